@@ -1,0 +1,139 @@
+// Formulas: expressions over pairs of points, written with C++ operators, as text, or traced from Python.
+//
+//   auto [x, z] = mercer::points();
+//   Expr l2 = sqrt(sum(square(x - z)));
+//   Expr k  = exp(-sum(pow(abs(x - z), param("p"))) / param("bandwidth", 1.0));
+//   Expr same = parse("exp(-sum(abs(x-z)^p)/bandwidth)");
+//
+// An expression outside every reduction is evaluated once per pair (m, n); inside a reduction it is the term, evaluated
+// once per feature k. A reduction whose argument has one side only (a norm, a mean) is computed once per point.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace mercer {
+
+namespace ir {
+struct Node;
+}
+
+/// An immutable expression; copying it is copying a pointer. Equal expressions compare equal however they were built.
+class Expr {
+ public:
+  Expr() = default;
+  Expr(double value);  // NOLINT(google-explicit-constructor): numbers are expressions
+  explicit Expr(std::shared_ptr<const ir::Node> node) : node_(std::move(node)) {}
+
+  bool empty() const { return node_ == nullptr; }
+  const ir::Node& operator*() const { return *node_; }
+  const ir::Node* operator->() const { return node_.get(); }
+  const std::shared_ptr<const ir::Node>& node() const { return node_; }
+  /// The text form; `parse(e.to_text())` gives an equal expression.
+  std::string to_text() const;
+
+ private:
+  std::shared_ptr<const ir::Node> node_;
+};
+
+bool same(const Expr& a, const Expr& b);  ///< structural equality
+
+struct Points {
+  Expr x, z;
+};
+Points points();                          ///< the features x[m, k] and z[n, k]
+Expr weights();                           ///< w[k]
+Expr row_value();                         ///< row[m], a number per point of x given by the caller
+Expr col_value();                         ///< col[n]
+Expr index_i();                           ///< i = m + offset of the rows
+Expr index_j();                           ///< j = n + offset of the columns
+Expr feature_count();                     ///< K
+Expr param(std::string name);             ///< a parameter that each call must give
+Expr param(std::string name, double default_value);
+
+Expr operator+(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a, const Expr& b);
+Expr operator*(const Expr& a, const Expr& b);
+Expr operator/(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a);
+Expr operator<(const Expr& a, const Expr& b);
+Expr operator<=(const Expr& a, const Expr& b);
+Expr operator>(const Expr& a, const Expr& b);
+Expr operator>=(const Expr& a, const Expr& b);
+Expr equal(const Expr& a, const Expr& b);
+Expr not_equal(const Expr& a, const Expr& b);
+Expr logical_and(const Expr& a, const Expr& b);
+Expr logical_or(const Expr& a, const Expr& b);
+Expr logical_not(const Expr& a);
+Expr where(const Expr& condition, const Expr& a, const Expr& b);
+
+Expr abs(const Expr& a);
+Expr sign(const Expr& a);
+Expr square(const Expr& a);
+Expr sqrt(const Expr& a);
+Expr rsqrt(const Expr& a);
+Expr rcp(const Expr& a);
+Expr exp(const Expr& a);
+Expr exp2(const Expr& a);
+Expr expm1(const Expr& a);
+Expr log(const Expr& a);
+Expr log2(const Expr& a);
+Expr log1p(const Expr& a);
+Expr sin(const Expr& a);
+Expr cos(const Expr& a);
+Expr asin(const Expr& a);
+Expr acos(const Expr& a);
+Expr tanh(const Expr& a);
+Expr erf(const Expr& a);
+Expr floor(const Expr& a);
+Expr ceil(const Expr& a);
+Expr round(const Expr& a);  ///< to nearest, ties to even
+Expr fma(const Expr& a, const Expr& b, const Expr& c);
+Expr min(const Expr& a, const Expr& b);
+Expr max(const Expr& a, const Expr& b);
+Expr pow(const Expr& a, const Expr& b);
+Expr xlogy(const Expr& a, const Expr& b);
+Expr atan2(const Expr& a, const Expr& b);
+Expr copysign(const Expr& magnitude, const Expr& sign);
+
+/// Reductions over the features k.
+Expr sum(const Expr& term);
+Expr prod(const Expr& term);
+Expr max(const Expr& term);
+Expr min(const Expr& term);
+Expr logsumexp(const Expr& term);
+
+/// A user's reduction. Its state is a tuple; `combine` reads the state as state(s) and the new term as incoming(s);
+/// `merge` (optional) combines two states, the second read as incoming(s); `finish` makes one number of the state.
+/// `associative` says that the combine may be split over k and merged (it then needs `merge`).
+struct Reduce {
+  std::vector<Expr> term;
+  std::vector<Expr> combine;
+  std::vector<Expr> identity;
+  std::vector<Expr> merge;
+  Expr finish;
+  bool associative = false;
+};
+Expr state(int slot = 0);
+Expr incoming(int slot = 0);
+Expr reduce(const Reduce& description);
+
+/// Reads the text form (docs/reference/grammar.md). Throws invalid_argument with a caret under the fault.
+Expr parse(std::string_view text);
+
+/// d expression / d variable, where `variable` is one of the features x or z, the weights, or a parameter. With
+/// respect to a feature the result has x and z outside reductions: they are x[m, k] and z[n, k] at the feature k of the
+/// derivative. Applied twice it gives the diagonal of the second derivative. Zero at kinks and singular points.
+Expr differentiate(const Expr& expression, const Expr& variable);
+
+/// Names of the parameters in order of first use; a value where a default is known.
+std::vector<std::pair<std::string, std::optional<double>>> parameters(const Expr& expression);
+/// The same expression with parameters replaced by expressions (numbers among them).
+Expr bind(const Expr& expression, const std::map<std::string, Expr>& values);
+
+}  // namespace mercer

@@ -1,0 +1,9 @@
+// Everything of Mercer in one include.
+#pragma once
+
+#include "mercer/device.h"
+#include "mercer/error.h"
+#include "mercer/formula.h"
+#include "mercer/pairwise.h"
+#include "mercer/tensor.h"
+#include "mercer/zoo.h"

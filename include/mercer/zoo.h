@@ -1,0 +1,43 @@
+// The named metrics and kernels. Each is a row of text in src/formula/zoo.cpp; nothing else in Mercer knows their names.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mercer/formula.h"
+
+namespace mercer {
+
+/// One number that a zoo entry takes. Static options (a norm's p) choose the text; the others stay parameters of the
+/// formula with this default, so that a call may give a number or an array.
+struct ZooOption {
+  std::string name;
+  double default_value = 1.0;
+  bool is_static = false;
+  std::string doc;
+};
+
+struct ZooEntry {
+  std::string name;                  // "cityblock", "matern52"
+  std::vector<std::string> aliases;  // "manhattan", "l1"
+  bool is_metric = false;            // a distance or divergence (usable as cdist's metric=), else a kernel
+  bool weighted = false;             // has a weighted form (SciPy's w=)
+  std::string text;                  // the formula, as shown in the documentation
+  std::string weighted_text;         // empty when not weighted
+  std::vector<ZooOption> options;
+  std::string source;                // paper or textbook
+  std::string scipy_name;            // the name under which SciPy (or scikit-learn) has it, empty if none
+  std::string domain;                // values for which it is defined: "real", "nonnegative", "positive"
+};
+
+const std::vector<ZooEntry>& zoo_table();
+/// By name or alias; nullptr when there is none.
+const ZooEntry* find_zoo_entry(std::string_view name);
+/// The formula of an entry. Options not given take their defaults. Throws invalid_argument with the known names.
+Expr zoo(std::string_view name, const std::map<std::string, double>& options = {}, bool weighted = false);
+/// (sum_k |x - z|^p)^(1/p) for p in (0, inf], the number of differing features for p = 0; root = false leaves the sum.
+Expr minkowski(double p, bool weighted = false, bool root = true);
+
+}  // namespace mercer

@@ -1,0 +1,49 @@
+#include "mercer/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+
+namespace mercer {
+namespace {
+
+struct DtypeRow {
+  const char* name;
+  std::size_t size;
+};
+
+// In the order of the enumeration.
+constexpr DtypeRow kDtypes[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
+                                {"uint8", 1},   {"int64", 8},    {"bool", 1}};
+
+}  // namespace
+
+std::size_t size_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].size; }
+const char* name_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].name; }
+Dtype compute_type(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+
+Tensor::Tensor(void* data_in, Dtype dtype_in, std::vector<std::int64_t> shape_in, std::vector<std::int64_t> strides_in)
+    : data(data_in), dtype(dtype_in), shape(std::move(shape_in)), strides(std::move(strides_in)) {
+  require(shape.size() == strides.size(), "Tensor: shape and strides must have one entry per axis. Received {} and {}.",
+          shape.size(), strides.size());
+}
+
+Tensor::Tensor(void* data_in, Dtype dtype_in, std::vector<std::int64_t> shape_in)
+    : data(data_in), dtype(dtype_in), shape(std::move(shape_in)), strides(shape.size()) {
+  std::int64_t step = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    strides[axis] = step;
+    step *= shape[axis];
+  }
+}
+
+std::int64_t Tensor::count() const {
+  std::int64_t n = 1;
+  for (std::int64_t extent : shape) n *= extent;
+  return n;
+}
+
+std::string Tensor::to_text() const { return fmt::format("{}[{}]", name_of(dtype), fmt::join(shape, ", ")); }
+
+}  // namespace mercer

@@ -1,0 +1,29 @@
+// Passes over expressions. Each takes and returns values; verify() may stand between any two of them.
+#pragma once
+
+#include "ir/expr.h"
+
+namespace mercer::ir {
+
+/// Constant folding, algebraic rules, canonical order of commutative arguments. Bit-exact on NaN, Inf and zeros.
+Expr simplify(const Expr& e);
+
+/// Throws Error(invalid_argument) with the broken rule: a state leaf outside reduce, a two-sided reduction inside
+/// another one, x or z outside reductions (unless `field` is true), wrong arity, internal leaves in a user formula.
+void verify(const Expr& e, bool field = false);
+
+/// True when swapping (x, row, i) with (z, col, j) leaves the simplified expression unchanged.
+bool is_symmetric(const Expr& e);
+
+/// True when the value is never negative and never -0 (it may be NaN).
+bool is_nonnegative(const Expr& e);
+
+/// Which leaves an expression reads, reductions included.
+struct Uses {
+  bool x = false, z = false, w = false, row = false, col = false, index_i = false, index_j = false, param = false;
+  bool state = false;       // state or incoming
+  bool accumulator = false; // accumulator or pair_value leaf
+};
+Uses uses(const Expr& e);
+
+}  // namespace mercer::ir

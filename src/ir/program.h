@@ -1,0 +1,105 @@
+// Programs: straight-line SSA over vectors, the only thing that emitters and interpreters see.
+//
+// A program runs once per vector of pairs (or of elements). Values are floats of the program's type, their bit
+// patterns, or masks. lower() turns expressions into programs; transcendental functions become primitives there, so a
+// new emitter needs the primitives below and nothing else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/expr.h"
+#include "mercer/tensor.h"
+
+namespace mercer::ir {
+
+enum class Prim : std::uint8_t {
+  input,     // inputs[index]
+  constant,  // bits
+  // Float arithmetic, IEEE, round to nearest.
+  add, sub, mul, div,
+  fma,       // a * b + c
+  fnma,      // c - a * b
+  min, max,  // as x86: a < b ? a : b (a > b ? a : b): the second argument when either is NaN or both are zero
+  abs_max,   // max(|a|, |b|) for arguments that are not NaN
+  sqrt,
+  floor, ceil, round,  // to integral; round: ties to even
+  // Bits of the same width as the float.
+  bit_and, bit_or, bit_xor,
+  bit_andnot,              // ~a & b
+  shift_left, shift_right, // by `bits`; logical
+  int_add, int_sub,
+  int_max,                 // signed; float32 programs only
+  table16,                 // tables[index] at the low four bits of a's pattern
+  // Masks.
+  less, less_equal, equal, not_equal,  // ordered, but not_equal is true for NaN
+  unordered,
+  mask_and, mask_or, mask_xor, mask_not,
+  select,                  // a ? b : c, a is a mask
+};
+
+/// What an input is: how the skeleton fetches it.
+enum class Site : std::uint8_t {
+  x,          // stream s of x: one value per row (broadcast along a tile's vector)
+  z,          // stream s of z: a vector along the tile
+  w,          // the weight of feature k: uniform
+  row,        // row value s (slot 0: the caller's row; 1 + q: row_stage q): one per row
+  col,        // col value s: a vector along the tile
+  param,      // parameter s: uniform
+  accumulator,
+  pair_value,
+  index_i,    // one per row, as a float
+  index_j,    // a vector, as floats
+  features,   // K, uniform
+  incoming,   // second state of a merge
+};
+
+struct Input {
+  Site site;
+  int slot = 0;
+  bool operator==(const Input&) const = default;
+};
+
+struct Instr {
+  Prim op;
+  std::int32_t a = -1, b = -1, c = -1;  // earlier instructions
+  std::int32_t index = 0;               // input, table16
+  std::uint64_t bits = 0;               // constant (pattern of the program's type), shifts
+};
+
+struct Program {
+  Dtype type = Dtype::float32;             // float32 or float64
+  std::vector<Input> inputs;
+  std::vector<Instr> code;                 // in order; operands are indices into it
+  std::vector<std::int32_t> outputs;       // instruction indices
+  std::vector<std::array<double, 16>> tables;
+  std::string to_text() const;
+};
+
+inline bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
+int operand_count(Prim p);
+const char* name_of(Prim p);
+
+/// Structural check: operands earlier, kinds right (masks where masks are due), inputs and tables in range.
+void verify(const Program& program);
+
+struct LowerOptions {
+  Dtype type = Dtype::float32;
+  /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
+  /// and powers may then use forms that would lose a NaN.
+  bool assume_finite = false;
+  std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
+};
+
+/// Lowers expressions over the leaves of Split (x and z slots are streams) to one program with one output each, in order.
+/// Equal subexpressions are computed once. acc + a * b becomes fma(a, b, acc) where acc is an accumulator leaf; no other
+/// contraction happens (it could make an exact zero inexact).
+Program lower(const std::vector<Expr>& outputs, const LowerOptions& options);
+
+/// Runs a program on scalars, the reference for emitters: one value per input; returns one value per output. T is float or double.
+template <class T>
+std::vector<T> run(const Program& program, const std::vector<T>& inputs);
+
+}  // namespace mercer::ir
