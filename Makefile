@@ -1,0 +1,101 @@
+# Everything a checkout offers, from a bare Debian machine on. `make help` lists it.
+#
+# The Python package and the C++ tests share one build folder, so each source is compiled once. Stamp files say what has
+# been done: a second `make demo` starts at once.
+
+PYTHON ?= python3
+BUILD  := build/release
+VENV   := .venv
+PY     := $(VENV)/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SYSTEM    := build/.stamp-system
+REQ_BUILD := $(VENV)/.stamp-build
+REQ_TEST  := $(VENV)/.stamp-test
+REQ_DEMO  := $(VENV)/.stamp-demo
+REQ_DOCS  := $(VENV)/.stamp-docs
+PACKAGE   := $(BUILD)/.stamp-package
+
+SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/mercer python/src -type f \
+             -not -name '*.pyc' -not -path '*/__pycache__/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup package demo test test-cpp test-python bench docs lint format stubs asan install-example clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(SYSTEM) $(REQ_TEST)  ## system packages and the Python environment .venv
+
+$(SYSTEM): tools/setup.sh tools/debian-packages.txt
+	PYTHON=$(PYTHON) tools/setup.sh
+	@mkdir -p $(@D) && touch $@
+
+$(VENV)/pyvenv.cfg: | $(SYSTEM)
+	$(PYTHON) -m venv $(VENV)
+
+$(REQ_BUILD): requirements/build.txt | $(VENV)/pyvenv.cfg
+	$(PY) -m pip install -q -r $<
+	@touch $@
+$(REQ_TEST): requirements/test.txt $(REQ_BUILD)
+	$(PY) -m pip install -q -r $<
+	@touch $@
+$(REQ_DEMO): requirements/demo.txt $(REQ_TEST)
+	$(PY) -m pip install -q -r $<
+	@touch $@
+$(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
+	$(PY) -m pip install -q -r $<
+	@touch $@
+
+package: $(PACKAGE)  ## build the library and install the Python package into .venv
+
+$(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
+	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
+	  -C build-dir=$(BUILD) -C cmake.define.MERCER_TESTS=ON .
+	@touch $@
+
+demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
+	$(PY) examples/demo.py
+
+test: test-cpp test-python  ## all C++ and Python tests
+
+test-cpp: $(PACKAGE)  ## the C++ tests
+	cmake --build $(BUILD)
+	ctest --test-dir $(BUILD) --output-on-failure
+
+test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
+	$(PY) -m pytest
+
+bench: $(PACKAGE) $(REQ_DEMO)  ## throughput against the peers installed here
+	$(PY) -m mercer bench
+
+docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html
+	$(PY) -m sphinx -q -b html docs docs/_build/html
+
+lint: $(REQ_TEST)  ## style of the Python code, order of the layers, size of the files
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(PY) tools/check_layers.py
+	$(PY) tools/check_sizes.py
+
+format: $(REQ_TEST)  ## rewrite the Python code in the house style (C++: clang-format with .clang-format, by hand)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+stubs: $(PACKAGE) $(REQ_TEST)  ## write the type stubs anew after a change of the bindings
+	$(PY) tools/make_stubs.py
+
+asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sanitizers
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan
+
+install-example: $(PACKAGE)  ## install the C++ library into build/prefix, then build and run examples/cpp against it
+	cmake --build $(BUILD) --target mercer
+	cmake --install $(BUILD) --component cpp --prefix build/prefix
+	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
+	cmake --build build/example
+	build/example/kernel_matrix
+
+clean:  ## remove everything that was built, .venv included
+	rm -rf build dist $(VENV)

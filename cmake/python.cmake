@@ -1,0 +1,27 @@
+# The Python module mercer._mercer. The stages' objects are linked into it, and the one shared library they need (fmt)
+# is installed beside it, so that a wheel carries all it uses.
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_STRIP_TRAILING_WHITESPACE
+                OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
+find_package(nanobind CONFIG REQUIRED)
+
+file(GLOB module_sources CONFIGURE_DEPENDS python/src/*.cpp)
+nanobind_add_module(_mercer NB_STATIC NOMINSIZE ${module_sources})
+target_include_directories(_mercer PRIVATE python/src)
+target_link_libraries(_mercer PRIVATE ${MERCER_STAGE_TARGETS})
+target_compile_definitions(_mercer PRIVATE MERCER_VERSION="${PROJECT_VERSION}")
+set_target_properties(_mercer PROPERTIES INSTALL_RPATH "$ORIGIN")
+# Only the module's entry point is visible, so a libmercer in the same process does not meet this copy.
+target_link_options(_mercer PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/module.map)
+set_property(TARGET _mercer APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/module.map)
+install(TARGETS _mercer LIBRARY DESTINATION mercer COMPONENT python)
+
+foreach(configuration NONE RELEASE RELWITHDEBINFO)
+  get_target_property(fmt_file fmt::fmt IMPORTED_LOCATION_${configuration})
+  get_target_property(fmt_soname fmt::fmt IMPORTED_SONAME_${configuration})
+  if(fmt_soname)
+    file(REAL_PATH ${fmt_file} fmt_file)
+    install(FILES ${fmt_file} DESTINATION mercer RENAME ${fmt_soname} COMPONENT python)
+    break()
+  endif()
+endforeach()

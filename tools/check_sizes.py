@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""No tracked source file is longer than 800 lines. Generated stubs are exempt."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+LIMIT = 800
+SUFFIXES = {".cpp", ".h", ".hpp", ".cu", ".cuh", ".py", ".sh"}
+
+
+def main() -> int:
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    paths = [p for p in map(pathlib.Path, names) if p.suffix in SUFFIXES and p.is_file()]
+    long = [(len(p.read_text(encoding="utf-8").splitlines()), p) for p in paths]
+    long = [(lines, p) for lines, p in long if lines > LIMIT]
+    for lines, path in long:
+        print(f"{path}: {lines} lines; the limit is {LIMIT}")
+    if not long:
+        print(f"sizes: no file of {len(paths)} is over {LIMIT} lines")
+    return 1 if long else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
