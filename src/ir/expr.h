@@ -39,7 +39,7 @@ enum class Op : std::uint8_t {
 };
 
 struct Node {
-  Op op;
+  Op op = Op::constant;
   bool has_default = false;   // param
   bool has_merge = false;     // reduce
   bool associative = false;   // reduce
@@ -47,8 +47,8 @@ struct Node {
   std::uint32_t depth = 0;    // longest path to a leaf
   std::uint64_t hash = 0;     // structural
   double value = 0;
-  std::string name;
-  std::vector<Expr> args;
+  std::string name{};
+  std::vector<Expr> args{};
 };
 
 /// Limits that keep every pass finite: a deeper expression is refused when it is built.

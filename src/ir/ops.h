@@ -18,6 +18,7 @@ struct OpInfo {
   std::vector<Expr> (*derivative)(const std::vector<Expr>& args, const Expr& self);
   bool commutative;
   bool boolean;          // the result is 1 or 0: a comparison or a logical op
+  long double (*eval_wide)(const long double* args);  // the same in extended precision
 };
 
 /// The row of a scalar op; throws when `op` is a leaf or a reduction.

@@ -1,0 +1,161 @@
+// Nodes: making, hashing, comparing, rewriting.
+//
+// The hash covers the structure, so equality is decided by the hash first and proved by a walk of both graphs. Graphs
+// share nodes: every walk keeps a memo, or x -> x*x -> ... would cost 2^depth. Recursion is bounded by kMaxDepth.
+#include "ir/expr.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_set>
+
+#include "core/error.h"
+
+namespace mercer {
+namespace ir {
+namespace {
+
+constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {  // splitmix64's finaliser over the running state
+  h += 0x9e3779b97f4a7c15u + v;
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+  return h ^ (h >> 31);
+}
+
+std::uint64_t flags_of(const Node& n) {
+  return std::uint64_t(n.has_default) | std::uint64_t(n.has_merge) << 1 | std::uint64_t(n.associative) << 2;
+}
+
+std::uint64_t hash_of(const Node& n) {
+  std::uint64_t h = mix(std::uint64_t(n.op) << 8 | flags_of(n), std::uint64_t(std::uint32_t(n.slot)));
+  h = mix(h, std::bit_cast<std::uint64_t>(n.value));
+  for (char c : n.name) h = mix(h, std::uint64_t(static_cast<unsigned char>(c)));
+  for (const Expr& a : n.args) h = mix(h, a->hash);
+  return h;
+}
+
+bool same_node(const Node& a, const Node& b) {  // all but the arguments
+  return a.hash == b.hash && a.op == b.op && flags_of(a) == flags_of(b) && a.slot == b.slot &&
+         std::bit_cast<std::uint64_t>(a.value) == std::bit_cast<std::uint64_t>(b.value) && a.name == b.name &&
+         a.args.size() == b.args.size();
+}
+
+using ExprSet = std::unordered_set<Expr, ExprHash, ExprEqual>;
+
+struct Rewriter {
+  const std::function<Expr(const Expr&)>& rule;
+  std::unordered_map<const Node*, Expr> seen;  // original node -> result
+  ExprMap<Expr> done;                          // node with rewritten arguments -> result
+  ExprSet results;
+
+  Expr operator()(const Expr& e) {
+    if (auto it = seen.find(e.node().get()); it != seen.end()) return it->second;
+    std::vector<Expr> args;
+    args.reserve(e->args.size());
+    for (const Expr& a : e->args) args.push_back((*this)(a));
+    Expr node = with_args(e, std::move(args));
+    auto it = done.find(node);
+    if (it == done.end()) it = done.emplace(node, *results.insert(rule(node)).first).first;
+    return seen.emplace(e.node().get(), it->second).first->second;
+  }
+};
+
+}  // namespace
+
+Expr make(Node node) {
+  node.depth = 0;
+  for (const Expr& a : node.args) {
+    require(!a.empty(), "formula: every argument must be an expression. Received an empty one.");
+    node.depth = std::max(node.depth, a->depth + 1);
+  }
+  require(node.depth <= kMaxDepth, "formula: an expression may be at most {} operations deep. Received a deeper one.",
+          kMaxDepth);
+  node.hash = hash_of(node);
+  return Expr(std::make_shared<const Node>(std::move(node)));
+}
+
+Expr make(Op op, std::vector<Expr> args) {
+  Node node{.op = op};
+  node.args = std::move(args);
+  return make(std::move(node));
+}
+
+Expr leaf(Op op, int slot) {
+  Node node{.op = op};
+  node.slot = slot;
+  return make(std::move(node));
+}
+
+Expr constant(double value) {
+  Node node{.op = Op::constant};
+  node.value = value;
+  return make(std::move(node));
+}
+
+bool is_leaf(Op op) { return op <= Op::pair_value; }
+bool is_reduction(Op op) { return op >= Op::sum; }
+
+bool is_constant(const Expr& e, double value) {
+  return e->op == Op::constant && std::bit_cast<std::uint64_t>(e->value) == std::bit_cast<std::uint64_t>(value);
+}
+
+Expr with_args(const Expr& e, std::vector<Expr> args) {
+  const bool unchanged = std::equal(args.begin(), args.end(), e->args.begin(), e->args.end(),
+                                    [](const Expr& a, const Expr& b) { return a.node() == b.node(); });
+  if (unchanged) return e;
+  Node node = *e;
+  node.args = std::move(args);
+  return make(std::move(node));
+}
+
+Expr rewrite(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
+  return Rewriter{rule, {}, {}, {}}(root);
+}
+
+void for_each(const Expr& root, const std::function<void(const Expr&)>& visit) {
+  rewrite(root, [&](const Expr& e) {
+    visit(e);
+    return e;
+  });
+}
+
+Expr substitute(const Expr& root, const ExprMap<Expr>& replacements) {
+  std::unordered_map<const Node*, Expr> seen;
+  // Top-down, so that a replaced node's own arguments are not replaced within it.
+  std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
+    if (auto it = seen.find(e.node().get()); it != seen.end()) return it->second;
+    Expr result;
+    if (auto it = replacements.find(e); it != replacements.end()) {
+      result = it->second;
+    } else {
+      std::vector<Expr> args;
+      for (const Expr& a : e->args) args.push_back(visit(a));
+      result = with_args(e, std::move(args));
+    }
+    return seen.emplace(e.node().get(), result).first->second;
+  };
+  return visit(root);
+}
+
+}  // namespace ir
+
+bool same(const Expr& a, const Expr& b) {
+  if (a.node() == b.node()) return true;
+  if (a.empty() || b.empty() || a->hash != b->hash) return false;
+  std::vector<std::pair<const ir::Node*, const ir::Node*>> pending{{a.node().get(), b.node().get()}};
+  std::unordered_map<const ir::Node*, const ir::Node*> proved;
+  while (!pending.empty()) {
+    const auto [p, q] = pending.back();
+    pending.pop_back();
+    if (p == q) continue;
+    if (!ir::same_node(*p, *q)) return false;
+    auto [it, fresh] = proved.emplace(p, q);
+    if (!fresh && it->second == q) continue;
+    it->second = q;
+    for (std::size_t i = 0; i < p->args.size(); ++i) {
+      pending.emplace_back(p->args[i].node().get(), q->args[i].node().get());
+    }
+  }
+  return true;
+}
+
+}  // namespace mercer
