@@ -1,0 +1,57 @@
+// Reads MERCER_* variables. A name that is not in the table is a programming error and is refused.
+#include "core/env.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace mercer {
+
+const std::vector<EnvRow>& env_table() {
+  static const std::vector<EnvRow> table = {
+      {"MERCER_THREADS", "the cpus this process may use", "Threads of the default context."},
+      {"MERCER_TARGET", "auto", "Target of the default context: auto, x86_avx512, x86_avx2 or interpreter."},
+      {"MERCER_NO_EXEC", "0", "1 behaves as if executable memory were denied: the interpreter serves."},
+      {"MERCER_DUMP", "", "Stages to print to stderr as they are made, of ir,plan,program,source."},
+      {"MERCER_LOG", "warning", "Least severe message printed: off, error, warning, info or debug."},
+      {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer", "Where compiled kernels are kept; off disables."},
+      {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
+      {"MERCER_BLAS", "the first of the known names", "BLAS and LAPACK library to load: a path or a soname."},
+  };
+  return table;
+}
+
+std::optional<std::string> env_text(std::string_view name) {
+  const auto& table = env_table();
+  const auto row = std::find_if(table.begin(), table.end(), [&](const EnvRow& r) { return name == r.name; });
+  require(row != table.end(), "env: the variable must be in the table of core/env.cpp. Received {}.", name);
+  const char* value = std::getenv(row->name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+std::optional<std::int64_t> env_integer(std::string_view name, std::int64_t low, std::int64_t high) {
+  const auto text = env_text(name);
+  if (!text) return std::nullopt;
+  std::int64_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, status] = std::from_chars(text->data(), end, value);
+  require(status == std::errc() && stop == end && value >= low && value <= high,
+          "{}: must be a whole number from {} to {}. Received {}.", name, low, high, *text);
+  return value;
+}
+
+bool env_flag(std::string_view name) {
+  auto text = env_text(name);
+  if (!text) return false;
+  std::transform(text->begin(), text->end(), text->begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto is_one_of = [&](auto... words) { return ((*text == words) || ...); };
+  if (is_one_of("1", "on", "true", "yes")) return true;
+  require(is_one_of("0", "off", "false", "no"), "{}: must be 1 or 0. Received {}.", name, *text);
+  return false;
+}
+
+}  // namespace mercer
