@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ir/expr.h"
+#include "ir/wide.h"
 
 namespace mercer::ir {
 
@@ -19,6 +21,22 @@ struct PairInputs {
   double i = 0, j = 0;
   const std::map<std::string, double>* params = nullptr;
   std::int64_t k = -1;  // the free feature of a field; -1: none
+};
+
+/// An expression made ready for many pairs. Not thread-safe: each thread copies its own.
+class Oracle {
+ public:
+  explicit Oracle(const Expr& e);
+  /// Sums run in double with compensation.
+  double operator()(const PairInputs& inputs);
+  /// About 31 digits for + - * / sqrt, fma and sums; other functions in long double.
+  long double wide(const PairInputs& inputs);
+
+ private:
+  struct Plan;
+  std::shared_ptr<const Plan> plan_;
+  std::vector<double> values_;
+  std::vector<Wide> wide_values_;
 };
 
 /// Value of the formula for one pair; sums run in double with compensation.
