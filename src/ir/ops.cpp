@@ -127,8 +127,8 @@ std::vector<OpInfo> make_table() {
   row(Op::greater_equal, ">=", F2(a >= b),           nullptr, false, kBoolean),
   row(Op::equal,         "==", F2(a == b),           nullptr, kCommutes, kBoolean),
   row(Op::not_equal,     "!=", F2(a != b),           nullptr, kCommutes, kBoolean),
-  row(Op::logical_and,   "&&", F2(a != 0 && b != 0), nullptr, kCommutes, kBoolean),
-  row(Op::logical_or,    "||", F2(a != 0 || b != 0), nullptr, kCommutes, kBoolean),
+  row(Op::logical_and,   "&", F2(a != 0 && b != 0), nullptr, kCommutes, kBoolean),
+  row(Op::logical_or,    "|", F2(a != 0 || b != 0), nullptr, kCommutes, kBoolean),
 
   row(Op::where,   "where",  F3(a != 0 ? b : c),     D(Expr(0.0), where(a[0], 1.0, 0.0), where(a[0], 0.0, 1.0))),
   row(Op::fma,     "fma",    F3(std::fma(a, b, c)),  D(a[1], a[0], Expr(1.0))),

@@ -17,6 +17,7 @@ bool is_symmetric(const Expr& e);
 
 /// True when the value is never negative and never -0 (it may be NaN).
 bool is_nonnegative(const Expr& e);
+bool is_nonnegative(const Expr& e, ExprMap<bool>& memo);  ///< for many questions about one graph
 
 /// Which leaves an expression reads, reductions included.
 struct Uses {
