@@ -116,9 +116,17 @@ class Parser {
     if (found.kind == Token::bad) refuse(found, found.fault);
     if (found.kind == Token::end) refuse(found, fmt::format("expected {}, but the text ends", wanted));
     if (found.text == "=") refuse(found, "a comparison is written '=='; a binding 'name = ...;' stands at the start");
+    refuse_word_operator(found);
     const bool operand = found.kind == Token::name || found.kind == Token::number || found.text == "(";
     const std::string_view hint = operand && wanted.starts_with("an operator") ? "; a product is written '*'" : "";
     refuse(found, fmt::format("expected {}, not '{}'{}", wanted, found.text.substr(0, 40), hint));
+  }
+
+  void refuse_word_operator(const Token& found) const {
+    static constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"and", "&&"}, {"or", "||"}, {"not", "!"}};
+    for (const auto& [word, symbol] : kWords) {
+      if (found.text == word) refuse(found, fmt::format("'{}' is written '{}'", word, symbol));
+    }
   }
 
   /// Builds a node; a rule that the builders check is reported at `where`.
@@ -222,12 +230,7 @@ class Parser {
       if (accept("[")) index(*leaf);
       return ir::leaf(leaf->op);
     }
-    const auto synonym = [&](std::string_view w, std::string_view symbol) {
-      if (word == w) refuse(where, fmt::format("'{}' is written '{}'", w, symbol));
-    };
-    synonym("and", "&&");
-    synonym("or", "||");
-    synonym("not", "!");
+    refuse_word_operator(where);
     if (ir::is_reserved(word)) refuse(where, fmt::format("'{0}' needs its arguments: {0}(...)", word));
     if (sees("[")) refuse(token(), fmt::format("'{}' is a parameter and has no index", word));
     return param(std::string(word));
@@ -241,15 +244,17 @@ class Parser {
   }
 
   Expr state_value(const Token& where) {
-    const bool incoming = where.text[0] == 't';
+    const std::string_view word = where.text.substr(0, 40);
+    const bool incoming = word[0] == 't';
     if (incoming && !scope_.incoming) refuse(where, "`finish` reads the state a alone; t belongs to combine and merge");
     int index = 0;
     const char* last = where.text.data() + where.text.size();
     const bool plain = where.text.size() == 1;
     const bool read = !plain && std::from_chars(where.text.data() + 1, last, index).ec == std::errc();
     if ((plain && scope_.slots > 1) || (!plain && (!read || index >= scope_.slots))) {
-      refuse(where, fmt::format("the state of this reduce has {} component{}: '{}0' to '{}{}'", scope_.slots,
-                                scope_.slots == 1 ? "" : "s", where.text[0], where.text[0], scope_.slots - 1));
+      const std::string names = scope_.slots == 1 ? std::string(1, word[0])
+                                                  : fmt::format("{0}0 to {0}{1}", word[0], scope_.slots - 1);
+      refuse(where, fmt::format("this reduce has {}, not '{}'", names, word));
     }
     return incoming ? mercer::incoming(index) : state(index);
   }
@@ -299,12 +304,12 @@ class Parser {
   [[noreturn]] void unknown_function(const Token& where) const {
     const std::string_view word = where.text;
     for (const Synonym& synonym : kSynonyms) {
-      if (synonym.word == word) refuse(where, fmt::format("there is no function '{}'; {}", word, synonym.hint));
+      if (synonym.word == word) refuse(where, fmt::format("there is no function '{}' ({})", word, synonym.hint));
     }
     const bool value = ir::find_word(ir::kLeafWords, word) || bindings_.contains(word);
     if (value) refuse(where, fmt::format("'{0}' is not a function; a product is written {0}*(...)", word));
     const std::string_view near = nearest(word, function_names());
-    const std::string hint = near.empty() ? "" : fmt::format("; did you mean '{}'?", near);
+    const std::string hint = near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
     refuse(where, fmt::format("there is no function '{}'{}", word.substr(0, 40), hint));
   }
 

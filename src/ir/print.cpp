@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -59,6 +59,11 @@ std::string number(double value) {
   return text;
 }
 
+/// t*t with a compound t: square(t) is the same node.
+bool is_square(const Expr& e) {
+  return e->op == Op::mul && e->args[0].node() == e->args[1].node() && !is_leaf(e->args[0]->op);
+}
+
 class Printer {
  public:
   std::string print(const Expr& root) {
@@ -86,7 +91,8 @@ class Printer {
     for_each(root, [&](const Expr& e) {
       nodes.push_back(e);
       Measure& mine = measures[e.node().get()];
-      for (const Expr& arg : e->args) {
+      const std::size_t printed = is_square(e) ? 1 : e->args.size();
+      for (const Expr& arg : std::span(e->args).first(printed)) {
         Measure& its = measures[arg.node().get()];
         its.uses++;
         mine.nodes = std::min(mine.nodes + its.nodes, 1e9);
@@ -127,18 +133,19 @@ class Printer {
     if (const InfixRow* row = find_infix(e->op)) return infix(e, *row, scope);
     if (const WordRow* row = find_word(kLeafWords, e->op)) return {std::string(row->text)};
     if (const WordRow* row = find_word(kSlotWords, e->op)) return {slot(e, *row, scope)};
-    if (const WordRow* row = find_word(kReductionWords, e->op)) return {call(row->text, e, scope)};
+    if (const WordRow* row = find_word(kReductionWords, e->op)) return {call(row->text, e, scope, 1)};
     switch (e->op) {
       case Op::constant: return {number(e->value), std::signbit(e->value) ? strength::kPrefix : strength::kPrimary};
       case Op::param: return {parameter(e, scope)};
       case Op::reduce: return {reduction(e, scope)};
       case Op::neg: return {"-" + operand(e->args[0], scope), strength::kPrefix};
       case Op::logical_not: return {"!" + text(e->args[0], strength::kPrefix, scope), strength::kPrefix};
-      default: return {call(info(e->op).name, e, scope)};
+      default: return {call(info(e->op).name, e, scope, e->args.size())};
     }
   }
 
   Written infix(const Expr& e, const InfixRow& row, const Scope& scope) {
+    if (is_square(e) && !names_.contains(e->args[0].node().get())) return {call("square", e, scope, 1)};
     int left = row.strength, right = row.strength + 1;
     if (row.strength == strength::kCompare) left = right;
     if (row.strength == strength::kPower) left = strength::kPrimary, right = strength::kPrefix;
@@ -151,8 +158,8 @@ class Printer {
     return bare ? "(" + number(e->value) + ")" : text(e, strength::kPrefix, scope);
   }
 
-  std::string call(std::string_view name, const Expr& e, const Scope& scope) {
-    return fmt::format("{}({})", name, list(e->args, 0, e->args.size(), scope));
+  std::string call(std::string_view name, const Expr& e, const Scope& scope, std::size_t count) {
+    return fmt::format("{}({})", name, list(e->args, 0, count, scope));
   }
 
   std::string list(const std::vector<Expr>& items, std::size_t begin, std::size_t count, const Scope& scope) {
@@ -179,7 +186,7 @@ class Printer {
   std::string reduction(const Expr& e, const Scope& scope) {
     const auto slots = static_cast<std::size_t>(e->slot);
     const auto tuple = [&](std::size_t index, const Scope& inside) {
-      const std::string items = list(e->args, index*slots, slots, inside);
+      const std::string items = list(e->args, index * slots, slots, inside);
       return slots == 1 ? items : "(" + items + ")";
     };
     const Scope combining{e->slot, true};
