@@ -1,0 +1,7 @@
+"""``python -m mercer.benchmarks``."""
+
+import sys
+
+from .command import main
+
+sys.exit(main())
