@@ -1,51 +1,79 @@
-// split: an expression becomes stage 0, reductions with their streams, and an epilogue (engine.md, "Meaning").
+// split: expressions become uniforms, stage 0, streams, reductions and an epilogue (engine.md, "Meaning").
 //
-//   row_stage[q][m] = stage-0 reduction q of x alone           once per point
-//   xs[s][m,k]      = one-sided part s of a term, of x alone   once per (m,k), while packing
-//   acc[r]          = update_r(acc, xs, zs, w, row, col, θ)    once per (m,n,k)
-//   out             = epilogue(acc, row, col, i, j, θ)         once per pair
+//   uniform[u]      = expression of parameters alone            once per batch item
+//   row_stage[q][m] = reduction q over k of x alone             once per point (col_stage[q][n] of z alone)
+//   xs[s][m,k]      = one-sided part s of a term, of x alone    once per (m, k), while packing (zs of z alone)
+//   acc             = update(acc, xs, zs, w, row, col, uniform) once per (m, n, k)
+//   out             = epilogue(acc, row, col, i, j, uniform)    once per pair
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "ir/expr.h"
 
 namespace mercer::ir {
 
-/// One reduction of one side; later ones may read earlier ones of the same side as row_stage / col_stage leaves.
+/// A reduction of one side. Later ones may read earlier ones of the same side as row_stage / col_stage leaves.
 struct StageValue {
   bool of_x = true;
-  std::vector<Expr> identity, update;  // over accumulator(0..S-1) leaves (local slots), x or z, w, params
+  std::vector<Expr> identity, update;  // over accumulator(0 … S-1), x or z, w, row or col, stages, parameters
   Expr finish;                         // over accumulator leaves
 };
 
 /// One reduction of pairs. Its states occupy accumulator slots first_slot … first_slot + identity.size() - 1.
 struct Reduction {
-  Op kind;                  // sum, prod, max_over, min_over, reduce (logsumexp is expanded to reduce)
+  Op kind = Op::sum;           // sum, prod, max_over, min_over or reduce (logsumexp is expanded to reduce)
   int first_slot = 0;
-  std::vector<Expr> identity;  // free of x, z, w; parameters allowed
-  std::vector<Expr> update;    // new state: over accumulator(slot), x_stream/z_stream, w, row_stage, col_stage, row, col, params
-  std::vector<Expr> merge;     // over accumulator(slot) and incoming(s); empty when the order of k must be kept
+  std::vector<Expr> identity;  // free of x, z, w
+  std::vector<Expr> update;    // the new states
+  std::vector<Expr> merge;     // over accumulator and incoming leaves; empty when the order of k must be kept
+  Expr finish;                 // over accumulator leaves
 };
 
 struct Split {
-  std::vector<StageValue> stages;    // in order of evaluation; slots count per side
+  std::vector<Expr> params;          // parameter leaves in order of first use: slots 0 … params.size() - 1
+  std::vector<Expr> uniforms;        // expressions of parameters; uniform u is read as the leaf uniform_leaf(u)
+  std::vector<StageValue> stages;    // in order of evaluation
   int row_stages = 0, col_stages = 0;
-  std::vector<Expr> x_streams;       // expressions of x (w, row, row_stage, params); stream s is read as leaf x, slot s
+  std::vector<Expr> x_streams;       // stream s is read as the leaf x with slot s
   std::vector<Expr> z_streams;
   std::vector<Reduction> reductions;
   int states = 0;                    // accumulator slots in all
   std::vector<Expr> epilogue;        // one expression per output of the pair (one, but for gradients)
+
+  /// Parameter slots for LowerOptions::params: the parameters, then the uniforms.
+  std::vector<Expr> param_leaves() const;
+  /// The new states of all reductions in order of their slots.
+  std::vector<Expr> updates() const;
+  std::vector<Expr> identities() const;
   std::string to_text() const;
 };
 
-/// Splits verified, simplified expressions that share one pass over the features. Inside the result, leaf x (z) with
-/// slot s means stream s: `hoist` moves the largest one-sided subexpressions of the terms into streams.
-Split split(const std::vector<Expr>& outputs, bool hoist = true);
+/// The leaf under which uniform `u` is read.
+Expr uniform_leaf(int u);
 
-/// A field (the derivative by a feature) in two passes: first the pair values, then φ per (m, n, k).
-struct FieldSplit {
-  Split pairs;      // epilogue[p] is pair value p
-  Expr field;       // over x, z, w, row_stage, col_stage, row, col, params and pair_value(p) leaves
+struct SplitOptions {
+  /// a / u with u of parameters alone becomes a * (1/u). The caller makes sure that 1/u is a normal number.
+  bool reciprocal_uniforms = false;
+  /// The largest one-sided subexpressions of the terms become streams; otherwise x and z are the only streams.
+  bool hoist = true;
 };
-FieldSplit split_field(const Expr& field);
+
+/// Splits verified, simplified expressions that share one pass over the features.
+Split split(const std::vector<Expr>& outputs, const SplitOptions& options = {});
+
+/// A field (the derivative by a feature) in two passes: the pair values, then φ per (m, n, k).
+struct FieldSplit {
+  Split pairs;                  // epilogue[p] is pair value p
+  Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms
+  std::vector<Expr> params;     // parameter slots of the field, as in Split
+  std::vector<Expr> uniforms;
+  std::vector<Expr> param_leaves() const;
+};
+FieldSplit split_field(const Expr& field, const SplitOptions& options = {});
+
+/// Swaps the sides: x with z, row with col, i with j.
+Expr swap_sides(const Expr& e);
 
 }  // namespace mercer::ir

@@ -1,0 +1,100 @@
+// The CPU kernels' contract: what the three skeletons compute, and the arguments they take. The x86 emitter and the
+// interpreter both implement it; the back end calls either through the same pointers.
+//
+// update   acc[s][r][c] = fold over k of program(acc, xs[k][·][r], zs[k][·][c], w[k], …)      rows x cols tile
+//
+//            xs: [k][x_streams][rows]          one panel of packed rows
+//            zs: [k][z_streams][cols]          one panel of packed columns, cols = vectors * lanes
+//            acc: [state][rows][cols]          stays in registers over the k loop
+//
+//                      zs[k]  ├─ vector 0 ─┼─ vector 1 ─┼─ vector 2 ─┤
+//            xs[k][0] ──────▶ │ acc 0      │ acc 1      │ acc 2      │   AVX-512, float: 8 rows x 3 vectors
+//            xs[k][1] ──────▶ │ acc 3      │ acc 4      │ acc 5      │   = 24 accumulators, 3 registers of z,
+//               …             │            │            │            │   5 for temporaries and constants
+//
+// epilogue out[p][r][c] = program_p(acc[·][r][c], row[·][r], col[·][c], …)
+// field    acc[o][c]    = sum over n of coef[n][o] * program(x[c], z[n][c], w[c], pair[·][n], col[·][n], row[·], …)
+//                         for one row of x; c runs over features
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/program.h"
+#include "mercer/device.h"
+
+namespace mercer::codegen {
+
+/// Arguments of the three skeletons. Pointers are to elements of the computing type.
+struct UpdateArgs {
+  const void* x;         // [k][x_streams][rows]
+  const void* z;         // [k][z_streams][cols]
+  const void* w;         // [k], or null when the program does not read weights
+  const void* params;    // [slot]
+  const void* row;       // [slot][rows]
+  const void* col;       // [slot][cols]
+  void* acc;             // [state][rows][cols]
+  const void* identity;  // [state]
+  std::int64_t k;        // features of this chunk
+  std::int64_t first;    // 1: start at the identities and store; 0: go on (sums: add the chunk's partial sum)
+};
+
+struct EpilogueArgs {
+  const void* acc;
+  const void* row;
+  const void* col;
+  const void* params;
+  void* out;
+  std::int64_t out_stride;  // bytes from one row of the output to the next
+  std::int64_t rows;        // rows to write, at most the tile's
+};
+
+struct FieldArgs {
+  const void* x;          // [cols]
+  const void* z;          // [n][cols]
+  const void* w;          // [cols]
+  const void* params;
+  const void* row;        // [slot]
+  const void* col;        // [slot][n_capacity]
+  const void* pair;       // [slot][n_capacity]
+  const void* coef;       // [n][outputs]
+  void* acc;              // [outputs][cols]
+  std::int64_t z_stride;  // bytes from one row of z to the next
+  std::int64_t n;
+};
+
+/// Slots of the row and col arrays: the caller's value, the index, then the stages.
+inline constexpr int kUserSlot = 0, kIndexSlot = 1, kFirstStageSlot = 2;
+
+/// Shape of the register tile.
+struct TileShape {
+  int rows = 8;
+  int vectors = 3;
+  int lanes = 16;
+  int cols() const { return vectors * lanes; }
+};
+
+struct UpdateSource {
+  Target target = Target::interpreter;
+  TileShape tile;
+  int x_streams = 1, z_streams = 1;
+  ir::Program program;          // outputs: the new states
+  std::vector<bool> promoted;   // per state: a sum, whose chunks are added up outside the registers
+};
+
+struct EpilogueSource {
+  Target target = Target::interpreter;
+  TileShape tile;
+  ir::Program program;  // outputs: one per plane of out; planes lie tile.rows * tile.cols() elements apart
+};
+
+struct FieldSource {
+  Target target = Target::interpreter;
+  int vectors = 1, lanes = 16;
+  int outputs = 1;           // o
+  int n_capacity = 0;        // stride of the pair and col slots
+  ir::Program program;       // one output: φ
+  int cols() const { return vectors * lanes; }
+};
+
+}  // namespace mercer::codegen

@@ -1,0 +1,161 @@
+#include "codegen/x86_assembler.h"
+
+#include <bit>
+
+#include "core/error.h"
+
+namespace mercer::codegen {
+namespace {
+
+constexpr std::size_t kMaxCodeBytes = 1 << 18;
+
+}  // namespace
+
+Xbyak::Label& ConstantPool::scalar(std::uint64_t bits) { return scalars_[bits]; }
+Xbyak::Label& ConstantPool::vector(std::uint64_t bits) { return vectors_[bits]; }
+Xbyak::Label& ConstantPool::table(const std::array<double, 16>& values) { return tables_[values]; }
+
+void ConstantPool::write_element(Xbyak::CodeGenerator& code, std::uint64_t bits) const {
+  if (is_double_) code.dq(bits);
+  else code.dd(static_cast<std::uint32_t>(bits));
+}
+
+void ConstantPool::write(Xbyak::CodeGenerator& code, int vector_bytes) {
+  const int lanes = vector_bytes / (is_double_ ? 8 : 4);
+  code.align(64, false);
+  for (auto& [values, label] : tables_) {
+    code.L(label);
+    for (double v : values)
+      write_element(code, is_double_ ? std::bit_cast<std::uint64_t>(v) : std::bit_cast<std::uint32_t>(static_cast<float>(v)));
+  }
+  for (auto& [bits, label] : vectors_) {
+    code.L(label);
+    for (int lane = 0; lane < lanes; ++lane) write_element(code, bits);
+  }
+  for (auto& [bits, label] : scalars_) {
+    code.L(label);
+    write_element(code, bits);
+  }
+}
+
+VectorAssembler::VectorAssembler(const plan::TargetInfo& target, Dtype type)
+    : Xbyak::CodeGenerator(4096, Xbyak::AutoGrow), target_(target), is_double_(type == Dtype::float64),
+      wide_(target.vector_bytes == 64), pool_(is_double_) {
+  setDefaultJmpNEAR(true);
+}
+
+Xbyak::Xmm VectorAssembler::reg(int index) const {
+  if (wide_) return Xbyak::Zmm(index);
+  return Xbyak::Ymm(index);
+}
+
+#define MERCER_FP(name, ...) (is_double_ ? name##pd(__VA_ARGS__) : name##ps(__VA_ARGS__))
+
+void VectorAssembler::binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b) {
+  using ir::Prim;
+  switch (op) {
+    case Prim::add: return MERCER_FP(vadd, dst, a, b);
+    case Prim::sub: return MERCER_FP(vsub, dst, a, b);
+    case Prim::mul: return MERCER_FP(vmul, dst, a, b);
+    case Prim::div: return MERCER_FP(vdiv, dst, a, b);
+    case Prim::min: return MERCER_FP(vmin, dst, a, b);
+    case Prim::max: return MERCER_FP(vmax, dst, a, b);
+    case Prim::abs_max: return MERCER_FP(vrange, dst, a, b, 0x0B);  // AVX-512 only: larger magnitude, sign cleared
+    case Prim::int_max: return vpmaxsd(dst, a, b);
+    case Prim::bit_and:
+      if (!wide_) return vpand(dst, a, b);
+      return is_double_ ? vpandq(dst, a, b) : vpandd(dst, a, b);
+    case Prim::bit_or:
+      if (!wide_) return vpor(dst, a, b);
+      return is_double_ ? vporq(dst, a, b) : vpord(dst, a, b);
+    case Prim::bit_xor:
+      if (!wide_) return vpxor(dst, a, b);
+      return is_double_ ? vpxorq(dst, a, b) : vpxord(dst, a, b);
+    case Prim::bit_andnot:
+      if (!wide_) return vpandn(dst, a, b);
+      return is_double_ ? vpandnq(dst, a, b) : vpandnd(dst, a, b);
+    case Prim::int_add: return is_double_ ? vpaddq(dst, a, b) : vpaddd(dst, a, b);
+    case Prim::int_sub: return is_double_ ? vpsubq(dst, a, b) : vpsubd(dst, a, b);
+    default: fail(ErrorKind::compile, "codegen: no x86 instruction for the primitive. Received {}.", ir::name_of(op));
+  }
+}
+
+void VectorAssembler::unary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Operand& a, std::uint64_t bits) {
+  using ir::Prim;
+  const int count = static_cast<int>(bits);
+  auto rounded = [&](int mode) {
+    if (wide_) MERCER_FP(vrndscale, dst, a, mode);
+    else MERCER_FP(vround, dst, a, mode);
+  };
+  switch (op) {
+    case Prim::sqrt: return MERCER_FP(vsqrt, dst, a);
+    case Prim::round: return rounded(8);  // 8: no inexact exceptions
+    case Prim::floor: return rounded(9);
+    case Prim::ceil: return rounded(10);
+    case Prim::shift_left: return is_double_ ? vpsllq(dst, a, count) : vpslld(dst, a, count);
+    case Prim::shift_right: return is_double_ ? vpsrlq(dst, a, count) : vpsrld(dst, a, count);
+    default: fail(ErrorKind::compile, "codegen: no x86 instruction for the primitive. Received {}.", ir::name_of(op));
+  }
+}
+
+void VectorAssembler::multiply_into(bool negate, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b) {
+  if (negate) MERCER_FP(vfnmadd231, dst, a, b);
+  else MERCER_FP(vfmadd231, dst, a, b);
+}
+
+void VectorAssembler::multiply_onto(bool negate, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& c) {
+  if (negate) MERCER_FP(vfnmadd213, dst, a, c);
+  else MERCER_FP(vfmadd213, dst, a, c);
+}
+
+void VectorAssembler::move(const Xbyak::Xmm& dst, const Xbyak::Operand& src) { MERCER_FP(vmovu, dst, src); }
+void VectorAssembler::store(const Xbyak::Address& dst, const Xbyak::Xmm& src) { MERCER_FP(vmovu, dst, src); }
+
+void VectorAssembler::broadcast(const Xbyak::Xmm& dst, const Xbyak::RegExp& address) {
+  if (is_double_) vbroadcastsd(dst.isZMM() ? Xbyak::Zmm(dst.getIdx()) : Xbyak::Ymm(dst.getIdx()), ptr[address]);
+  else vbroadcastss(dst, ptr[address]);
+}
+
+void VectorAssembler::broadcast(const Xbyak::Xmm& dst, Xbyak::Label& scalar) {
+  if (is_double_) vbroadcastsd(dst.isZMM() ? Xbyak::Zmm(dst.getIdx()) : Xbyak::Ymm(dst.getIdx()), ptr[rip + scalar]);
+  else vbroadcastss(dst, ptr[rip + scalar]);
+}
+
+void VectorAssembler::zero(const Xbyak::Xmm& dst) {
+  // The 128-bit form clears the whole register; registers 16 … 31 need EVEX.
+  if (dst.getIdx() < 16) vpxor(Xbyak::Xmm(dst.getIdx()), Xbyak::Xmm(dst.getIdx()), Xbyak::Xmm(dst.getIdx()));
+  else vpxord(dst, dst, dst);
+}
+
+void VectorAssembler::enter(int bytes) {
+  push(rbp);
+  mov(rbp, rsp);
+  for (const Xbyak::Reg64& saved : {rbx, r12, r13, r14}) push(saved);
+  sub(rsp, bytes + 64);
+  and_(rsp, -64);
+}
+
+void VectorAssembler::leave() {
+  lea(rsp, ptr[rbp - 32]);
+  for (const Xbyak::Reg64& saved : {r14, r13, r12, rbx}) pop(saved);
+  pop(rbp);
+  vzeroupper();
+  ret();
+}
+
+std::vector<std::uint8_t> VectorAssembler::finish() {
+  pool_.write(*this, target_.vector_bytes);
+  ready();
+  if (Xbyak::GetError() != Xbyak::ERR_NONE) {
+    const char* why = Xbyak::ConvertErrorToString(Xbyak::GetError());
+    Xbyak::ClearError();
+    fail(ErrorKind::compile, "codegen: the assembler refused the kernel. Received {}.", why);
+  }
+  require(getSize() <= kMaxCodeBytes, "codegen: a kernel has at most {} bytes of code. Received {}.", kMaxCodeBytes, getSize());
+  const std::uint8_t* code = getCode();
+  return {code, code + getSize()};
+}
+
+#undef MERCER_FP
+
+}  // namespace mercer::codegen

@@ -1,0 +1,393 @@
+#include "codegen/x86_emit.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "codegen/program_emitter.h"
+#include "core/error.h"
+
+namespace mercer::codegen {
+namespace {
+
+using ir::Input;
+using ir::Site;
+
+int slot_of(const Input& input) {
+  switch (input.site) {
+    case Site::index_i:
+    case Site::index_j: return kIndexSlot;
+    default: return input.slot == 0 ? kUserSlot : kFirstStageSlot + input.slot - 1;
+  }
+}
+
+std::vector<int> register_range(int first, int end) {
+  std::vector<int> list(std::max(0, end - first));
+  std::iota(list.rbegin(), list.rend(), first);
+  return list;
+}
+
+[[noreturn]] void unexpected(const char* skeleton, Site site) {
+  fail(ErrorKind::compile, "codegen: the {} skeleton has no such input. Received site {}.", skeleton,
+       static_cast<int>(site));
+}
+
+#define MERCER_LOAD(field_, type_, reg_) a.mov(a.reg_, a.ptr[a.args + static_cast<int>(offsetof(type_, field_))])
+
+/// Loop over k around `rows` instances of the program.
+class UpdateEmitter {
+ public:
+  explicit UpdateEmitter(const UpdateSource& source)
+      : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type), element_(a.element_bytes()),
+        states_(static_cast<int>(source.program.outputs.size())) {}
+
+  std::vector<std::uint8_t> emit() {
+    const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
+    const int first_free = accumulators + s_.z_streams * s_.tile.vectors;
+    if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
+    ProgramEmitter emitter(a, s_.program, s_.tile.vectors, register_range(first_free, info_.registers));
+    a.enter(ProgramEmitter::kStackBytes);
+    load_pointers();
+    emitter.pin_constants();
+    start();
+    Xbyak::Label done, again;
+    a.test(a.count, a.count);
+    a.jz(done);
+    a.align(32);
+    a.L(again);
+    body(emitter);
+    a.dec(a.count);
+    a.jnz(again);
+    a.L(done);
+    finish();
+    a.leave();
+    return a.finish();
+  }
+
+ private:
+  int accumulator(int state, int row, int v) const { return (state * s_.tile.rows + row) * s_.tile.vectors + v; }
+  int z_register(int stream) const { return states_ * s_.tile.rows * s_.tile.vectors + stream * s_.tile.vectors; }
+  int acc_offset(int state, int row, int v) const { return accumulator(state, row, v) * a.vector_bytes(); }
+
+  void load_pointers() {
+    MERCER_LOAD(x, UpdateArgs, x);
+    MERCER_LOAD(z, UpdateArgs, z);
+    MERCER_LOAD(w, UpdateArgs, w);
+    MERCER_LOAD(params, UpdateArgs, params);
+    MERCER_LOAD(row, UpdateArgs, row);
+    MERCER_LOAD(col, UpdateArgs, col);
+    MERCER_LOAD(acc, UpdateArgs, acc);
+    MERCER_LOAD(k, UpdateArgs, count);
+  }
+
+  template <class Body>
+  void each_accumulator(int state, Body&& body) {
+    for (int row = 0; row < s_.tile.rows; ++row)
+      for (int v = 0; v < s_.tile.vectors; ++v) body(a.reg(accumulator(state, row, v)), acc_offset(state, row, v));
+  }
+
+  void start() {
+    Xbyak::Label fresh, ready;
+    a.cmp(a.qword[a.args + static_cast<int>(offsetof(UpdateArgs, first))], 0);
+    a.jne(fresh);
+    for (int state = 0; state < states_; ++state)
+      each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) {
+        if (s_.promoted[state]) a.zero(reg);
+        else a.move(reg, a.ptr[a.acc + offset]);
+      });
+    a.jmp(ready);
+    a.L(fresh);
+    a.mov(a.scratch, a.ptr[a.args + static_cast<int>(offsetof(UpdateArgs, identity))]);
+    for (int state = 0; state < states_; ++state)
+      each_accumulator(state, [&](const Xbyak::Xmm& reg, int) {
+        if (s_.promoted[state]) a.zero(reg);
+        else a.broadcast(reg, a.scratch + state * element_);
+      });
+    a.L(ready);
+  }
+
+  Binding bind(const Input& input, int row) const {
+    const int rows = s_.tile.rows, cols = s_.tile.cols();
+    switch (input.site) {
+      case Site::x: return Binding::broadcast(a.x, (input.slot * rows + row) * element_);
+      case Site::z: return Binding::registers(z_register(input.slot));
+      case Site::w: return Binding::broadcast(a.w, 0);
+      case Site::param: return Binding::broadcast(a.params, input.slot * element_);
+      case Site::row:
+      case Site::index_i: return Binding::broadcast(a.row, (slot_of(input) * rows + row) * element_);
+      case Site::col:
+      case Site::index_j: return Binding::memory(a.col, slot_of(input) * cols * element_);
+      case Site::accumulator: return Binding::registers(accumulator(input.slot, row, 0));
+      default: unexpected("update", input.site);
+    }
+  }
+
+  void body(ProgramEmitter& emitter) {
+    for (int stream = 0; stream < s_.z_streams; ++stream)
+      for (int v = 0; v < s_.tile.vectors; ++v)
+        a.move(a.reg(z_register(stream) + v),
+               a.ptr[a.z + (stream * s_.tile.cols() + v * s_.tile.lanes) * element_]);
+    for (int row = 0; row < s_.tile.rows; ++row) {
+      std::vector<Binding> inputs, outputs;
+      for (const Input& input : s_.program.inputs) inputs.push_back(bind(input, row));
+      for (int state = 0; state < states_; ++state) outputs.push_back(Binding::registers(accumulator(state, row, 0)));
+      emitter.emit(inputs, outputs);
+    }
+    a.add(a.x, s_.x_streams * s_.tile.rows * element_);
+    a.add(a.z, s_.z_streams * s_.tile.cols() * element_);
+    a.add(a.w, element_);
+  }
+
+  void finish() {
+    Xbyak::Label fresh, stored;
+    bool any = false;
+    for (bool p : s_.promoted) any = any || p;
+    if (any) {
+      a.cmp(a.qword[a.args + static_cast<int>(offsetof(UpdateArgs, first))], 0);
+      a.jne(fresh);
+      for (int state = 0; state < states_; ++state)
+        if (s_.promoted[state])
+          each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) {
+            a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]);
+          });
+      a.L(fresh);
+    }
+    for (int state = 0; state < states_; ++state)
+      each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
+  }
+
+  const UpdateSource& s_;
+  const plan::TargetInfo& info_;
+  VectorAssembler a;
+  int element_, states_;
+};
+
+/// Loop over rows; a row's vectors in groups that fit the registers.
+class EpilogueEmitter {
+ public:
+  explicit EpilogueEmitter(const EpilogueSource& source)
+      : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type), element_(a.element_bytes()) {}
+
+  std::vector<std::uint8_t> emit() {
+    int group = s_.tile.vectors;
+    while (group > 1 && (s_.tile.vectors % group != 0 ||
+                         ProgramEmitter::temporaries(s_.program, group, info_.embedded_broadcast) + 2 > info_.registers ||
+                         group * peak_masks() > info_.mask_registers + 7 * !info_.mask_registers))
+      --group;
+    ProgramEmitter emitter(a, s_.program, group, register_range(0, info_.registers));
+    a.enter(ProgramEmitter::kStackBytes);
+    MERCER_LOAD(acc, EpilogueArgs, acc);
+    MERCER_LOAD(row, EpilogueArgs, row);
+    MERCER_LOAD(col, EpilogueArgs, col);
+    MERCER_LOAD(params, EpilogueArgs, params);
+    MERCER_LOAD(out, EpilogueArgs, out);
+    MERCER_LOAD(out_stride, EpilogueArgs, pair);
+    MERCER_LOAD(rows, EpilogueArgs, count);
+    emitter.pin_constants();
+    Xbyak::Label again, done;
+    a.test(a.count, a.count);
+    a.jz(done);
+    a.align(32);
+    a.L(again);
+    for (int first = 0; first < s_.tile.vectors; first += group) instance(emitter, first);
+    a.add(a.acc, s_.tile.cols() * element_);
+    a.add(a.row, element_);
+    a.add(a.out, a.pair);
+    a.dec(a.count);
+    a.jnz(again);
+    a.L(done);
+    a.leave();
+    return a.finish();
+  }
+
+ private:
+  /// Masks alive at once, at most.
+  int peak_masks() const {
+    if (info_.mask_registers == 0) return 1;
+    const auto& code = s_.program.code;
+    std::vector<std::size_t> last(code.size(), 0);
+    for (std::size_t i = 0; i < code.size(); ++i)
+      for (std::int32_t o : {code[i].a, code[i].b, code[i].c})
+        if (o >= 0) last[o] = i;
+    int peak = 0;
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      int live = 0;
+      for (std::size_t j = 0; j <= i; ++j) live += ir::makes_mask(code[j].op) && last[j] >= i;
+      peak = std::max(peak, live);
+    }
+    return peak;
+  }
+
+  void instance(ProgramEmitter& emitter, int first_vector) {
+    const int rows = s_.tile.rows, cols = s_.tile.cols(), shift = first_vector * a.vector_bytes();
+    std::vector<Binding> inputs, outputs;
+    for (const Input& input : s_.program.inputs) {
+      switch (input.site) {
+        case Site::accumulator: inputs.push_back(Binding::memory(a.acc, input.slot * rows * cols * element_ + shift)); break;
+        case Site::row:
+        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, slot_of(input) * rows * element_)); break;
+        case Site::col:
+        case Site::index_j: inputs.push_back(Binding::memory(a.col, slot_of(input) * cols * element_ + shift)); break;
+        case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
+        default: unexpected("epilogue", input.site);
+      }
+    }
+    for (std::size_t p = 0; p < s_.program.outputs.size(); ++p)
+      outputs.push_back(Binding::memory(a.out, static_cast<int>(p) * rows * cols * element_ + shift));
+    emitter.emit(inputs, outputs);
+  }
+
+  const EpilogueSource& s_;
+  const plan::TargetInfo& info_;
+  VectorAssembler a;
+  int element_;
+};
+
+/// Appends acc[o] + φ * coef[o] to the program of φ; coef[o] is read as incoming(o).
+ir::Program with_contraction(const FieldSource& source) {
+  ir::Program program = source.program;
+  const std::int32_t phi = program.outputs[0];
+  program.outputs.clear();
+  for (int o = 0; o < source.outputs; ++o) {
+    auto input = [&](Site site) {
+      program.inputs.push_back({site, o});
+      ir::Instr instr{};
+      instr.op = ir::Prim::input;
+      instr.index = static_cast<std::int32_t>(program.inputs.size()) - 1;
+      program.code.push_back(instr);
+      return static_cast<std::int32_t>(program.code.size()) - 1;
+    };
+    const std::int32_t coef = input(Site::incoming), acc = input(Site::accumulator);
+    program.code.push_back({ir::Prim::fma, phi, coef, acc, 0, 0});
+    program.outputs.push_back(static_cast<std::int32_t>(program.code.size()) - 1);
+  }
+  return program;
+}
+
+/// Loop over n; features along the vectors, the accumulators of all outputs in registers.
+class FieldEmitter {
+ public:
+  explicit FieldEmitter(const FieldSource& source)
+      : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type), element_(a.element_bytes()),
+        program_(with_contraction(source)) {}
+
+  std::vector<std::uint8_t> emit() {
+    const int first_free = s_.outputs * s_.vectors;
+    if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
+    ProgramEmitter emitter(a, program_, s_.vectors, register_range(first_free, info_.registers));
+    a.enter(ProgramEmitter::kStackBytes);
+    MERCER_LOAD(x, FieldArgs, x);
+    MERCER_LOAD(z, FieldArgs, z);
+    MERCER_LOAD(w, FieldArgs, w);
+    MERCER_LOAD(params, FieldArgs, params);
+    MERCER_LOAD(row, FieldArgs, row);
+    MERCER_LOAD(col, FieldArgs, col);
+    MERCER_LOAD(pair, FieldArgs, pair);
+    MERCER_LOAD(coef, FieldArgs, out);
+    MERCER_LOAD(acc, FieldArgs, acc);
+    MERCER_LOAD(z_stride, FieldArgs, loop);
+    MERCER_LOAD(n, FieldArgs, count);
+    emitter.pin_constants();
+    for (int r = 0; r < first_free; ++r) a.zero(a.reg(r));
+    Xbyak::Label again, done;
+    a.test(a.count, a.count);
+    a.jz(done);
+    a.align(32);
+    a.L(again);
+    body(emitter);
+    a.dec(a.count);
+    a.jnz(again);
+    a.L(done);
+    for (int r = 0; r < first_free; ++r) a.store(a.ptr[a.acc + r * a.vector_bytes()], a.reg(r));
+    a.leave();
+    return a.finish();
+  }
+
+ private:
+  void body(ProgramEmitter& emitter) {
+    std::vector<Binding> inputs, outputs;
+    for (const Input& input : program_.inputs) {
+      switch (input.site) {
+        case Site::x: inputs.push_back(Binding::memory(a.x, 0)); break;
+        case Site::z: inputs.push_back(Binding::memory(a.z, 0)); break;
+        case Site::w: inputs.push_back(Binding::memory(a.w, 0)); break;
+        case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
+        case Site::row:
+        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, slot_of(input) * element_)); break;
+        case Site::col:
+        case Site::index_j:
+          inputs.push_back(Binding::broadcast(a.col, slot_of(input) * s_.n_capacity * element_));
+          break;
+        case Site::pair_value:
+          inputs.push_back(Binding::broadcast(a.pair, input.slot * s_.n_capacity * element_));
+          break;
+        case Site::incoming: inputs.push_back(Binding::broadcast(a.out, input.slot * element_)); break;
+        case Site::accumulator: inputs.push_back(Binding::registers(input.slot * s_.vectors)); break;
+        default: unexpected("field", input.site);
+      }
+    }
+    for (int o = 0; o < s_.outputs; ++o) outputs.push_back(Binding::registers(o * s_.vectors));
+    emitter.emit(inputs, outputs);
+    a.add(a.z, a.loop);
+    a.add(a.col, element_);
+    a.add(a.pair, element_);
+    a.add(a.out, s_.outputs * element_);
+  }
+
+  const FieldSource& s_;
+  const plan::TargetInfo& info_;
+  VectorAssembler a;
+  int element_;
+  ir::Program program_;
+};
+
+#undef MERCER_LOAD
+
+}  // namespace
+
+std::vector<std::uint8_t> emit_update(const UpdateSource& source) { return UpdateEmitter(source).emit(); }
+std::vector<std::uint8_t> emit_epilogue(const EpilogueSource& source) { return EpilogueEmitter(source).emit(); }
+std::vector<std::uint8_t> emit_field(const FieldSource& source) { return FieldEmitter(source).emit(); }
+
+TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
+  const plan::TargetInfo& info = plan::target_info(target);
+  const int states = static_cast<int>(update.outputs.size());
+  // In order of preference: few loads per accumulator first. The last one always fits or the interpreter serves.
+  struct Shape {
+    int rows, vectors;
+  };
+  static constexpr Shape kShapes[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  auto fits = [&](Shape s) {
+    const int temporaries = ProgramEmitter::temporaries(update, s.vectors, info.embedded_broadcast);
+    return states * s.rows * s.vectors + z_streams * s.vectors + temporaries <= info.registers;
+  };
+  TileShape tile{1, 1, info.lanes(update.type)};
+  auto choose = [&](auto& shapes) {
+    for (Shape s : shapes) {
+      if (!fits(s)) continue;
+      tile.rows = s.rows;
+      tile.vectors = s.vectors;
+      return;
+    }
+  };
+  if (target == Target::x86_avx512) choose(kShapes);
+  else if (target == Target::x86_avx2) choose(kNarrow);
+  else tile = {8, 16, info.lanes(update.type)};
+  return tile;
+}
+
+int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target) {
+  const plan::TargetInfo& info = plan::target_info(target);
+  if (target == Target::interpreter) return 16;
+  const std::int64_t needed = (features + info.lanes(field.type) - 1) / info.lanes(field.type);
+  int best = 1;
+  for (int vectors = 2; vectors <= 4 && vectors <= needed; ++vectors) {
+    const int temporaries = ProgramEmitter::temporaries(field, vectors, info.embedded_broadcast) + vectors;
+    const std::int64_t waste = (needed + vectors - 1) / vectors * vectors - needed;
+    if (outputs * vectors + temporaries <= info.registers && waste * 8 <= needed) best = vectors;
+  }
+  return best;
+}
+
+}  // namespace mercer::codegen

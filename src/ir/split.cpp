@@ -1,0 +1,386 @@
+#include "ir/split.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "ir/ops.h"
+#include "ir/passes.h"
+
+namespace mercer::ir {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// A reduction over k in its general form: states that start at `identity` and follow `update`.
+struct Machine {
+  std::vector<Expr> identity, update, merge;
+  Expr finish;
+};
+
+Expr acc(int slot) { return leaf(Op::accumulator, slot); }
+Expr call(Op op, const Expr& a, const Expr& b) { return make(op, {a, b}); }
+
+/// logsumexp keeps (m, s) with value m + log(s), rescaling by one exponential per term:
+/// e = exp(-|t - m|), s' = t > m ? s e + 1 : s + e. Equal values (infinite ones too) count as e = 1.
+Machine logsumexp_machine(const Expr& t) {
+  auto step = [](const Expr& m, const Expr& s, const Expr& other, const Expr& weight) {
+    Expr gap = where(equal(other, m), Expr(0.0), abs(other - m));
+    Expr e = exp(-gap);
+    return where(other > m, s * e + weight, s + e * weight);
+  };
+  Machine machine;
+  machine.identity = {Expr(-kInf), Expr(0.0)};
+  machine.update = {max(acc(0), t), step(acc(0), acc(1), t, Expr(1.0))};
+  machine.merge = {max(acc(0), incoming(0)), step(acc(0), acc(1), incoming(0), incoming(1))};
+  machine.finish = acc(0) + log(acc(1));
+  return machine;
+}
+
+Machine reduce_machine(const Node& node) {
+  const int states = node.slot;
+  auto part = [&](int block, int s) { return node.args[block * states + s]; };
+  ExprMap<Expr> terms, merged;
+  for (int s = 0; s < states; ++s) {
+    terms[leaf(Op::state, s)] = acc(s);
+    terms[leaf(Op::incoming, s)] = part(0, s);
+    merged[leaf(Op::state, s)] = acc(s);
+  }
+  Machine machine;
+  for (int s = 0; s < states; ++s) {
+    machine.update.push_back(substitute(part(1, s), terms));
+    machine.identity.push_back(part(2, s));
+    if (node.has_merge && node.associative) machine.merge.push_back(substitute(part(3, s), merged));
+  }
+  machine.finish = substitute(node.args.back(), merged);
+  return machine;
+}
+
+/// `node` is a reduction whose arguments hold no other reduction any more.
+Machine machine_of(const Node& node) {
+  const Expr& t = node.args[0];
+  switch (node.op) {
+    case Op::sum: return {{0.0}, {acc(0) + t}, {acc(0) + incoming(0)}, acc(0)};
+    case Op::prod: return {{1.0}, {acc(0) * t}, {acc(0) * incoming(0)}, acc(0)};
+    case Op::max_over: return {{-kInf}, {max(acc(0), t)}, {max(acc(0), incoming(0))}, acc(0)};
+    case Op::min_over: return {{kInf}, {min(acc(0), t)}, {min(acc(0), incoming(0))}, acc(0)};
+    case Op::logsumexp: return logsumexp_machine(t);
+    default: return reduce_machine(node);
+  }
+}
+
+/// Moves the machine's local slots 0 … S-1 to first … first + S - 1.
+Expr shift_slots(const Expr& e, int states, int first) {
+  if (first == 0) return e;
+  ExprMap<Expr> moved;
+  for (int s = 0; s < states; ++s) moved[acc(s)] = acc(first + s);
+  return substitute(e, moved);
+}
+
+bool reads_x_side(const Uses& u) { return u.x || u.row || u.index_i; }
+bool reads_z_side(const Uses& u) { return u.z || u.col || u.index_j; }
+
+class Splitter {
+ public:
+  Splitter(Split& out, const SplitOptions& options) : out_(out), options_(options) {}
+
+  /// Rewrites the reductions inside `e`, an expression of the pair.
+  Expr lift_pair(const Expr& e) { return lift(e, Context::pair); }
+
+  /// Gives one-sided subexpressions of every update to the streams.
+  void make_streams();
+
+ private:
+  enum class Context { pair, term, x_side, z_side };
+  using Memo = ExprMap<Expr>;
+
+  Expr lift(const Expr& e, Context context);
+  Expr lift_reduction(const Expr& e, Context context);
+  Expr stage(const Expr& e, bool of_x);
+  Expr pair_reduction(const Expr& e);
+  Expr stream(const Expr& e, bool of_x);
+  Expr hoist(const Expr& e, Memo& memo);
+
+  Split& out_;
+  SplitOptions options_;
+  Memo memo_[4];
+  Memo row_stages_, col_stages_, pairs_;
+};
+
+Expr Splitter::lift(const Expr& e, Context context) {
+  if (is_leaf(e->op)) return e;
+  Memo& memo = memo_[static_cast<int>(context)];
+  if (auto found = memo.find(e); found != memo.end()) return found->second;
+  Expr result;
+  if (is_reduction(e->op)) {
+    result = lift_reduction(e, context);
+  } else {
+    std::vector<Expr> args;
+    for (const Expr& arg : e->args) args.push_back(lift(arg, context));
+    result = with_args(e, std::move(args));
+  }
+  memo.emplace(e, result);
+  return result;
+}
+
+Expr Splitter::lift_reduction(const Expr& e, Context context) {
+  const Uses u = uses(e);
+  const bool x_side = reads_x_side(u), z_side = reads_z_side(u);
+  const bool indexed = u.index_i || u.index_j;
+  if (!indexed && !(x_side && z_side)) {
+    // Neither side (sum(w)): one value, computed with the points of whichever side asks.
+    const bool of_x = x_side || (!z_side && context != Context::z_side);
+    return stage(e, of_x);
+  }
+  if (context != Context::pair) {
+    fail(ErrorKind::unsupported,
+         "formula: a reduction inside another reduction may read one side only (x or z), because both would need a pass "
+         "over the features for every pair and feature. Received {}.",
+         e.to_text());
+  }
+  return pair_reduction(e);
+}
+
+Expr Splitter::stage(const Expr& e, bool of_x) {
+  Memo& known = of_x ? row_stages_ : col_stages_;
+  if (auto found = known.find(e); found != known.end()) return found->second;
+  std::vector<Expr> args;
+  for (const Expr& arg : e->args) args.push_back(lift(arg, of_x ? Context::x_side : Context::z_side));
+  Machine machine = machine_of(*with_args(e, std::move(args)));
+  int& count = of_x ? out_.row_stages : out_.col_stages;
+  Expr value = leaf(of_x ? Op::row_stage : Op::col_stage, count++);
+  out_.stages.push_back({of_x, machine.identity, machine.update, machine.finish});
+  known.emplace(e, value);
+  return value;
+}
+
+Expr Splitter::pair_reduction(const Expr& e) {
+  if (auto found = pairs_.find(e); found != pairs_.end()) return found->second;
+  std::vector<Expr> args;
+  for (const Expr& arg : e->args) args.push_back(lift(arg, Context::term));
+  Machine machine = machine_of(*with_args(e, std::move(args)));
+  const int states = static_cast<int>(machine.identity.size()), first = out_.states;
+  Reduction reduction;
+  reduction.kind = states > 1 ? Op::reduce : e->op;
+  reduction.first_slot = first;
+  for (const Expr& item : machine.identity) reduction.identity.push_back(simplify(item));
+  for (const Expr& item : machine.update) reduction.update.push_back(shift_slots(item, states, first));
+  for (const Expr& item : machine.merge) reduction.merge.push_back(shift_slots(item, states, first));
+  reduction.finish = shift_slots(machine.finish, states, first);
+  out_.states += states;
+  Expr value = reduction.finish;
+  out_.reductions.push_back(std::move(reduction));
+  pairs_.emplace(e, value);
+  return value;
+}
+
+/// The leaf that reads one-sided expression `e` as a stream.
+Expr Splitter::stream(const Expr& e, bool of_x) {
+  auto& streams = of_x ? out_.x_streams : out_.z_streams;
+  int s = 0;
+  while (s < static_cast<int>(streams.size()) && !same(streams[s], e)) ++s;
+  if (s == static_cast<int>(streams.size())) streams.push_back(e);
+  return leaf(of_x ? Op::x : Op::z, s);
+}
+
+Expr Splitter::hoist(const Expr& e, Memo& memo) {
+  if (auto found = memo.find(e); found != memo.end()) return found->second;
+  const Uses u = uses(e);
+  const bool one_sided = (u.x != u.z) && !u.state && !u.accumulator && !u.index_i && !u.index_j &&
+                         !(u.x ? u.col : u.row) && (options_.hoist || is_leaf(e->op));
+  Expr result = e;
+  if (one_sided) {
+    result = stream(e, u.x);
+  } else if (!is_leaf(e->op)) {
+    std::vector<Expr> args;
+    for (const Expr& arg : e->args) args.push_back(hoist(arg, memo));
+    result = with_args(e, std::move(args));
+  }
+  memo.emplace(e, result);
+  return result;
+}
+
+void Splitter::make_streams() {
+  Memo memo;
+  for (Reduction& reduction : out_.reductions)
+    for (Expr& update : reduction.update) update = hoist(update, memo);
+}
+
+/// True for expressions of parameters, K and constants alone.
+bool is_uniform(const Expr& e) {
+  const Uses u = uses(e);
+  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator);
+}
+
+/// One-sided divisions stay as they are: they are computed once per point, and both variants of a plan share them.
+bool divides_pair_by_uniform(const Expr& e) {
+  if (e->op != Op::div || e->args[1]->op == Op::constant || !is_uniform(e->args[1])) return false;
+  const Uses u = uses(e->args[0]);
+  return u.accumulator || (u.x && u.z);
+}
+
+/// Collects parameters and uniforms over several expressions.
+class Uniforms {
+ public:
+  Uniforms(std::vector<Expr>& params, std::vector<Expr>& uniforms, bool reciprocal)
+      : params_(params), uniforms_(uniforms), reciprocal_(reciprocal) {}
+
+  Expr operator()(const Expr& e) {
+    if (auto found = memo_.find(e); found != memo_.end()) return found->second;
+    Expr result = e;
+    if (e->op == Op::param) {
+      add(params_, e);
+    } else if (!is_leaf(e->op) && is_uniform(e)) {
+      for_each(e, [this](const Expr& n) { if (n->op == Op::param) add(params_, n); });
+      result = uniform_leaf(add(uniforms_, e));
+    } else if (reciprocal_ && divides_pair_by_uniform(e)) {
+      result = make(Op::mul, {(*this)(e->args[0]), (*this)(simplify(rcp(e->args[1])))});
+    } else if (!is_leaf(e->op)) {
+      std::vector<Expr> args;
+      for (const Expr& arg : e->args) args.push_back((*this)(arg));
+      result = with_args(e, std::move(args));
+    }
+    memo_.emplace(e, result);
+    return result;
+  }
+
+  void each(std::vector<Expr>& list) {
+    for (Expr& e : list) e = (*this)(e);
+  }
+
+ private:
+  static int add(std::vector<Expr>& list, const Expr& e) {
+    for (std::size_t s = 0; s < list.size(); ++s)
+      if (same(list[s], e)) return static_cast<int>(s);
+    list.push_back(e);
+    return static_cast<int>(list.size()) - 1;
+  }
+
+  std::vector<Expr>& params_;
+  std::vector<Expr>& uniforms_;
+  bool reciprocal_;
+  ExprMap<Expr> memo_;
+};
+
+bool has_free_feature(const Expr& e, ExprMap<bool>& memo) {
+  if (e->op == Op::x || e->op == Op::z || e->op == Op::w) return true;
+  if (is_leaf(e->op) || is_reduction(e->op)) return false;
+  if (auto found = memo.find(e); found != memo.end()) return found->second;
+  bool free = false;
+  for (const Expr& arg : e->args) free = free || has_free_feature(arg, memo);
+  memo.emplace(e, free);
+  return free;
+}
+
+std::vector<Expr> concatenate_leaves(const std::vector<Expr>& params, std::size_t uniforms) {
+  std::vector<Expr> leaves = params;
+  for (std::size_t u = 0; u < uniforms; ++u) leaves.push_back(uniform_leaf(static_cast<int>(u)));
+  return leaves;
+}
+
+}  // namespace
+
+Expr uniform_leaf(int u) {
+  Node node{};
+  node.op = Op::param;
+  node.slot = u;
+  node.name = fmt::format("uniform{}", u);
+  node.has_default = true;  // with a NaN default: no parameter of a user's formula looks like it
+  node.value = std::numeric_limits<double>::quiet_NaN();
+  return make(std::move(node));
+}
+
+Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
+  Split out;
+  Splitter splitter(out, options);
+  for (const Expr& e : outputs) out.epilogue.push_back(splitter.lift_pair(e));
+  Uniforms uniforms(out.params, out.uniforms, options.reciprocal_uniforms);
+  for (Reduction& reduction : out.reductions) {
+    uniforms.each(reduction.update);
+    uniforms.each(reduction.identity);
+    uniforms.each(reduction.merge);
+  }
+  for (StageValue& stage : out.stages) {
+    uniforms.each(stage.update);
+    uniforms.each(stage.identity);
+    stage.finish = uniforms(stage.finish);
+  }
+  uniforms.each(out.epilogue);
+  splitter.make_streams();
+  return out;
+}
+
+FieldSplit split_field(const Expr& field, const SplitOptions& options) {
+  FieldSplit out;
+  std::vector<Expr> pair_outputs;
+  ExprMap<bool> free;
+  ExprMap<Expr> memo;
+  std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
+    if (e->op == Op::constant || e->op == Op::param || e->op == Op::x || e->op == Op::z || e->op == Op::w) return e;
+    if (auto found = memo.find(e); found != memo.end()) return found->second;
+    Expr result;
+    if (!has_free_feature(e, free)) {
+      const bool uniform = is_uniform(e);
+      result = uniform ? e : leaf(Op::pair_value, static_cast<int>(pair_outputs.size()));
+      if (!uniform) pair_outputs.push_back(e);
+    } else {
+      std::vector<Expr> args;
+      for (const Expr& arg : e->args) args.push_back(visit(arg));
+      result = with_args(e, std::move(args));
+    }
+    memo.emplace(e, result);
+    return result;
+  };
+  out.field = visit(field);
+  out.pairs = split(pair_outputs, options);
+  Uniforms uniforms(out.params, out.uniforms, options.reciprocal_uniforms);
+  out.field = uniforms(out.field);
+  return out;
+}
+
+std::vector<Expr> Split::param_leaves() const { return concatenate_leaves(params, uniforms.size()); }
+std::vector<Expr> FieldSplit::param_leaves() const { return concatenate_leaves(params, uniforms.size()); }
+
+std::vector<Expr> Split::updates() const {
+  std::vector<Expr> all;
+  for (const Reduction& r : reductions) all.insert(all.end(), r.update.begin(), r.update.end());
+  return all;
+}
+
+std::vector<Expr> Split::identities() const {
+  std::vector<Expr> all;
+  for (const Reduction& r : reductions) all.insert(all.end(), r.identity.begin(), r.identity.end());
+  return all;
+}
+
+std::string Split::to_text() const {
+  std::string text;
+  for (std::size_t u = 0; u < uniforms.size(); ++u) text += fmt::format("uniform{} = {}\n", u, uniforms[u].to_text());
+  int row = 0, col = 0;
+  for (const StageValue& stage : stages) {
+    text += fmt::format("{}_stage[{}]:", stage.of_x ? "row" : "col", stage.of_x ? row++ : col++);
+    for (std::size_t s = 0; s < stage.update.size(); ++s)
+      text += fmt::format(" acc{} = {} from {};", s, stage.update[s].to_text(), stage.identity[s].to_text());
+    text += fmt::format(" {}\n", stage.finish.to_text());
+  }
+  for (std::size_t s = 0; s < x_streams.size(); ++s) text += fmt::format("xs[{}] = {}\n", s, x_streams[s].to_text());
+  for (std::size_t s = 0; s < z_streams.size(); ++s) text += fmt::format("zs[{}] = {}\n", s, z_streams[s].to_text());
+  for (const Reduction& r : reductions)
+    for (std::size_t s = 0; s < r.update.size(); ++s)
+      text += fmt::format("acc{} = {} from {}\n", r.first_slot + s, r.update[s].to_text(), r.identity[s].to_text());
+  for (const Expr& e : epilogue) text += fmt::format("out = {}\n", e.to_text());
+  return text;
+}
+
+Expr swap_sides(const Expr& e) {
+  ExprMap<Expr> swapped;
+  const std::pair<Op, Op> pairs[] = {{Op::x, Op::z}, {Op::row, Op::col}, {Op::index_i, Op::index_j}};
+  for (auto [a, b] : pairs) {
+    swapped[leaf(a)] = leaf(b);
+    swapped[leaf(b)] = leaf(a);
+  }
+  return substitute(e, swapped);
+}
+
+}  // namespace mercer::ir

@@ -1,0 +1,202 @@
+#include "plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "codegen/x86_emit.h"
+#include "core/error.h"
+#include "ir/evaluate.h"
+#include "ir/passes.h"
+
+namespace mercer::plan {
+namespace {
+
+using ir::Expr;
+using ir::Op;
+
+/// Partial sums of more terms than this lose the contract of 1e-6 (notes in docs/design/promotion.md).
+constexpr std::int64_t kLongestChunk = 256, kShortestChunk = 64;
+
+std::vector<double> constant_identities(const ir::Split& split) {
+  std::vector<double> values;
+  for (const Expr& e : split.identities()) {
+    require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
+    values.push_back(e->value);
+  }
+  return values;
+}
+
+/// States of max over terms that are never negative may start at +0 instead of -Inf, which frees their sign bit.
+std::vector<bool> nonnegative_maxima(const ir::Split& split) {
+  std::vector<bool> slots(split.states, false);
+  for (const ir::Reduction& r : split.reductions)
+    if (r.kind == Op::max_over && r.update[0]->op == Op::max)
+      for (const Expr& arg : r.update[0]->args)
+        if (arg->op != Op::accumulator && ir::is_nonnegative(arg)) slots[r.first_slot] = true;
+  return slots;
+}
+
+ir::Program schedule(ir::Program program, const TargetInfo& target) {
+  if (target.target == Target::interpreter) return program;
+  return balance_pipes(orient_differences(std::move(program), target), target);
+}
+
+/// Of two lowerings the one with the lower floor; both are right where the fast variant runs.
+ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
+  return count_pipes(a, target).cycles() <= count_pipes(b, target).cycles() ? a : b;
+}
+
+PairVariant make_variant(const PairProblem& problem, bool fast) {
+  const TargetInfo& target = target_info(problem.target);
+  PairVariant variant;
+  variant.split = ir::split(problem.outputs, {.reciprocal_uniforms = fast, .hoist = true});
+  const ir::Split& split = variant.split;
+  variant.identity = constant_identities(split);
+  ir::LowerOptions options;
+  options.type = problem.type;
+  options.params = split.param_leaves();
+  if (!problem.empty_features) {
+    options.nonnegative_slots = nonnegative_maxima(split);
+    for (int s = 0; s < split.states; ++s)
+      if (options.nonnegative_slots[s]) variant.identity[s] = 0.0;
+  }
+  if (split.states > 0) {
+    variant.update = schedule(ir::lower(split.updates(), options), target);
+    if (fast) {
+      options.assume_finite = true;
+      variant.update = cheaper(schedule(ir::lower(split.updates(), options), target), std::move(variant.update), target);
+      options.assume_finite = false;
+    }
+  }
+  variant.epilogue = schedule(ir::lower(split.epilogue, options), target);
+  for (std::size_t u = 0; u < split.uniforms.size(); ++u)
+    if (split.uniforms[u]->op == Op::rcp) variant.reciprocals.push_back(static_cast<int>(u));
+  return variant;
+}
+
+/// Stage 0 runs in double whatever the computing type: it costs O((M + N) K).
+void add_stages(PairPlan& plan) {
+  const ir::Split& split = plan.general.split;
+  ir::LowerOptions options;
+  options.type = Dtype::float64;
+  options.params = split.param_leaves();
+  for (const ir::StageValue& value : split.stages) {
+    PairPlan::Stage stage;
+    stage.of_x = value.of_x;
+    stage.update = ir::lower(value.update, options);
+    stage.finish = ir::lower({value.finish}, options);
+    for (const Expr& e : value.identity) {
+      require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
+      stage.identity.push_back(e->value);
+    }
+    plan.stages.push_back(std::move(stage));
+  }
+  auto streams = [&](const std::vector<Expr>& list, Op side, std::vector<PairPlan::Stream>& out) {
+    for (const Expr& e : list) {
+      PairPlan::Stream stream;
+      stream.plain = e->op == side && e->slot == 0;
+      if (!stream.plain) stream.program = ir::lower({e}, options);
+      out.push_back(std::move(stream));
+    }
+  };
+  streams(split.x_streams, Op::x, plan.x_streams);
+  streams(split.z_streams, Op::z, plan.z_streams);
+}
+
+bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> sites) {
+  for (const ir::Input& input : program.inputs)
+    for (ir::Site site : sites)
+      if (input.site == site) return true;
+  return false;
+}
+
+bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() == b.to_text(); }
+
+}  // namespace
+
+std::int64_t PairPlan::chunk(std::int64_t features) const {
+  const bool any = std::find(promoted.begin(), promoted.end(), true) != promoted.end();
+  if (problem.type == Dtype::float64 || !any || features <= kShortestChunk) return std::max<std::int64_t>(features, 1);
+  const std::int64_t chunks = std::max<std::int64_t>(2, (features + kLongestChunk - 1) / kLongestChunk);
+  return (features + chunks - 1) / chunks;
+}
+
+codegen::UpdateSource PairPlan::update_source(bool use_fast) const {
+  const PairVariant& variant = use_fast ? fast : general;
+  return {problem.target, tile, static_cast<int>(x_streams.size()), static_cast<int>(z_streams.size()), variant.update,
+          promoted};
+}
+
+codegen::EpilogueSource PairPlan::epilogue_source(bool use_fast) const {
+  return {problem.target, tile, (use_fast ? fast : general).epilogue};
+}
+
+std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
+  auto plan = std::make_shared<PairPlan>();
+  plan->problem = problem;
+  plan->general = make_variant(problem, false);
+  plan->fast = make_variant(problem, true);
+  add_stages(*plan);
+  const ir::Split& split = plan->general.split;
+  plan->has_fast = !same_code(plan->general.update, plan->fast.update) ||
+                   !same_code(plan->general.epilogue, plan->fast.epilogue);
+  plan->promoted.assign(split.states, false);
+  for (const ir::Reduction& r : split.reductions)
+    if (r.kind == Op::sum) plan->promoted[r.first_slot] = true;
+  const PairVariant& shape_from = plan->has_fast ? plan->fast : plan->general;
+  plan->tile = codegen::choose_tile(shape_from.update, static_cast<int>(plan->z_streams.size()), problem.target);
+  while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
+  if (!plan->has_fast) plan->fast = {};
+  for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
+    if (reads_site(*p, {ir::Site::row, ir::Site::index_i})) plan->row_slots = codegen::kFirstStageSlot + split.row_stages;
+    if (reads_site(*p, {ir::Site::col, ir::Site::index_j})) plan->col_slots = codegen::kFirstStageSlot + split.col_stages;
+  }
+  return plan;
+}
+
+std::string PairPlan::to_text() const {
+  std::string text = fmt::format("target {}, {}, tile {} x {} ({} vectors of {})\n", target_info(problem.target).name,
+                                 name_of(problem.type), tile.rows, tile.cols(), tile.vectors, tile.lanes);
+  for (std::size_t s = 0; s < promoted.size(); ++s)
+    text += fmt::format("acc{}: starts at {}{}\n", s, general.identity[s], promoted[s] ? ", partial sums promoted" : "");
+  text += has_fast ? "two variants: general, and fast for finite data\n" : "one variant for all data\n";
+  return text;
+}
+
+codegen::FieldSource FieldPlan::source() const {
+  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, program};
+}
+
+std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
+                                            std::int64_t features, int n_capacity) {
+  auto plan = std::make_shared<FieldPlan>();
+  plan->type = type;
+  plan->target = target;
+  plan->n_capacity = n_capacity;
+  plan->params = field.params;
+  plan->uniforms = field.uniforms;
+  ir::LowerOptions options;
+  options.type = type;
+  options.params = field.param_leaves();
+  plan->program = ir::lower({field.field}, options);
+  plan->vectors = codegen::choose_field_vectors(plan->program, std::min(outputs, 8), features, target);
+  const int spare = target_info(target).registers - plan->vectors * 4 - 4;
+  plan->outputs = std::clamp(std::min(outputs, spare / plan->vectors), 1, 16);
+  return plan;
+}
+
+Floor floor_of(const PairPlan& plan) {
+  const TargetInfo& target = target_info(plan.problem.target);
+  const PairVariant& variant = plan.has_fast ? plan.fast : plan.general;
+  return {count_pipes(variant.update, target).cycles(), count_pipes(variant.epilogue, target).cycles(),
+          target.lanes(plan.problem.type)};
+}
+
+double Floor::elements_per_second(double hertz, std::int64_t features) const {
+  const double k = static_cast<double>(std::max<std::int64_t>(features, 1));
+  return hertz * lanes / (update_cycles + epilogue_cycles / k);
+}
+
+}  // namespace mercer::plan

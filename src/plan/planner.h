@@ -1,0 +1,90 @@
+// The planner: expressions of a pair become a plan, everything that code generation needs and `explain` prints.
+//
+// A plan has two variants of one arithmetic structure. The general one is right for all data. The fast one may assume
+// that the packed streams are finite and moderate and that 1/u is a normal number for every divisor u made of parameters;
+// the back end checks both per block of points, and runs the general one where they fail.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel.h"
+#include "ir/program.h"
+#include "ir/split.h"
+#include "plan/target.h"
+
+namespace mercer::plan {
+
+/// Streams larger than this, or not finite, take the general variant.
+inline constexpr double kModerate = 1e18;
+
+/// What one pass over pairs computes.
+struct PairProblem {
+  std::vector<ir::Expr> outputs;  // simplified; one, but for gradients
+  Dtype type = Dtype::float32;    // computing type
+  Target target = Target::interpreter;
+  bool empty_features = false;    // K = 0: identities must be exact
+  std::int64_t rows_hint = 1 << 20;  // points on the broadcast side: few rows take a lower tile
+};
+
+struct PairVariant {
+  ir::Split split;
+  ir::Program update, epilogue;      // update is empty when the formula has no reduction of pairs
+  std::vector<double> identity;      // per state; parameters in identities are refused
+  std::vector<int> reciprocals;      // uniforms that are 1/u
+};
+
+struct PairPlan {
+  PairProblem problem;
+  codegen::TileShape tile;
+  std::vector<bool> promoted;        // per state
+  std::int64_t chunk(std::int64_t features) const;  // features between two promotions
+  PairVariant general, fast;
+  bool has_fast = false;             // false: both are the same and `fast` is empty
+
+  /// Stage 0 and streams, float64 programs for the interpreter; the same in both variants.
+  struct Stage {
+    bool of_x = true;
+    ir::Program update, finish;
+    std::vector<double> identity;
+  };
+  struct Stream {
+    bool plain = false;              // just x (or z): copied while packing
+    ir::Program program;
+  };
+  std::vector<Stage> stages;
+  std::vector<Stream> x_streams, z_streams;
+  int row_slots = 0, col_slots = 0;  // arrays per point that the programs read
+
+  codegen::UpdateSource update_source(bool fast) const;
+  codegen::EpilogueSource epilogue_source(bool fast) const;
+  std::string to_text() const;
+};
+
+/// Throws unsupported or invalid_argument when the formula cannot be planned.
+std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem);
+
+/// The gradient's second pass: φ per (m, n, k), contracted over n with `outputs` coefficients.
+struct FieldPlan {
+  Dtype type = Dtype::float32;
+  Target target = Target::interpreter;
+  int outputs = 1, vectors = 1, n_capacity = 0;
+  std::vector<ir::Expr> params, uniforms;
+  ir::Program program;
+  codegen::FieldSource source() const;
+};
+std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
+                                            std::int64_t features, int n_capacity);
+
+/// Cycles per vector of elements that the update's instruction mix needs at least, and per vector of pairs for the
+/// epilogue.
+struct Floor {
+  double update_cycles = 0, epilogue_cycles = 0;
+  int lanes = 16;
+  /// Elements (m, n, k) a second and core at this clock, the epilogue spread over the features.
+  double elements_per_second(double hertz, std::int64_t features) const;
+};
+Floor floor_of(const PairPlan& plan);
+
+}  // namespace mercer::plan

@@ -1,0 +1,135 @@
+#include "plan/target.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace mercer::plan {
+
+extern const TargetInfo kAvx512, kAvx2, kInterpreter;
+
+const TargetInfo& target_info(Target target) {
+  switch (target) {
+    case Target::x86_avx512: return kAvx512;
+    case Target::x86_avx2: return kAvx2;
+    default: return kInterpreter;
+  }
+}
+
+double PipeCount::cycles() const {
+  return std::max({fma, add, shuffle, (fma + add + either + shuffle) / 2});
+}
+
+PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
+  PipeCount count;
+  for (const ir::Instr& instr : program.code) {
+    const PrimCost cost = target.cost(instr.op, program.type);
+    switch (cost.pipe) {
+      case Pipe::fma: count.fma += cost.cycles; break;
+      case Pipe::add: count.add += cost.cycles; break;
+      case Pipe::either: count.either += cost.cycles; break;
+      case Pipe::shuffle: count.shuffle += cost.cycles; break;
+      default: break;
+    }
+  }
+  return count;
+}
+
+namespace {
+
+/// Index of the constant 1 in the program; appended at the front of the code when missing.
+std::int32_t one_of(ir::Program& program) {
+  const std::uint64_t bits = program.type == Dtype::float64 ? std::bit_cast<std::uint64_t>(1.0)
+                                                            : std::bit_cast<std::uint32_t>(1.0f);
+  for (std::size_t i = 0; i < program.code.size(); ++i)
+    if (program.code[i].op == ir::Prim::constant && program.code[i].bits == bits) return static_cast<std::int32_t>(i);
+  for (ir::Instr& instr : program.code)
+    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c})
+      if (*operand >= 0) ++*operand;
+  for (std::int32_t& output : program.outputs) ++output;
+  ir::Instr one{};
+  one.op = ir::Prim::constant;
+  one.bits = bits;
+  program.code.insert(program.code.begin(), one);
+  return 0;
+}
+
+}  // namespace
+
+namespace {
+
+/// True when every use of value `i` would be the same for its negative.
+bool sign_is_irrelevant(const ir::Program& program, std::int32_t i) {
+  using ir::Prim;
+  const bool is_double = program.type == Dtype::float64;
+  const std::uint64_t sign = is_double ? 0x8000000000000000ull : 0x80000000ull;
+  auto constant = [&](std::int32_t o, bool with_sign) {
+    const ir::Instr& c = program.code[o];
+    return c.op == Prim::constant && ((c.bits & sign) != 0) == with_sign;
+  };
+  auto used_by = [&](const ir::Instr& instr, std::int32_t o) { return instr.a == o || instr.b == o || instr.c == o; };
+  for (std::int32_t o : program.outputs)
+    if (o == i) return false;
+  for (const ir::Instr& use : program.code) {
+    if (!used_by(use, i)) continue;
+    bool fine = false;
+    if (use.op == Prim::bit_and) fine = constant(use.a == i ? use.b : use.a, false);
+    if (use.op == Prim::bit_andnot) fine = use.b == i && constant(use.a, true);
+    if (use.op == Prim::mul) fine = use.a == use.b;
+    if (use.op == Prim::fma || use.op == Prim::fnma) fine = use.a == use.b && use.c != i;
+    if (use.op == Prim::abs_max) fine = true;
+    if (use.op == Prim::shift_right) {
+      // A table reads four bits: the sign must stay above them.
+      const std::int32_t shifted = static_cast<std::int32_t>(&use - program.code.data());
+      fine = (is_double ? 63 : 31) - static_cast<int>(use.bits) >= 4;
+      for (const ir::Instr& reader : program.code)
+        if (used_by(reader, shifted)) fine = fine && reader.op == Prim::table16;
+    }
+    if (!fine) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ir::Program orient_differences(ir::Program program, const TargetInfo& target) {
+  if (!target.embedded_broadcast) return program;
+  for (std::size_t i = 0; i < program.code.size(); ++i) {
+    ir::Instr& instr = program.code[i];
+    if (instr.op != ir::Prim::sub || program.code[instr.a].op != ir::Prim::input) continue;
+    if (program.inputs[program.code[instr.a].index].site == ir::Site::x &&
+        sign_is_irrelevant(program, static_cast<std::int32_t>(i)))
+      std::swap(instr.a, instr.b);
+  }
+  return program;
+}
+
+ir::Program balance_pipes(ir::Program program, const TargetInfo& target) {
+  // From the end: the accumulating add goes first, its operands are registers already.
+  for (std::size_t back = 0; back < program.code.size(); ++back) {
+    PipeCount count = count_pipes(program, target);
+    const double before = count.cycles();
+    const double slot = target.cost(ir::Prim::add, program.type).cycles;
+    count.add -= slot;
+    count.fma += slot;
+    if (count.cycles() >= before) break;
+    const std::size_t i = program.code.size() - 1 - back;
+    const ir::Prim op = program.code[i].op;
+    if (op != ir::Prim::add && op != ir::Prim::sub) continue;
+    const std::size_t size = program.code.size();
+    const std::int32_t one = one_of(program);
+    // A constant put in front moves the instruction, and `back`, counted from the end, still finds the next one.
+    ir::Instr& instr = program.code[i + (program.code.size() - size)];
+    if (op == ir::Prim::add) {
+      // The accumulator, when there is one, is the addend: the instruction then updates it in place.
+      if (program.code[instr.a].op == ir::Prim::input &&
+          program.inputs[program.code[instr.a].index].site == ir::Site::accumulator)
+        std::swap(instr.a, instr.b);
+      instr = {ir::Prim::fma, instr.a, one, instr.b, 0, 0};
+    } else {
+      instr = {ir::Prim::fnma, instr.b, one, instr.a, 0, 0};
+    }
+  }
+  return program;
+}
+
+}  // namespace mercer::plan

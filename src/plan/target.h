@@ -1,0 +1,55 @@
+// Targets: what the planner and the emitters know about a processor, as data.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/program.h"
+#include "mercer/device.h"
+#include "mercer/tensor.h"
+
+namespace mercer::plan {
+
+/// Which execution pipe carries a primitive. Costs are in vector instructions of the class.
+enum class Pipe : std::uint8_t {
+  none,     // inputs and constants: operands of the instructions that read them
+  fma,      // multiply class
+  add,      // add, compare, min / max class
+  either,   // logic and integer adds: whichever of the two is free
+  shuffle,  // shifts, permutes, rounding: one a cycle, and a slot of one of the two
+  mask,     // operations on mask registers: a port of their own
+};
+
+struct PrimCost {
+  Pipe pipe;
+  double cycles;  // throughput of one vector instruction on its pipe
+};
+
+struct TargetInfo {
+  Target target;
+  const char* name;
+  int vector_bytes;
+  int registers;
+  int mask_registers;       // 0: masks live in vector registers
+  bool embedded_broadcast;  // an instruction may read one element and broadcast it
+  PrimCost (*cost)(ir::Prim prim, Dtype type);
+
+  int lanes(Dtype type) const { return vector_bytes / static_cast<int>(size_of(type)); }
+};
+
+const TargetInfo& target_info(Target target);
+
+/// Slots a program takes on each pipe, and the cycles that the busiest one needs: the floor of one vector.
+struct PipeCount {
+  double fma = 0, add = 0, either = 0, shuffle = 0;
+  double cycles() const;
+};
+PipeCount count_pipes(const ir::Program& program, const TargetInfo& target);
+
+/// Turns x - z into z - x where only the magnitude matters (|t|, t * t, a power's tables): the broadcast x then is the
+/// operand that an instruction may read from memory.
+ir::Program orient_differences(ir::Program program, const TargetInfo& target);
+
+/// Rewrites a + b as fma(a, 1, b) and a - b as fnma(b, 1, a), which round alike, while that shortens the busiest pipe.
+ir::Program balance_pipes(ir::Program program, const TargetInfo& target);
+
+}  // namespace mercer::plan
