@@ -42,6 +42,6 @@ def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> f
 
 def clock_ghz() -> float | None:
     """The clock of this core, measured by a chain of FMAs."""
-    native = getattr(mercer, "_native", None)
+    native = getattr(mercer, "_native", None) or getattr(mercer, "_mercer", None)
     measure = getattr(native, "clock_ghz", None)
     return float(measure()) if measure else None

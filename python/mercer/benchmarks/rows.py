@@ -1,4 +1,4 @@
-"""What is measured: formulas, their peers, and the bars (least ratios, least shares of the floor)."""
+"""What is measured: formulas, peers, and bars (least ratios, least shares of the floor)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,40 @@
+"""The state that calls share: threads, instruction set, compiled plans."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+from collections.abc import Iterator
+
+from mercer import _mercer
+
+__all__ = ["info", "options"]
+
+
+def info() -> str:
+    """Versions, and what this machine offers and Mercer chose, as text."""
+    versions = [f"mercer {_mercer.__version__}", f"Python {platform.python_version()}"]
+    for name in ("numpy", "torch"):
+        if name in sys.modules:
+            versions.append(f"{name} {sys.modules[name].__version__}")
+    return ", ".join(versions) + "\n" + _mercer.describe_machine()
+
+
+@contextlib.contextmanager
+def options(*, threads: int | None = None, target: str | None = None) -> Iterator[None]:
+    """Other threads or another instruction set for a while, for all calls of the process.
+
+    >>> with mc.options(threads=1, target="interpreter"):
+    ...     reference = mc.cdist(x1, x2)
+    """
+    before = _mercer.get_num_threads(), _mercer.get_target()
+    try:
+        if threads is not None:
+            _mercer.set_num_threads(threads)
+        if target is not None:
+            _mercer.set_target(target)
+        yield
+    finally:
+        _mercer.set_num_threads(before[0])
+        _mercer.set_target(before[1])

@@ -1,0 +1,117 @@
+"""Functions become formulas: a lambda is called once with symbols, and what it returns is the formula."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mercer import _mercer
+from mercer._mercer import Expr
+from mercer._types import ExprLike, FormulaLike
+
+__all__ = ["kernel", "metric", "reduce", "trace"]
+
+# Arguments with these names, after the two points, are the symbols of that name; any other is a parameter.
+_SYMBOLS = {name: getattr(_mercer, name) for name in ("w", "row", "col", "i", "j", "K")}
+
+
+def trace(function: Callable[..., ExprLike]) -> Expr:
+    """Calls ``function(x, z, …)`` with symbols."""
+    arguments = list(inspect.signature(function).parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    if len(positional) < 2 or any(a.kind in (a.VAR_POSITIONAL, a.VAR_KEYWORD) for a in arguments):
+        raise ValueError(
+            "kernel: a function must take the two points first, then parameters by name: "
+            f"lambda x, z, bandwidth=2.0: …. Received {inspect.signature(function)}"
+        )
+    values, named = [_mercer.x, _mercer.z], {}
+    for argument in arguments[2:]:
+        value = _SYMBOLS.get(argument.name)
+        if value is None:
+            default = None if argument.default is argument.empty else argument.default
+            value = _mercer.param(argument.name, default)
+        if argument.kind is argument.KEYWORD_ONLY:
+            named[argument.name] = value
+        else:
+            values.append(value)
+    return _as_expr(function(*values, **named), "kernel")
+
+
+def kernel(f: FormulaLike) -> Expr:
+    """A formula from a function, a text, or the name of a metric or kernel of the zoo.
+
+    >>> mc.kernel(lambda x, z, bandwidth=2.0: mc.exp(-mc.sum(abs(x - z)) / bandwidth))
+    >>> mc.kernel("exp(-sum(abs(x-z))/bandwidth)")
+    >>> mc.kernel("canberra")
+
+    The first two arguments of a function are the points; arguments named w, row, col, i, j or K are the symbols of that
+    name; all others are parameters of the formula, with the defaults of the signature. Values that the function takes
+    from outside become constants of the formula. Python's ``if``, ``and`` and ``or`` cannot be traced: use where, &, |.
+    """
+    return _mercer.formula_of(f)
+
+
+def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
+    """The formula of a metric or kernel of the zoo, by name or alias, with its options by name.
+
+    >>> mc.metric("minkowski", p=1.5)
+    """
+    return _mercer.zoo_formula(name, options, weighted)
+
+
+def _as_expr(value: Any, where: str) -> Expr:
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (int, float)):
+        return _mercer.constant(value)
+    raise TypeError(
+        f"{where}: a traced function must return an expression or a number. Received {type(value).__name__}"
+    )
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def reduce(
+    term: ExprLike | Sequence[ExprLike],
+    combine: Callable[..., ExprLike | Sequence[ExprLike]],
+    identity: ExprLike | Sequence[ExprLike],
+    merge: Callable[..., ExprLike | Sequence[ExprLike]] | None = None,
+    finish: Callable[..., ExprLike] | None = None,
+    associative: bool = False,
+) -> Expr:
+    """A reduction of your own over the features.
+
+    The state starts as ``identity``; for each feature it becomes ``combine(state, term)``; the value is
+    ``finish(state)``, or the state itself. With several terms the state is a tuple and so are the arguments of the
+    functions. ``merge(state, other)`` joins two partial states, and ``associative=True`` says that the features may be
+    split so.
+
+    >>> spread = mc.reduce(
+    ...     term=(mc.x - mc.z, mc.x - mc.z),
+    ...     combine=lambda s, t: (mc.maximum(s[0], t[0]), mc.minimum(s[1], t[1])),
+    ...     identity=(-math.inf, math.inf),
+    ...     finish=lambda s: s[0] - s[1],
+    ... )
+    """
+    terms, identities = _as_tuple(term), _as_tuple(identity)
+    if len(terms) != len(identities):
+        raise ValueError(
+            "reduce: term and identity must have one entry per slot of the state. "
+            f"Received {len(terms)} and {len(identities)}"
+        )
+    several = isinstance(term, (tuple, list))
+    states = tuple(_mercer.state(slot) for slot in range(len(terms)))
+    incoming = tuple(_mercer.incoming(slot) for slot in range(len(terms)))
+    arguments = (states, incoming) if several else (states[0], incoming[0])
+    combined = _as_tuple(combine(*arguments))
+    merged = _as_tuple(merge(*arguments)) if merge is not None else ()
+    if finish is not None:
+        finished = finish(arguments[0])
+    elif several:
+        raise ValueError("reduce: a state of several slots needs finish, a function that makes one number of it")
+    else:
+        finished = states[0]
+    return _mercer.custom_reduction(terms, combined, identities, merged, finished, associative)

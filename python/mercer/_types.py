@@ -1,0 +1,20 @@
+"""Names of the types in signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from mercer._mercer import Expr
+
+__all__ = ["ArrayT", "ExprLike", "FormulaLike", "Parameter"]
+
+#: An array of NumPy, PyTorch or another library that speaks DLPack: all arrays of a call are of one.
+ArrayT = TypeVar("ArrayT")
+#: What operators and functions take: an expression or a number.
+ExprLike: TypeAlias = "Expr | float"
+#: What verbs take for f: an expression, a text, a name of the zoo, or a function of (x, z, …).
+FormulaLike: TypeAlias = "Expr | str | Callable[..., ExprLike]"
+#: The value of a parameter: a number, an array, or numbers written out.
+Parameter: TypeAlias = "float | Sequence[float] | Sequence[Sequence[float]] | Any"

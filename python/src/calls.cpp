@@ -1,0 +1,147 @@
+#include "calls.h"
+
+#include <fmt/format.h>
+
+#include "mercer/error.h"
+#include "symbols.h"
+
+namespace mercer::python {
+namespace {
+
+constexpr auto kSignalInterval = std::chrono::milliseconds(50);
+constexpr auto kBarDelay = std::chrono::seconds(2);
+
+bool same_points(const Tensor& x, const Tensor& z) {
+  return x.data == z.data && x.dtype == z.dtype && x.shape == z.shape && x.strides == z.strides;
+}
+
+std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
+  const long long value = PyLong_AsLongLong(object.ptr());
+  if (value == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw nb::type_error(fmt::format("{}: {} must be a whole number of 64 bits. Received {}", verb, name,
+                                     nb::cast<std::string>(nb::repr(object)))
+                             .c_str());
+  }
+  return value;
+}
+
+}  // namespace
+
+bool Watch::step(double done, double total) {
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < kSignalInterval) return true;
+  last_ = now;
+  nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) return false;
+  if (!shows_bar_ || now - start_ < kBarDelay) return true;
+  try {
+    if (!bar_.is_valid()) bar_ = nb::module_::import_("mercer._progress").attr("open_bar")(verb_);
+    bar_.attr("show")(done, total);
+  } catch (nb::python_error& error) {
+    error.restore();
+    return false;
+  }
+  return true;
+}
+
+void Watch::close() noexcept {
+  if (!bar_.is_valid()) return;
+  nb::error_scope keep;  // a pending KeyboardInterrupt stays pending
+  try {
+    bar_.attr("close")();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("mercer: closing the progress bar");
+  }
+  bar_.reset();
+}
+
+Call::Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options options)
+    : Call(verb, find_formula(f, verb, !options.w.is_none(), &options.params), x, z, options) {}
+
+Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options)
+    : verb_(verb), formula_(formula), x_(x, {verb, "x"}), watch_(verb, options.progress.ptr() == Py_True) {
+  read_points(x, z);
+  if (!options.row.is_none()) arguments_.row = input(options.row, "row");
+  if (!options.col.is_none()) arguments_.col = input(options.col, "col");
+  if (!options.w.is_none()) arguments_.w = input(options.w, "w");
+  arguments_.i_offset = to_offset(options.i_offset, verb, "i_offset");
+  arguments_.j_offset = to_offset(options.j_offset, verb, "j_offset");
+  read_params(options.params);
+  arguments_.progress = [watch = &watch_](double done, double total) { return watch->step(done, total); };
+}
+
+void Call::read_points(nb::handle x, nb::handle z) {
+  x_.require_points();
+  const auto require_matrix = [&](const Tensor& points, const char* name, const char* axes) {
+    if (points.ndim() >= 2) return;
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must have the shape [..., {}, K]. Received {}.", verb_,
+                                                         name, axes, points.to_text()));
+  };
+  require_matrix(x_.tensor(), "x", "M");
+  if (z.is_none() || z.is(x)) return;
+  const Array& columns = hold(z, "z", Access::read);
+  columns.require_points();
+  require_matrix(columns.tensor(), "z", "N");
+  if (columns.tensor().dtype != x_.tensor().dtype) {
+    throw DtypeFault(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_,
+                                 name_of(x_.tensor().dtype), name_of(columns.tensor().dtype)));
+  }
+  if (!same_points(x_.tensor(), columns.tensor())) z_ = columns.tensor();
+}
+
+void Call::read_params(const nb::dict& params) {
+  for (const auto& [name, value] : params) {
+    arguments_.params.emplace(nb::cast<std::string>(name), read_param(name, value));
+  }
+}
+
+Argument Call::read_param(nb::handle name, nb::handle value) {
+  if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
+  if (PyLong_Check(value.ptr())) {
+    const double number = PyLong_AsDouble(value.ptr());
+    if (number == -1.0 && PyErr_Occurred()) throw nb::python_error();
+    return number;
+  }
+  const char* text = PyUnicode_AsUTF8(name.ptr());
+  if (is_array(value)) return input(value, text);
+  if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) {
+    // Numbers written out: an array of the library of x.
+    const Library& library = x_.library();
+    const nb::object array =
+        library.namespace_.attr("asarray")(value, nb::arg("dtype") = library.namespace_.attr(name_of(compute_dtype())));
+    return input(array, text);
+  }
+  const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
+  if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
+  throw nb::type_error(fmt::format("{}: the parameter {} must be a number, an array or a list of numbers. Received {}",
+                                   verb_, text, nb::cast<std::string>(nb::repr(value)))
+                           .c_str());
+}
+
+const Array& Call::hold(nb::handle object, const char* name, Access access) {
+  Array& array = held_.emplace_back(object, Place{verb_, name}, access);
+  array.require_same_library(x_);
+  return array;
+}
+
+const Tensor& Call::input(nb::handle object, const char* name) { return hold(object, name, Access::read).tensor(); }
+
+std::vector<std::int64_t> Call::batch() const {
+  const bool flat = x().ndim() == 2 && (!z_ || z_->ndim() == 2);
+  if (flat) {
+    bool numbers = true;
+    for (const auto& [name, value] : arguments_.params) numbers &= std::holds_alternative<double>(value);
+    if (numbers) return {};
+  }
+  return batch_shape(formula_, x(), z_ ? *z_ : x(), arguments_);
+}
+
+nb::object Call::output(nb::handle out, const char* name, Dtype dtype,
+                        const std::function<std::vector<std::int64_t>()>& shape, const Tensor*& view) {
+  nb::object object = out.is_none() ? make_array(x_.library(), x_.object(), dtype, shape()) : nb::borrow(out);
+  view = &hold(object, name, Access::write).tensor();
+  return object;
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,93 @@
+// One call of a verb: its arrays, parameters and options gathered with the GIL held, run with it released.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "mercer/pairwise.h"
+
+namespace mercer::python {
+
+/// Asked by the back end now and then: hands the interpreter its signals (Ctrl-C) every 50 ms and, when asked to, draws
+/// a bar once the work has taken two seconds.
+class Watch {
+ public:
+  Watch(const char* verb, bool shows_bar) : verb_(verb), shows_bar_(shows_bar), start_(Clock::now()), last_(start_) {}
+  ~Watch() { close(); }
+  /// False to cancel; the Python error is then set. Called without the GIL.
+  bool step(double done, double total);
+
+ private:
+  void close() noexcept;
+
+  using Clock = std::chrono::steady_clock;
+  const char* verb_;
+  bool shows_bar_;
+  Clock::time_point start_, last_;
+  nb::object bar_;
+};
+
+/// The options that every verb shares, as Python gave them.
+struct Options {
+  nb::handle row, col, w, i_offset, j_offset, progress;
+  nb::dict params;
+};
+
+class Call {
+ public:
+  /// `z` may be None: the same points as x.
+  Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options);
+  /// `f` as the user wrote it; static options of a zoo entry are taken out of options.params.
+  Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options options);
+
+  const Formula& formula() const { return formula_; }
+  const Tensor& x() const { return x_.tensor(); }
+  /// nullptr for the same points.
+  const Tensor* z() const { return z_ ? &*z_ : nullptr; }
+  const Arguments& arguments() const { return arguments_; }
+  std::int64_t rows() const { return x().shape[x().ndim() - 2]; }
+  std::int64_t columns() const { return z_ ? z_->shape[z_->ndim() - 2] : rows(); }
+  Dtype compute_dtype() const { return compute_type(x().dtype); }
+  std::vector<std::int64_t> batch() const;
+
+  /// Reads a further array of the call.
+  const Tensor& input(nb::handle object, const char* name);
+  /// The caller's `out`, or a new array of the caller's library; returns the object, and its view in `view`.
+  nb::object output(nb::handle out, const char* name, Dtype dtype,
+                    const std::function<std::vector<std::int64_t>()>& shape, const Tensor*& view);
+  /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it.
+  template <class Work>
+  void run(Work&& work);
+
+ private:
+  const char* verb_;
+  Formula formula_;
+  Array x_;
+  std::optional<Tensor> z_;
+  std::deque<Array> held_;
+  Arguments arguments_;
+  Watch watch_;
+
+  void read_points(nb::handle x, nb::handle z);
+  void read_params(const nb::dict& params);
+  Argument read_param(nb::handle name, nb::handle value);
+  const Array& hold(nb::handle object, const char* name, Access access);
+};
+
+template <class Work>
+void Call::run(Work&& work) {
+  try {
+    nb::gil_scoped_release release;
+    work();
+  } catch (const Cancelled&) {
+    throw nb::python_error();
+  }
+}
+
+}  // namespace mercer::python

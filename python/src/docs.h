@@ -1,0 +1,111 @@
+// Signatures and documentation of the verbs, as Python shows them.
+#pragma once
+
+namespace mercer::python {
+
+#define MERCER_SHARED_OPTIONS                                                                          \
+  "row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None, i_offset: int = 0, " \
+  "j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter"
+#define MERCER_POINTS "f: mercer._types.FormulaLike, x: ArrayT, z: ArrayT | None"
+
+inline constexpr char kPairwiseSignature[] =
+    "def pairwise(" MERCER_POINTS " = None, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+inline constexpr char kPairwiseDoc[] =
+    R"doc(The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
+
+f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
+x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
+   bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
+row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
+i_offset, j_offset: added to the indices that the formula reads as i and j.
+progress: show a bar once the call has taken two seconds.
+params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
+   bears the name of an option of this function is given beforehand, with f.bind(name=value).
+
+The same points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
+Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
+NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.)doc";
+
+inline constexpr char kKernelMatrixSignature[] =
+    "def kernel_matrix(" MERCER_POINTS " = None, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+inline constexpr char kKernelMatrixDoc[] =
+    R"doc(The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
+
+Arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kKernelProductSignature[] =
+    "def kernel_product(" MERCER_POINTS ", v: ArrayT, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> ArrayT";
+inline constexpr char kKernelProductDoc[] =
+    R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
+
+v: [..., N, E], or [N] (then out is [..., M]), of the computing dtype. out: [..., M, E]. Memory: O(M + N).
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kKernelReduceSignature[] =
+    "def kernel_reduce(" MERCER_POINTS
+    ", reduce: typing.Literal[\"sum\", \"max\", \"min\", \"argmax\", \"argmin\", "
+    "\"logsumexp\"], *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+inline constexpr char kKernelReduceDoc[] =
+    R"doc(A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
+
+reduce: "sum", "max", "min", "argmax", "argmin" (int64 indices) or "logsumexp". NaN wins, ties go to the smaller index.
+No points in z: "sum" gives 0, "logsumexp" -inf, the others raise ValueError.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kKnnSignature[] =
+    "def knn(" MERCER_POINTS ", k: int, *, out: tuple[ArrayT, ArrayT] | None = None, " MERCER_SHARED_OPTIONS
+    ") -> tuple[ArrayT, ArrayT]";
+inline constexpr char kKnnDoc[] =
+    R"doc(The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
+
+Ascending; ties by index; NaN last. Indices are int64. With z None each point finds itself too.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kKernelGradientSignature[] =
+    "def kernel_gradient(" MERCER_POINTS ", coef: ArrayT, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> ArrayT";
+inline constexpr char kKernelGradientDoc[] =
+    R"doc(A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
+
+coef: [..., O, N], or [N] (then out is [..., M, K]), of the computing dtype. Derivatives are 0 at kinks and singular
+points, so coincident points contribute nothing.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kGradientFieldSignature[] =
+    "def gradient_field(phi: mercer._types.FormulaLike, x: ArrayT, z: ArrayT | None, amplitude: ArrayT, coef: ArrayT, "
+    "*, out: ArrayT | None = None, row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None, "
+    "progress: bool = False, **params: mercer._types.Parameter) -> ArrayT";
+inline constexpr char kGradientFieldDoc[] =
+    R"doc(A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
+
+phi: a formula without reductions, read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)". amplitude: [..., M, N];
+coef: [..., O, N], or [N] (then out is [..., M, K]). kernel_gradient makes phi and amplitude of a formula.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
+inline constexpr char kCdistSignature[] =
+    "def cdist(x1: ArrayT, x2: ArrayT | None, p: float | None = None, *, "
+    "metric: mercer._types.FormulaLike | None = None, w: ArrayT | None = None, out: ArrayT | None = None, "
+    "progress: bool = False, **params: mercer._types.Parameter) -> ArrayT";
+inline constexpr char kCdistDoc[] =
+    R"doc(Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
+
+x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
+said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
+("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K] weights,
+where the metric has a weighted form. out, progress and errors: those of pairwise.
+In float32 the relative error is at most 1e-6; duplicates have distance 0.)doc";
+
+inline constexpr char kExplainSignature[] =
+    "def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), "
+    "dtype: str = \"float32\", target: str = \"auto\") -> str";
+inline constexpr char kExplainDoc[] =
+    R"doc(Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
+
+shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".)doc";
+
+#undef MERCER_POINTS
+#undef MERCER_SHARED_OPTIONS
+
+}  // namespace mercer::python

@@ -1,0 +1,97 @@
+// The module mercer._mercer: errors, expressions, the zoo, the verbs, the machine.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "arrays.h"
+#include "core/file_cache.h"
+#include "mercer/device.h"
+#include "mercer/error.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+const char* python_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::compile: return "CompileError";
+    case ErrorKind::device: return "DeviceError";
+    default: return "LinAlgError";
+  }
+}
+
+void set_error(const char* class_in_errors, const char* message) {
+  const nb::object type = nb::module_::import_("mercer.errors").attr(class_in_errors);
+  PyErr_SetString(type.ptr(), message);
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    switch (error.kind()) {
+      case ErrorKind::invalid_argument: PyErr_SetString(PyExc_ValueError, error.what()); break;
+      case ErrorKind::unsupported: PyErr_SetString(PyExc_NotImplementedError, error.what()); break;
+      default: set_error(python_name(error.kind()), error.what());
+    }
+  } catch (const DtypeFault& fault) {
+    set_error("DtypeError", fault.what());
+  }
+}
+
+FileCache& disk_cache() {
+  static FileCache cache = FileCache::from_environment();
+  return cache;
+}
+
+void bind_cache(nb::module_& module) {
+  module.def(
+      "cache_path", [] { return disk_cache().directory().string(); },
+      "The folder of compiled kernels (MERCER_CACHE_DIR).");
+  module.def(
+      "cache_stats",
+      [] {
+        const FileCache::Stats stats = disk_cache().stats();
+        return nb::make_tuple(stats.files, stats.bytes);
+      },
+      nb::sig("def cache_stats() -> tuple[int, int]"), "Number of files in the cache and their bytes.");
+  module.def(
+      "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
+}
+
+}  // namespace
+
+void bind_machine(nb::module_& module) {
+  module.def("describe_machine", describe_machine, "What this machine offers and what Mercer chose, as text.");
+  module.def(
+      "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
+  module.def(
+      "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
+      "Sets how many threads a call may use. Results do not depend on it.");
+  module.def(
+      "get_target", [] { return std::string(name_of(Context::shared().target())); },
+      "The instruction set in use: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
+  module.def(
+      "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
+      "Chooses the instruction set by name; \"auto\" takes the best of this machine.");
+  module.def(
+      "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
+  module.def(
+      "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
+  bind_cache(module);
+}
+
+NB_MODULE(_mercer, module) {
+  module.doc() = "The compiled part of mercer; use the package.";
+  module.attr("__version__") = MERCER_VERSION;
+  nb::register_exception_translator(translate);
+  bind_expressions(module);
+  bind_zoo(module);
+  bind_verbs(module);
+  bind_machine(module);
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,215 @@
+// The verbs: mercer/pairwise.h for arrays of any library. Each reads its arguments, makes the output where the caller
+// gave none, and runs without the GIL.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cmath>
+#include <map>
+
+#include "calls.h"
+#include "docs.h"
+#include "mercer/error.h"
+#include "mercer/zoo.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+Shape joined(Shape batch, std::initializer_list<std::int64_t> rest) {
+  batch.insert(batch.end(), rest);
+  return batch;
+}
+
+nb::object pairwise_into(Call& call, nb::handle out) {
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", call.compute_dtype(),
+      [&] {
+        return joined(call.batch(), {call.rows(), call.columns()});
+      },
+      view);
+  call.run([&] { pairwise(call.formula(), call.x(), call.z(), *view, call.arguments()); });
+  return result;
+}
+
+nb::object py_pairwise(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
+                       nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress, nb::kwargs params) {
+  Call call("pairwise", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  return pairwise_into(call, out);
+}
+
+nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
+                            nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress,
+                            nb::kwargs params) {
+  Call call("kernel_matrix", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  return pairwise_into(call, out);
+}
+
+nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
+                             nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
+                             nb::handle progress, nb::kwargs params) {
+  Call call("kernel_product", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  const Tensor& values = call.input(v, "v");
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", call.compute_dtype(),
+      [&] {
+        return values.ndim() == 1 ? joined(call.batch(), {call.rows()})
+                                  : joined(call.batch(), {call.rows(), values.ndim() == 0 ? 0 : values.shape.back()});
+      },
+      view);
+  call.run([&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); });
+  return result;
+}
+
+nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std::string& reduce, nb::handle out,
+                            nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
+                            nb::handle progress, nb::kwargs params) {
+  const ReduceKind kind = reduce_kind_from_text(reduce);
+  Call call("kernel_reduce", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  const bool gives_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", gives_index ? Dtype::int64 : call.compute_dtype(),
+      [&] { return joined(call.batch(), {call.rows()}); }, view);
+  call.run([&] { kernel_reduce(call.formula(), call.x(), call.z(), kind, *view, call.arguments()); });
+  return result;
+}
+
+nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
+                  nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress,
+                  nb::kwargs params) {
+  Call call("knn", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  if (k < 0 || k > call.columns()) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("knn: k must lie between 0 and the number of points of z, {}. "
+                                                         "Received {}.",
+                                                         call.columns(), k));
+  }
+  nb::object given_values = nb::none(), given_indices = nb::none();
+  if (!out.is_none()) {
+    if (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2) {
+      throw nb::type_error("knn: out must be a pair of arrays (values, indices)");
+    }
+    given_values = out[0];
+    given_indices = out[1];
+  }
+  const auto shape = [&] { return joined(call.batch(), {call.rows(), k}); };
+  const Tensor *values = nullptr, *indices = nullptr;
+  nb::object value_array = call.output(given_values, "out[0]", call.compute_dtype(), shape, values);
+  nb::object index_array = call.output(given_indices, "out[1]", Dtype::int64, shape, indices);
+  call.run([&] { knn(call.formula(), call.x(), call.z(), k, *values, *indices, call.arguments()); });
+  return nb::make_tuple(value_array, index_array);
+}
+
+/// The shape of a gradient: coefficients [N] give [..., M, K], [..., O, N] give [..., O, M, K].
+Shape gradient_shape(const Call& call, const Tensor& coef, Shape batch) {
+  if (coef.ndim() > 1) batch.push_back(coef.shape[coef.ndim() - 2]);
+  return joined(std::move(batch), {call.rows(), call.x().shape.back()});
+}
+
+nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
+                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
+                              nb::handle progress, nb::kwargs params) {
+  Call call("kernel_gradient", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  const Tensor& coefficients = call.input(coef, "coef");
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, call.batch()); }, view);
+  call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
+  return result;
+}
+
+nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
+                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle progress,
+                             nb::kwargs params) {
+  const Expr field = find_expr(phi, "gradient_field");
+  const nb::int_ zero(0);
+  // The call needs a formula for its batch; that of a constant reads nothing but the shapes.
+  Call call("gradient_field", Formula(Expr(0.0)), x, z, Options{row, col, w, zero, zero, progress, params});
+  const Tensor& amplitudes = call.input(amplitude, "amplitude");
+  const Tensor& coefficients = call.input(coef, "coef");
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, call.batch()); }, view);
+  const Tensor& columns = call.z() != nullptr ? *call.z() : call.x();
+  call.run([&] { gradient_field(field, call.x(), columns, amplitudes, coefficients, *view, call.arguments()); });
+  return result;
+}
+
+/// Minkowski's distance with this p; a program uses few of them.
+Formula minkowski_formula(double p, bool weighted) {
+  static auto& known = *new std::map<std::pair<double, bool>, Formula>;
+  auto found = known.find({p, weighted});
+  if (found == known.end()) {
+    Formula made(minkowski(p, weighted));
+    if (known.size() >= 256 || std::isnan(p)) known.clear();
+    found = known.emplace(std::pair{p, weighted}, std::move(made)).first;
+  }
+  return found->second;
+}
+
+nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,
+                    nb::handle progress, nb::kwargs params) {
+  const nb::int_ zero(0);
+  if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
+  const Options options{nb::none(), nb::none(), w, zero, zero, progress, params};
+  if (!metric.is_none()) {
+    Call call("cdist", metric, x1, x2, options);
+    return pairwise_into(call, out);
+  }
+  const double power = p.is_none() ? 2.0 : nb::cast<double>(nb::float_(p));
+  Call call("cdist", minkowski_formula(power, !w.is_none()), x1, x2, options);
+  return pairwise_into(call, out);
+}
+
+std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
+  const Formula formula = find_formula(f, "explain");
+  if (!PySequence_Check(shape.ptr()) || nb::len(shape) != 3) {
+    throw nb::value_error("explain: shape must be (M, N, K)");
+  }
+  const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
+                             nb::cast<std::int64_t>(shape[2])};
+  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8}) {
+    if (dtype == name_of(known)) return explain(formula, extents, known, target_from_text(target));
+  }
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("explain: dtype must be float16, bfloat16, float32, float64 or uint8. Received \"{}\".", dtype));
+}
+
+}  // namespace
+
+void bind_verbs(nb::module_& module) {
+  const nb::object none = nb::none();
+  // The options that all verbs over pairs share; i_offset and j_offset count from 0.
+#define MERCER_OPTIONS \
+  "row"_a = none, "col"_a = none, "w"_a = none, "i_offset"_a = 0, "j_offset"_a = 0, "progress"_a = false, "params"_a
+  module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = none, nb::kw_only(), "out"_a = none, MERCER_OPTIONS,
+             nb::sig(kPairwiseSignature), kPairwiseDoc);
+  module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = none, nb::kw_only(), "out"_a = none,
+             MERCER_OPTIONS, nb::sig(kKernelMatrixSignature), kKernelMatrixDoc);
+  module.def("kernel_product", py_kernel_product, "f"_a, "x"_a, "z"_a, "v"_a, nb::kw_only(), "out"_a = none,
+             MERCER_OPTIONS, nb::sig(kKernelProductSignature), kKernelProductDoc);
+  module.def("kernel_reduce", py_kernel_reduce, "f"_a, "x"_a, "z"_a, "reduce"_a, nb::kw_only(), "out"_a = none,
+             MERCER_OPTIONS, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
+  module.def("knn", py_knn, "f"_a, "x"_a, "z"_a, "k"_a, nb::kw_only(), "out"_a = none, MERCER_OPTIONS,
+             nb::sig(kKnnSignature), kKnnDoc);
+  module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a, "coef"_a, nb::kw_only(), "out"_a = none,
+             MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
+#undef MERCER_OPTIONS
+  module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a, "amplitude"_a, "coef"_a, nb::kw_only(),
+             "out"_a = none, "row"_a = none, "col"_a = none, "w"_a = none, "progress"_a = false, "params"_a,
+             nb::sig(kGradientFieldSignature), kGradientFieldDoc);
+  module.def("cdist", py_cdist, "x1"_a, "x2"_a, "p"_a = none, nb::kw_only(), "metric"_a = none, "w"_a = none,
+             "out"_a = none, "progress"_a = false, "params"_a, nb::sig(kCdistSignature), kCdistDoc);
+  module.def("explain", py_explain, "f"_a, "shape"_a = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
+             "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
+}
+
+}  // namespace mercer::python
