@@ -7,6 +7,8 @@ namespace mercer::ir {
 
 /// Constant folding, algebraic rules, canonical order of commutative arguments. Bit-exact on NaN, Inf and zeros.
 Expr simplify(const Expr& e);
+/// The same, but pow with a constant exponent stays pow: its derivative is shorter than that of a chain of products.
+Expr simplify_keeping_powers(const Expr& e);
 
 /// Throws Error(invalid_argument) with the broken rule: a state leaf outside reduce, a two-sided reduction inside
 /// another one, x or z outside reductions (unless `field` is true), wrong arity, internal leaves in a user formula.

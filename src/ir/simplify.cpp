@@ -18,7 +18,11 @@ namespace mercer::ir {
 namespace {
 
 using Args = const std::vector<Expr>&;
-using Memo = ExprMap<bool>&;  // of is_nonnegative
+
+struct Context {
+  bool expand_powers = true;
+  ExprMap<bool> nonnegative{};
+};
 
 const Expr kNone;  // the rule does not apply
 
@@ -31,6 +35,7 @@ bool is_boolean(const Expr& e) { return !is_leaf(e->op) && !is_reduction(e->op) 
 const Expr& in(const Expr& e) { return e->args[0]; }
 Expr number(double v) { return constant(v); }
 Expr negated(const Expr& e) { return constant(-e->value); }
+bool nonneg(const Expr& e, Context& c) { return is_nonnegative(e, c.nonnegative); }
 bool ordered(const Expr& a, const Expr& b) { return compare(a, b) <= 0; }
 bool is_rounded(const Expr& e) { return is(e, Op::floor) || is(e, Op::ceil) || is(e, Op::round); }
 
@@ -48,17 +53,26 @@ Expr integer_power(const Expr& u, int n) {  // n >= 1, by squaring from the top 
   return n % 2 ? u * even : even;
 }
 
+Expr short_power(const Expr& u, double p, Context& c);
+Expr short_power_or_pow(const Expr& u, double p, Context& c) {
+  const Expr power = short_power(u, p, c);
+  return power.empty() ? pow(u, p) : power;
+}
+
 /// u^p without pow, or none. Half-integers need u >= 0: pow(-Inf, 0.5) is Inf.
-Expr short_power(const Expr& u, double p, Memo memo) {
+Expr short_power(const Expr& u, double p, Context& c) {
   constexpr double kLongest = 8;
   if (p == 0) return number(1.0);
+  if (p == 1) return u;
+  if (is(u, Op::abs) && std::fmod(p, 2.0) == 0 && std::abs(p) <= kLongest) return short_power_or_pow(in(u), p, c);
+  if (!c.expand_powers) return kNone;
   if (!(std::abs(p) <= kLongest) || p * 2 != std::floor(p * 2)) return kNone;
   const double whole = std::floor(std::abs(p));
   if (whole == std::abs(p)) {
     const Expr power = integer_power(u, static_cast<int>(whole));
     return p > 0 ? power : rcp(power);
   }
-  if (!is_nonnegative(u, memo)) return kNone;
+  if (!nonneg(u, c)) return kNone;
   if (p == -0.5) return rsqrt(u);
   const Expr power = whole == 0 ? sqrt(u) : integer_power(u, static_cast<int>(whole)) * sqrt(u);
   return p > 0 ? power : rcp(power);
@@ -70,13 +84,29 @@ Expr ordered_difference(const Expr& d) {
   return d->args[1] - d->args[0];
 }
 
+/// `e` where t = ±0, so that sign(t) and |t| are +0. Reductions are left alone: the t in them is another feature's.
+Expr at_zero(const Expr& e, const Expr& t, ExprMap<Expr>& memo) {
+  if (is_leaf(e->op) || is_reduction(e->op)) return e;
+  if ((is(e, Op::sign) || is(e, Op::abs)) && same(in(e), t)) return 0.0;
+  if (auto it = memo.find(e); it != memo.end()) return it->second;
+  std::vector<Expr> args;
+  for (const Expr& a : e->args) args.push_back(at_zero(a, t, memo));
+  return memo.emplace(e, with_args(e, std::move(args))).first->second;
+}
+
+Expr where_with_zero(Args a) {
+  ExprMap<Expr> memo;
+  const Expr known = at_zero(a[1], a[0]->args[1], memo);
+  return same(known, a[1]) ? kNone : where(a[0], known, a[2]);
+}
+
 struct Rule {
   Op op;
-  Expr (*apply)(Args a, Memo memo);
+  Expr (*apply)(Args a, Context& c);
 };
 
 #define RULE(op, condition, result) \
-  Rule{Op::op, []([[maybe_unused]] Args a, [[maybe_unused]] Memo m) { return (condition) ? Expr(result) : kNone; }}
+  Rule{Op::op, []([[maybe_unused]] Args a, [[maybe_unused]] Context& c) { return (condition) ? Expr(result) : kNone; }}
 
 // clang-format off
 // One line a rule, tried in order. Arguments are simplified, and commutative ones sorted: a constant stands first.
@@ -88,7 +118,7 @@ const std::vector<Rule>& rules() {
   RULE(neg, is(a[0], Op::div) && is_number(a[0]->args[1]),       in(a[0]) / negated(a[0]->args[1])),
 
   RULE(add, is_constant(a[0], -0.0),                             a[1]),
-  RULE(add, is_constant(a[0], 0.0) && is_nonnegative(a[1], m),   a[1]),
+  RULE(add, is_constant(a[0], 0.0) && nonneg(a[1], c),   a[1]),
   RULE(add, is_negative(a[0]),                                   a[1] - negated(a[0])),
   RULE(add, same(a[0], a[1]),                                    2.0 * a[0]),
   RULE(add, is(a[1], Op::neg),                                   a[0] - in(a[1])),
@@ -100,6 +130,7 @@ const std::vector<Rule>& rules() {
   RULE(sub, is(a[1], Op::neg),                                   a[0] + in(a[1])),
 
   RULE(mul, is_one(a[0]),                                        a[1]),
+  RULE(mul, is_constant(a[0], 0.0) && is_boolean(a[1]),          a[0]),
   RULE(mul, is_constant(a[0], -1.0),                             -a[1]),
   RULE(mul, is_number(a[0]) && is(a[1], Op::neg),                negated(a[0]) * in(a[1])),
   RULE(mul, is(a[0], Op::neg) && is(a[1], Op::neg),              in(a[0]) * in(a[1])),
@@ -121,7 +152,7 @@ const std::vector<Rule>& rules() {
   RULE(rcp, is(a[0], Op::neg),                                   -rcp(in(a[0]))),
 
   RULE(abs, is(a[0], Op::neg),                                   abs(in(a[0]))),
-  RULE(abs, is_nonnegative(a[0], m),                             a[0]),
+  RULE(abs, nonneg(a[0], c),                             a[0]),
   RULE(abs, !ordered_difference(a[0]).empty(),                   abs(ordered_difference(a[0]))),
 
   RULE(sign, is(a[0], Op::sign),                                 a[0]),
@@ -129,19 +160,19 @@ const std::vector<Rule>& rules() {
   RULE(ceil, is_rounded(a[0]),                                   a[0]),
   RULE(round, is_rounded(a[0]),                                  a[0]),
 
-  RULE(pow, is_number(a[1]),                                     short_power(a[0], a[1]->value, m)),
+  RULE(pow, is_number(a[1]),                                     short_power(a[0], a[1]->value, c)),
   RULE(xlogy, is_one(a[0]),                                      log(a[1])),
   RULE(copysign, is(a[0], Op::neg) || is(a[0], Op::abs),         copysign(in(a[0]), a[1])),
 
   RULE(min, same(a[0], a[1]),                                    a[0]),
   RULE(max, same(a[0], a[1]),                                    a[0]),
-  RULE(max, is_constant(a[0], 0.0) && is_nonnegative(a[1], m),   a[1]),
-  RULE(max, is_constant(a[0], -0.0) && is_nonnegative(a[1], m),  a[1]),
+  RULE(max, is_constant(a[0], 0.0) && nonneg(a[1], c),   a[1]),
+  RULE(max, is_constant(a[0], -0.0) && nonneg(a[1], c),  a[1]),
 
   RULE(greater, true,                                            a[1] < a[0]),
   RULE(greater_equal, true,                                      a[1] <= a[0]),
   RULE(less, same(a[0], a[1]),                                   number(0.0)),
-  RULE(less, is_zero(a[1]) && is_nonnegative(a[0], m),           number(0.0)),
+  RULE(less, is_zero(a[1]) && nonneg(a[0], c),           number(0.0)),
   RULE(equal, is_constant(a[0], -0.0),                           equal(0.0, a[1])),
   RULE(equal, is_zero(a[0]) && (is(a[1], Op::abs) || is(a[1], Op::neg)), equal(0.0, in(a[1]))),
   RULE(not_equal, is_constant(a[0], -0.0),                       not_equal(0.0, a[1])),
@@ -164,6 +195,7 @@ const std::vector<Rule>& rules() {
   RULE(where, is_boolean(a[0]) && is_one(a[1]) && is_constant(a[2], 0.0), a[0]),
   RULE(where, is_boolean(a[0]) && is_constant(a[1], 0.0) && is_one(a[2]), !is(a[0], Op::equal) ? logical_not(a[0])
                                                                             : make(Op::not_equal, a[0]->args)),
+  RULE(where, is(a[0], Op::equal) && is_zero(in(a[0])),          where_with_zero(a)),
   RULE(where, is(a[1], Op::where) && same(in(a[1]), a[0]),       where(a[0], a[1]->args[1], a[2])),
   RULE(where, is(a[2], Op::where) && same(in(a[2]), a[0]),       where(a[0], a[1], a[2]->args[2])),
 
@@ -194,6 +226,8 @@ Expr fold(const Expr& e) {
 
 class Simplifier {
  public:
+  explicit Simplifier(bool expand_powers) { context_.expand_powers = expand_powers; }
+
   /// Every node of a result has passed through here, so equal nodes of a result are one node.
   Expr operator()(const Expr& e) {
     if (auto it = seen_.find(e); it != seen_.end()) return it->second;
@@ -220,17 +254,18 @@ class Simplifier {
       return make(e->op, std::move(sorted));
     }
     for (const Rule* rule : rules_by_op()[static_cast<std::size_t>(e->op)]) {
-      if (Expr result = rule->apply(a, nonnegative_); !result.empty()) return result;
+      if (Expr result = rule->apply(a, context_); !result.empty()) return result;
     }
     return kNone;
   }
 
   ExprMap<Expr> seen_;
-  ExprMap<bool> nonnegative_;
+  Context context_;
 };
 
 }  // namespace
 
-Expr simplify(const Expr& e) { return Simplifier()(e); }
+Expr simplify(const Expr& e) { return Simplifier(true)(e); }
+Expr simplify_keeping_powers(const Expr& e) { return Simplifier(false)(e); }
 
 }  // namespace mercer::ir

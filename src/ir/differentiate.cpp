@@ -1,0 +1,307 @@
+// differentiate: forward through scalar ops by the rows of the op table, and through reductions by the rules below.
+//
+//   total(e)          = along(e, v) + sum over reductions q that e reads of along(e, q) * total(q)
+//   total(R(t))       = weight_R(t) * along(t, v)                       v a feature: at the free feature, outside R
+//                     | mean_R(along(t, v))                             v a parameter, row or col
+//                     + sum over reductions q that t reads of mean_R(along(t, q)) * total(q)
+//
+// along(e, target) is the partial derivative by one node, everything else held. mean_R(d) is sum_k weight_R(t_k) d_k,
+// closed again: a one-sided q keeps its own derivative outside R, so a free feature is never caught by an enclosing
+// reduction. weight_R(t) = dR/dt_k:
+//
+//   sum        1
+//   logsumexp  exp(t - R)
+//   prod       P/t without zeros; with one zero, P at the zero; else 0      P: product of the non-zeros
+//   max        1/(number of ties) where t == R, else 0;  min(t) = -max(-t)
+//
+// mean_R of max and logsumexp is a reduction with a state of three (below), since R cannot be known before its pass
+// ends. Those machines have derivatives of their own, by recognition, so that second derivatives exist.
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "ir/ops.h"
+#include "ir/passes.h"
+
+namespace mercer {
+namespace ir {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+Expr shorten(const Expr& e) { return simplify_keeping_powers(e); }
+bool is_zero(const Expr& e) { return e->op == Op::constant && e->value == 0; }
+bool is_one(const Expr& e) { return is_constant(e, 1.0); }
+
+Expr plus(const Expr& a, const Expr& b) { return is_zero(a) ? b : is_zero(b) ? a : a + b; }
+
+/// partial * d, with d moved into the branches of a where: 0 stays 0 when d is Inf or NaN there.
+Expr times(const Expr& partial, const Expr& d) {
+  if (is_zero(partial) || is_zero(d)) return 0.0;
+  if (is_one(partial)) return d;
+  if (is_constant(partial, -1.0)) return -d;
+  if (partial->op == Op::where) {
+    const auto& a = partial->args;
+    return where(a[0], times(a[1], d), times(a[2], d));
+  }
+  if (is_one(d)) return partial;
+  return partial * d;
+}
+
+// ---- Machines: reductions of (t, 1, d) whose merge is their combine. ------------------------------------------------
+
+Expr machine(const std::vector<Expr>& term, const std::vector<Expr>& combine, const Expr& finish) {
+  std::vector<Expr> identity(term.size(), 0.0);
+  identity[0] = -kInf;
+  return reduce({.term = term, .combine = combine, .identity = identity, .merge = combine, .finish = finish,
+                 .associative = true});
+}
+
+/// (max, number of ties, sum of d over the ties); or without d.
+std::vector<Expr> tie_combine(bool with_d) {
+  const Expr m = state(0), t = incoming(0);
+  const auto kept = [&](int s) { return where(m > t, state(s), where(t > m, incoming(s), state(s) + incoming(s))); };
+  if (with_d) return {max(m, t), kept(1), kept(2)};
+  return {max(m, t), kept(1)};
+}
+
+/// (max, sum of exp(t - max), sum of d exp(t - max)). Equal infinities count as a difference of 0.
+std::vector<Expr> softmax_combine() {
+  const Expr m = state(0), t = incoming(0), top = max(m, t);
+  const Expr old_scale = where(equal(m, top), 1.0, exp(m - top));
+  const Expr new_scale = where(equal(t, top), 1.0, exp(t - top));
+  return {top, state(1) * old_scale + incoming(1) * new_scale, state(2) * old_scale + incoming(2) * new_scale};
+}
+
+/// `value`, or NaN where a term was NaN (the maximum then is).
+Expr unless_nan(const Expr& value) { return where(equal(state(0), state(0)), value, state(0)); }
+
+// The divisors are at least 1 once there is a feature.
+Expr tie_count(const Expr& t) { return machine({t, 1.0}, tie_combine(false), unless_nan(state(1))); }
+Expr tie_mean(const Expr& t, const Expr& d) {
+  return machine({t, 1.0, d}, tie_combine(true), unless_nan(state(2) / max(state(1), 1.0)));
+}
+Expr soft_mean(const Expr& t, const Expr& d) {
+  return machine({t, 1.0, d}, softmax_combine(), unless_nan(state(2) / max(state(1), 1.0)));
+}
+
+enum class Machine { none, tie_count, tie_mean, soft_mean };
+
+/// Which of ours a reduce is, as built or simplified.
+Machine recognise(const Expr& e) {
+  const auto matches = [&](const Expr& built) { return same(e, built) || same(simplify(e), simplify(built)); };
+  const Expr& t = e->args[0];
+  if (e->slot == 2 && matches(tie_count(t))) return Machine::tie_count;
+  if (e->slot != 3) return Machine::none;
+  const Expr& d = e->args[2];
+  if (matches(tie_mean(t, d))) return Machine::tie_mean;
+  return matches(soft_mean(t, d)) ? Machine::soft_mean : Machine::none;
+}
+
+// ---- Reductions: weight_R and mean_R. -------------------------------------------------------------------------------
+
+Expr nonzero_product(const Expr& t) { return prod(where(equal(t, 0.0), 1.0, t)); }
+Expr zero_count(const Expr& t) { return sum(equal(t, 0.0)); }
+
+Expr prod_weight(const Expr& t) {
+  const Expr product = nonzero_product(t), zeros = zero_count(t);
+  return where(equal(t, 0.0), where(equal(zeros, 1.0), product, 0.0), where(equal(zeros, 0.0), product / t, 0.0));
+}
+
+Expr prod_mean(const Expr& t, const Expr& d) {
+  const Expr product = nonzero_product(t), zeros = zero_count(t);
+  const Expr regular = product * sum(where(equal(t, 0.0), 0.0, d / t));
+  const Expr at_the_zero = product * sum(where(equal(t, 0.0), d, 0.0));
+  return where(equal(zeros, 0.0), regular, where(equal(zeros, 1.0), at_the_zero, 0.0));
+}
+
+/// d/ties where t is the maximum, else 0. NaN where the maximum is: the count is then.
+Expr tie_share(const Expr& t, const Expr& maximum, const Expr& d) {
+  return where(equal(t, maximum), d, 0.0) / tie_count(t);
+}
+
+/// dR/dt d at the free feature.
+Expr share(const Expr& r, const Expr& d) {
+  if (is_zero(d)) return d;
+  const Expr& t = r->args[0];
+  switch (r->op) {
+    case Op::sum: return d;
+    case Op::logsumexp: return times(exp(t - r), d);
+    case Op::prod: return times(prod_weight(t), d);
+    case Op::max_over: return tie_share(t, r, d);
+    default: return tie_share(-t, -r, d);
+  }
+}
+
+/// sum_k dR/dt_k d_k.
+Expr mean(const Expr& r, const Expr& d) {
+  if (is_zero(d)) return d;
+  const Expr& t = r->args[0];
+  switch (r->op) {
+    case Op::sum: return sum(d);
+    case Op::logsumexp: return soft_mean(t, d);
+    case Op::prod: return prod_mean(t, d);
+    case Op::max_over: return tie_mean(t, d);
+    default: return tie_mean(-t, d);
+  }
+}
+
+// ---- The derivative. ------------------------------------------------------------------------------------------------
+
+bool matches(const Expr& e, const Expr& target) {  // parameters by name: defaults may differ
+  return target->op == Op::param ? e->op == Op::param && e->name == target->name : same(e, target);
+}
+
+/// The reductions that `e` reads, outermost ones only.
+std::vector<Expr> reductions_of(const Expr& e) {
+  std::vector<Expr> found;
+  ExprMap<bool> seen;
+  std::vector<Expr> open{e};
+  while (!open.empty()) {
+    const Expr top = open.back();
+    open.pop_back();
+    if (!seen.emplace(top, true).second) continue;
+    if (is_reduction(top->op)) found.push_back(top);
+    else open.insert(open.end(), top->args.rbegin(), top->args.rend());
+  }
+  return found;
+}
+
+/// Partial derivatives by one node; reductions and all other leaves are held.
+class Along {
+ public:
+  explicit Along(Expr target) : target_(std::move(target)) {}
+
+  Expr operator()(const Expr& e) {
+    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
+    const Expr result = matches(e, target_) ? Expr(1.0) : is_leaf(e->op) || is_reduction(e->op) ? Expr(0.0) : chain(e);
+    seen_.emplace(e, result);
+    return result;
+  }
+
+ private:
+  Expr chain(const Expr& e) {
+    std::vector<Expr> d;
+    for (const Expr& a : e->args) d.push_back((*this)(a));
+    const OpInfo& row = info(e->op);
+    if (row.derivative == nullptr || std::all_of(d.begin(), d.end(), is_zero)) return 0.0;
+    // By its own rule: a branch not taken must not reach the result, whatever its derivative is.
+    if (e->op == Op::where) return where(e->args[0], d[1], d[2]);
+    const std::vector<Expr> partials = row.derivative(e->args, e);
+    Expr total = 0.0;
+    for (std::size_t i = 0; i < d.size(); ++i) total = plus(total, times(partials[i], d[i]));
+    return total;
+  }
+
+  Expr target_;
+  ExprMap<Expr> seen_;
+};
+
+class Differentiator {
+ public:
+  explicit Differentiator(const Expr& variable)
+      : variable_(variable), is_feature_(variable->op == Op::x || variable->op == Op::z || variable->op == Op::w),
+        along_variable_(variable) {}
+
+  Expr total(const Expr& e) {
+    Expr result = along_variable_(e);
+    for (const Expr& q : reductions_of(e)) result = plus(result, times_total(q, [&] { return shorten(Along(q)(e)); }));
+    return result;
+  }
+
+ private:
+  template <class Factor>
+  Expr times_total(const Expr& q, Factor factor) {
+    const Expr dq = of_reduction(q);
+    return is_zero(dq) ? dq : times(factor(), dq);
+  }
+
+  Expr of_reduction(const Expr& r) {
+    if (auto it = seen_.find(r); it != seen_.end()) return it->second;
+    const Expr result = !depends(r) ? Expr(0.0) : r->op == Op::reduce ? of_machine(r) : of_terms(r);
+    seen_.emplace(r, result);
+    return result;
+  }
+
+  bool depends(const Expr& r) {
+    bool found = false;
+    for_each(r, [&](const Expr& e) { found |= matches(e, variable_); });
+    return found;
+  }
+
+  Expr of_terms(const Expr& r) {
+    const Expr& t = r->args[0];
+    const Expr direct = along_variable_(t);
+    Expr result = is_feature_ ? share(r, direct) : mean(r, direct);
+    for (const Expr& q : reductions_of(t)) {
+      result = plus(result, times_total(q, [&] { return shorten(mean(r, shorten(Along(q)(t)))); }));
+    }
+    return result;
+  }
+
+  Expr of_machine(const Expr& r) {
+    switch (recognise(r)) {
+      case Machine::tie_count: return 0.0;  // locally constant
+      case Machine::tie_mean: return of_tie_mean(r);
+      case Machine::soft_mean: return of_soft_mean(r);
+      default:
+        fail(ErrorKind::unsupported,
+             "differentiate: a reduce with its own combine has no known derivative; write it with sum, prod, max, min "
+             "or logsumexp. Received a reduce of {} state{}.", r->slot, r->slot == 1 ? "" : "s");
+    }
+  }
+
+  /// The ties are locally constant: the mean of the derivatives of d.
+  Expr of_tie_mean(const Expr& r) {
+    const Expr &t = r->args[0], &d = r->args[2];
+    const Expr direct = along_variable_(d);
+    Expr result = 0.0;
+    if (!is_zero(direct)) {
+      result = is_feature_ ? tie_share(t, max(t), direct) : tie_mean(t, direct);
+    }
+    for (const Expr& q : reductions_of(d)) {
+      result = plus(result, times_total(q, [&] { return simplify(tie_mean(t, shorten(Along(q)(d)))); }));
+    }
+    return result;
+  }
+
+  /// S = sum_k p_k d_k with p = softmax(t):  dS = sum_k p_k (dd_k + (d_k - S) dt_k).
+  Expr of_soft_mean(const Expr& r) {
+    const Expr &t = r->args[0], &d = r->args[2];
+    const auto mean_of = [&](const Expr& dt, const Expr& dd) {
+      const Expr inner = plus(dd, times(d, dt));
+      const Expr first = is_zero(inner) ? inner : soft_mean(t, inner);
+      return is_zero(dt) ? first : first - r * soft_mean(t, dt);
+    };
+    const Expr dt = along_variable_(t), dd = along_variable_(d);
+    Expr result = 0.0;
+    if (is_feature_) result = times(exp(t - logsumexp(t)), plus(dd, times(d - r, dt)));
+    else if (!is_zero(dt) || !is_zero(dd)) result = mean_of(dt, dd);
+    for (const Expr& q : reductions_of(plus(t, d))) {
+      const auto factor = [&] { return shorten(mean_of(shorten(Along(q)(t)), shorten(Along(q)(d)))); };
+      result = plus(result, times_total(q, factor));
+    }
+    return result;
+  }
+
+  Expr variable_;
+  bool is_feature_;
+  Along along_variable_;
+  ExprMap<Expr> seen_;
+};
+
+bool is_variable(Op op) {
+  return op == Op::x || op == Op::z || op == Op::w || op == Op::row || op == Op::col || op == Op::param;
+}
+
+}  // namespace
+}  // namespace ir
+
+Expr differentiate(const Expr& expression, const Expr& variable) {
+  require(!variable.empty() && ir::is_variable(variable->op),
+          "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
+  ir::verify(expression, true);
+  return ir::simplify(ir::Differentiator(variable).total(ir::shorten(expression)));
+}
+
+}  // namespace mercer
