@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "plan/registers.h"
 
 namespace mercer::codegen {
 
@@ -17,20 +18,6 @@ constexpr int kNever = std::numeric_limits<int>::max();
 
 std::uint64_t sign_mask(const ir::Program& program) {
   return program.type == Dtype::float64 ? 0x8000000000000000ull : 0x80000000ull;
-}
-
-bool commutes(Prim op) {
-  switch (op) {
-    case Prim::add:
-    case Prim::mul:
-    case Prim::bit_and:
-    case Prim::bit_or:
-    case Prim::bit_xor:
-    case Prim::int_add:
-    case Prim::int_max:
-    case Prim::abs_max: return true;
-    default: return false;
-  }
 }
 
 bool is_leaf(Prim op) { return op == Prim::input || op == Prim::constant; }
@@ -89,43 +76,12 @@ const Binding* ProgramEmitter::binding_of(std::int32_t i) const {
   return program_.code[i].op == Prim::input ? &(*inputs_)[program_.code[i].index] : nullptr;
 }
 
-/// Leaves that some instruction can only take from a register: an x86 instruction reads memory as its last operand.
-std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast) {
-  std::vector<bool> needed(program.code.size(), false);
-  auto in_memory = [&](std::int32_t o) {
-    const Instr& leaf = program.code[o];
-    if (leaf.op == Prim::constant) return true;
-    if (leaf.op != Prim::input) return false;
-    const ir::Site site = program.inputs[leaf.index].site;
-    return site != ir::Site::z && site != ir::Site::accumulator;
-  };
-  for (const Instr& instr : program.code) {
-    switch (ir::operand_count(instr.op)) {
-      case 2:
-        if (in_memory(instr.a) && (!commutes(instr.op) || in_memory(instr.b))) needed[instr.a] = true;
-        break;
-      case 3:
-        if (instr.op == Prim::select) {
-          if (in_memory(instr.c)) needed[instr.c] = true;
-        } else if (in_memory(instr.a) && in_memory(instr.b)) {
-          needed[program.code[instr.a].op == Prim::constant ? instr.a : instr.b] = true;
-        }
-        break;
-      default: break;
-    }
-    if (embedded_broadcast) continue;
-    for (std::int32_t o : operands(instr))
-      if (o >= 0 && in_memory(o) && program.code[o].op != Prim::constant) needed[o] = true;
-  }
-  return needed;
-}
-
 void ProgramEmitter::pin_constants() {
   // Registers that the temporaries do not need go to the tables, then to the constants that must be in registers, then
   // to those used most.
-  const std::vector<bool> needed = leaves_in_registers(program_, a_.target().embedded_broadcast);
+  const std::vector<bool> needed = plan::leaves_in_registers(program_, a_.target().embedded_broadcast);
   auto is_constant = [&](std::size_t i) { return program_.code[i].op == Prim::constant && !uses_[i].empty(); };
-  int spare = static_cast<int>(free_.size()) - temporaries(program_, vectors_, a_.target().embedded_broadcast);
+  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, vectors_, a_.target().embedded_broadcast);
   for (std::size_t i = 0; i < needed.size(); ++i) spare += needed[i] && is_constant(i);
   auto take = [&] {
     const int reg = free_.back();
@@ -151,33 +107,6 @@ void ProgramEmitter::pin_constants() {
     if (program_.code[c].bits == 0) a_.zero(a_.reg(pinned_[c]));
     else a_.broadcast(a_.reg(pinned_[c]), a_.pool().scalar(program_.code[c].bits));
   }
-}
-
-int ProgramEmitter::temporaries(const ir::Program& program, int vectors, bool embedded_broadcast) {
-  const std::size_t n = program.code.size();
-  std::vector<int> last(n, -1);
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::int32_t o : operands(program.code[i]))
-      if (o >= 0) last[o] = static_cast<int>(i);
-  int live = 0, peak = 0, scratch = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const Instr& instr = program.code[i];
-    if (is_leaf(instr.op)) continue;
-    for (std::int32_t o : operands(instr)) {
-      if (o < 0 || is_leaf(program.code[o].op) || last[o] != static_cast<int>(i)) continue;
-      live -= !(ir::makes_mask(program.code[o].op) && embedded_broadcast);
-      last[o] = -1;
-    }
-    const bool in_place = std::find(program.outputs.begin(), program.outputs.end(), static_cast<std::int32_t>(i)) !=
-                          program.outputs.end();
-    if (!in_place && !(ir::makes_mask(instr.op) && embedded_broadcast)) ++live;
-    peak = std::max(peak, live);
-    // These write their result before they release their operands.
-    const bool steps = instr.op == Prim::select || instr.op == Prim::bit_or || instr.op == Prim::table16;
-    scratch = std::max(scratch, steps ? 1 : 0);
-  }
-  const std::vector<bool> needed = leaves_in_registers(program, embedded_broadcast);
-  return peak * vectors + scratch + static_cast<int>(std::count(needed.begin(), needed.end(), true));
 }
 
 int ProgramEmitter::allocate() {
@@ -524,7 +453,7 @@ void ProgramEmitter::emit_instruction(std::int32_t i, int v) {
   const Binding* bound = binding_of(a);
   const bool a_in_memory = is_leaf(program_.code[a].op) && pinned_[a] < 0 && place(a, v).reg < 0 &&
                            !(bound && bound->kind == Binding::Kind::pinned);
-  if (a_in_memory && commutes(instr.op)) std::swap(a, b);
+  if (a_in_memory && plan::commutes(instr.op)) std::swap(a, b);
   const Xmm ra = in_register(a, v);
   const Operand ob = operand(b, v, false);
   release_dead(i, v);

@@ -26,9 +26,6 @@ struct Binding {
   static Binding broadcast(Xbyak::Reg64 base, int disp) { return {Kind::uniform, 0, base, disp}; }
 };
 
-/// Leaves that some instruction can only take from a register.
-std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast);
-
 class ProgramEmitter {
  public:
   /// `free_registers` are for temporaries and pinned constants. Stack slots start at rsp + stack_offset.
@@ -39,8 +36,6 @@ class ProgramEmitter {
   /// One instance. `inputs` and `outputs` follow the program's order.
   void emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs);
 
-  /// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
-  static int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
   /// Bytes of stack that emit() may use, for VectorAssembler::enter.
   static constexpr int kStackBytes = 64 * 96;
 

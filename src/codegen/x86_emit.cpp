@@ -6,12 +6,19 @@
 
 #include "codegen/program_emitter.h"
 #include "core/error.h"
+#include "plan/registers.h"
 
 namespace mercer::codegen {
 namespace {
 
 using ir::Input;
 using ir::Site;
+using plan::EpilogueArgs;
+using plan::FieldArgs;
+using plan::kFirstStageSlot;
+using plan::kIndexSlot;
+using plan::kUserSlot;
+using plan::UpdateArgs;
 
 int slot_of(const Input& input) {
   switch (input.site) {
@@ -171,7 +178,7 @@ class EpilogueEmitter {
   std::vector<std::uint8_t> emit() {
     int group = s_.tile.vectors;
     while (group > 1 && (s_.tile.vectors % group != 0 ||
-                         ProgramEmitter::temporaries(s_.program, group, info_.embedded_broadcast) + 2 > info_.registers ||
+                         plan::temporaries(s_.program, group, info_.embedded_broadcast) + 2 > info_.registers ||
                          group * peak_masks() > info_.mask_registers + 7 * !info_.mask_registers))
       --group;
     ProgramEmitter emitter(a, s_.program, group, register_range(0, info_.registers));
@@ -348,46 +355,5 @@ class FieldEmitter {
 std::vector<std::uint8_t> emit_update(const UpdateSource& source) { return UpdateEmitter(source).emit(); }
 std::vector<std::uint8_t> emit_epilogue(const EpilogueSource& source) { return EpilogueEmitter(source).emit(); }
 std::vector<std::uint8_t> emit_field(const FieldSource& source) { return FieldEmitter(source).emit(); }
-
-TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
-  const plan::TargetInfo& info = plan::target_info(target);
-  const int states = static_cast<int>(update.outputs.size());
-  // In order of preference: few loads per accumulator first. The last one always fits or the interpreter serves.
-  struct Shape {
-    int rows, vectors;
-  };
-  static constexpr Shape kShapes[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
-  static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
-  auto fits = [&](Shape s) {
-    const int temporaries = ProgramEmitter::temporaries(update, s.vectors, info.embedded_broadcast);
-    return states * s.rows * s.vectors + z_streams * s.vectors + temporaries <= info.registers;
-  };
-  TileShape tile{1, 1, info.lanes(update.type)};
-  auto choose = [&](auto& shapes) {
-    for (Shape s : shapes) {
-      if (!fits(s)) continue;
-      tile.rows = s.rows;
-      tile.vectors = s.vectors;
-      return;
-    }
-  };
-  if (target == Target::x86_avx512) choose(kShapes);
-  else if (target == Target::x86_avx2) choose(kNarrow);
-  else tile = {8, 16, info.lanes(update.type)};
-  return tile;
-}
-
-int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target) {
-  const plan::TargetInfo& info = plan::target_info(target);
-  if (target == Target::interpreter) return 16;
-  const std::int64_t needed = (features + info.lanes(field.type) - 1) / info.lanes(field.type);
-  int best = 1;
-  for (int vectors = 2; vectors <= 4 && vectors <= needed; ++vectors) {
-    const int temporaries = ProgramEmitter::temporaries(field, vectors, info.embedded_broadcast) + vectors;
-    const std::int64_t waste = (needed + vectors - 1) / vectors * vectors - needed;
-    if (outputs * vectors + temporaries <= info.registers && waste * 8 <= needed) best = vectors;
-  }
-  return best;
-}
 
 }  // namespace mercer::codegen

@@ -2,17 +2,16 @@
 // for a function `void(const Args*)`, or throws Error(compile) when the program does not fit the target's registers.
 #pragma once
 
-#include "codegen/kernel.h"
+#include "plan/kernel.h"
 
 namespace mercer::codegen {
+
+using plan::EpilogueSource;
+using plan::FieldSource;
+using plan::UpdateSource;
 
 std::vector<std::uint8_t> emit_update(const UpdateSource& source);
 std::vector<std::uint8_t> emit_epilogue(const EpilogueSource& source);
 std::vector<std::uint8_t> emit_field(const FieldSource& source);
-
-/// The largest register tile whose accumulators, panels of z and temporaries fit the target.
-TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
-/// Vectors of features side by side in a field kernel with `outputs` accumulators each.
-int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target);
 
 }  // namespace mercer::codegen

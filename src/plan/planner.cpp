@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codegen/x86_emit.h"
 #include "core/error.h"
-#include "ir/evaluate.h"
 #include "ir/passes.h"
+#include "plan/registers.h"
 
 namespace mercer::plan {
 namespace {
 
-using ir::Expr;
 using ir::Op;
 
 /// Partial sums of more terms than this lose the contract of 1e-6 (notes in docs/design/promotion.md).
@@ -123,13 +121,13 @@ std::int64_t PairPlan::chunk(std::int64_t features) const {
   return (features + chunks - 1) / chunks;
 }
 
-codegen::UpdateSource PairPlan::update_source(bool use_fast) const {
+UpdateSource PairPlan::update_source(bool use_fast) const {
   const PairVariant& variant = use_fast ? fast : general;
   return {problem.target, tile, static_cast<int>(x_streams.size()), static_cast<int>(z_streams.size()), variant.update,
           promoted};
 }
 
-codegen::EpilogueSource PairPlan::epilogue_source(bool use_fast) const {
+EpilogueSource PairPlan::epilogue_source(bool use_fast) const {
   return {problem.target, tile, (use_fast ? fast : general).epilogue};
 }
 
@@ -146,12 +144,12 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->promoted[r.first_slot] = true;
   const PairVariant& shape_from = plan->has_fast ? plan->fast : plan->general;
-  plan->tile = codegen::choose_tile(shape_from.update, static_cast<int>(plan->z_streams.size()), problem.target);
+  plan->tile = choose_tile(shape_from.update, static_cast<int>(plan->z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
-    if (reads_site(*p, {ir::Site::row, ir::Site::index_i})) plan->row_slots = codegen::kFirstStageSlot + split.row_stages;
-    if (reads_site(*p, {ir::Site::col, ir::Site::index_j})) plan->col_slots = codegen::kFirstStageSlot + split.col_stages;
+    if (reads_site(*p, {ir::Site::row, ir::Site::index_i})) plan->row_slots = kFirstStageSlot + split.row_stages;
+    if (reads_site(*p, {ir::Site::col, ir::Site::index_j})) plan->col_slots = kFirstStageSlot + split.col_stages;
   }
   return plan;
 }
@@ -165,7 +163,7 @@ std::string PairPlan::to_text() const {
   return text;
 }
 
-codegen::FieldSource FieldPlan::source() const {
+FieldSource FieldPlan::source() const {
   return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, program};
 }
 
@@ -181,7 +179,7 @@ std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype t
   options.type = type;
   options.params = field.param_leaves();
   plan->program = ir::lower({field.field}, options);
-  plan->vectors = codegen::choose_field_vectors(plan->program, std::min(outputs, 8), features, target);
+  plan->vectors = choose_field_vectors(plan->program, std::min(outputs, 8), features, target);
   const int spare = target_info(target).registers - plan->vectors * 4 - 4;
   plan->outputs = std::clamp(std::min(outputs, spare / plan->vectors), 1, 16);
   return plan;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/kernel.h"
+#include "plan/kernel.h"
 #include "ir/program.h"
 #include "ir/split.h"
 #include "plan/target.h"
@@ -21,7 +21,7 @@ inline constexpr double kModerate = 1e18;
 
 /// What one pass over pairs computes.
 struct PairProblem {
-  std::vector<ir::Expr> outputs;  // simplified; one, but for gradients
+  std::vector<Expr> outputs;  // simplified; one, but for gradients
   Dtype type = Dtype::float32;    // computing type
   Target target = Target::interpreter;
   bool empty_features = false;    // K = 0: identities must be exact
@@ -37,7 +37,7 @@ struct PairVariant {
 
 struct PairPlan {
   PairProblem problem;
-  codegen::TileShape tile;
+  TileShape tile;
   std::vector<bool> promoted;        // per state
   std::int64_t chunk(std::int64_t features) const;  // features between two promotions
   PairVariant general, fast;
@@ -57,8 +57,8 @@ struct PairPlan {
   std::vector<Stream> x_streams, z_streams;
   int row_slots = 0, col_slots = 0;  // arrays per point that the programs read
 
-  codegen::UpdateSource update_source(bool fast) const;
-  codegen::EpilogueSource epilogue_source(bool fast) const;
+  UpdateSource update_source(bool fast) const;
+  EpilogueSource epilogue_source(bool fast) const;
   std::string to_text() const;
 };
 
@@ -70,9 +70,9 @@ struct FieldPlan {
   Dtype type = Dtype::float32;
   Target target = Target::interpreter;
   int outputs = 1, vectors = 1, n_capacity = 0;
-  std::vector<ir::Expr> params, uniforms;
+  std::vector<Expr> params, uniforms;
   ir::Program program;
-  codegen::FieldSource source() const;
+  FieldSource source() const;
 };
 std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
                                             std::int64_t features, int n_capacity);

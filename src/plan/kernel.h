@@ -23,7 +23,7 @@
 #include "ir/program.h"
 #include "mercer/device.h"
 
-namespace mercer::codegen {
+namespace mercer::plan {
 
 /// Arguments of the three skeletons. Pointers are to elements of the computing type.
 struct UpdateArgs {
@@ -97,4 +97,4 @@ struct FieldSource {
   int cols() const { return vectors * lanes; }
 };
 
-}  // namespace mercer::codegen
+}  // namespace mercer::plan

@@ -1,0 +1,130 @@
+#include "plan/registers.h"
+
+#include <algorithm>
+#include <array>
+
+namespace mercer::plan {
+
+using ir::Instr;
+using ir::Prim;
+
+namespace {
+
+bool is_leaf(Prim op) { return op == Prim::input || op == Prim::constant; }
+std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
+
+}  // namespace
+
+bool commutes(Prim op) {
+  switch (op) {
+    case Prim::add:
+    case Prim::mul:
+    case Prim::bit_and:
+    case Prim::bit_or:
+    case Prim::bit_xor:
+    case Prim::int_add:
+    case Prim::int_max:
+    case Prim::abs_max: return true;
+    default: return false;
+  }
+}
+
+std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast) {
+  std::vector<bool> needed(program.code.size(), false);
+  auto in_memory = [&](std::int32_t o) {
+    const Instr& leaf = program.code[o];
+    if (leaf.op == Prim::constant) return true;
+    if (leaf.op != Prim::input) return false;
+    const ir::Site site = program.inputs[leaf.index].site;
+    return site != ir::Site::z && site != ir::Site::accumulator;
+  };
+  for (const Instr& instr : program.code) {
+    switch (ir::operand_count(instr.op)) {
+      case 2:
+        if (in_memory(instr.a) && (!commutes(instr.op) || in_memory(instr.b))) needed[instr.a] = true;
+        break;
+      case 3:
+        if (instr.op == Prim::select) {
+          if (in_memory(instr.c)) needed[instr.c] = true;
+        } else if (in_memory(instr.a) && in_memory(instr.b)) {
+          needed[program.code[instr.a].op == Prim::constant ? instr.a : instr.b] = true;
+        }
+        break;
+      default: break;
+    }
+    if (embedded_broadcast) continue;
+    for (std::int32_t o : operands(instr))
+      if (o >= 0 && in_memory(o) && program.code[o].op != Prim::constant) needed[o] = true;
+  }
+  return needed;
+}
+
+int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast) {
+  const std::size_t n = program.code.size();
+  std::vector<int> last(n, -1);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::int32_t o : operands(program.code[i]))
+      if (o >= 0) last[o] = static_cast<int>(i);
+  int live = 0, peak = 0, scratch = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Instr& instr = program.code[i];
+    if (is_leaf(instr.op)) continue;
+    for (std::int32_t o : operands(instr)) {
+      if (o < 0 || is_leaf(program.code[o].op) || last[o] != static_cast<int>(i)) continue;
+      live -= !(ir::makes_mask(program.code[o].op) && embedded_broadcast);
+      last[o] = -1;
+    }
+    const bool in_place = std::find(program.outputs.begin(), program.outputs.end(), static_cast<std::int32_t>(i)) !=
+                          program.outputs.end();
+    if (!in_place && !(ir::makes_mask(instr.op) && embedded_broadcast)) ++live;
+    peak = std::max(peak, live);
+    // These write their result before they release their operands.
+    const bool steps = instr.op == Prim::select || instr.op == Prim::bit_or || instr.op == Prim::table16;
+    scratch = std::max(scratch, steps ? 1 : 0);
+  }
+  const std::vector<bool> needed = leaves_in_registers(program, embedded_broadcast);
+  return peak * vectors + scratch + static_cast<int>(std::count(needed.begin(), needed.end(), true));
+}
+
+TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
+  const TargetInfo& info = target_info(target);
+  const int states = static_cast<int>(update.outputs.size());
+  // In order of preference: few loads per accumulator first. The last one always fits or the interpreter serves.
+  struct Shape {
+    int rows, vectors;
+  };
+  static constexpr Shape kShapes[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  auto fits = [&](Shape s) {
+    const int needed_now = temporaries(update, s.vectors, info.embedded_broadcast);
+    return states * s.rows * s.vectors + z_streams * s.vectors + needed_now <= info.registers;
+  };
+  TileShape tile{1, 1, info.lanes(update.type)};
+  auto choose = [&](auto& shapes) {
+    for (Shape s : shapes) {
+      if (!fits(s)) continue;
+      tile.rows = s.rows;
+      tile.vectors = s.vectors;
+      return;
+    }
+  };
+  if (target == Target::x86_avx512) choose(kShapes);
+  else if (target == Target::x86_avx2) choose(kNarrow);
+  else tile = {8, 16, info.lanes(update.type)};
+  return tile;
+}
+
+int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target) {
+  const TargetInfo& info = target_info(target);
+  if (target == Target::interpreter) return 16;
+  const std::int64_t needed = (features + info.lanes(field.type) - 1) / info.lanes(field.type);
+  int best = 1;
+  for (int vectors = 2; vectors <= 4 && vectors <= needed; ++vectors) {
+    const int needed_now = temporaries(field, vectors, info.embedded_broadcast) + vectors;
+    const std::int64_t waste = (needed + vectors - 1) / vectors * vectors - needed;
+    if (outputs * vectors + needed_now <= info.registers && waste * 8 <= needed) best = vectors;
+  }
+  return best;
+}
+
+}  // namespace mercer::plan

@@ -1,0 +1,24 @@
+// Register pressure: which tile of accumulators fits beside what a program needs.
+#pragma once
+
+#include <vector>
+
+#include "ir/program.h"
+#include "plan/kernel.h"
+#include "plan/target.h"
+
+namespace mercer::plan {
+
+/// a op b = b op a, bit for bit.
+bool commutes(ir::Prim op);
+/// Leaves that some instruction can only take from a register: an x86 instruction reads memory as its last operand.
+std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast);
+/// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
+int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
+
+/// The largest register tile whose accumulators, panels of z and temporaries fit the target.
+TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
+/// Vectors of features side by side in a field kernel with `outputs` accumulators each.
+int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target);
+
+}  // namespace mercer::plan
