@@ -81,6 +81,11 @@ struct Program {
 inline bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
 int operand_count(Prim p);
 const char* name_of(Prim p);
+std::string name_of(const Input& input);  // "x0"
+/// Operand 0, 1 or 2 of an instruction: a, b or c.
+inline std::int32_t operand_of(const Instr& instr, int operand) {
+  return operand == 0 ? instr.a : operand == 1 ? instr.b : instr.c;
+}
 
 /// Structural check: operands earlier, kinds right (masks where masks are due), inputs and tables in range.
 void verify(const Program& program);
@@ -90,6 +95,11 @@ struct LowerOptions {
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
   /// and powers may then use forms that would lose a NaN.
   bool assume_finite = false;
+  /// With assume_finite: w, row, col, parameters and pair values keep the same bounds.
+  bool assume_finite_others = false;
+  /// All accumulators are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0; needs K > 0).
+  bool nonnegative_accumulators = false;
+  std::vector<bool> nonnegative_slots;  // the same promise (>= 0 or NaN) for single accumulator slots; may be shorter
   std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
 };
 

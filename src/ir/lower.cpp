@@ -1,0 +1,258 @@
+// lower: expressions over the leaves of Split become one program of primitives.
+//
+// Conditions stay masks until somebody uses them as numbers. Products are fused into an accumulator and nowhere else:
+// acc + a * b -> fma(a, b, acc). The sign of a zero that min or max chooses among zeros of both signs is not specified.
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "ir/lower_facts.h"
+#include "ir/lower_math.h"
+#include "ir/ops.h"
+#include "ir/passes.h"
+
+namespace mercer::ir {
+namespace {
+
+using Product = std::pair<Value, Value>;
+
+class Lowering {
+ public:
+  explicit Lowering(const LowerOptions& options) : options_(options), builder_(options.type), facts_(options) {}
+
+  Program program(const std::vector<Expr>& outputs) {
+    std::vector<Value> values;
+    for (const Expr& output : outputs) values.push_back(value(output));
+    return builder_.finish(values);
+  }
+
+ private:
+  Value value(const Expr& e);
+  Value mask(const Expr& e);
+  Value make_value(const Expr& e);
+  Value make_mask(const Expr& e);
+
+  Value leaf_value(const Expr& e);
+  Value function_value(const Expr& e);
+  Value sum_value(const Expr& e);
+  Value difference_value(const Expr& e);
+  Value extremum_value(const Expr& e);
+  Value sign_value(const Expr& e);
+  Value power_value(const Expr& e);
+  Value xlogy_value(const Expr& e);
+  std::optional<Product> product(const Expr& e);
+  std::optional<Product> power_product(const Expr& base, double exponent);
+
+  Value arg(const Expr& e, std::size_t i) { return value(e->args[i]); }
+  bool never_nan(const Expr& e) { return facts_.never_nan(e); }
+
+  const LowerOptions& options_;
+  Builder builder_;
+  Facts facts_;
+  ExprMap<Value> values_, masks_;
+};
+
+Value Lowering::value(const Expr& e) {
+  if (const auto found = values_.find(e); found != values_.end()) return found->second;
+  const Value result = make_value(e);
+  values_.emplace(e, result);
+  return result;
+}
+
+Value Lowering::mask(const Expr& e) {
+  if (const auto found = masks_.find(e); found != masks_.end()) return found->second;
+  const Value result = make_mask(e);
+  masks_.emplace(e, result);
+  return result;
+}
+
+Value Lowering::leaf_value(const Expr& e) {
+  switch (e->op) {
+    case Op::constant: return builder_.number(e->value);
+    case Op::x: return builder_.input(Site::x, e->slot);
+    case Op::z: return builder_.input(Site::z, e->slot);
+    case Op::w: return builder_.input(Site::w, 0);
+    case Op::row: return builder_.input(Site::row, 0);
+    case Op::col: return builder_.input(Site::col, 0);
+    case Op::row_stage: return builder_.input(Site::row, 1 + e->slot);
+    case Op::col_stage: return builder_.input(Site::col, 1 + e->slot);
+    case Op::index_i: return builder_.input(Site::index_i, 0);
+    case Op::index_j: return builder_.input(Site::index_j, 0);
+    case Op::features: return builder_.input(Site::features, 0);
+    case Op::accumulator: return builder_.input(Site::accumulator, e->slot);
+    case Op::pair_value: return builder_.input(Site::pair_value, e->slot);
+    case Op::incoming: return builder_.input(Site::incoming, e->slot);
+    case Op::param:
+      for (std::size_t slot = 0; slot < options_.params.size(); ++slot)
+        if (same(options_.params[slot], e)) return builder_.input(Site::param, static_cast<int>(slot));
+      fail(ErrorKind::compile, "lower: every parameter needs a slot. Received '{}'.", e->name);
+    default: fail(ErrorKind::compile, "lower: '{}' is not a leaf of a split expression.", e.to_text());
+  }
+}
+
+Value Lowering::make_value(const Expr& e) {
+  if (is_leaf(e->op)) return leaf_value(e);
+  if (is_reduction(e->op)) fail(ErrorKind::compile, "lower: reductions are split off before. Received '{}'.", e.to_text());
+  if (info(e->op).boolean) return select(mask(e), 1.0, 0.0);
+  switch (e->op) {
+    case Op::neg: return negated(arg(e, 0));
+    case Op::abs: return magnitude(arg(e, 0));
+    case Op::sign: return sign_value(e);
+    case Op::sqrt: return sqrt(arg(e, 0));
+    case Op::rsqrt: return 1.0 / sqrt(arg(e, 0));
+    case Op::rcp: return 1.0 / arg(e, 0);
+    case Op::floor: return builder_.emit(Prim::floor, arg(e, 0));
+    case Op::ceil: return builder_.emit(Prim::ceil, arg(e, 0));
+    case Op::round: return builder_.emit(Prim::round, arg(e, 0));
+    case Op::add: return sum_value(e);
+    case Op::sub: return difference_value(e);
+    case Op::mul: return arg(e, 0) * arg(e, 1);
+    case Op::div: return arg(e, 0) / arg(e, 1);
+    case Op::fma: return fma(arg(e, 0), arg(e, 1), arg(e, 2));
+    case Op::min:
+    case Op::max: return extremum_value(e);
+    case Op::copysign: return bit_or(magnitude(arg(e, 0)), sign_of(arg(e, 1)));
+    case Op::where: return select(mask(e->args[0]), arg(e, 1), arg(e, 2));
+    case Op::pow: return power_value(e);
+    case Op::xlogy: return xlogy_value(e);
+    default: return function_value(e);
+  }
+}
+
+Value Lowering::function_value(const Expr& e) {
+  const Value x = arg(e, 0);
+  const Range range = facts_.range(e->args[0]);
+  switch (e->op) {
+    case Op::exp: return lower_exp(x, range);
+    case Op::exp2: return lower_exp2(x, range);
+    case Op::expm1: return lower_expm1(x, range);
+    case Op::log: return lower_log(x, range);
+    case Op::log2: return lower_log2(x, range);
+    case Op::log1p: return lower_log1p(x, range);
+    case Op::tanh: return lower_tanh(x);
+    case Op::sin: return lower_sin(x);
+    case Op::cos: return lower_cos(x);
+    case Op::asin: return lower_asin(x);
+    case Op::acos: return lower_acos(x);
+    case Op::erf: return lower_erf(x);
+    case Op::atan2: return lower_atan2(x, arg(e, 1));
+    default: fail(ErrorKind::compile, "lower: no lowering of '{}'.", info(e->op).name);
+  }
+}
+
+Value Lowering::make_mask(const Expr& e) {
+  const auto compare = [&](Prim op, std::size_t a, std::size_t b) { return builder_.emit(op, arg(e, a), arg(e, b)); };
+  switch (e->op) {
+    case Op::less: return compare(Prim::less, 0, 1);
+    case Op::less_equal: return compare(Prim::less_equal, 0, 1);
+    case Op::greater: return compare(Prim::less, 1, 0);
+    case Op::greater_equal: return compare(Prim::less_equal, 1, 0);
+    case Op::equal: return compare(Prim::equal, 0, 1);
+    case Op::not_equal: return compare(Prim::not_equal, 0, 1);
+    case Op::logical_and: return mask_and(mask(e->args[0]), mask(e->args[1]));
+    case Op::logical_or: return mask_or(mask(e->args[0]), mask(e->args[1]));
+    case Op::logical_not: return mask_not(mask(e->args[0]));
+    default: return not_equal(value(e), builder_.number(0));
+  }
+}
+
+// acc + a b and acc - a b in either order of the arguments.
+Value Lowering::sum_value(const Expr& e) {
+  for (std::size_t i : {0, 1}) {
+    if (e->args[i]->op != Op::accumulator) continue;
+    const Expr& term = e->args[1 - i];
+    if (const auto factors = product(term)) return fma(factors->first, factors->second, arg(e, i));
+    if (term->op != Op::neg) continue;
+    if (const auto factors = product(term->args[0])) return fnma(factors->first, factors->second, arg(e, i));
+  }
+  return arg(e, 0) + arg(e, 1);
+}
+
+Value Lowering::difference_value(const Expr& e) {
+  if (e->args[0]->op == Op::accumulator)
+    if (const auto factors = product(e->args[1])) return fnma(factors->first, factors->second, arg(e, 0));
+  return arg(e, 0) - arg(e, 1);
+}
+
+std::optional<Product> Lowering::product(const Expr& e) {
+  if (e->op == Op::mul) return Product(arg(e, 0), arg(e, 1));
+  if (e->op == Op::pow && e->args[1]->op == Op::constant) return power_product(e->args[0], e->args[1]->value);
+  return std::nullopt;
+}
+
+// The primitives give their second argument when either is NaN, so one of them suffices where the first is a number.
+Value Lowering::extremum_value(const Expr& e) {
+  const bool is_max = e->op == Op::max;
+  const Prim op = is_max ? Prim::max : Prim::min;
+  const Expr *first = &e->args[0], *second = &e->args[1];
+  if (second->node()->op == Op::accumulator) std::swap(first, second);
+  const Value a = value(*first), b = value(*second);
+  const bool safe = options_.assume_finite && (*first)->op == Op::accumulator && never_nan(*second);
+  if (is_max && (*second)->op == Op::abs && facts_.range(*first) == Range::nonnegative && safe)
+    return builder_.emit(Prim::abs_max, a, arg(*second, 0));
+  if (safe || never_nan(*first)) return builder_.emit(op, a, b);
+  if (never_nan(*second)) return builder_.emit(op, b, a);
+  // As integers, patterns of non-negative numbers are ordered, NaN above all and -Inf (the identity of max) below.
+  const bool max_of_patterns = is_max && !builder_.wide() && facts_.range(*second) == Range::nonnegative &&
+                               ((*first)->op == Op::accumulator || facts_.range(*first) == Range::nonnegative);
+  if (max_of_patterns) return builder_.emit(Prim::int_max, a, b);
+  return select(is_nan(a), a, builder_.emit(op, a, b));
+}
+
+Value Lowering::sign_value(const Expr& e) {
+  const Value x = arg(e, 0);
+  const Value unit = bit_or(sign_of(x), builder_.pattern_of_number(1.0));
+  if (never_nan(e->args[0])) return select(not_equal(x, builder_.number(0)), unit, 0.0);
+  return select(less(0.0, magnitude(x)), unit, x);
+}
+
+Value Lowering::xlogy_value(const Expr& e) {
+  const Value y = arg(e, 1), log_y = lower_log(y, facts_.range(e->args[1]));
+  const Value at_zero = never_nan(e->args[1]) ? builder_.number(0) : select(is_nan(y), y, 0.0);
+  return select(equal(arg(e, 0), 0.0), at_zero, arg(e, 0) * log_y);
+}
+
+Value Lowering::power_value(const Expr& e) {
+  const Expr& exponent = e->args[1];
+  const Range range = facts_.range(e->args[0]);
+  if (exponent->op != Op::constant) return lower_pow(arg(e, 0), arg(e, 1), range);
+  const double p = exponent->value;
+  if (p == 0) return builder_.number(1);
+  if (p == 1) return arg(e, 0);
+  if (p == -1) return 1.0 / arg(e, 0);
+  if (p == 0.5 && range == Range::nonnegative) return sqrt(arg(e, 0));
+  if (p == -0.5 && range == Range::nonnegative) return 1.0 / sqrt(arg(e, 0));
+  if (const auto factors = power_product(e->args[0], p)) return factors->first * factors->second;
+  if (const auto factors = power_product(e->args[0], -p)) return 1.0 / (factors->first * factors->second);
+  return lower_pow(arg(e, 0), arg(e, 1), range);
+}
+
+// base^p as a product of two values, where one is cheaper than the general power and as accurate.
+std::optional<Product> Lowering::power_product(const Expr& base, double p) {
+  constexpr double kMostMultiplications = 8;  // 3.5 ulp
+  const bool nonnegative = facts_.range(base) == Range::nonnegative;
+  if (p >= 2 && p <= kMostMultiplications && p == std::floor(p)) {
+    const int n = static_cast<int>(p);
+    const Value b = value(base);
+    const Value half = integer_power(b, n / 2);
+    return n % 2 == 0 ? Product(half, half) : Product(integer_power(b, n - 1), b);
+  }
+  if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5))
+    return Product(integer_power(value(base), static_cast<int>(p)), sqrt(value(base)));
+  const bool table_power = nonnegative && p > 0 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
+  if (!table_power) return std::nullopt;
+  const Value root = root_of_fixed_power(value(base), p);
+  return Product(root, root);
+}
+
+}  // namespace
+
+Program lower(const std::vector<Expr>& outputs, const LowerOptions& options) {
+  if (options.type != Dtype::float32 && options.type != Dtype::float64)
+    fail(ErrorKind::compile, "lower: programs are float32 or float64. Received {}.", name_of(options.type));
+  Program program = Lowering(options).program(outputs);
+  verify(program);
+  return program;
+}
+
+}  // namespace mercer::ir

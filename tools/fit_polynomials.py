@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Fits the polynomials and tables of src/ir/math_coefficients.h.
+
+    tools/fit_polynomials.py > src/ir/math_coefficients.h        (needs mpmath)
+
+Polynomials are minimax in relative error (Remez exchange, 60 digits), then rounded coefficient by coefficient to the
+type, from the lowest up, each time fitting the rest again so that later coefficients absorb earlier roundings.
+Each section function returns lines of C++; all arrays are ascending in the power.
+"""
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def rounded(value, bits):
+    """The nearest number with `bits` bits (24: float, 53: double)."""
+    if value == 0:
+        return mp.mpf(0)
+    scale = bits - 1 - int(mp.floor(mp.log(abs(value), 2)))
+    return mp.nint(mp.ldexp(value, scale)) / mp.mpf(2) ** scale
+
+
+def solve_reference(f, weight, powers, points):
+    size = len(points)
+    matrix, right = mp.matrix(size, size), mp.matrix(size, 1)
+    for row, x in enumerate(points):
+        for column, power in enumerate(powers):
+            matrix[row, column] = x ** power
+        matrix[row, size - 1] = (-1) ** row / weight(x)
+        right[row] = f(x)
+    return list(mp.lu_solve(matrix, right))
+
+
+def remez(f, weight, low, high, powers, rounds=15):
+    """Coefficients c minimising max |weight(x) (f(x) - sum c_i x^powers_i)| and that maximum."""
+    size = len(powers) + 1
+    low, high = mp.mpf(low), mp.mpf(high)
+    points = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (i + mp.mpf(1) / 2) / size) for i in range(size)]
+    grid_size = 24 * size
+    grid = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * i / grid_size) for i in range(grid_size + 1)]
+    tiny = (high - low) / 10 ** 6  # targets are quotients with no value at zero
+    points = [x if abs(x) > tiny else tiny for x in points]
+    grid = [x for x in grid if abs(x) > tiny]
+    values = [(f(x), weight(x)) for x in grid]
+    best = None
+    for _ in range(rounds):
+        coefficients = solve_reference(f, weight, powers, points)[:-1]
+        errors = [w * (v - sum(c * x ** p for c, p in zip(coefficients, powers))) for x, (v, w) in zip(grid, values)]
+        worst = max(abs(e) for e in errors)
+        if best is None or worst < best[1]:
+            best = (coefficients, worst)
+        extrema = []
+        for x, e in zip(grid, errors):
+            if extrema and (extrema[-1][1] > 0) == (e > 0):
+                if abs(e) > abs(extrema[-1][1]):
+                    extrema[-1] = (x, e)
+            else:
+                extrema.append((x, e))
+        if len(extrema) < size:
+            break
+        while len(extrema) > size:
+            extrema.pop(0 if abs(extrema[0][1]) < abs(extrema[-1][1]) else -1)
+        points = [x for x, _ in extrema]
+    return best
+
+
+def fit(f, low, high, powers, bits, fixed=None, weight=None):
+    """Rounded coefficients of all powers (dict) in order; `fixed` gives some of them. Relative error by default."""
+    fixed = dict(fixed or {})
+    weight = weight or (lambda x: 1 / abs(f(x)))
+    error = None
+    for power in powers:
+        if power in fixed:
+            continue
+        rest = [p for p in powers if p not in fixed]
+        # With the lowest power taken out of target and basis the basis is a Chebyshev system, which Remez needs.
+        lead = rest[0]
+        target = lambda x: (f(x) - sum(c * x ** p for p, c in fixed.items())) / x ** lead
+        coefficients, error_now = remez(target, lambda x: weight(x) * abs(x) ** lead, low, high, [p - lead for p in rest])
+        error = error if error is not None else error_now
+        fixed[power] = rounded(coefficients[0], bits)
+    return [fixed[p] for p in powers], error
+
+
+def number(value):
+    return repr(float(value))
+
+
+def array(name, values, note=""):
+    lines, line = [], "   "
+    for value in values:
+        text = number(value) + ","
+        if len(line) + len(text) + 1 > 118:
+            lines.append(line)
+            line = "   "
+        line += " " + text
+    lines.append(line.rstrip(","))
+    head = f"inline constexpr double {name}[] = {{"
+    return ([f"// {note}"] if note else []) + [head] + lines + ["};"]
+
+
+def polynomial(name, f, low, high, powers, bits, fixed=None, weight=None, scale=1):
+    coefficients, error = fit(f, low, high, powers, bits, fixed, weight)
+    return array(name, [c * scale for c in coefficients], f"relative error 2^{float(mp.log(error, 2)):.1f}")
+
+
+def both(name, degree_float, degree_double, make):
+    return make(name + "Float", degree_float, 24) + make(name + "Double", degree_double, 53)
+
+
+# exp(r), |r| <= ln(2)/32, and 2^r, |r| <= 1/32. The first coefficients are 1 so that exp(0) = 1.
+def exponentials():
+    half = mp.log(2) / 32 * (1 + mp.mpf(2) ** -10)
+    lines = both("kExp", 3, 6, lambda n, d, b: polynomial(n, mp.exp, -half, half, range(d + 1), b, {0: mp.mpf(1), 1: mp.mpf(1)}))
+    one, expm1 = {1: mp.mpf(1)}, lambda x: mp.expm1(x)
+    for name, degree, bits in (("kExpm1Float", 4, 24), ("kExpm1Double", 7, 53)):
+        coefficients, _ = fit(expm1, -half, half, range(1, degree + 1), bits, one)
+        lines += array(name, coefficients[1:], "e^r - 1 = r + r^2 (...)")
+    half2 = mp.mpf(1) / 32
+    lines += both("kExp2", 3, 6, lambda n, d, b: polynomial(n, lambda x: mp.mpf(2) ** x, -half2, half2, range(d + 1), b,
+                                                           {0: mp.mpf(1)}))
+    lines += array("kExp2Table", [rounded(mp.mpf(2) ** (mp.mpf(j) / 16), 53) for j in range(16)], "2^(j/16)")
+    for bits, name in ((24, "Float"), (53, "Double")):
+        entries = [mp.mpf(2) ** (mp.mpf(j) / 16) for j in range(16)]
+        lines += array(f"kExp2TableLow{name}", [rounded(e - rounded(e, bits), bits) for e in entries],
+                       "what the rounding of 2^(j/16) lost")
+        ln2 = rounded(mp.log(2), bits)
+        lines += array(f"kLn2{name}", [ln2, rounded(mp.log(2) - ln2, bits)], "ln 2, high and low part")
+    return lines
+
+
+def centre(j):
+    """Centre of interval j = (i + 9) mod 16, i = nearest sixteenth of the mantissa; from i = 7 on the mantissa is halved."""
+    i = (j + 7) % 16
+    return 1 + mp.mpf(i) / 16 if i < 7 else (1 + mp.mpf(i) / 16) / 2
+
+
+def half_width(j):
+    return mp.mpf(1) / 32 if (j + 7) % 16 < 7 else mp.mpf(1) / 64
+
+
+def gal_entry(c, log, bits, slack):
+    """r near 1/c whose logarithm is within 2^-slack ulp of a number of the type: the table then adds no error."""
+    if c == 1:
+        return mp.mpf(1), mp.mpf(0)
+    start = rounded(1 / c, bits)
+    step = mp.mpf(2) ** (-bits)
+    spread = 1 << (bits - 11 - slack)  # candidates lie within 2^-7 / 8 of the centre, in odd strides
+    for k in range(1 << (slack + 2)):
+        for r in (start + k * (spread + 1) * step, start - k * (spread + 1) * step):
+            value = -log(r)
+            near = rounded(value, bits)
+            if abs(value - near) < abs(near) * mp.mpf(2) ** (-bits - slack):
+                return r, near
+    raise RuntimeError("no table entry")
+
+
+def logarithms():
+    lines, log2 = [], lambda x: mp.log(x, 2)
+    order = range(16)
+    for name, log in (("kLog", mp.log), ("kLog2", log2)):
+        for bits, type_name in ((24, "Float"), (53, "Double")):
+            entries = [gal_entry(centre(j), log, bits, 7) for j in order]
+            lines += array(f"{name}Rcp{type_name}", [r for r, _ in entries], "r_j near 1 / centre, chosen so that log(r_j) is exact")
+            lines += array(f"{name}Table{type_name}", [v for _, v in entries], "-log(r_j)")
+    half = mp.mpf(1) / 32 * (1 + mp.mpf(2) ** -8)
+    for name, degrees in (("Float", 4), ("Double", 9)):
+        bits = 24 if name == "Float" else 53
+        lines += polynomial(f"kLog{name}", lambda x: mp.log(1 + x), -half, half, range(1, degrees + 1), bits, {1: mp.mpf(1)})
+        exact = {1: 1 / mp.log(2)}
+        coefficients, _ = fit(lambda x: log2(1 + x), -half, half, range(1, degrees + 1), bits, exact)
+        high = rounded(exact[1], bits)
+        lines += array(f"kLog2E{name}", [high, rounded(exact[1] - high, bits)], "log2(e), high and low part")
+        lines += array(f"kLog2{name}", coefficients[1:], "log2(1 + r) = r log2(e) + r^2 (...)")
+    return lines
+
+
+HEAD = """// Coefficients and tables of the elementary functions. Made by tools/fit_polynomials.py > src/ir/math_coefficients.h
+// Polynomials ascend in the power. Names end in the type whose rounding they carry.
+#pragma once
+
+namespace mercer::ir::coefficients {
+"""
+
+
+def main():
+    print(HEAD)
+    for section in SECTIONS:
+        print("\n".join(section()))
+        print()
+    print("}  // namespace mercer::ir::coefficients")
+
+
+SECTIONS = [exponentials, logarithms]
+
+if __name__ == "__main__":
+    main()
