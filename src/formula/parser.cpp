@@ -123,10 +123,8 @@ class Parser {
   }
 
   void refuse_word_operator(const Token& found) const {
-    static constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"and", "&&"}, {"or", "||"}, {"not", "!"}};
-    for (const auto& [word, symbol] : kWords) {
-      if (found.text == word) refuse(found, fmt::format("'{}' is written '{}'", word, symbol));
-    }
+    const char* symbol = found.text == "and" ? "&&" : found.text == "or" ? "||" : found.text == "not" ? "!" : nullptr;
+    if (symbol != nullptr) refuse(found, fmt::format("'{}' is written '{}'", found.text, symbol));
   }
 
   /// Builds a node; a rule that the builders check is reported at `where`.
@@ -298,7 +296,8 @@ class Parser {
 
   void require_arity(const Token& where, const std::vector<Expr>& args, std::size_t arity) const {
     if (args.size() == arity) return;
-    refuse(where, fmt::format("'{}' takes {} argument{}, not {}", where.text, arity, arity == 1 ? "" : "s", args.size()));
+    const char* plural = arity == 1 ? "" : "s";
+    refuse(where, fmt::format("'{}' takes {} argument{}, not {}", where.text, arity, plural, args.size()));
   }
 
   [[noreturn]] void unknown_function(const Token& where) const {

@@ -175,7 +175,8 @@ std::vector<Row> make_rows() {
   const ZooOption bandwidth{"bandwidth", 1.0, false, "length at which the kernel decays"};
   const ZooOption gamma{"gamma", 1.0, false, "scale of the argument"};
   const ZooOption coef0{"coef0", 1.0, false, "constant of the argument"};
-  const std::string unit = kUnit, weighted_unit = kWeightedUnit, centred = kCentred, weighted_centred = kWeightedCentred;
+  const std::string unit = kUnit, weighted_unit = kWeightedUnit;
+  const std::string centred = kCentred, weighted_centred = kWeightedCentred;
   return {
       // Distances.
       {{"euclidean", {"l2"}, kMetric, kWeighted, "sqrt(sum(square(x - z)))", "sqrt(sum(w*square(x - z)))", {},
@@ -203,7 +204,8 @@ std::vector<Row> make_rows() {
         "Lance & Williams 1967", "canberra", "real"}},
       {{"braycurtis", {"bray_curtis"}, kMetric, kWeighted,
         "d = sum(abs(x - z)); d/where(d == 0, 1, sum(abs(x + z)))",
-        "d = sum(w*abs(x - z)); d/where(d == 0, 1, sum(w*abs(x + z)))", {}, "Bray & Curtis 1957", "braycurtis", "real"}},
+        "d = sum(w*abs(x - z)); d/where(d == 0, 1, sum(w*abs(x + z)))", {}, "Bray & Curtis 1957", "braycurtis",
+        "real"}},
       {{"hamming", {"matching"}, kMetric, kWeighted, "sum(x != z)/K", "sum(w*(x != z))/sum(w)", {}, "Hamming 1950",
         "hamming", "real"}},
       {{"lorentzian", {}, kMetric, kUnweighted, "sum(log1p(abs(x - z)))", "", {},
@@ -350,11 +352,11 @@ const Row* find_row(std::string_view name) {
   }
   const std::string_view near = formula::nearest(name, all);
   if (!near.empty()) {
-    fail(ErrorKind::invalid_argument, "zoo: there is no metric or kernel of this name; did you mean '{}'? Received '{}'.",
-         near, name);
+    fail(ErrorKind::invalid_argument,
+         "zoo: there is no metric or kernel of this name; did you mean '{}'? Received '{}'.", near, name);
   }
-  fail(ErrorKind::invalid_argument, "zoo: there is no metric or kernel of this name. Received '{}'; known are {}.", name,
-       fmt::join(shown, ", "));
+  fail(ErrorKind::invalid_argument, "zoo: there is no metric or kernel of this name. Received '{}'; known are {}.",
+       name, fmt::join(shown, ", "));
 }
 
 /// The given options over the defaults; a name that the entry does not have is refused.

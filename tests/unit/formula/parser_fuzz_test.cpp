@@ -17,7 +17,8 @@ const std::vector<std::string>& seeds() {
     std::vector<std::string> made{
         "exp(-sum(abs(x-z)^p)/param(bandwidth, 2))",
         "s = sum(abs(x - z)); s = where(s < epsilon, 0, s); where(i == j, 1 + r, exp(-s/bandwidth))",
-        "reduce((x*z, z), (a0 + t0, max(a1, t1)), (0, -inf), merge=(a0 + t0, max(a1, t1)), finish=a0/a1, associative=true)",
+        "reduce((x*z, z), (a0 + t0, max(a1, t1)), (0, -inf), merge=(a0 + t0, max(a1, t1)), finish=a0/a1, "
+        "associative=true)",
         "reduce(x, a*t + param(a), 0, finish=-a^2)",
         "-2^-1 + --x*!(a < b && c >= d || e != nan) - $row0/$a1",
         "x[k]*w[k] + row[m] - col[n] + max(x, z, 1e-3) + logsumexp(x) + mean(z)",
@@ -44,7 +45,8 @@ class Mutator {
   void mutate(std::string& text) {
     static const std::vector<std::string> kPieces{
         "(", ")", ",", ";", "^", "-", "!", "<", "==", "&&", "=", "[k]", "$a0", "$acc99999999999", "a", "t0", "x", "1e9",
-        "inf", "nan", "param(", "reduce(", "max(", "sum(", "merge=", "finish=", "\xe2\x88\x92", "\xff", "\n", "\t", "2"};
+        "inf", "nan", "param(", "reduce(", "max(", "sum(", "merge=", "finish=", "\xe2\x88\x92", "\xff", "\n", "\t",
+        "2"};
     const std::size_t at = below(text.size() + 1);
     switch (below(6)) {
       case 0: text.insert(at, kPieces[below(kPieces.size())]); break;
