@@ -144,7 +144,7 @@ def gal_entry(c, log, bits, slack):
     if c == 1:
         return mp.mpf(1), mp.mpf(0)
     start = rounded(1 / c, bits)
-    step = mp.mpf(2) ** (-bits)
+    step = mp.mpf(2) ** (1 - bits) if start >= 1 else mp.mpf(2) ** (-bits)
     spread = 1 << (bits - 11 - slack)  # candidates lie within 2^-7 / 8 of the centre, in odd strides
     for k in range(1 << (slack + 2)):
         for r in (start + k * (spread + 1) * step, start - k * (spread + 1) * step):

@@ -239,7 +239,7 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
   }
   if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5))
     return Product(integer_power(value(base), static_cast<int>(p)), sqrt(value(base)));
-  const bool table_power = nonnegative && p > 0 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
+  const bool table_power = nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
   if (!table_power) return std::nullopt;
   const Value root = root_of_fixed_power(value(base), p);
   return Product(root, root);

@@ -72,6 +72,11 @@ Value Builder::table(std::span<const double, 16> entries, Value index) {
   return append({.op = Prim::table16, .a = index.id, .index = number});
 }
 
+Value Builder::without_sign(Value value) {
+  std::int32_t inner = -1;
+  return is_magnitude(value.id, inner) ? Value{this, inner} : value;
+}
+
 Value Builder::emit(Prim op, Value a, Value b, Value c, std::uint64_t bits) {
   Instr instr{.op = op, .a = a.id, .b = b.id, .c = c.id, .bits = bits};
   tidy(instr);

@@ -41,6 +41,8 @@ class Builder {
   std::uint64_t pattern_of_number(double value) const;
   /// The constant behind a value, as a double; false when it is none.
   bool constant_of(Value value, double& out) const;
+  /// a where the value is |a|: for users that ignore the sign.
+  Value without_sign(Value value);
   bool is_constant(Value value) const { return at(value.id).op == Prim::constant; }
 
   /// The finished program: only what the outputs need, in order.

@@ -6,10 +6,8 @@
 // from a table, the others move up into the exponent of that entry by an integer addition. A polynomial of degree 3
 // (float64: 6) remains. On a core with one FMA pipe and one adder this is seven FMA-class instructions of 14.
 //
-// exp and exp2 err by at most 1.2 ulp. The range of scales, 2^-150 to 2^128, is wider than one exponent field, so
-//  - arguments that may be positive: results below the smallest normal number fall linearly to zero over one octave
-//    (absolute error below the smallest normal number);
-//  - arguments known to be <= 0: gradual underflow, correctly rounded.
+// exp and exp2 err by at most 1.1 ulp; below the smallest normal number (its double where arguments may be positive)
+// they fall linearly to zero within an octave, an absolute error below the smallest normal number.
 #include <cmath>
 
 #include "ir/lower_math.h"
@@ -24,16 +22,13 @@ struct TypeConstants {
   std::span<const double> exp, exp2, expm1;
   std::span<const double, 2> ln2;
   std::span<const double, 16> table_low;
-  double magic;                   // ulp 1/16
-  double lowest, highest;         // log2 of the clamps of exp2 where the sign is not known
-  double lowest_nonpositive;      // 2^this rounds to zero
-  int lift;                       // 2^lift scales the smallest subnormal to a normal number
+  double magic;            // ulp 1/16
+  double lowest, highest;  // clamps of log2 of the result: both give scales of exponent field 0 or 255 (2047)
 };
 
-const TypeConstants kFloat = {kExpFloat, kExp2Float, kExpm1Float, kLn2Float, kExp2TableLowFloat, 0x1.8p19,
-                              -126, 129, -151, 25};
+const TypeConstants kFloat = {kExpFloat, kExp2Float, kExpm1Float, kLn2Float, kExp2TableLowFloat, 0x1.8p19, -126, 129};
 const TypeConstants kDouble = {kExpDouble, kExp2Double, kExpm1Double, kLn2Double, kExp2TableLowDouble, 0x1.8p48,
-                               -1022, 1025, -1076, 54};
+                               -1022, 1025};
 
 const TypeConstants& constants_of(Value x) { return x.builder->wide() ? kDouble : kFloat; }
 
@@ -50,22 +45,21 @@ Value exponent_of_sixteenths(Value t) {
   return shift_left(bit_and(t, builder.all_bits() ^ 15), builder.mantissa_bits() - 4);
 }
 
-// 2^(j/16) 2^n times the polynomial in r. The table carries 2^shift and the polynomial 2^-shift: the product of table
-// and scale must be a normal number although the result may be the largest or the smallest one.
-Value scaled_polynomial(Value t, Value r, std::span<const double> polynomial, int shift) {
-  Builder& builder = *t.builder;
-  const Value scale = int_add(builder.table(scaled_table(shift), t), exponent_of_sixteenths(t));
-  return horner(r, polynomial, std::ldexp(1.0, -shift)) * scale;
+// 2^(j/16) 2^n (1 + r polynomial). The scale of the largest results would overflow, so it is halved where n can be
+// that large, and the sum doubled: an addition, which does not burden the FMA pipe.
+Value scaled_sum(Value t, Value r, std::span<const double> polynomial, Range range) {
+  const int shift = range == Range::nonpositive ? 0 : -1;
+  const Value scale = int_add(t.builder->table(scaled_table(shift), t), exponent_of_sixteenths(t));
+  const Value y = fma(scale, horner(r, polynomial.subspan(1)) * r, scale);
+  return shift == 0 ? y : y + y;
 }
 
 Value clamped(Value x, Range range, double log2_of_base) {
   const TypeConstants& k = constants_of(x);
-  if (range == Range::nonpositive) return at_least(k.lowest_nonpositive / log2_of_base, x);
+  if (range == Range::nonpositive) return at_least((k.lowest - 1) / log2_of_base, x);
   const Value below = at_most(k.highest / log2_of_base, x);
   return range == Range::nonnegative ? below : at_least(k.lowest / log2_of_base, below);
 }
-
-int shift_of(Value x, Range range) { return range == Range::nonpositive ? constants_of(x).lift : -1; }
 
 constexpr double kLog2E = 1.4426950408889634;
 
@@ -83,33 +77,34 @@ Value reduced(Value x, Value t) {
 Value lower_exp(Value x, Range range) {
   const Value in = clamped(x, range, kLog2E);
   const Value t = sixteenths(in);
-  return scaled_polynomial(t, reduced(in, t), constants_of(x).exp, shift_of(x, range));
+  return scaled_sum(t, reduced(in, t), constants_of(x).exp, range);
 }
 
 Value lower_exp2(Value x, Range range) {
   const TypeConstants& k = constants_of(x);
   const Value in = clamped(x, range, 1);
   const Value t = in + k.magic;
-  return scaled_polynomial(t, in - (t - k.magic), k.exp2, shift_of(x, range));
+  return scaled_sum(t, in - (t - k.magic), k.exp2, range);
 }
 
 // e^x - 1 = 2^n (2^(j/16) q + low_j) + (2^n 2^(j/16) - 1),  q = e^r - 1. The last bracket is exact where it cancels, and
-// low_j restores what the table entry lost by rounding. Scales carry 2^-1 as above. At most 2 ulp.
+// low_j restores what the table entry lost by rounding. Where n may be large everything is halved. At most 2 ulp.
 Value lower_expm1(Value x, Range range) {
   const TypeConstants& k = constants_of(x);
   Builder& builder = *x.builder;
-  const double lowest = builder.wide() ? -60 : -40;
-  // Half an octave above the overflow: the largest half_power stays finite, so no 0 * Inf arises.
-  Value in = range == Range::nonpositive ? x : at_most((k.highest - 0.5) / kLog2E, x);
-  if (range != Range::nonnegative) in = at_least(lowest, in);
+  const bool halved = range != Range::nonpositive;
+  // Half an octave above the overflow: the largest power stays finite, so no 0 * Inf arises.
+  Value in = halved ? at_most((k.highest - 0.5) / kLog2E, x) : x;
+  if (range != Range::nonnegative) in = at_least(builder.wide() ? -60 : -40, in);
   const Value t = sixteenths(in);
   const Value r = reduced(in, t);
   const Value q = fma(r * r, horner(r, k.expm1), r);
   std::array<double, 16> low;
   for (std::size_t j = 0; j < 16; ++j) low[j] = 2 * k.table_low[j];
   const Value entry = builder.table(scaled_table(1), t);
-  const Value half_power = int_add(exponent_of_sixteenths(t), builder.pattern_of_number(0.5));
-  return fma(half_power, fma(entry, q, builder.table(low, t)), fma(half_power, entry, -1.0));
+  const Value power = int_add(exponent_of_sixteenths(t), builder.pattern_of_number(halved ? 0.25 : 0.5));
+  const Value y = fma(power, fma(entry, q, builder.table(low, t)), fma(power, entry, halved ? -0.5 : -1.0));
+  return halved ? y + y : y;
 }
 
 // tanh |x| = -e / (e + 2),  e = expm1(-2 |x|): no overflow, exact for tiny x.

@@ -7,5 +7,4 @@ Value lower_asin(Value x) { fail(ErrorKind::unsupported, "lower: not yet {}", x.
 Value lower_acos(Value x) { fail(ErrorKind::unsupported, "lower: not yet {}", x.id); }
 Value lower_atan2(Value x, Value) { fail(ErrorKind::unsupported, "lower: not yet {}", x.id); }
 Value lower_erf(Value x) { fail(ErrorKind::unsupported, "lower: not yet {}", x.id); }
-Value root_of_fixed_power(Value base, double p) { return sqrt(lower_pow(base, base.builder->number(p), Range::nonnegative)); }
 }  // namespace mercer::ir

@@ -1,0 +1,147 @@
+// |d|^p for a p known while lowering, as y * y with y = |d|^q, q = p / 2: the square happens in the accumulate, and
+// halving the exponent keeps every factor within the range of the type.
+//
+//   |d| = 2^(E - bias) m:   y = 2^(q (E - bias)) m^q
+//
+// E is read four bits at a time by table lookups straight from the pattern of d (the sign bit falls outside the four
+// bits or meets a repeated table), so |.| costs nothing.
+//   float32: m^q is one polynomial, degree 5 to 7, fitted here. 16 instructions of which the FMA pipe carries nine.
+//   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
+// The zeroth entry of the top table is 0: 0^p = 0 exactly, and |d| < 2^-111 (float64: 2^-767) counts as 0.
+// y errs by at most 2.6 roundings (float64: 4) plus the fit; |d|^p by 5e-7 (1.1e-15).
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ir/lower_math.h"
+
+namespace mercer::ir {
+namespace {
+
+using Real = long double;
+
+Real evaluate(const std::vector<Real>& c, Real s) {
+  Real sum = 0;
+  for (std::size_t i = c.size(); i-- > 0;) sum = sum * s + c[i];
+  return sum;
+}
+
+// Gaussian elimination with row pivoting; the last column of each row is the right side.
+std::vector<Real> solve(std::vector<std::vector<Real>> rows) {
+  const std::size_t n = rows.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    const auto larger = [&](const auto& a, const auto& b) { return std::fabs(a[k]) < std::fabs(b[k]); };
+    std::iter_swap(rows.begin() + static_cast<std::ptrdiff_t>(k),
+                   std::max_element(rows.begin() + static_cast<std::ptrdiff_t>(k), rows.end(), larger));
+    for (std::size_t i = k + 1; i < n; ++i)
+      for (std::size_t j = n + 1; j-- > k;) rows[i][j] -= rows[i][k] / rows[k][k] * rows[k][j];
+  }
+  std::vector<Real> x(n);
+  for (std::size_t k = n; k-- > 0;) {
+    x[k] = rows[k][n];
+    for (std::size_t j = k + 1; j < n; ++j) x[k] -= rows[k][j] * x[j];
+    x[k] /= rows[k][k];
+  }
+  return x;
+}
+
+struct Fit {
+  std::vector<double> coefficients;
+  double error;  // relative
+};
+
+// Minimax fit of (centre + s)^q, |s| <= half, in relative error: Remez exchange on a grid. The derivatives of a power
+// have constant sign, so the exchange starts near its solution and three rounds are plenty.
+Fit fit_power(Real q, Real centre, Real half, int degree) {
+  constexpr int kGrid = 200, kRounds = 4;
+  const auto f = [&](Real s) { return std::pow(centre + s, q); };
+  const auto size = static_cast<std::size_t>(degree) + 2;
+  const auto chebyshev = [&](Real part) { return -half * std::cos(std::acos(Real(-1)) * part); };
+  std::vector<Real> points(size), c;
+  for (std::size_t i = 0; i < size; ++i) points[i] = chebyshev(Real(i) / Real(size - 1));
+  Real worst = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::vector<Real>> rows;
+    for (std::size_t i = 0; i < size; ++i) {
+      std::vector<Real> row;
+      Real power = 1;
+      for (int k = 0; k <= degree; ++k, power *= points[i]) row.push_back(power / f(points[i]));
+      row.push_back(i % 2 ? -1 : 1);
+      row.push_back(1);
+      rows.push_back(std::move(row));
+    }
+    c = solve(std::move(rows));
+    c.pop_back();
+    worst = 0;
+    std::vector<std::pair<Real, Real>> extrema;  // error, place
+    for (int i = 0; i <= kGrid; ++i) {
+      const Real s = chebyshev(Real(i) / kGrid), error = evaluate(c, s) / f(s) - 1;
+      worst = std::max(worst, std::fabs(error));
+      if (extrema.empty() || (extrema.back().first > 0) != (error > 0)) extrema.push_back({error, s});
+      else if (std::fabs(error) > std::fabs(extrema.back().first)) extrema.back() = {error, s};
+    }
+    if (extrema.size() != size) break;
+    for (std::size_t i = 0; i < size; ++i) points[i] = extrema[i].second;
+  }
+  return {std::vector<double>(c.begin(), c.end()), static_cast<double>(worst)};
+}
+
+// 2^(q (step * index + offset)); entries past `size` repeat those before.
+std::array<double, 16> power_table(Real q, Real step, Real offset, std::size_t size = 16) {
+  std::array<double, 16> table;
+  for (std::size_t i = 0; i < 16; ++i)
+    table[i] = static_cast<double>(std::exp2(q * (step * static_cast<Real>(i % size) + offset)));
+  return table;
+}
+
+Value mantissa_of(Value d) {
+  Builder& b = *d.builder;
+  const std::uint64_t mantissa = (std::uint64_t(1) << b.mantissa_bits()) - 1;
+  return bit_or(bit_and(d, mantissa), b.pattern_of_number(1.0));
+}
+
+Value float_root(Value d, double q) {
+  constexpr double kFitTarget = 5e-8;
+  Builder& b = *d.builder;
+  // Offsets centre the low table around 1: its entries then never leave the range while the product is within it.
+  std::array<double, 16> high = power_table(q, 16, 8 - 127);
+  high[0] = 0;
+  for (double& entry : high) entry = std::min(entry, 0x1p127);  // past the promised bound
+  const Value scale = b.table(high, shift_right(d, 27)) * b.table(power_table(q, 1, -8), shift_right(d, 23));
+  Fit fit = fit_power(q, 1.5, 0.5, 5);
+  for (int degree = 6; degree <= 7 && fit.error > kFitTarget; ++degree) fit = fit_power(q, 1.5, 0.5, degree);
+  return horner(mantissa_of(d) - 1.5, fit.coefficients) * scale;
+}
+
+Value double_root(Value d, double q) {
+  Builder& b = *d.builder;
+  std::array<double, 16> high = power_table(q, 256, 128 - 1023, 8);
+  high[0] = high[8] = 0;
+  std::array<double, 16> rcp, rcp_power;
+  for (std::size_t i = 0; i < 16; ++i) {
+    rcp[i] = 1 / (1 + (static_cast<double>(i) + 0.5) / 16);
+    rcp_power[i] = static_cast<double>(std::pow(Real(rcp[i]), -Real(q)));
+  }
+  const Value low = b.table(power_table(q, 1, -8), shift_right(d, 52));
+  const Value middle = b.table(power_table(q, 16, 8 - 128), shift_right(d, 56));
+  const Value scale = b.table(high, shift_right(d, 60)) * middle;
+  const Value top = shift_right(d, 48);
+  const Value r = fma(mantissa_of(d), b.table(rcp, top), -1.0);
+  const Fit fit = fit_power(q, 1, 1 / Real(32), 7);
+  return horner(r, fit.coefficients) * (low * b.table(rcp_power, top)) * scale;
+}
+
+}  // namespace
+
+Value root_of_fixed_power(Value base, double p) {
+  // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
+  // not matter: y is squared.
+  constexpr double kLargestRoot = 2.5;
+  const Value d = base.builder->without_sign(base);
+  const double q = p / 2;
+  const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
+  const Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole);
+  return whole == 0 ? root : root * integer_power(d, whole);
+}
+
+}  // namespace mercer::ir
