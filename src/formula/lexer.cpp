@@ -1,14 +1,12 @@
-// Tokens, the caret under a fault, and the nearest spelling.
+// Tokens, and the caret under a fault.
 #include "formula/lexer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <numbers>
-#include <numeric>
 
 #include "core/error.h"
 
@@ -141,23 +139,6 @@ void read_named_number(Token& token) {
   token.kind = Token::number;
 }
 
-/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
-std::size_t spelling_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
-  std::iota(above.begin(), above.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
-      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    before.swap(above);
-    above.swap(row);
-  }
-  return above[b.size()];
-}
-
 }  // namespace
 
 std::vector<Token> tokenize(std::string_view text) {
@@ -201,17 +182,6 @@ void fault(std::string_view text, std::size_t at, const std::string& rule) {
   }
   if (last < points.size()) excerpt += "...";
   fail(ErrorKind::invalid_argument, "formula: {}. Received:\n  {}\n  {}^", rule, excerpt, caret);
-}
-
-std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
-  std::string_view best;
-  if (word.size() > 40) return best;
-  std::size_t least = std::min<std::size_t>(2, (word.size() + 1) / 3) + 1;
-  for (std::string_view candidate : candidates) {
-    const std::size_t distance = spelling_distance(word, candidate);
-    if (distance < least) least = distance, best = candidate;
-  }
-  return best;
 }
 
 }  // namespace mercer::formula

@@ -22,7 +22,4 @@ std::vector<Token> tokenize(std::string_view text);
 /// Throws Error(invalid_argument): "formula: <rule>. Received:", the line of the fault, and a caret under byte `at`.
 [[noreturn]] void fault(std::string_view text, std::size_t at, const std::string& rule);
 
-/// The candidate nearest in spelling, empty when none is near.
-std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
-
 }  // namespace mercer::formula

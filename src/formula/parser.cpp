@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "formula/lexer.h"
+#include "formula/suggest.h"
 #include "ir/ops.h"
 #include "ir/syntax.h"
 #include "mercer/formula.h"
@@ -28,35 +29,6 @@ namespace {
 
 using ir::Op;
 namespace strength = ir::strength;
-
-/// Words of other systems, and what they are called here.
-struct Synonym {
-  std::string_view word, hint;
-};
-constexpr Synonym kSynonyms[] = {
-    {"pow", "a power is written a^b"},      {"power", "a power is written a^b"},
-    {"ln", "did you mean 'log'?"},          {"fabs", "did you mean 'abs'?"},
-    {"sgn", "did you mean 'sign'?"},        {"arccos", "did you mean 'acos'?"},
-    {"arcsin", "did you mean 'asin'?"},     {"maximum", "did you mean 'max'?"},
-    {"minimum", "did you mean 'min'?"},     {"fmax", "did you mean 'max'?"},
-    {"fmin", "did you mean 'min'?"},        {"if", "did you mean 'where'?"},
-    {"select", "did you mean 'where'?"},    {"norm", "write sqrt(sum(square(...)))"},
-    {"dot", "write sum(x*z)"},              {"tan", "write sin(t)/cos(t)"},
-    {"reciprocal", "did you mean 'rcp'?"},  {"product", "did you mean 'prod'?"},
-};
-
-bool is_operator(const ir::OpInfo& row) {  // written with a symbol, though its row of the table has a name
-  return ir::find_infix(row.op) != nullptr || row.op == Op::neg || row.op == Op::logical_not;
-}
-
-std::vector<std::string_view> function_names() {
-  std::vector<std::string_view> names{"param", "reduce", "mean", "square"};
-  for (const ir::WordRow& row : ir::kReductionWords) names.push_back(row.text);
-  for (const ir::OpInfo& row : ir::op_table()) {
-    if (!is_operator(row)) names.emplace_back(row.name);
-  }
-  return names;
-}
 
 class Parser {
  public:
@@ -266,7 +238,7 @@ class Parser {
     if (word == "param") return parameter();
     if (word == "reduce") return reduction(where);
     const ir::OpInfo* row = ir::find_op(word);
-    if (row != nullptr && is_operator(*row)) row = nullptr;
+    if (row != nullptr && !is_function(*row)) row = nullptr;
     const ir::WordRow* reduces = ir::find_word(ir::kReductionWords, word);
     if (row == nullptr && reduces == nullptr && word != "mean" && word != "square") unknown_function(where);
     std::vector<Expr> args = arguments();
@@ -302,14 +274,9 @@ class Parser {
 
   [[noreturn]] void unknown_function(const Token& where) const {
     const std::string_view word = where.text;
-    for (const Synonym& synonym : kSynonyms) {
-      if (synonym.word == word) refuse(where, fmt::format("there is no function '{}' ({})", word, synonym.hint));
-    }
     const bool value = ir::find_word(ir::kLeafWords, word) || bindings_.contains(word);
     if (value) refuse(where, fmt::format("'{0}' is not a function; a product is written {0}*(...)", word));
-    const std::string_view near = nearest(word, function_names());
-    const std::string hint = near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
-    refuse(where, fmt::format("there is no function '{}'{}", word.substr(0, 40), hint));
+    refuse(where, fmt::format("there is no function '{}'{}", word.substr(0, 40), function_hint(word)));
   }
 
   Expr parameter() {  // param(name) or param(name, default)

@@ -18,7 +18,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "formula/lexer.h"
+#include "formula/suggest.h"
 
 namespace mercer {
 namespace {
@@ -402,7 +402,7 @@ Expr zoo(std::string_view name, const std::map<std::string, double>& options, bo
   for (const ZooOption& option : entry.options) {
     if (!option.is_static) open.emplace(option.name, param(option.name, values.at(option.name)));
   }
-  return bind(formula, open);
+  return mercer::bind(formula, open);  // unqualified, std::bind would win
 }
 
 Expr minkowski(double p, bool weighted, bool root) {
