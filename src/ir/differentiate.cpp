@@ -20,6 +20,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "ir/arrange.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
 
@@ -203,6 +204,8 @@ class Differentiator {
       : variable_(variable), is_feature_(variable->op == Op::x || variable->op == Op::z || variable->op == Op::w),
         along_variable_(variable) {}
 
+  bool is_field() const { return is_feature_; }
+
   Expr total(const Expr& e) {
     Expr result = along_variable_(e);
     for (const Expr& q : reductions_of(e)) result = plus(result, times_total(q, [&] { return shorten(Along(q)(e)); }));
@@ -213,7 +216,10 @@ class Differentiator {
   template <class Factor>
   Expr times_total(const Expr& q, Factor factor) {
     const Expr dq = of_reduction(q);
-    return is_zero(dq) ? dq : times(factor(), dq);
+    if (is_zero(dq)) return dq;
+    const Expr f = factor();
+    // A value of the pair stays a factor: it is finite where it is guarded, and A * φ can be read off the field.
+    return is_zero(f) ? f : is_one(f) ? dq : is_feature_ ? f * dq : times(f, dq);
   }
 
   Expr of_reduction(const Expr& r) {
@@ -301,7 +307,9 @@ Expr differentiate(const Expr& expression, const Expr& variable) {
   require(!variable.empty() && ir::is_variable(variable->op),
           "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
   ir::verify(expression, true);
-  return ir::simplify(ir::Differentiator(variable).total(ir::shorten(expression)));
+  ir::Differentiator derivative(variable);
+  const Expr result = ir::shorten(derivative.total(ir::shorten(expression)));
+  return ir::simplify(derivative.is_field() ? ir::arrange_field(result) : result);
 }
 
 }  // namespace mercer

@@ -64,6 +64,11 @@ Partials pow_partials(const Partials& a, const Expr& self) {
           guarded(equal(u, 0.0), self * log(u))};
 }
 
+Partials div_partials(const Partials& a, const Expr& self) {
+  if (a[1]->op == Op::features) return {rcp(a[1]), -(self / a[1])};  // there is a feature where a derivative is asked
+  return {guarded(equal(a[1], 0.0), rcp(a[1])), guarded(equal(a[1], 0.0), -(self / a[1]))};
+}
+
 Partials atan2_partials(const Partials& a, const Expr&) {
   const Expr r = a[0] * a[0] + a[1] * a[1];
   return {guarded(equal(r, 0.0), a[1] / r), guarded(equal(r, 0.0), -a[0] / r)};
@@ -110,8 +115,7 @@ std::vector<OpInfo> make_table() {
   row(Op::add,     "+",      F2(a + b),              D(Expr(1.0), Expr(1.0)), kCommutes),
   row(Op::sub,     "-",      F2(a - b),              D(Expr(1.0), Expr(-1.0))),
   row(Op::mul,     "*",      F2(a * b),              D(a[1], a[0]), kCommutes),
-  row(Op::div,     "/",      F2(a / b),
-      D(guarded(equal(a[1], 0.0), rcp(a[1])), guarded(equal(a[1], 0.0), -(self / a[1])))),
+  row(Op::div,     "/",      F2(a / b),              div_partials),
   row(Op::min,     "min",    F2(minimum(a, b)),
       D(share(a[0] < a[1], a[0], a[1], self), share(a[1] < a[0], a[0], a[1], self)), kCommutes),
   row(Op::max,     "max",    F2(-minimum(-a, -b)),

@@ -2,8 +2,8 @@
 // Inf included; a NaN stays a NaN (its payload is not kept). So there is no x*0 = 0, no x - x = 0, no reassociation.
 //
 // One exception, for constant exponents: x^n becomes a chain of multiplications for |n| <= 8, half-integers one with a
-// square root. A chain of m roundings is within m ulp of the exact power; m <= 6, counting the square root and, for
-// negative exponents, the reciprocal. (A negative power of |x| > sqrt(max) may lose a subnormal result to 0.)
+// square root. With u = 2^-53 the relative error of x^n is at most (n - 1) u; a square root adds 2u (itself and its
+// product), a reciprocal u. (A negative power of |x| > sqrt(max) may lose a subnormal result to 0.)
 //
 // Reductions are not folded: K is not known.
 #include <algorithm>
@@ -100,6 +100,18 @@ Expr where_with_zero(Args a) {
   return same(known, a[1]) ? kNone : where(a[0], known, a[2]);
 }
 
+/// where(c, p, q) op where(c, r, s) with numbers p and r, or q and s: one where will do.
+bool join_foldable(Args a) {
+  if (!is(a[0], Op::where) || !is(a[1], Op::where) || !same(in(a[0]), in(a[1]))) return false;
+  const auto numbers = [&](int i) { return is_number(a[0]->args[i]) && is_number(a[1]->args[i]); };
+  return numbers(1) || numbers(2);
+}
+
+Expr joined_where(Op op, Args a) {
+  const auto &p = a[0]->args, &q = a[1]->args;
+  return where(p[0], make(op, {p[1], q[1]}), make(op, {p[2], q[2]}));
+}
+
 struct Rule {
   Op op;
   Expr (*apply)(Args a, Context& c);
@@ -124,10 +136,13 @@ const std::vector<Rule>& rules() {
   RULE(add, is(a[1], Op::neg),                                   a[0] - in(a[1])),
   RULE(add, is(a[0], Op::neg),                                   a[1] - in(a[0])),
 
+  RULE(add, join_foldable(a),                                    joined_where(Op::add, a)),
+
   RULE(sub, is_constant(a[1], 0.0),                              a[0]),
   RULE(sub, is_constant(a[0], -0.0),                             -a[1]),
   RULE(sub, is_negative(a[1]),                                   a[0] + negated(a[1])),
   RULE(sub, is(a[1], Op::neg),                                   a[0] + in(a[1])),
+  RULE(sub, join_foldable(a),                                    joined_where(Op::sub, a)),
 
   RULE(mul, is_one(a[0]),                                        a[1]),
   RULE(mul, is_constant(a[0], 0.0) && is_boolean(a[1]),          a[0]),
@@ -138,6 +153,7 @@ const std::vector<Rule>& rules() {
   RULE(mul, is(a[1], Op::neg),                                   -(a[0] * in(a[1]))),
   RULE(mul, is(a[0], Op::abs) && same(a[0], a[1]),               in(a[0]) * in(a[0])),
   RULE(mul, same(a[0], a[1]) && !ordered_difference(a[0]).empty(), square(ordered_difference(a[0]))),
+  RULE(mul, join_foldable(a),                                    joined_where(Op::mul, a)),
 
   RULE(div, is_one(a[1]),                                        a[0]),
   RULE(div, is_one(a[0]),                                        rcp(a[1])),

@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ir/passes.h"
+#include "pair_fixture.h"
+#include "random_formula.h"
+
+namespace mercer::ir {
+namespace {
+
+const auto [x, z] = points();
+const Expr w = weights(), p = param("p");
+
+TEST(Simplify, Table) {
+  const std::pair<Expr, Expr> cases[] = {
+      {-(-x), x}, {x + -0.0, x}, {x - 0.0, x}, {x * 1.0, x}, {x / 1.0, x}, {pow(x, 1.0), x}, {-1.0 * x, -x},
+      {x + -z, x - z}, {-x + z, z - x}, {x - -z, x + z}, {-x * -z, x * z}, {-x / -z, x / z}, {x + x, 2.0 * x},
+      {pow(x, 2.0), x * x}, {pow(x, -1.0), rcp(x)}, {1.0 / x, rcp(x)}, {x / 2.0, 0.5 * x}, {x / 0.125, 8.0 * x},
+      {pow(abs(x), 2.0), x * x}, {pow(abs(x), 4.0), square(x * x)}, {pow(x, 3.0), x * (x * x)},
+      {pow(abs(x), 0.5), sqrt(abs(x))}, {pow(abs(x), 1.5), abs(x) * sqrt(abs(x))}, {pow(abs(x), -0.5), rsqrt(abs(x))},
+      {abs(abs(x)), abs(x)}, {abs(-x), abs(x)}, {abs(x * x), x * x}, {abs(sqrt(x)), abs(sqrt(x))},
+      {abs(z - x), abs(x - z)}, {square(z - x), square(x - z)}, {abs(x) * abs(x), x * x}, {rcp(sqrt(x)), rsqrt(x)},
+      {x > z, z < x}, {x >= z, z <= x}, {logical_not(equal(x, z)), not_equal(x, z)},
+      {where(1.0, x, z), x}, {where(0.0, x, z), z}, {where(x < z, w, w), w}, {where(x < z, 1.0, 0.0), x < z},
+      {where(not_equal(x, z), 1.0, w), where(equal(x, z), w, 1.0)}, {abs(x) < 0.0, 0.0}, {max(0.0, abs(x)), abs(x)},
+      {log(Expr(2.0)), std::log(2.0)}, {Expr(2.0) * 3.0 + 1.0, 7.0}, {Expr(1.0) / 0.0, HUGE_VAL},
+      {abs(x) + 0.0, abs(x)}, {sum(abs(x)) + 0.0, sum(abs(x))}, {z * x, x * z}, {x * 2.0, 2.0 * x},
+      {where(equal(x, 0.0), sign(x) * p, w), where(equal(0.0, x), 0.0 * p, w)},
+      {where(x < z, 0.0, w) + where(x < z, 0.0, p), where(x < z, 0.0, w + p)}};
+  for (const auto& [given, expected] : cases) {
+    EXPECT_TRUE(same(simplify(given), expected)) << given.to_text() << " gives " << simplify(given).to_text();
+  }
+}
+
+TEST(Simplify, LeavesWhatNaNInfAndZerosForbid) {
+  for (const Expr& e : {0.0 * x, 0.0 + x, x - z, pow(x, 0.5), pow(x, 1.5), equal(x, x), sqrt(x * x), x / x,
+                        sum(Expr(1.0)), 0.0 / x, rcp(rcp(x)), exp(log(x)), x / 3.0, logical_not(x < z), abs(sqrt(x)),
+                        x / 0x1p-1074}) {
+    EXPECT_TRUE(same(simplify(e), e)) << e.to_text() << " gives " << simplify(e).to_text();
+  }
+}
+
+TEST(Simplify, EqualPartsBecomeOneNode) {
+  const Expr e = simplify(sqrt(abs(x - z)) + exp(abs(z - x)));
+  EXPECT_EQ(e->args[0]->args[0].node(), e->args[1]->args[0].node());
+}
+
+bool identical(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+}
+
+TEST(Simplify, RandomExpressionsKeepEveryBit) {
+  RandomFormula random(7);
+  for (int n = 0; n < 12000; ++n) {
+    const Expr e = random(2 + n % 4);
+    const Expr s = simplify(e);
+    EXPECT_TRUE(same(simplify(s), s)) << e.to_text() << "\n" << s.to_text() << "\n" << simplify(s).to_text();
+    const bool nonnegative = is_nonnegative(e);
+    Oracle before(e), after(s);
+    for (int trial = 0; trial < 6; ++trial) {
+      Pair pair;
+      for (auto* values : {&pair.x, &pair.z, &pair.w}) *values = {random.number(), random.number()};
+      if (random.chance(3)) pair.z = pair.x;
+      pair.row = random.number();
+      pair.params["p"] = random.number();
+      const double a = before(pair.inputs(0)), b = after(pair.inputs(0));
+      ASSERT_TRUE(identical(a, b)) << e.to_text() << " = " << a << "\n" << s.to_text() << " = " << b << "\nx "
+                                   << pair.x[0] << " z " << pair.z[0] << " w " << pair.w[0] << " p "
+                                   << pair.params["p"];
+      ASSERT_TRUE(!nonnegative || std::isnan(a) || !std::signbit(a)) << e.to_text() << " = " << a;
+    }
+  }
+}
+
+// Each short form against the exact power, with the bound that simplify.cpp states.
+TEST(Simplify, ShortPowersAreAccurate) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> exponent(-10, 10);
+  for (double power = -8; power <= 8; power += 0.5) {
+    const bool integer = power == std::floor(power);
+    const double n = std::floor(std::abs(power));
+    const double bound = (std::max(n - 1, 0.0) + (integer ? 0 : 2) + (power < 0 ? 1 : 0)) * 0x1p-53;
+    const Expr e = simplify(pow(integer ? x : abs(x), power));
+    EXPECT_TRUE(e->op != Op::pow) << power;
+    for (int trial = 0; trial < 200; ++trial) {
+      const Pair pair{.x = {std::exp2(exponent(random)) * (random() % 2 ? -1 : 1)}, .z = {0}, .w = {1}, .params = {}};
+      const long double exact = std::pow(static_cast<long double>(integer ? pair.x[0] : std::abs(pair.x[0])), power);
+      EXPECT_LE(std::abs(pair.at(e, 0) - exact), (bound * 1.0001L + 0x1p-62L) * std::abs(exact)) << power;
+    }
+    for (double u : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+      const Pair pair{.x = {u}, .z = {0}, .w = {1}, .params = {}};
+      EXPECT_TRUE(identical(pair.at(e, 0), std::pow(integer ? u : std::abs(u), power))) << u << "^" << power;
+    }
+  }
+}
+
+TEST(Nonnegative, Table) {
+  for (const Expr& e : {abs(x), x * x, exp(x), sum(square(x)), sqrt(sum(abs(x))), prod(exp(x)), max(abs(x - z)),
+                        Expr(0.0), where(x < z, abs(x), 2.0), pow(abs(x), p), max(0.0, x), abs(x) / (abs(x) + abs(z)),
+                        x < z}) {
+    EXPECT_TRUE(is_nonnegative(e)) << e.to_text();
+  }
+  for (const Expr& e : {x, x * z, Expr(-0.0), -abs(x), sqrt(x), abs(x) - abs(z), p, pow(x, p), log(abs(x)), sum(x)}) {
+    EXPECT_FALSE(is_nonnegative(e)) << e.to_text();
+  }
+}
+
+}  // namespace
+}  // namespace mercer::ir
