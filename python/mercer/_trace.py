@@ -52,6 +52,11 @@ def kernel(f: FormulaLike) -> Expr:
     return _mercer.formula_of(f)
 
 
+def restore(text: str) -> Expr:
+    """What pickle calls to make an expression of its text."""
+    return _mercer.parse(text)
+
+
 def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
     """The formula of a metric or kernel of the zoo, by name or alias, with its options by name.
 

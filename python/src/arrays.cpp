@@ -199,7 +199,12 @@ void Array::check_device(DLDevice device) const {
 
 void Array::view_exchange() {
   DLTensor view;
-  if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) throw nb::python_error();
+  if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
+    const nb::python_error reason;  // takes the pending Python error, which says less than this
+    fail(ErrorKind::unsupported, fmt::format("must be a dense array in the memory of the CPU. Received one on {}, {}",
+                                             nb::cast<std::string>(nb::str(nb::object(object_.attr("device")))),
+                                             nb::cast<std::string>(nb::str(nb::object(object_.attr("layout"))))));
+  }
   check_device(view.device);
   take(view);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>  // in every file: casters must not differ from one to the next
 
 #include <string>
 #include <vector>

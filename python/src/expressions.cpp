@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "ir/expr.h"
@@ -169,8 +168,9 @@ hashes; still, take ``str(expression)`` as the key of a dictionary, since lookin
   type.def("__repr__", [](const Symbol& self) { return fmt::format("kernel(\"{}\")", self.expr.to_text()); });
   type.def(
       "__reduce__",
-      [module](const Symbol& self) {
-        return nb::make_tuple(module.attr("parse"), nb::make_tuple(self.expr.to_text()));
+      [](const Symbol& self) {
+        const nb::object restore = nb::module_::import_("mercer._trace").attr("restore");
+        return nb::make_tuple(restore, nb::make_tuple(self.expr.to_text()));
       },
       nb::sig("def __reduce__(self) -> tuple"));
   type.def(

@@ -1,7 +1,6 @@
 // The module mercer._mercer: errors, expressions, the zoo, the verbs, the machine.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include "arrays.h"
 #include "core/file_cache.h"
@@ -65,7 +64,7 @@ void bind_cache(nb::module_& module) {
 }  // namespace
 
 void bind_machine(nb::module_& module) {
-  module.def("describe_machine", describe_machine, "What this machine offers and what Mercer chose, as text.");
+  module.def("describe_machine", [] { return describe_machine(); }, "What this machine offers and what Mercer chose, as text.");
   module.def(
       "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
   module.def(

@@ -2,7 +2,6 @@
 // gave none, and runs without the GIL.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <cmath>
 #include <map>
@@ -186,28 +185,29 @@ std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype,
 }  // namespace
 
 void bind_verbs(nb::module_& module) {
-  const nb::object none = nb::none();
   // The options that all verbs over pairs share; i_offset and j_offset count from 0.
-#define MERCER_OPTIONS \
-  "row"_a = none, "col"_a = none, "w"_a = none, "i_offset"_a = 0, "j_offset"_a = 0, "progress"_a = false, "params"_a
-  module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = none, nb::kw_only(), "out"_a = none, MERCER_OPTIONS,
-             nb::sig(kPairwiseSignature), kPairwiseDoc);
-  module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = none, nb::kw_only(), "out"_a = none,
+#define MERCER_OPTIONS                                                                                \
+  "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "i_offset"_a = 0, "j_offset"_a = 0, \
+  "progress"_a = false, "params"_a
+  module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
+             MERCER_OPTIONS, nb::sig(kPairwiseSignature), kPairwiseDoc);
+  module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
              MERCER_OPTIONS, nb::sig(kKernelMatrixSignature), kKernelMatrixDoc);
-  module.def("kernel_product", py_kernel_product, "f"_a, "x"_a, "z"_a, "v"_a, nb::kw_only(), "out"_a = none,
-             MERCER_OPTIONS, nb::sig(kKernelProductSignature), kKernelProductDoc);
-  module.def("kernel_reduce", py_kernel_reduce, "f"_a, "x"_a, "z"_a, "reduce"_a, nb::kw_only(), "out"_a = none,
-             MERCER_OPTIONS, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
-  module.def("knn", py_knn, "f"_a, "x"_a, "z"_a, "k"_a, nb::kw_only(), "out"_a = none, MERCER_OPTIONS,
+  module.def("kernel_product", py_kernel_product, "f"_a, "x"_a, "z"_a.none(), "v"_a, nb::kw_only(),
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelProductSignature), kKernelProductDoc);
+  module.def("kernel_reduce", py_kernel_reduce, "f"_a, "x"_a, "z"_a.none(), "reduce"_a, nb::kw_only(),
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
+  module.def("knn", py_knn, "f"_a, "x"_a, "z"_a.none(), "k"_a, nb::kw_only(), "out"_a = nb::none(), MERCER_OPTIONS,
              nb::sig(kKnnSignature), kKnnDoc);
-  module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a, "coef"_a, nb::kw_only(), "out"_a = none,
-             MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
+  module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
 #undef MERCER_OPTIONS
-  module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a, "amplitude"_a, "coef"_a, nb::kw_only(),
-             "out"_a = none, "row"_a = none, "col"_a = none, "w"_a = none, "progress"_a = false, "params"_a,
-             nb::sig(kGradientFieldSignature), kGradientFieldDoc);
-  module.def("cdist", py_cdist, "x1"_a, "x2"_a, "p"_a = none, nb::kw_only(), "metric"_a = none, "w"_a = none,
-             "out"_a = none, "progress"_a = false, "params"_a, nb::sig(kCdistSignature), kCdistDoc);
+  module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),
+             "out"_a = nb::none(), "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "progress"_a = false,
+             "params"_a, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
+  module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
+             "w"_a = nb::none(), "out"_a = nb::none(), "progress"_a = false, "params"_a, nb::sig(kCdistSignature),
+             kCdistDoc);
   module.def("explain", py_explain, "f"_a, "shape"_a = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
              "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
 }

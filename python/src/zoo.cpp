@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -71,7 +70,11 @@ struct KnownText {
 
 KnownText read_text(const std::string& text, bool weighted, nb::dict* params) {
   const ZooEntry* entry = find_zoo_entry(text);
-  if (entry == nullptr) return {Symbol(parse(text))};
+  if (entry == nullptr) {
+    Expr expr = parse(text);
+    if (expr->op == ir::Op::param) zoo(text);  // a lone name is a misspelt entry: throws with the known ones
+    return {Symbol(std::move(expr))};
+  }
   const auto& options = entry->options;
   const bool has_static = std::any_of(options.begin(), options.end(), [](const ZooOption& o) { return o.is_static; });
   return {Symbol(zoo(text, take_static_options(*entry, params), weighted && entry->weighted)), has_static};
