@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "ir/ops.h"
 #include "ir/passes.h"
 
 namespace mercer::ir {
@@ -97,8 +98,11 @@ class Arranger {
     if (e->op == Op::div) return of_div(e);
     if (!is_free(e)) return is_uniform(e) ? Product{.uniform = {e}} : Product{.pair = {e}};
     if (e->op == Op::where && is_constant(e->args[1], 0.0)) return of_guarded(e);
+    // NOTE: what is compared keeps its rounding: t == max(t) holds only for the very same t.
+    if (is_leaf(e->op) || info(e->op).boolean) return {.feature = {e}};
     std::vector<Expr> args;
     for (const Expr& a : e->args) args.push_back((*this)(a));
+    if (e->op == Op::where) args[0] = e->args[0];
     return {.feature = {with_args(e, std::move(args))}};
   }
 
@@ -120,7 +124,7 @@ class Arranger {
     Product outer{.coefficient = inner.coefficient, .uniform = std::move(inner.uniform)};
     inner.coefficient = 1;
     inner.uniform.clear();
-    outer.feature = {where((*this)(e->args[0]), 0.0, rebuilt(inner))};
+    outer.feature = {where(e->args[0], 0.0, rebuilt(inner))};
     return outer;
   }
 

@@ -1,0 +1,215 @@
+// Derivatives of formulas against central differences of the oracle; singular points; second order.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ir/passes.h"
+#include "mercer/error.h"
+#include "pair_fixture.h"
+
+namespace mercer::ir {
+namespace {
+
+const auto [x, z] = points();
+const Expr w = weights(), p = param("p"), b = param("b"), K = feature_count(), d = x - z;
+
+Expr centred(const Expr& v) { return v - sum(v) / K; }
+Expr shared(const Expr& v) { return v / sum(v); }
+Expr lp(double power) { return pow(sum(pow(abs(d), power)), 1.0 / power); }
+Expr l2() { return sqrt(sum(square(d))); }
+
+std::vector<Expr> formulas() {
+  const Expr r3 = std::sqrt(3.0) * l2() / b, r5 = std::sqrt(5.0) * l2() / b, m = 0.5 * (shared(x) + shared(z));
+  return {
+      sum(square(d)), l2(), lp(0.5), lp(1), lp(1.3), lp(3), pow(sum(pow(abs(d), p)), 1.0 / p),
+      sum(w * square(d)), sqrt(sum(w * square(d))), exp(-sum(pow(abs(d), p)) / b), exp(-l2() / b),
+      exp(-sum(square(d)) / (2.0 * b * b)), (1.0 + r3) * exp(-r3), (1.0 + r5 + r5 * r5 / 3.0) * exp(-r5),
+      pow(1.0 + sum(square(d)) / (2.0 * p * b * b), -p), pow(sum(x * z) * p + 1.0, 3.0), tanh(p * sum(x * z)),
+      1.0 - sum(x * z) / sqrt(sum(x * x) * sum(z * z)), acos(sum(x * z) * rsqrt(sum(x * x)) * rsqrt(sum(z * z))),
+      1.0 - sum(centred(x) * centred(z)) / sqrt(sum(square(centred(x))) * sum(square(centred(z)))),
+      sum(abs(d) / (abs(x) + abs(z))), sum(abs(d)) / sum(abs(x + z)), sum(xlogy(x, x / z)),
+      sqrt(0.5 * (sum(xlogy(shared(x), shared(x) / m)) + sum(xlogy(shared(z), shared(z) / m)))),
+      max(abs(d)), min(p * abs(d)), prod(1.0 + p * square(d)), prod(x - z), logsumexp(p * x * z), logsumexp(d) / b,
+      max(p * centred(x) * z), min(centred(x) * centred(z)), prod(2.0 + p * centred(x) * z),
+      logsumexp(p * centred(x) * z),
+      sum(exp(p * abs(d) / sum(w))), where(equal(index_i(), index_j()), 1.0 + p, exp(-sum(abs(d)))),
+      row_value() * col_value() * sum(x * z) + row_value() / col_value(), sum(fma(x, z, w)),
+      sum(log1p(square(d)) * erf(x)),
+      sum(max(x, z) * min(x, p)), sum(atan2(x, z)) * sum(sin(x * z))};
+}
+
+Pair pair_for(int features, unsigned seed) {
+  Pair pair = smooth_pair(features, seed);
+  pair.params = {{"p", 1.7}, {"b", 1.3}};
+  return pair;
+}
+
+void check_field(const Expr& f, const Expr& v, Pair pair) {
+  auto& values = v->op == Op::x ? pair.x : v->op == Op::z ? pair.z : pair.w;
+  const Expr field = differentiate(f, v);
+  ASSERT_NO_THROW(verify(field, true)) << field.to_text();
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const auto at = static_cast<std::int64_t>(k);
+    const long double expected = slope([&] { return pair.wide_at(f, at); }, values[k]);
+    // Richardson's error: h^4 f^(5) / 480 with h = 2^-11 and |f^(5)| up to 1e7 at these points.
+    EXPECT_NEAR(pair.at(field, at), static_cast<double>(expected), 1e-8 * (1 + std::abs(expected)))
+        << "d/d" << v.to_text() << " " << f.to_text() << "\n = " << field.to_text();
+  }
+}
+
+void check_value(const Expr& f, const Expr& v, double Pair::* member, Pair pair) {
+  double& value = v->op == Op::param ? pair.params.at(v->name) : pair.*member;
+  const Expr derivative = differentiate(f, v);
+  ASSERT_NO_THROW(verify(derivative, false)) << derivative.to_text();
+  const long double expected = slope([&] { return pair.wide_at(f); }, value);
+  EXPECT_NEAR(pair.at(derivative), static_cast<double>(expected), 1e-8 * (1 + std::abs(expected)))
+      << "d/d" << v.to_text() << " " << f.to_text() << "\n = " << derivative.to_text();
+}
+
+TEST(Differentiate, ByFeaturesAndWeights) {
+  for (const Expr& f : formulas()) {
+    for (const Expr& v : {x, z, w}) check_field(f, v, pair_for(5, 11));
+  }
+}
+
+TEST(Differentiate, ByParametersRowAndCol) {
+  for (const Expr& f : formulas()) {
+    check_value(f, p, nullptr, pair_for(5, 12));
+    check_value(f, b, nullptr, pair_for(5, 13));
+    check_value(f, row_value(), &Pair::row, pair_for(5, 14));
+    check_value(f, col_value(), &Pair::col, pair_for(5, 15));
+  }
+}
+
+TEST(Differentiate, TwiceGivesTheDiagonal) {
+  for (const Expr& f : formulas()) {
+    check_field(differentiate(f, x), x, pair_for(4, 16));
+    check_field(differentiate(f, z), z, pair_for(4, 17));
+  }
+}
+
+TEST(Differentiate, TwiceByParameters) {
+  for (const Expr& f : formulas()) {
+    check_value(differentiate(f, p), p, nullptr, pair_for(4, 18));
+    check_field(differentiate(f, p), x, pair_for(4, 19));
+  }
+}
+
+/// Formulas of a distance: at coincident points their gradient is 0.
+std::vector<Expr> radial() {
+  const Expr r = std::sqrt(5.0) * l2() / b;
+  std::vector<Expr> found = {l2(), exp(-l2() / b), exp(-sum(square(d))), (1.0 + r) * exp(-r), max(abs(d)),
+                             sqrt(max(abs(d))), (1.0 + r + r * r / 3.0) * exp(-r), sum(abs(d) / (abs(x) + abs(z))),
+                             log1p(l2()), pow(1.0 + sum(square(d)), -0.5), xlogy(sum(square(d)), l2()), rcp(1.0 + sum(abs(d)))};
+  for (double power : {0.5, 1.0, 1.3, 2.0, 3.0}) {
+    found.push_back(lp(power));
+    found.push_back(exp(-lp(power) / b));
+    found.push_back(sum(pow(abs(d), power)));
+    found.push_back(bind(pow(sum(pow(abs(d), p)), 1.0 / p), {{"p", power}}));
+  }
+  found.push_back(pow(sum(pow(abs(d), p)), 1.0 / p));
+  found.push_back(exp(-sum(pow(abs(d), p)) / b));
+  return found;
+}
+
+TEST(Differentiate, CoincidentPointsContributeNothing) {
+  for (const Expr& f : radial()) {
+    const Expr gradient = differentiate(f, x), diagonal = differentiate(gradient, x);
+    const Expr by_parameter = differentiate(f, p), mixed = differentiate(gradient, p);
+    for (double power : {0.5, 1.0, 1.3, 2.0, 3.0}) {
+      Pair same_point = pair_for(3, 20);
+      same_point.params["p"] = power;
+      Pair same_feature = same_point;
+      same_point.z = same_point.x;
+      same_feature.z[1] = same_feature.x[1];
+      for (int k = 0; k < 3; ++k) {
+        EXPECT_EQ(same_point.at(gradient, k), 0) << f.to_text() << "\n" << gradient.to_text();
+        for (const Pair& pair : {same_point, same_feature}) {
+          EXPECT_TRUE(std::isfinite(pair.at(gradient, k))) << f.to_text() << "\n" << gradient.to_text();
+          EXPECT_TRUE(std::isfinite(pair.at(diagonal, k))) << f.to_text() << "\n" << diagonal.to_text();
+          EXPECT_TRUE(std::isfinite(pair.at(by_parameter))) << f.to_text() << "\n" << by_parameter.to_text();
+          EXPECT_TRUE(std::isfinite(pair.at(mixed, k))) << f.to_text() << "\n" << mixed.to_text();
+        }
+      }
+    }
+  }
+}
+
+TEST(Differentiate, FiniteClassicalValuesAreKept) {
+  Pair pair = pair_for(3, 21);
+  pair.z = pair.x;
+  const auto diagonal = [&](const Expr& f) { return pair.at(differentiate(differentiate(f, x), x), 1); };
+  EXPECT_EQ(diagonal(sum(square(d))), 2);
+  EXPECT_EQ(diagonal(sum(pow(abs(d), 2.0))), 2);
+  EXPECT_EQ(diagonal(sum(pow(d, 2.0))), 2);
+  EXPECT_EQ(diagonal(exp(-sum(pow(abs(d), 2.0)))), -2);
+  EXPECT_EQ(diagonal(sum(pow(abs(d), 4.0 / 2.0))), 2);
+  EXPECT_EQ(diagonal(sum(pow(abs(d), 3.0))), 0);
+}
+
+TEST(Differentiate, ProductsWithZeros) {
+  Pair pair = pair_for(3, 22);
+  const auto gradient = [&](std::vector<double> values) {
+    pair.x = std::move(values);
+    std::vector<double> g;
+    for (int k = 0; k < 3; ++k) g.push_back(pair.at(differentiate(prod(x), x), k));
+    return g;
+  };
+  EXPECT_EQ(gradient({2, 3, 5}), (std::vector<double>{15, 10, 6}));
+  EXPECT_EQ(gradient({0, 3, 5}), (std::vector<double>{15, 0, 0}));
+  EXPECT_EQ(gradient({0, 3, 0}), (std::vector<double>{0, 0, 0}));
+  pair.x = {0, 3, 5};
+  EXPECT_EQ(pair.at(bind(differentiate(prod(x + p), p), {{"p", 0.0}})), 15);
+  pair.x = {0, 3, 0};
+  EXPECT_EQ(pair.at(bind(differentiate(prod(x + p), p), {{"p", 0.0}})), 0);
+}
+
+TEST(Differentiate, TiesShareEvenly) {
+  Pair pair = pair_for(3, 23);
+  pair.x = {2, -2, 1};
+  pair.z = {0, 0, 0};
+  const auto at = [&](const Expr& e) { return std::vector{pair.at(e, 0), pair.at(e, 1), pair.at(e, 2)}; };
+  EXPECT_EQ(at(differentiate(max(abs(d)), x)), (std::vector{0.5, -0.5, 0.0}));
+  EXPECT_EQ(at(differentiate(min(-abs(d)), x)), (std::vector{-0.5, 0.5, 0.0}));
+  pair.params["p"] = 1;
+  EXPECT_EQ(pair.at(differentiate(max(abs(d) + p * x), p)), 2);
+}
+
+TEST(Differentiate, NaNReachesTheGradient) {
+  Pair pair = pair_for(3, 24);
+  pair.x[1] = std::nan("");
+  for (const Expr& f : {l2(), max(abs(d)), min(abs(d)), prod(d), logsumexp(d), lp(1.3), exp(-sum(abs(d)))}) {
+    EXPECT_TRUE(std::isnan(pair.at(differentiate(f, x), 0))) << f.to_text();
+  }
+}
+
+TEST(Differentiate, RefusesCustomCombines) {
+  const Expr e = fold({x * z}, {max(state(), incoming()) * 0.5}, {0.0}) + p;
+  EXPECT_TRUE(same(differentiate(e, p), 1.0));
+  try {
+    differentiate(e, x);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+  }
+  EXPECT_THROW(differentiate(sum(x), sum(x)), Error);
+  EXPECT_THROW(differentiate(sum(x), index_i()), Error);
+}
+
+// φ as the planner reads it: values of the pair in one factor, values at the feature in the other.
+TEST(Differentiate, FieldsReadAsAmplitudeTimesPhi) {
+  const std::pair<Expr, const char*> cases[] = {
+      {sum(square(d)), "2*(x - z)"},
+      {sum(abs(d)), "sign(x - z)"},
+      {sum(pow(abs(d), 3.0)), "3*(sign(x - z)*square(x - z))"},
+      {sum(pow(abs(d), 1.5)), "1.5*(sign(x - z)*sqrt(abs(x - z)))"},
+      {sum(pow(abs(d), 0.5)), "0.5*where(0 == x - z, 0, sign(x - z)*rsqrt(abs(x - z)))"},
+      {sum(pow(abs(d), p)), "p*where(0 == x - z, 0, sign(x - z)*abs(x - z)^(p - 1))"},
+      {sum(x * z), "z"},
+      {exp(-sum(square(d))), "(x - z)*(-2*exp(-sum(square(x - z))))"}};
+  for (const auto& [f, text] : cases) EXPECT_EQ(differentiate(f, x).to_text(), text);
+}
+
+}  // namespace
+}  // namespace mercer::ir
