@@ -78,7 +78,7 @@ struct Program {
   std::string to_text() const;
 };
 
-inline bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
+inline constexpr bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
 int operand_count(Prim p);
 const char* name_of(Prim p);
 std::string name_of(const Input& input);  // "x0"
