@@ -18,7 +18,7 @@ from __future__ import annotations
 # isort: off
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
 # isort: on
-from mercer import _ufuncs, zoo
+from mercer import zoo
 from mercer._context import info, options
 from mercer._mercer import (
     Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, copysign, cos, differentiate,
@@ -29,5 +29,3 @@ from mercer._mercer import (
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
-
-_ufuncs.install()

@@ -1,4 +1,4 @@
-"""NumPy's functions on expressions: ``np.exp(e)`` is ``mercer.exp(e)``, ``2.0 * e`` with a NumPy scalar works too."""
+"""NumPy's functions on expressions: ``np.exp(e)`` is ``mercer.exp(e)``."""
 
 from __future__ import annotations
 
@@ -40,18 +40,10 @@ _SAME_NAME = (
 _UFUNCS = _NAMED_OTHERWISE | {name: getattr(_mercer, name) for name in _SAME_NAME}
 
 
-def _array_ufunc(self: Expr, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+def apply(ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """The expression that a ufunc of NumPy makes of expressions and numbers."""
     function = _UFUNCS.get(ufunc.__name__)
-    if function is None or method != "__call__" or options:
+    numbers = all(isinstance(v, Expr) or getattr(v, "ndim", 0) == 0 for v in inputs)
+    if function is None or method != "__call__" or options or not numbers:
         return NotImplemented
-    plain = [value if isinstance(value, Expr) else _mercer_number(value) for value in inputs]
-    return NotImplemented if any(value is None for value in plain) else function(*plain)
-
-
-def _mercer_number(value: Any) -> float | None:
-    return float(value) if getattr(value, "ndim", 0) == 0 else None
-
-
-def install() -> None:
-    """Gives Expr NumPy's protocol."""
-    Expr.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
+    return function(*(v if isinstance(v, Expr) else float(v) for v in inputs))

@@ -3,13 +3,15 @@
 
 namespace mercer::python {
 
-#define MERCER_SHARED_OPTIONS                                                                          \
-  "row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None, i_offset: int = 0, " \
+#define MERCER_SHARED_OPTIONS                                                                                         \
+  "row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None " \
+  "= None, i_offset: int = 0, "                                                                                       \
   "j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter"
-#define MERCER_POINTS "f: mercer._types.FormulaLike, x: ArrayT, z: ArrayT | None"
+#define MERCER_POINTS "f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None"
 
 inline constexpr char kPairwiseSignature[] =
-    "def pairwise(" MERCER_POINTS " = None, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+    "def pairwise(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> mercer._types.ArrayT";
 inline constexpr char kPairwiseDoc[] =
     R"doc(The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
 
@@ -28,15 +30,17 @@ Raises ValueError for a broken rule, before anything is written; DtypeError (a V
 NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.)doc";
 
 inline constexpr char kKernelMatrixSignature[] =
-    "def kernel_matrix(" MERCER_POINTS " = None, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+    "def kernel_matrix(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> mercer._types.ArrayT";
 inline constexpr char kKernelMatrixDoc[] =
     R"doc(The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
 
 Arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelProductSignature[] =
-    "def kernel_product(" MERCER_POINTS ", v: ArrayT, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS
-    ") -> ArrayT";
+    "def kernel_product(" MERCER_POINTS
+    ", v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> mercer._types.ArrayT";
 inline constexpr char kKernelProductDoc[] =
     R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
@@ -46,7 +50,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 inline constexpr char kKernelReduceSignature[] =
     "def kernel_reduce(" MERCER_POINTS
     ", reduce: typing.Literal[\"sum\", \"max\", \"min\", \"argmax\", \"argmin\", "
-    "\"logsumexp\"], *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> ArrayT";
+    "\"logsumexp\"], *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> mercer._types.ArrayT";
 inline constexpr char kKernelReduceDoc[] =
     R"doc(A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
 
@@ -55,8 +59,9 @@ No points in z: "sum" gives 0, "logsumexp" -inf, the others raise ValueError.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKnnSignature[] =
-    "def knn(" MERCER_POINTS ", k: int, *, out: tuple[ArrayT, ArrayT] | None = None, " MERCER_SHARED_OPTIONS
-    ") -> tuple[ArrayT, ArrayT]";
+    "def knn(" MERCER_POINTS
+    ", k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]";
 inline constexpr char kKnnDoc[] =
     R"doc(The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
 
@@ -64,8 +69,9 @@ Ascending; ties by index; NaN last. Indices are int64. With z None each point fi
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelGradientSignature[] =
-    "def kernel_gradient(" MERCER_POINTS ", coef: ArrayT, *, out: ArrayT | None = None, " MERCER_SHARED_OPTIONS
-    ") -> ArrayT";
+    "def kernel_gradient(" MERCER_POINTS
+    ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> mercer._types.ArrayT";
 inline constexpr char kKernelGradientDoc[] =
     R"doc(A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
@@ -74,9 +80,11 @@ points, so coincident points contribute nothing.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kGradientFieldSignature[] =
-    "def gradient_field(phi: mercer._types.FormulaLike, x: ArrayT, z: ArrayT | None, amplitude: ArrayT, coef: ArrayT, "
-    "*, out: ArrayT | None = None, row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None, "
-    "progress: bool = False, **params: mercer._types.Parameter) -> ArrayT";
+    "def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, "
+    "amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, "
+    "*, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | "
+    "None = None, w: mercer._types.ArrayT | None = None, "
+    "progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT";
 inline constexpr char kGradientFieldDoc[] =
     R"doc(A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
 
@@ -85,9 +93,10 @@ coef: [..., O, N], or [N] (then out is [..., M, K]). kernel_gradient makes phi a
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kCdistSignature[] =
-    "def cdist(x1: ArrayT, x2: ArrayT | None, p: float | None = None, *, "
-    "metric: mercer._types.FormulaLike | None = None, w: ArrayT | None = None, out: ArrayT | None = None, "
-    "progress: bool = False, **params: mercer._types.Parameter) -> ArrayT";
+    "def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, "
+    "metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT "
+    "| None = None, "
+    "progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT";
 inline constexpr char kCdistDoc[] =
     R"doc(Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
 

@@ -115,6 +115,17 @@ void bind_operators(nb::class_<Symbol>& type) {
   unary("__ceil__", mercer::ceil);
 }
 
+/// np.exp(e), and operators with NumPy's scalars on the left.
+void bind_ufuncs(nb::class_<Symbol>& type) {
+  type.def(
+      "__array_ufunc__",
+      [](nb::handle, nb::handle ufunc, nb::handle method, nb::args inputs, nb::kwargs options) {
+        return nb::module_::import_("mercer._ufuncs").attr("apply")(ufunc, method, *inputs, **options);
+      },
+      nb::sig("def __array_ufunc__(self, ufunc: typing.Any, method: str, *inputs: typing.Any, **options: typing.Any) "
+              "-> Expr"));
+}
+
 /// NumPy's np.sum(e) calls e.sum(axis=None, …): the features are the only axis a formula has.
 void bind_reduction_methods(nb::class_<Symbol>& type) {
   const auto method = [&](const char* name, Unary function, const char* doc) {
@@ -157,6 +168,7 @@ where(condition, a, b) to choose, and a.same(b) to ask whether two expressions a
 hashes; still, take ``str(expression)`` as the key of a dictionary, since looking a key up asks for a truth value.)");
   bind_operators(type);
   bind_reduction_methods(type);
+  bind_ufuncs(type);
   type.def("__hash__", [](const Symbol& self) { return static_cast<Py_hash_t>(self.expr->hash >> 1); });
   type.def("__bool__", [](const Symbol& self) -> bool {
     throw nb::type_error(fmt::format("Expr: an expression has no truth value; write where(condition, a, b), & | ~ "

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.h"
+#include "core/env.h"
 #include "core/file_cache.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
@@ -46,6 +47,12 @@ FileCache& disk_cache() {
   return cache;
 }
 
+nb::list environment_rows() {
+  nb::list rows;
+  for (const EnvRow& row : env_table()) rows.append(nb::make_tuple(row.name, row.default_text, row.doc));
+  return rows;
+}
+
 void bind_cache(nb::module_& module) {
   module.def(
       "cache_path", [] { return disk_cache().directory().string(); },
@@ -64,7 +71,9 @@ void bind_cache(nb::module_& module) {
 }  // namespace
 
 void bind_machine(nb::module_& module) {
-  module.def("describe_machine", [] { return describe_machine(); }, "What this machine offers and what Mercer chose, as text.");
+  module.def(
+      "describe_machine", [] { return describe_machine(); },
+      "What this machine offers and what Mercer chose, as text.");
   module.def(
       "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
   module.def(
@@ -80,6 +89,8 @@ void bind_machine(nb::module_& module) {
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(
       "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
+  module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
+             "The environment variables that Mercer reads: (name, default, meaning).");
   bind_cache(module);
 }
 
