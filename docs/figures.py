@@ -1,0 +1,129 @@
+"""Draws the figures of the guide: ``python docs/figures.py``. Needs matplotlib."""
+
+from __future__ import annotations
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import mercer as mc
+import numpy as np
+
+OUT = pathlib.Path(__file__).parent / "_static" / "figures"
+INK = "#1e293b"
+COLORS = ("#c2410c", "#0f766e", "#4338ca", "#a16207", "#64748b")
+
+plt.rcParams.update(
+    {
+        "svg.hashsalt": "mercer",  # the same file from the same data
+        "svg.fonttype": "path",
+        "font.size": 10,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "figure.constrained_layout.use": True,
+    }
+)
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    figure.savefig(OUT / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def grid(reach: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ticks along an axis, and the points [count^2, 2] of a square grid."""
+    ticks = np.linspace(-reach, reach, count)
+    return ticks, np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
+
+
+def norms() -> None:
+    """Unit circles of five norms."""
+    ticks, points = grid(1.35, 201)
+    figure, axes = plt.subplots(figsize=(4.6, 4.4))
+    for p, color in zip((0.5, 1, 1.3, 2, np.inf), COLORS, strict=True):
+        distance = np.asarray(mc.cdist(points, np.zeros((1, 2)), p=p)).reshape(201, 201)
+        axes.contour(ticks, ticks, distance, levels=[1.0], colors=[color], linewidths=1.8)
+        name = "p = ∞" if np.isinf(p) else f"p = {p:g}"
+        axes.plot([], [], color=color, lw=1.8, label=name)
+    axes.set_aspect("equal")
+    axes.set_xlabel("feature 1")
+    axes.set_ylabel("feature 2")
+    axes.set_title("Points at distance 1 from the origin", fontsize=11)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    save(figure, "norms")
+
+
+def kernels() -> None:
+    """Kernels as functions of the distance."""
+    distance = np.linspace(0, 4, 401)[:, None]
+    figure, axes = plt.subplots(figsize=(5.6, 3.4))
+    rows = {
+        "laplace": mc.laplace(bandwidth=1),
+        "matern32": mc.matern32(bandwidth=1),
+        "matern52": mc.matern52(bandwidth=1),
+        "gauss": mc.gauss(bandwidth=1),
+        "cauchy": mc.cauchy(bandwidth=1),
+    }
+    for (name, kernel), color in zip(rows.items(), COLORS, strict=True):
+        axes.plot(
+            distance, mc.pairwise(kernel, distance, np.zeros((1, 1))), color=color, label=name
+        )
+    axes.set_xlim(0, 4)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("distance of the points, in bandwidths")
+    axes.set_ylabel("kernel")
+    axes.legend(frameon=False)
+    save(figure, "kernels")
+
+
+def memory() -> None:
+    """Memory of a kernel matrix and of a matrix-free product."""
+    points = np.logspace(3, 6, 50)
+    features = 64
+    figure, axes = plt.subplots(figsize=(5.6, 3.4))
+    axes.loglog(points, 4 * points**2 / 1e9, color=COLORS[4], label="kernel matrix, then product")
+    axes.loglog(points, 4 * points * (4 * features + 2) / 1e9, color=COLORS[0],
+                label="kernel_product: points, packed copies")  # fmt: skip
+    axes.axhline(16, color=INK, lw=0.8, ls=":")
+    axes.annotate("16 GB", (1e3, 16), (2, 3), textcoords="offset points", fontsize=9)
+    axes.set_xlabel(f"number of points M = N, {features} features, float32")
+    axes.set_ylabel("memory in GB")
+    axes.legend(frameon=False)
+    save(figure, "memory")
+
+
+def gradient() -> None:
+    """A sum of Gauss kernels and its gradient field."""
+    rng = np.random.default_rng(3)
+    centres, weights = rng.uniform(-1.6, 1.6, (6, 2)), np.ones(6)
+    kernel = mc.gauss(bandwidth=0.6)
+    ticks, points = grid(2.2, 81)
+    density = np.asarray(mc.kernel_product(kernel, points, centres, weights)).reshape(81, 81)
+    _, places = grid(2.1, 15)
+    field = np.asarray(mc.kernel_gradient(kernel, places, centres, weights))
+    figure, axes = plt.subplots(figsize=(4.8, 4.4))
+    axes.contourf(ticks, ticks, density, levels=12, cmap="Oranges", alpha=0.8)
+    axes.quiver(*places.T, *field.T, color=INK, width=0.003)
+    axes.plot(*centres.T, "o", color=COLORS[2], ms=5, label="points z")
+    axes.set_aspect("equal")
+    axes.set_xlabel("feature 1")
+    axes.set_ylabel("feature 2")
+    axes.set_title("kernel_product (colour) and kernel_gradient (arrows)", fontsize=10)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    save(figure, "gradient")
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    for draw in (norms, kernels, memory, gradient):
+        draw()
+    print(f"figures in {OUT}")
+
+
+if __name__ == "__main__":
+    main()
