@@ -101,7 +101,8 @@ std::vector<Expr> radial() {
   const Expr r = std::sqrt(5.0) * l2() / b;
   std::vector<Expr> found = {l2(), exp(-l2() / b), exp(-sum(square(d))), (1.0 + r) * exp(-r), max(abs(d)),
                              sqrt(max(abs(d))), (1.0 + r + r * r / 3.0) * exp(-r), sum(abs(d) / (abs(x) + abs(z))),
-                             log1p(l2()), pow(1.0 + sum(square(d)), -0.5), xlogy(sum(square(d)), l2()), rcp(1.0 + sum(abs(d)))};
+                             log1p(l2()), pow(1.0 + sum(square(d)), -0.5), xlogy(sum(square(d)), l2()),
+                             rcp(1.0 + sum(abs(d)))};
   for (double power : {0.5, 1.0, 1.3, 2.0, 3.0}) {
     found.push_back(lp(power));
     found.push_back(exp(-lp(power) / b));
