@@ -23,12 +23,8 @@ def target(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    before = mercer.get_target()
-    mercer.set_target(name)
-    try:
+    with mercer.options(target=name):
         yield
-    finally:
-        mercer.set_target(before)
 
 
 def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> float | None:
