@@ -15,12 +15,17 @@
 namespace mercer::ir {
 namespace {
 
+constexpr std::size_t kMostFactors = 64;  // of one product; shared nodes could make it exponentially long
+
 struct Product {
   double coefficient = 1;
   std::vector<Expr> uniform{}, pair{}, pair_below{}, feature{}, feature_below{};
 
   bool only_features() const {
     return coefficient == 1 && uniform.empty() && pair.empty() && pair_below.empty();
+  }
+  std::size_t size() const {
+    return uniform.size() + pair.size() + pair_below.size() + feature.size() + feature_below.size();
   }
 };
 
@@ -109,14 +114,20 @@ class Arranger {
   Product of_mul(const Expr& e) {
     const Product a = product(e->args[0]), b = product(e->args[1]);
     // As it stands: t^2 * t^2 is shorter than t * t * t * t.
-    if (a.only_features() && b.only_features()) return {.feature = {with_args(e, {rebuilt(a), rebuilt(b)})}};
+    if ((a.only_features() && b.only_features()) || a.size() + b.size() > kMostFactors) {
+      return {.feature = {with_args(e, {rebuilt(a), rebuilt(b)})}};
+    }
     return multiply(a, b);
   }
 
   Product of_div(const Expr& e) {
     const Product below = product(e->args[1]);
+    const Product above = product(e->args[0]);
     const bool invertible = below.coefficient != 0 && std::isfinite(1 / below.coefficient);
-    return multiply(product(e->args[0]), invertible ? inverse(below) : Product{.pair_below = {e->args[1]}});
+    if (!invertible || above.size() + below.size() > kMostFactors) {
+      return {.feature = {with_args(e, {rebuilt(above), rebuilt(below)})}};
+    }
+    return multiply(above, inverse(below));
   }
 
   Product of_guarded(const Expr& e) {

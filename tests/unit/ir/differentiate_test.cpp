@@ -198,6 +198,17 @@ TEST(Differentiate, RefusesCustomCombines) {
   EXPECT_THROW(differentiate(sum(x), index_i()), Error);
 }
 
+TEST(Differentiate, SharedNodesStayShared) {
+  Expr e = p * x + z;
+  for (int i = 0; i < 100; ++i) e = e * e * p;  // 2^100 factors if multiplied out
+  const Pair pair{.x = {0.5}, .z = {0.25}, .w = {1}, .params = {{"p", 1.0}}};
+  EXPECT_EQ(pair.at(differentiate(sum(e), x), 0), 0);
+  Expr deep = x;
+  for (int i = 0; i < 400; ++i) deep = sin(deep);
+  EXPECT_NEAR(pair.at(differentiate(sum(deep), x), 0), 0.0, 1.0);
+  EXPECT_FALSE(is_symmetric(sum(e + deep)));
+}
+
 // φ as the planner reads it: values of the pair in one factor, values at the feature in the other.
 TEST(Differentiate, FieldsReadAsAmplitudeTimesPhi) {
   const std::pair<Expr, const char*> cases[] = {
