@@ -86,4 +86,9 @@ struct ExplainShape {
 };
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
 
+/// Elements (m, n, k) a second that one core can reach at this clock by the instruction mix, in 1e9.
+double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
+/// The core's clock in GHz, measured by a chain of dependent additions.
+double measure_clock();
+
 }  // namespace mercer

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "codegen/interpreted_kernels.h"
 #include "codegen/program_emitter.h"
 #include "core/error.h"
 #include "plan/registers.h"
@@ -15,18 +16,7 @@ using ir::Input;
 using ir::Site;
 using plan::EpilogueArgs;
 using plan::FieldArgs;
-using plan::kFirstStageSlot;
-using plan::kIndexSlot;
-using plan::kUserSlot;
 using plan::UpdateArgs;
-
-int slot_of(const Input& input) {
-  switch (input.site) {
-    case Site::index_i:
-    case Site::index_j: return kIndexSlot;
-    default: return input.slot == 0 ? kUserSlot : kFirstStageSlot + input.slot - 1;
-  }
-}
 
 std::vector<int> register_range(int first, int end) {
   std::vector<int> list(std::max(0, end - first));
@@ -121,9 +111,9 @@ class UpdateEmitter {
       case Site::w: return Binding::broadcast(a.w, 0);
       case Site::param: return Binding::broadcast(a.params, input.slot * element_);
       case Site::row:
-      case Site::index_i: return Binding::broadcast(a.row, (slot_of(input) * rows + row) * element_);
+      case Site::index_i: return Binding::broadcast(a.row, (point_slot(input) * rows + row) * element_);
       case Site::col:
-      case Site::index_j: return Binding::memory(a.col, slot_of(input) * cols * element_);
+      case Site::index_j: return Binding::memory(a.col, point_slot(input) * cols * element_);
       case Site::accumulator: return Binding::registers(accumulator(input.slot, row, 0));
       default: unexpected("update", input.site);
     }
@@ -232,15 +222,15 @@ class EpilogueEmitter {
       switch (input.site) {
         case Site::accumulator: inputs.push_back(Binding::memory(a.acc, input.slot * rows * cols * element_ + shift)); break;
         case Site::row:
-        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, slot_of(input) * rows * element_)); break;
+        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, point_slot(input) * rows * element_)); break;
         case Site::col:
-        case Site::index_j: inputs.push_back(Binding::memory(a.col, slot_of(input) * cols * element_ + shift)); break;
+        case Site::index_j: inputs.push_back(Binding::memory(a.col, point_slot(input) * cols * element_ + shift)); break;
         case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
         default: unexpected("epilogue", input.site);
       }
     }
     for (std::size_t p = 0; p < s_.program.outputs.size(); ++p)
-      outputs.push_back(Binding::memory(a.out, static_cast<int>(p) * rows * cols * element_ + shift));
+      outputs.push_back(Binding::memory(a.out, static_cast<int>(p * s_.plane) * element_ + shift));
     emitter.emit(inputs, outputs);
   }
 
@@ -249,27 +239,6 @@ class EpilogueEmitter {
   VectorAssembler a;
   int element_;
 };
-
-/// Appends acc[o] + φ * coef[o] to the program of φ; coef[o] is read as incoming(o).
-ir::Program with_contraction(const FieldSource& source) {
-  ir::Program program = source.program;
-  const std::int32_t phi = program.outputs[0];
-  program.outputs.clear();
-  for (int o = 0; o < source.outputs; ++o) {
-    auto input = [&](Site site) {
-      program.inputs.push_back({site, o});
-      ir::Instr instr{};
-      instr.op = ir::Prim::input;
-      instr.index = static_cast<std::int32_t>(program.inputs.size()) - 1;
-      program.code.push_back(instr);
-      return static_cast<std::int32_t>(program.code.size()) - 1;
-    };
-    const std::int32_t coef = input(Site::incoming), acc = input(Site::accumulator);
-    program.code.push_back({ir::Prim::fma, phi, coef, acc, 0, 0});
-    program.outputs.push_back(static_cast<std::int32_t>(program.code.size()) - 1);
-  }
-  return program;
-}
 
 /// Loop over n; features along the vectors, the accumulators of all outputs in registers.
 class FieldEmitter {
@@ -320,13 +289,13 @@ class FieldEmitter {
         case Site::w: inputs.push_back(Binding::memory(a.w, 0)); break;
         case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
         case Site::row:
-        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, slot_of(input) * element_)); break;
+        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, point_slot(input) * element_)); break;
         case Site::col:
         case Site::index_j:
-          inputs.push_back(Binding::broadcast(a.col, slot_of(input) * s_.n_capacity * element_));
+          inputs.push_back(Binding::broadcast(a.col, point_slot(input) * s_.n_capacity * element_));
           break;
         case Site::pair_value:
-          inputs.push_back(Binding::broadcast(a.pair, input.slot * s_.n_capacity * element_));
+          inputs.push_back(Binding::broadcast(a.pair, input.slot * s_.pair_stride * element_));
           break;
         case Site::incoming: inputs.push_back(Binding::broadcast(a.out, input.slot * element_)); break;
         case Site::accumulator: inputs.push_back(Binding::registers(input.slot * s_.vectors)); break;

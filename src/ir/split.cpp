@@ -20,7 +20,6 @@ struct Machine {
 };
 
 Expr acc(int slot) { return leaf(Op::accumulator, slot); }
-Expr call(Op op, const Expr& a, const Expr& b) { return make(op, {a, b}); }
 
 /// logsumexp keeps (m, s) with value m + log(s), rescaling by one exponential per term:
 /// e = exp(-|t - m|), s' = t > m ? s e + 1 : s + e. Equal values (infinite ones too) count as e = 1.
@@ -231,7 +230,7 @@ class Uniforms {
     Expr result = e;
     if (e->op == Op::param) {
       add(params_, e);
-    } else if (!is_leaf(e->op) && is_uniform(e)) {
+    } else if (e->op == Op::features || (!is_leaf(e->op) && is_uniform(e))) {
       for_each(e, [this](const Expr& n) { if (n->op == Op::param) add(params_, n); });
       result = uniform_leaf(add(uniforms_, e));
     } else if (reciprocal_ && divides_pair_by_uniform(e)) {
@@ -311,9 +310,8 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
   return out;
 }
 
-FieldSplit split_field(const Expr& field, const SplitOptions& options) {
+FieldSplit split_field(const Expr& field) {
   FieldSplit out;
-  std::vector<Expr> pair_outputs;
   ExprMap<bool> free;
   ExprMap<Expr> memo;
   std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
@@ -322,8 +320,8 @@ FieldSplit split_field(const Expr& field, const SplitOptions& options) {
     Expr result;
     if (!has_free_feature(e, free)) {
       const bool uniform = is_uniform(e);
-      result = uniform ? e : leaf(Op::pair_value, static_cast<int>(pair_outputs.size()));
-      if (!uniform) pair_outputs.push_back(e);
+      result = uniform ? e : leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()));
+      if (!uniform) out.pair_outputs.push_back(e);
     } else {
       std::vector<Expr> args;
       for (const Expr& arg : e->args) args.push_back(visit(arg));
@@ -332,10 +330,13 @@ FieldSplit split_field(const Expr& field, const SplitOptions& options) {
     memo.emplace(e, result);
     return result;
   };
-  out.field = visit(field);
-  out.pairs = split(pair_outputs, options);
-  Uniforms uniforms(out.params, out.uniforms, options.reciprocal_uniforms);
-  out.field = uniforms(out.field);
+  out.field = Uniforms(out.params, out.uniforms, false)(visit(field));
+  return out;
+}
+
+FieldSplit split_amplitude_field(const Expr& phi) {
+  FieldSplit out;
+  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms, false)(phi);
   return out;
 }
 

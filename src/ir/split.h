@@ -65,13 +65,15 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options = {});
 
 /// A field (the derivative by a feature) in two passes: the pair values, then φ per (m, n, k).
 struct FieldSplit {
-  Split pairs;                  // epilogue[p] is pair value p
+  std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms
   std::vector<Expr> params;     // parameter slots of the field, as in Split
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;
 };
-FieldSplit split_field(const Expr& field, const SplitOptions& options = {});
+FieldSplit split_field(const Expr& field);
+/// pair_value(0) * φ, where φ has no reductions and pair value 0 is given by the caller.
+FieldSplit split_amplitude_field(const Expr& phi);
 
 /// Swaps the sides: x with z, row with col, i with j.
 Expr swap_sides(const Expr& e);

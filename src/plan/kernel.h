@@ -56,7 +56,7 @@ struct FieldArgs {
   const void* params;
   const void* row;        // [slot]
   const void* col;        // [slot][n_capacity]
-  const void* pair;       // [slot][n_capacity]
+  const void* pair;       // [slot], pair_stride elements apart, each [n]
   const void* coef;       // [n][outputs]
   void* acc;              // [outputs][cols]
   std::int64_t z_stride;  // bytes from one row of z to the next
@@ -85,14 +85,16 @@ struct UpdateSource {
 struct EpilogueSource {
   Target target = Target::interpreter;
   TileShape tile;
-  ir::Program program;  // outputs: one per plane of out; planes lie tile.rows * tile.cols() elements apart
+  ir::Program program;     // outputs: one per plane of out
+  std::int64_t plane = 0;  // elements between the planes
 };
 
 struct FieldSource {
   Target target = Target::interpreter;
   int vectors = 1, lanes = 16;
   int outputs = 1;           // o
-  int n_capacity = 0;        // stride of the pair and col slots
+  int n_capacity = 0;        // stride of the col slots
+  int pair_stride = 0;       // of the pair slots
   ir::Program program;       // one output: φ
   int cols() const { return vectors * lanes; }
 };

@@ -36,6 +36,29 @@ std::vector<bool> nonnegative_maxima(const ir::Split& split) {
   return slots;
 }
 
+/// Uniforms are computed in double, once per batch item.
+ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<Expr>& params) {
+  ir::LowerOptions options;
+  options.type = Dtype::float64;
+  options.params = params;
+  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}}
+                          : ir::lower(uniforms, options);
+}
+
+std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {
+  std::vector<Expr> params;
+  auto add = [&](const Expr& e) {
+    for (const Expr& known : params)
+      if (same(known, e)) return;
+    if (e->op == Op::param) params.push_back(e);
+  };
+  for (const Expr& output : outputs)
+    ir::for_each(output, [&](const Expr& e) {
+      if (ir::is_reduction(e->op)) ir::for_each(e, add);
+    });
+  return params;
+}
+
 ir::Program schedule(ir::Program program, const TargetInfo& target) {
   if (target.target == Target::interpreter) return program;
   return balance_pipes(orient_differences(std::move(program), target), target);
@@ -69,6 +92,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
     }
   }
   variant.epilogue = schedule(ir::lower(split.epilogue, options), target);
+  variant.uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u)
     if (split.uniforms[u]->op == Op::rcp) variant.reciprocals.push_back(static_cast<int>(u));
   return variant;
@@ -112,6 +136,19 @@ bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> site
 
 bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() == b.to_text(); }
 
+/// When φ is one pair value times the rest, leaves the rest in `phi` and returns the slot; -1 otherwise.
+int take_scale(Expr& phi) {
+  if (phi->op != Op::mul) return -1;
+  for (int side = 0; side < 2; ++side) {
+    const Expr& scale = phi->args[side];
+    if (scale->op != Op::pair_value || ir::uses(phi->args[1 - side]).accumulator) continue;
+    const int slot = scale->slot;
+    phi = phi->args[1 - side];
+    return slot;
+  }
+  return -1;
+}
+
 }  // namespace
 
 std::int64_t PairPlan::chunk(std::int64_t features) const {
@@ -121,6 +158,10 @@ std::int64_t PairPlan::chunk(std::int64_t features) const {
   return (features + chunks - 1) / chunks;
 }
 
+std::int64_t PairPlan::plane_width() const {
+  return tile.cols() * std::max<std::int64_t>(1, problem.block_columns / tile.cols());
+}
+
 UpdateSource PairPlan::update_source(bool use_fast) const {
   const PairVariant& variant = use_fast ? fast : general;
   return {problem.target, tile, static_cast<int>(x_streams.size()), static_cast<int>(z_streams.size()), variant.update,
@@ -128,7 +169,7 @@ UpdateSource PairPlan::update_source(bool use_fast) const {
 }
 
 EpilogueSource PairPlan::epilogue_source(bool use_fast) const {
-  return {problem.target, tile, (use_fast ? fast : general).epilogue};
+  return {problem.target, tile, (use_fast ? fast : general).epilogue, tile.rows * plane_width()};
 }
 
 std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
@@ -138,6 +179,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->fast = make_variant(problem, true);
   add_stages(*plan);
   const ir::Split& split = plan->general.split;
+  plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->has_fast = !same_code(plan->general.update, plan->fast.update) ||
                    !same_code(plan->general.epilogue, plan->fast.epilogue);
   plan->promoted.assign(split.states, false);
@@ -164,21 +206,24 @@ std::string PairPlan::to_text() const {
 }
 
 FieldSource FieldPlan::source() const {
-  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, program};
+  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, pair_stride, program};
 }
 
 std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
-                                            std::int64_t features, int n_capacity) {
+                                            std::int64_t features, int n_capacity, int pair_stride) {
   auto plan = std::make_shared<FieldPlan>();
   plan->type = type;
   plan->target = target;
   plan->n_capacity = n_capacity;
+  plan->pair_stride = pair_stride;
   plan->params = field.params;
-  plan->uniforms = field.uniforms;
+  plan->uniforms = lower_uniforms(field.uniforms, field.params);
   ir::LowerOptions options;
   options.type = type;
   options.params = field.param_leaves();
-  plan->program = ir::lower({field.field}, options);
+  Expr phi = field.field;
+  plan->scale_slot = take_scale(phi);
+  plan->program = schedule(ir::lower({phi}, options), target_info(target));
   plan->vectors = choose_field_vectors(plan->program, std::min(outputs, 8), features, target);
   const int spare = target_info(target).registers - plan->vectors * 4 - 4;
   plan->outputs = std::clamp(std::min(outputs, spare / plan->vectors), 1, 16);

@@ -25,6 +25,7 @@ struct PairProblem {
   Dtype type = Dtype::float32;    // computing type
   Target target = Target::interpreter;
   bool empty_features = false;    // K = 0: identities must be exact
+  std::int64_t block_columns = 0; // outputs go to planes of about so many columns (0: of the tile's)
   std::int64_t rows_hint = 1 << 20;  // points on the broadcast side: few rows take a lower tile
 };
 
@@ -32,6 +33,7 @@ struct PairVariant {
   ir::Split split;
   ir::Program update, epilogue;      // update is empty when the formula has no reduction of pairs
   std::vector<double> identity;      // per state; parameters in identities are refused
+  ir::Program uniforms;              // float64: parameters and K in, one output per uniform
   std::vector<int> reciprocals;      // uniforms that are 1/u
 };
 
@@ -39,6 +41,8 @@ struct PairPlan {
   PairProblem problem;
   TileShape tile;
   std::vector<bool> promoted;        // per state
+  /// Columns of a plane of outputs: a multiple of the tile's.
+  std::int64_t plane_width() const;
   std::int64_t chunk(std::int64_t features) const;  // features between two promotions
   PairVariant general, fast;
   bool has_fast = false;             // false: both are the same and `fast` is empty
@@ -56,6 +60,7 @@ struct PairPlan {
   std::vector<Stage> stages;
   std::vector<Stream> x_streams, z_streams;
   int row_slots = 0, col_slots = 0;  // arrays per point that the programs read
+  std::vector<Expr> accumulation_params;  // parameters that the accumulation depends on; others are the epilogue's alone
 
   UpdateSource update_source(bool fast) const;
   EpilogueSource epilogue_source(bool fast) const;
@@ -69,13 +74,15 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem);
 struct FieldPlan {
   Dtype type = Dtype::float32;
   Target target = Target::interpreter;
-  int outputs = 1, vectors = 1, n_capacity = 0;
-  std::vector<Expr> params, uniforms;
+  int outputs = 1, vectors = 1, n_capacity = 0, pair_stride = 0;
+  int scale_slot = -1;            // φ is this pair value times `program`: the driver folds it into the coefficients
+  std::vector<Expr> params;
+  ir::Program uniforms;
   ir::Program program;
   FieldSource source() const;
 };
 std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
-                                            std::int64_t features, int n_capacity);
+                                            std::int64_t features, int n_capacity, int pair_stride);
 
 /// Cycles per vector of elements that the update's instruction mix needs at least, and per vector of pairs for the
 /// epilogue.

@@ -1,0 +1,33 @@
+// A float64 program run over lanes by the interpreter: stage 0 and the streams of the packing step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "codegen/interpret.h"
+#include "ir/program.h"
+
+namespace mercer::cpu {
+
+/// Where an input of the program lies: `uniform` inputs are one value for all lanes.
+struct LaneSource {
+  const double* data;
+  bool uniform;
+};
+
+class ElementProgram {
+ public:
+  ElementProgram() = default;
+  explicit ElementProgram(const ir::Program& program);
+
+  /// out[o][lane] for lane in 0 … count - 1; an output may be the array of an input.
+  void operator()(const std::vector<LaneSource>& inputs, double* const* outputs, std::int64_t count) const;
+  const std::vector<ir::Input>& inputs() const { return program_.inputs; }
+
+ private:
+  ir::Program program_;
+  std::shared_ptr<const codegen::InterpretedProgram> prepared_;
+};
+
+}  // namespace mercer::cpu

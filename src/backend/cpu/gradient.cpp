@@ -1,0 +1,205 @@
+// out[o, m, k] = sum over n of coef[o, n] φ(x[m, k], z[n, k], pair values of (m, n)): two sweeps.
+//
+//   1. pair values   for a panel of rows of x and kWidth columns n: the tiles of pairwise, [slot][row][kWidth], in cache
+//   2. field         for each row m, panel of features and tile of outputs: accumulators over n in registers
+//
+// Sums over n run in the computing type over kWidth points, then in double. A pair value that is a factor of φ is folded
+// into the coefficients, once per (m, n, o) instead of once per (m, n, k).
+#include <algorithm>
+
+#include "backend/cpu/operations.h"
+
+namespace mercer::cpu {
+namespace {
+
+struct Workspace {
+  AlignedBuffer x_pairs, x_slots, acc, pairs, scaled, row, partial, sums;
+};
+
+template <class T>
+class GradientRun {
+ public:
+  GradientRun(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run)
+      : field_(field), plan_(*field.plan), item_(item), run_(run), features_(item.item.x.features),
+        cols_(plan_.source().cols()), padded_((features_ + cols_ - 1) / cols_ * cols_), width_(plan_.n_capacity) {
+    if (pairs && !pairs->plan().problem.outputs.empty()) {
+      block_.emplace_back(pairs->plan(), item.pair_params, features_);
+      engine_.emplace_back(*pairs, item.item, block_[0]);
+    }
+    const std::vector<double> params = with_uniforms(plan_.uniforms, item.field_params, features_);
+    params_.assign(params.begin(), params.end());
+    rows_ = engine_.empty() ? 8 : engine_[0].tile().rows;
+  }
+
+  void operator()() {
+    pack_rows(item_.item.z, z_);
+    pack_weights();
+    pack_coefficients();
+    if (!engine_.empty()) z_pairs_.pack(engine_[0].z_packer(), 0, engine_[0].z_packer().panels(), *run_.pool);
+    pack_point_values(item_.item.z, z_values_, (item_.item.z.count + width_ - 1) / width_ * width_);
+    workspaces_.resize(run_.pool->threads());
+    const std::int64_t count = item_.item.x.count;
+    run_.pool->run((count + rows_ - 1) / rows_,
+                   [&](std::int64_t task, int worker) { run_panel(task, workspaces_[worker]); }, run_.progress);
+  }
+
+ private:
+  /// Row-major [count][padded] copy in the computing type; the padding repeats nothing and is zero.
+  void pack_rows(const Points& points, AlignedBuffer& target) {
+    target = aligned_array<T>(checked_product({points.count, padded_}));
+    run_.pool->run(points.count, [&](std::int64_t p, int) { pack_row(points, p, target.as<T>() + p * padded_); });
+  }
+
+  void pack_row(const Points& points, std::int64_t p, T* row) const {
+    for (std::int64_t k = 0; k < features_; ++k)
+      row[k] = static_cast<T>(read_element(points.data, points.dtype, p * points.point_stride + k * points.feature_stride));
+    std::fill(row + features_, row + padded_, T(0));
+  }
+
+  void pack_weights() {
+    weights_.assign(padded_, T(1));
+    if (item_.item.weights) std::copy_n(item_.item.weights, features_, weights_.begin());
+  }
+
+  std::int64_t tiles() const { return (item_.outputs + plan_.outputs - 1) / plan_.outputs; }
+
+  /// [tile][n][outputs of the tile], zeros beyond the last output.
+  void pack_coefficients() {
+    const std::int64_t points = item_.item.z.count;
+    coef_ = aligned_array<T>(checked_product({tiles(), points, plan_.outputs}));
+    T* target = coef_.as<T>();
+    for (std::int64_t t = 0; t < tiles(); ++t)
+      for (std::int64_t n = 0; n < points; ++n)
+        for (int h = 0; h < plan_.outputs; ++h) {
+          const std::int64_t o = t * plan_.outputs + h;
+          const std::int64_t index = o * item_.coef_output_stride + n * item_.coef_point_stride;
+          *target++ = o < item_.outputs ? static_cast<T>(read_element(item_.coef, item_.coef_dtype, index)) : T(0);
+        }
+  }
+
+  /// [block of width_][slot][width_]: the caller's value and the index, for fields that read col or j.
+  void pack_point_values(const Points& points, std::vector<T>& values, std::int64_t padded) const {
+    values.assign(2 * padded, T(0));
+    for (std::int64_t n = 0; n < points.count; ++n) {
+      T* block = values.data() + n / width_ * 2 * width_;
+      const PointValues& user = points.user;
+      if (user.data) block[plan::kUserSlot * width_ + n % width_] = static_cast<T>(read_element(user.data, user.dtype, n * user.stride));
+      block[plan::kIndexSlot * width_ + n % width_] = static_cast<T>(n + points.index_offset);
+    }
+  }
+
+  void run_panel(std::int64_t panel, Workspace& w) {
+    const std::int64_t m0 = panel * rows_, count = std::min<std::int64_t>(rows_, item_.item.x.count - m0);
+    const std::int64_t state = tiles() * plan_.outputs * padded_;
+    w.sums.reserve(rows_ * state * sizeof(double));
+    w.row.reserve(rows_ * padded_ * sizeof(T));
+    w.partial.reserve(plan_.outputs * cols_ * sizeof(T));
+    w.scaled.reserve(width_ * plan_.outputs * sizeof(T));
+    std::fill_n(w.sums.as<double>(), rows_ * state, 0.0);
+    for (std::int64_t r = 0; r < count; ++r) pack_row(item_.item.x, m0 + r, w.row.as<T>() + r * padded_);
+    bool finite = true;
+    if (!engine_.empty()) {
+      const Packer<T>& x = engine_[0].x_packer();
+      w.x_pairs.reserve(x.panel_size() * sizeof(T));
+      w.x_slots.reserve(x.slots_size() * sizeof(T));
+      w.acc.reserve(engine_[0].accumulator_size() * sizeof(T));
+      finite = x.pack(panel, w.x_pairs.as<T>(), w.x_slots.as<T>());
+    }
+    for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
+      const std::int64_t present = std::min<std::int64_t>(width_, item_.item.z.count - n0);
+      compute_pairs(m0, count, n0, present, finite, w);
+      for (std::int64_t r = 0; r < count; ++r) accumulate_row(m0 + r, r, n0, present, w);
+    }
+    for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
+  }
+
+  /// w.pairs[slot][row][width_] for columns n0 … n0 + present - 1.
+  void compute_pairs(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, bool finite, Workspace& w) {
+    if (engine_.empty()) {
+      w.pairs.reserve(rows_ * width_ * sizeof(T));
+      if (!item_.amplitude) return;  // a field without pair values
+      for (std::int64_t r = 0; r < count; ++r)
+        for (std::int64_t n = 0; n < present; ++n)
+          w.pairs.as<T>()[r * width_ + n] = static_cast<T>(
+              read_element(item_.amplitude, item_.amplitude_dtype,
+                           (m0 + r) * item_.amplitude_row_stride + (n0 + n) * item_.amplitude_col_stride));
+      return;
+    }
+    const PairEngine<T>& engine = engine_[0];
+    const std::int64_t planes = static_cast<std::int64_t>(engine.plan().general.epilogue.outputs.size());
+    w.pairs.reserve(planes * rows_ * width_ * sizeof(T));
+    const std::int64_t tile_cols = engine.tile().cols();
+    for (std::int64_t n = n0; n < n0 + present; n += tile_cols) {
+      const std::int64_t q = n / tile_cols;
+      engine.accumulate(w.x_pairs.as<T>(), w.x_slots.as<T>(), z_pairs_.panel(q), z_pairs_.slot(q),
+                        finite && z_pairs_.is_finite(q), w.acc.as<T>());
+      engine.finish(w.acc.as<T>(), w.x_slots.as<T>(), z_pairs_.slot(q), block_[0], w.pairs.as<T>() + (n - n0), width_,
+                    static_cast<int>(rows_));
+    }
+  }
+
+  void accumulate_row(std::int64_t m, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) {
+    const PointValues& user = item_.item.x.user;
+    const T row_values[2] = {
+        user.data ? static_cast<T>(read_element(user.data, user.dtype, m * user.stride)) : T(0),
+        static_cast<T>(m + item_.item.x.index_offset)};
+    const T* pair = w.pairs.as<T>() + r * width_;
+    double* sums = w.sums.as<double>() + r * tiles() * plan_.outputs * padded_;
+    for (std::int64_t t = 0; t < tiles(); ++t) {
+      const T* coef = coef_.as<T>() + (t * item_.item.z.count + n0) * plan_.outputs;
+      if (plan_.scale_slot >= 0) {
+        const T* scale = pair + plan_.scale_slot * static_cast<std::int64_t>(plan_.pair_stride);
+        T* scaled = w.scaled.as<T>();
+        for (std::int64_t n = 0; n < present; ++n)
+          for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
+        coef = scaled;
+      }
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) {
+        plan::FieldArgs args{};
+        args.x = w.row.as<T>() + r * padded_ + k0;
+        args.z = z_.as<T>() + n0 * padded_ + k0;
+        args.w = weights_.data() + k0;
+        args.params = params_.data();
+        args.row = row_values;
+        args.col = z_values_.data() + n0 / width_ * 2 * width_;
+        args.pair = pair;
+        args.coef = coef;
+        args.acc = w.partial.as<T>();
+        args.z_stride = padded_ * static_cast<std::int64_t>(sizeof(T));
+        args.n = present;
+        (*field_.kernel)(args);
+        for (int h = 0; h < plan_.outputs; ++h)
+          for (std::int64_t c = 0; c < cols_; ++c)
+            sums[(t * plan_.outputs + h) * padded_ + k0 + c] += static_cast<double>(w.partial.as<T>()[h * cols_ + c]);
+      }
+    }
+  }
+
+  void write_row(std::int64_t m, const double* sums) const {
+    for (std::int64_t o = 0; o < item_.outputs; ++o)
+      for (std::int64_t k = 0; k < features_; ++k)
+        static_cast<T*>(item_.out)[o * item_.out_output_stride + m * item_.out_row_stride + k * item_.out_feature_stride] =
+            static_cast<T>(sums[o * padded_ + k]);
+  }
+
+  const FieldProgram& field_;
+  const plan::FieldPlan& plan_;
+  const FieldItem& item_;
+  RunOptions run_;
+  std::int64_t features_, cols_, padded_, width_, rows_ = 8;
+  std::vector<ParamBlock<T>> block_;      // at most one
+  std::vector<PairEngine<T>> engine_;     // empty: amplitudes are given
+  std::vector<T> params_, weights_, z_values_;
+  AlignedBuffer z_, coef_;
+  PackedSide<T> z_pairs_;
+  std::vector<Workspace> workspaces_;
+};
+
+}  // namespace
+
+void gradient(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run) {
+  if (field.plan->type == Dtype::float64) GradientRun<double>(pairs, field, item, run)();
+  else GradientRun<float>(pairs, field, item, run)();
+}
+
+}  // namespace mercer::cpu

@@ -1,0 +1,77 @@
+// The CPU drivers. Each takes one group of batch items that share an accumulation; `members` differ in the parameters
+// of the epilogue and in their output. Arguments are checked by ops/ before.
+#pragma once
+
+#include "backend/cpu/pair_engine.h"
+#include "core/parallel.h"
+
+namespace mercer::cpu {
+
+/// A strided matrix to write.
+struct OutputMatrix {
+  void* data = nullptr;
+  Dtype dtype = Dtype::float32;
+  std::int64_t row_stride = 0, col_stride = 0;  // elements
+};
+
+struct PairMember {
+  std::vector<double> params;
+  OutputMatrix out;
+};
+
+struct RunOptions {
+  Pool* pool = nullptr;
+  const Pool::Progress* progress = nullptr;
+};
+
+/// out[m, n] for x [M, K] and z [N, K]. `symmetric`: compute n >= m only and mirror.
+void pairwise(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
+              const RunOptions& run);
+
+/// Second stages over the broadcast side. The program is that of the formula with its sides swapped: item.x holds the N
+/// points that are summed over, item.z the M points that stay.
+struct ProductMember {
+  std::vector<double> params;
+  const void* v = nullptr;        // [N, E]
+  Dtype v_dtype = Dtype::float32;
+  std::int64_t v_row_stride = 0, v_col_stride = 0;
+  OutputMatrix out;               // [M, E]
+};
+/// `kernel` is a dot product on a tile of `height` rows and the program's columns.
+void product(const PairProgram& program, const PairItem& item, const std::vector<ProductMember>& members,
+             std::int64_t columns, const jit::UpdateKernel& kernel, int height, const RunOptions& run);
+
+enum class Fold { sum, max, min, argmax, argmin, logsumexp };
+/// `exponential` computes exp(acc - col[0]) on the program's tile (logsumexp only).
+void reduce(const PairProgram& program, const PairItem& item, const PairMember& member, Fold fold,
+            const jit::EpilogueKernel* exponential, const RunOptions& run);
+
+void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
+             const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run);
+
+/// The gradient field: pair values from `pairs` (or, when that is null, from `amplitude` [M, N]), then φ over n.
+struct FieldItem {
+  PairItem item;                  // x [M, K], z [N, K]
+  std::vector<double> pair_params, field_params;
+  const void* amplitude = nullptr;
+  Dtype amplitude_dtype = Dtype::float32;
+  std::int64_t amplitude_row_stride = 0, amplitude_col_stride = 0;
+  const void* coef = nullptr;     // [O, N]
+  Dtype coef_dtype = Dtype::float32;
+  std::int64_t outputs = 1, coef_output_stride = 0, coef_point_stride = 0;
+  void* out = nullptr;            // [O, M, K]
+  std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
+};
+struct FieldProgram {
+  std::shared_ptr<const plan::FieldPlan> plan;
+  std::unique_ptr<jit::FieldKernel> kernel;
+  explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source())) {}
+};
+void gradient(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run);
+
+/// Writes a block of the computing type into a strided output of any float dtype.
+template <class T>
+void write_block(const T* block, std::int64_t block_stride, std::int64_t rows, std::int64_t cols, const OutputMatrix& out,
+                 std::int64_t row0, std::int64_t col0);
+
+}  // namespace mercer::cpu

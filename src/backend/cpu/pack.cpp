@@ -1,0 +1,224 @@
+#include "backend/cpu/pack.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/half.h"
+
+namespace mercer::cpu {
+namespace {
+
+struct Half {
+  std::uint16_t bits;
+  explicit operator float() const { return float_from_half(bits); }
+  explicit operator double() const { return float_from_half(bits); }
+};
+
+struct Bfloat16 {
+  std::uint16_t bits;
+  explicit operator float() const { return float_from_bfloat16(bits); }
+  explicit operator double() const { return float_from_bfloat16(bits); }
+};
+
+/// Calls body with a value of the element type of `dtype`.
+template <class Body>
+auto with_type(Dtype dtype, Body&& body) {
+  switch (dtype) {
+    case Dtype::float16: return body(Half{});
+    case Dtype::bfloat16: return body(Bfloat16{});
+    case Dtype::float64: return body(double{});
+    case Dtype::uint8: return body(std::uint8_t{});
+    case Dtype::int64: return body(std::int64_t{});
+    default: return body(float{});
+  }
+}
+
+/// Features gathered at a time when stage 0 or streams run: a block of them stays in the second-level cache.
+constexpr std::int64_t kFeatureBlock = 128;
+
+template <class T>
+bool all_moderate(const T* values, std::int64_t count) {
+  // |v| <= limit is false for NaN; an and-reduction without branches is vectorised.
+  const T limit = static_cast<T>(plan::kModerate);
+  unsigned bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) bad |= !(std::abs(values[i]) <= limit);
+  return bad == 0;
+}
+
+}  // namespace
+
+double read_element(const void* data, Dtype dtype, std::int64_t index) {
+  return with_type(dtype, [&](auto tag) { return static_cast<double>(static_cast<const decltype(tag)*>(data)[index]); });
+}
+
+PackPrograms::PackPrograms(const plan::PairPlan& plan) {
+  for (const plan::PairPlan::Stage& stage : plan.stages)
+    (stage.of_x ? x : z).stages.push_back({ElementProgram(stage.update), ElementProgram(stage.finish), stage.identity});
+  auto streams = [](const std::vector<plan::PairPlan::Stream>& list, Side& side) {
+    for (const auto& stream : list) {
+      side.plain.push_back(stream.plain);
+      side.streams.push_back(stream.plain ? ElementProgram() : ElementProgram(stream.program));
+    }
+  };
+  streams(plan.x_streams, x);
+  streams(plan.z_streams, z);
+  x.slots = plan.row_slots;
+  z.slots = plan.col_slots;
+}
+
+template <class T>
+Packer<T>::Packer(const PackPrograms::Side& side, const Points& points, int width, const double* weights,
+                  const std::vector<double>& params)
+    : side_(side), points_(points), width_(width), streams_(static_cast<int>(side.plain.size())), weights_(weights),
+      params_(params) {}
+
+template <class T>
+int Packer<T>::points_in(std::int64_t panel) const {
+  return static_cast<int>(std::min<std::int64_t>(width_, points_.count - panel * width_));
+}
+
+/// Plain copy and transposition, sixteen features (a cache line of float) of one point at a time.
+template <class T>
+template <class In>
+void Packer<T>::copy(std::int64_t panel, T* values) const {
+  const int present = points_in(panel);
+  const std::int64_t features = points_.features, step = points_.feature_stride;
+  const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
+  constexpr std::int64_t kBlock = 16;
+  for (std::int64_t k0 = 0; k0 < features; k0 += kBlock) {
+    const std::int64_t k1 = std::min(features, k0 + kBlock);
+    for (int r = 0; r < width_; ++r) {
+      const In* source = first + std::min(r, present - 1) * points_.point_stride;
+      T* target = values + r;
+      if (step == 1)
+        for (std::int64_t k = k0; k < k1; ++k) target[k * width_] = static_cast<T>(source[k]);
+      else
+        for (std::int64_t k = k0; k < k1; ++k) target[k * width_] = static_cast<T>(source[k * step]);
+    }
+  }
+}
+
+template <class T>
+template <class In>
+void Packer<T>::gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const {
+  const int present = points_in(panel);
+  const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
+  for (int r = 0; r < width_; ++r) {
+    const In* source = first + std::min(r, present - 1) * points_.point_stride;
+    for (std::int64_t k = k0; k < k1; ++k)
+      block[(k - k0) * width_ + r] = static_cast<double>(source[k * points_.feature_stride]);
+  }
+}
+
+template <class T>
+void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
+  const int present = points_in(panel);
+  for (int r = 0; r < width_; ++r) {
+    const std::int64_t point = panel * width_ + std::min(r, present - 1);
+    const PointValues& user = points_.user;
+    slots[plan::kUserSlot * width_ + r] =
+        user.data ? static_cast<T>(read_element(user.data, user.dtype, point * user.stride)) : T(0);
+    slots[plan::kIndexSlot * width_ + r] = static_cast<T>(point + points_.index_offset);
+  }
+}
+
+/// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier; then the streams.
+template <class T>
+void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
+  const std::int64_t features = points_.features;
+  const int present = points_in(panel);
+  std::vector<double> block(kFeatureBlock * width_), column(width_), user(width_), index(width_);
+  std::vector<std::vector<double>> stage_values;
+  for (int r = 0; r < width_; ++r) {
+    const std::int64_t point = panel * width_ + std::min(r, present - 1);
+    user[r] = points_.user.data ? read_element(points_.user.data, points_.user.dtype, point * points_.user.stride) : 0;
+    index[r] = static_cast<double>(point + points_.index_offset);
+  }
+  const double feature_count = static_cast<double>(features), one = 1.0;
+  auto source = [&](const ir::Input& input, const double* x, std::int64_t k,
+                    const std::vector<std::vector<double>>* states) -> LaneSource {
+    switch (input.site) {
+      case ir::Site::x:
+      case ir::Site::z: return {x, false};
+      case ir::Site::w: return {weights_ ? weights_ + k : &one, true};
+      case ir::Site::param: return {&params_[input.slot], true};
+      case ir::Site::features: return {&feature_count, true};
+      case ir::Site::accumulator: return {(*states)[input.slot].data(), false};
+      case ir::Site::index_i:
+      case ir::Site::index_j: return {index.data(), false};
+      default: return {input.slot == 0 ? user.data() : stage_values[input.slot - 1].data(), false};
+    }
+  };
+  auto sources = [&](const ElementProgram& program, const double* x, std::int64_t k, const auto* states) {
+    std::vector<LaneSource> list;
+    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
+    return list;
+  };
+  auto each_feature = [&](auto&& body) {
+    for (std::int64_t k0 = 0; k0 < features; k0 += kFeatureBlock) {
+      const std::int64_t k1 = std::min(features, k0 + kFeatureBlock);
+      with_type(points_.dtype, [&](auto tag) { gather<decltype(tag)>(panel, k0, k1, block.data()); });
+      for (std::int64_t k = k0; k < k1; ++k) body(k, block.data() + (k - k0) * width_);
+    }
+  };
+  for (const PackPrograms::Stage& stage : side_.stages) {
+    std::vector<std::vector<double>> states;
+    std::vector<double*> outputs;
+    for (double identity : stage.identity) states.emplace_back(width_, identity);
+    for (auto& state : states) outputs.push_back(state.data());
+    each_feature([&](std::int64_t k, const double* x) {
+      stage.update(sources(stage.update, x, k, &states), outputs.data(), width_);
+    });
+    stage_values.emplace_back(width_);
+    double* value = stage_values.back().data();
+    const std::vector<std::vector<double>> final_states = states;
+    stage.finish(sources(stage.finish, nullptr, 0, &final_states), &value, width_);
+  }
+  if (streams_ > 0)
+    each_feature([&](std::int64_t k, const double* x) {
+      T* target = values + k * streams_ * width_;
+      for (int s = 0; s < streams_; ++s, target += width_) {
+        const double* result = x;
+        if (!side_.plain[s]) {
+          double* out = column.data();
+          side_.streams[s](sources(side_.streams[s], x, k, static_cast<const std::vector<std::vector<double>>*>(nullptr)),
+                           &out, width_);
+          result = out;
+        }
+        for (int r = 0; r < width_; ++r) target[r] = static_cast<T>(result[r]);
+      }
+    });
+  if (side_.slots > 0)
+    for (std::size_t q = 0; q < stage_values.size(); ++q)
+      for (int r = 0; r < width_; ++r)
+        slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(stage_values[q][r]);
+}
+
+template <class T>
+bool Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
+  if (side_.slots > 0) fill_slots(panel, slots);
+  if (side_.trivial()) with_type(points_.dtype, [&](auto tag) { copy<decltype(tag)>(panel, values); });
+  else pack_general(panel, values, slots);
+  return all_moderate(values, panel_size());
+}
+
+template <class T>
+void PackedSide<T>::pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool) {
+  first = first_panel;
+  count = panel_count;
+  panel_size = packer.panel_size();
+  slots_size = packer.slots_size();
+  values.reserve(checked_product({panel_count, panel_size, static_cast<std::int64_t>(sizeof(T))}));
+  slots.reserve(checked_product({panel_count, slots_size, static_cast<std::int64_t>(sizeof(T))}));
+  finite.assign(panel_count, 1);
+  pool.run(panel_count, [&](std::int64_t task, int) {
+    finite[task] = packer.pack(first + task, values.as<T>() + task * panel_size, slots.as<T>() + task * slots_size);
+  });
+}
+
+template class Packer<float>;
+template class Packer<double>;
+template struct PackedSide<float>;
+template struct PackedSide<double>;
+
+}  // namespace mercer::cpu

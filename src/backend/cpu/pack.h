@@ -1,0 +1,85 @@
+// Packing: strided points of any dtype → panels of the computing type, one column of `width` points after another.
+//
+//   panel p:  [k][stream][width]      points p * width … p * width + width - 1, short panels padded with the last point
+//   slots p:  [slot][width]           row (col) value, index, stage-0 values
+//
+// Stage 0 and the streams run here, in double, in blocks of features; a formula whose only stream is the feature itself
+// is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size.
+#pragma once
+
+#include <memory>
+
+#include "backend/cpu/element_program.h"
+#include "backend/cpu/points.h"
+#include "core/aligned.h"
+#include "core/parallel.h"
+#include "plan/planner.h"
+
+namespace mercer::cpu {
+
+/// Stage 0 and streams of a plan, ready to run.
+struct PackPrograms {
+  explicit PackPrograms(const plan::PairPlan& plan);
+  struct Stage {
+    ElementProgram update, finish;
+    std::vector<double> identity;
+  };
+  struct Side {
+    std::vector<Stage> stages;
+    std::vector<ElementProgram> streams;  // an empty entry copies
+    std::vector<bool> plain;
+    int slots = 0;                        // 0: the programs read no value per point
+    bool trivial() const { return stages.empty() && plain.size() == 1 && plain[0]; }
+  };
+  Side x, z;
+};
+
+template <class T>
+class Packer {
+ public:
+  Packer(const PackPrograms::Side& side, const Points& points, int width, const double* weights,
+         const std::vector<double>& params);
+
+  std::int64_t panels() const { return (points_.count + width_ - 1) / width_; }
+  std::int64_t panel_size() const { return points_.features * streams_ * width_; }  // elements
+  std::int64_t slots_size() const { return static_cast<std::int64_t>(side_.slots) * width_; }
+  /// Points of a panel that exist.
+  int points_in(std::int64_t panel) const;
+  /// Returns true when every packed value is finite and moderate (plan::kModerate).
+  bool pack(std::int64_t panel, T* values, T* slots) const;
+
+ private:
+  template <class In>
+  void gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const;
+  template <class In>
+  void copy(std::int64_t panel, T* values) const;
+  void pack_general(std::int64_t panel, T* values, T* slots) const;
+  void fill_slots(std::int64_t panel, T* slots) const;
+
+  const PackPrograms::Side& side_;
+  const Points& points_;
+  int width_, streams_;
+  const double* weights_;
+  const std::vector<double>& params_;
+};
+
+/// All panels of one side, or a range of them.
+template <class T>
+struct PackedSide {
+  AlignedBuffer values, slots;
+  std::vector<std::uint8_t> finite;  // per panel
+  std::int64_t first = 0, count = 0;
+  std::int64_t panel_size = 0, slots_size = 0;
+
+  void pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool);
+  const T* panel(std::int64_t p) const { return values.as<T>() + (p - first) * panel_size; }
+  const T* slot(std::int64_t p) const { return slots.as<T>() + (p - first) * slots_size; }
+  bool is_finite(std::int64_t p) const { return finite[p - first] != 0; }
+};
+
+extern template class Packer<float>;
+extern template class Packer<double>;
+extern template struct PackedSide<float>;
+extern template struct PackedSide<double>;
+
+}  // namespace mercer::cpu

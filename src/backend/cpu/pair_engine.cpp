@@ -1,0 +1,77 @@
+#include "backend/cpu/pair_engine.h"
+
+#include <cmath>
+
+namespace mercer::cpu {
+
+std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector<double>& params,
+                                  std::int64_t features) {
+  std::vector<double> values = params;
+  if (uniforms.outputs.empty()) return values;
+  std::vector<double> inputs;
+  for (const ir::Input& input : uniforms.inputs)
+    inputs.push_back(input.site == ir::Site::features ? static_cast<double>(features) : params[input.slot]);
+  const std::vector<double> results = ir::run<double>(uniforms, inputs);
+  values.insert(values.end(), results.begin(), results.end());
+  return values;
+}
+
+template <class T>
+ParamBlock<T>::ParamBlock(const plan::PairPlan& plan, const std::vector<double>& params, std::int64_t features)
+    : wide(with_uniforms(plan.general.uniforms, params, features)) {
+  general.assign(wide.begin(), wide.end());
+  if (!plan.has_fast) return;
+  const std::vector<double> values = with_uniforms(plan.fast.uniforms, params, features);
+  fast.assign(values.begin(), values.end());
+  fast_allowed = true;
+  for (int u : plan.fast.reciprocals) fast_allowed = fast_allowed && std::isnormal(fast[params.size() + u]);
+}
+
+template <class T>
+PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params)
+    : program_(program), item_(item), params_(params),
+      x_packer_(program.packs.x, item.x, program.plan().tile.rows, item.weights, params.wide),
+      z_packer_(program.packs.z, item.z, program.plan().tile.cols(), item.weights, params.wide),
+      chunk_(program.plan().chunk(item.x.features)),
+      identity_(program.plan().general.identity.begin(), program.plan().general.identity.end()) {
+  if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
+}
+
+template <class T>
+void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite,
+                               T* acc) const {
+  const bool fast = finite && params_.fast_allowed;
+  const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
+  if (!update) return;
+  const std::int64_t features = item_.x.features;
+  const std::int64_t x_step = static_cast<std::int64_t>(plan().x_streams.size()) * tile().rows;
+  const std::int64_t z_step = static_cast<std::int64_t>(plan().z_streams.size()) * tile().cols();
+  plan::UpdateArgs args{xs, zs, weights_.data(), (fast ? params_.fast : params_.general).data(), x_slots, z_slots, acc,
+                        identity_.data(), 0, 1};
+  std::int64_t k = 0;
+  do {
+    args.x = xs + k * x_step;
+    args.z = zs + k * z_step;
+    args.w = weights_.data() + (weights_.empty() ? 0 : k);
+    args.k = std::min(chunk_, features - k);
+    args.first = k == 0;
+    (*update)(args);
+    k += chunk_;
+  } while (k < features);
+}
+
+template <class T>
+void PairEngine<T>::finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, T* out,
+                           std::int64_t out_stride, int rows) const {
+  const bool fast = params.fast_allowed;
+  const plan::EpilogueArgs args{acc, x_slots, z_slots, (fast ? params.fast : params.general).data(), out,
+                                out_stride * static_cast<std::int64_t>(sizeof(T)), rows};
+  (*program_.kernels.variant(fast).epilogue)(args);
+}
+
+template struct ParamBlock<float>;
+template struct ParamBlock<double>;
+template class PairEngine<float>;
+template class PairEngine<double>;
+
+}  // namespace mercer::cpu

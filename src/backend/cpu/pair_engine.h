@@ -1,0 +1,63 @@
+// Tiles of pairs: accumulate over the features, then the epilogue. Every CPU operation is a driver around this class.
+#pragma once
+
+#include <vector>
+
+#include "backend/cpu/pack.h"
+#include "jit/compile.h"
+
+namespace mercer::cpu {
+
+/// Everything compiled for one plan.
+struct PairProgram {
+  explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan) : kernels(plan), packs(*plan) {}
+  const plan::PairPlan& plan() const { return kernels.plan(); }
+  jit::PairKernels kernels;
+  PackPrograms packs;
+};
+
+/// Parameters and uniforms of one batch item in the computing type.
+template <class T>
+struct ParamBlock {
+  ParamBlock(const plan::PairPlan& plan, const std::vector<double>& params, std::int64_t features);
+  std::vector<double> wide;       // the general variant's, for stage 0 and streams
+  std::vector<T> general, fast;
+  bool fast_allowed = false;      // every divisor has a normal reciprocal
+};
+
+/// Fills in the uniforms behind the parameters.
+std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector<double>& params, std::int64_t features);
+
+template <class T>
+class PairEngine {
+ public:
+  PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params);
+
+  const plan::PairPlan& plan() const { return program_.plan(); }
+  const plan::TileShape& tile() const { return plan().tile; }
+  const Packer<T>& x_packer() const { return x_packer_; }
+  const Packer<T>& z_packer() const { return z_packer_; }
+  std::int64_t tile_size() const { return static_cast<std::int64_t>(tile().rows) * tile().cols(); }
+  std::int64_t accumulator_size() const { return tile_size() * std::max<std::int64_t>(1, plan().promoted.size()); }
+
+  /// acc[state][rows][cols] of one tile from packed panels.
+  void accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const;
+  /// Epilogue of one tile into rows of `out`, `out_stride` elements apart.
+  void finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, T* out,
+              std::int64_t out_stride, int rows) const;
+
+ private:
+  const PairProgram& program_;
+  const PairItem& item_;
+  const ParamBlock<T>& params_;
+  Packer<T> x_packer_, z_packer_;
+  std::int64_t chunk_;
+  std::vector<T> identity_, weights_;
+};
+
+extern template struct ParamBlock<float>;
+extern template struct ParamBlock<double>;
+extern template class PairEngine<float>;
+extern template class PairEngine<double>;
+
+}  // namespace mercer::cpu

@@ -1,0 +1,187 @@
+// out[m, n] = epilogue(sum over k …): blocks of rows of x against panels of z.
+//
+//             z panels (packed once, shared by all threads)
+//            ┌────┬────┬────┬────┐
+//   block of │tile│    │    │    │   a task packs its block of x (12 panels stay in the second-level cache) and walks
+//   x panels │    │    │    │    │   over a range of z panels
+//            └────┴────┴────┴────┘
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/operations.h"
+#include "core/half.h"
+
+namespace mercer::cpu {
+namespace {
+
+constexpr std::int64_t kBlockRows = 96;
+constexpr std::int64_t kPackedBytes = std::int64_t{256} << 20;  // of z at a time
+
+template <class T>
+void store_element(const OutputMatrix& out, std::int64_t index, T value) {
+  switch (out.dtype) {
+    case Dtype::float16: static_cast<std::uint16_t*>(out.data)[index] = half_from_float(static_cast<float>(value)); break;
+    case Dtype::bfloat16:
+      static_cast<std::uint16_t*>(out.data)[index] = bfloat16_from_float(static_cast<float>(value));
+      break;
+    case Dtype::float64: static_cast<double*>(out.data)[index] = static_cast<double>(value); break;
+    default: static_cast<float*>(out.data)[index] = static_cast<float>(value); break;
+  }
+}
+
+struct Workspace {
+  AlignedBuffer x, x_slots, acc, tile;
+  std::vector<std::uint8_t> finite;
+};
+
+template <class T>
+class PairwiseRun {
+ public:
+  PairwiseRun(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
+              const RunOptions& run)
+      : item_(item), members_(members), symmetric_(symmetric), run_(run), blocks_(make_blocks(program, item, members)),
+        engine_(program, item, blocks_[0]), workspaces_(run.pool->threads()) {}
+
+  void operator()() {
+    const Packer<T>& z = engine_.z_packer();
+    const std::int64_t bytes = std::max<std::int64_t>(1, z.panel_size() * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t step = std::max<std::int64_t>(1, kPackedBytes / bytes);
+    for (std::int64_t first = 0; first < z.panels(); first += step) {
+      z_.pack(z, first, std::min(step, z.panels() - first), *run_.pool);
+      run_panels();
+    }
+  }
+
+ private:
+  static std::vector<ParamBlock<T>> make_blocks(const PairProgram& program, const PairItem& item,
+                                                const std::vector<PairMember>& members) {
+    std::vector<ParamBlock<T>> blocks;
+    for (const PairMember& m : members) blocks.emplace_back(program.plan(), m.params, item.x.features);
+    return blocks;
+  }
+
+  void run_panels() {
+    const std::int64_t tile_rows = engine_.tile().rows, panels = engine_.x_packer().panels();
+    const std::int64_t block = std::max<std::int64_t>(1, kBlockRows / tile_rows);
+    const std::int64_t row_blocks = (panels + block - 1) / block;
+    // Few blocks of rows: their panels of z are split too, so that every thread finds work.
+    const std::int64_t wanted = 4 * run_.pool->threads();
+    const std::int64_t ranges = std::clamp<std::int64_t>((wanted + row_blocks - 1) / row_blocks, 1, (z_.count + 7) / 8);
+    run_.pool->run(
+        row_blocks * ranges,
+        [&](std::int64_t task, int worker) {
+          const std::int64_t b = task / ranges, r = task % ranges;
+          const std::int64_t z0 = z_.first + z_.count * r / ranges, z1 = z_.first + z_.count * (r + 1) / ranges;
+          run_block(b * block, std::min(panels, (b + 1) * block), z0, z1, workspaces_[worker]);
+        },
+        run_.progress);
+  }
+
+  void run_block(std::int64_t x0, std::int64_t x1, std::int64_t z0, std::int64_t z1, Workspace& w) {
+    const Packer<T>& x = engine_.x_packer();
+    const std::int64_t cols = engine_.tile().cols(), rows = engine_.tile().rows;
+    const std::int64_t m0 = x0 * rows, m1 = std::min(item_.x.count, x1 * rows);
+    if (symmetric_) z0 = std::max(z0, m0 / cols);
+    if (z0 >= z1) return;
+    w.x.reserve((x1 - x0) * x.panel_size() * sizeof(T));
+    w.x_slots.reserve((x1 - x0) * x.slots_size() * sizeof(T));
+    w.acc.reserve(engine_.accumulator_size() * sizeof(T));
+    w.tile.reserve(engine_.tile_size() * sizeof(T));
+    w.finite.resize(x1 - x0);
+    for (std::int64_t p = x0; p < x1; ++p)
+      w.finite[p - x0] = x.pack(p, w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size());
+    for (std::int64_t q = z0; q < z1; ++q) {
+      for (std::int64_t p = x0; p < x1; ++p) {
+        if (symmetric_ && (q + 1) * cols <= p * rows) continue;
+        const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
+        const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
+        engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), w.finite[p - x0] && z_.is_finite(q), w.acc.as<T>());
+        for (std::size_t i = 0; i < members_.size(); ++i) write_tile(i, p, q, x_slots, w);
+      }
+      if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
+    }
+  }
+
+  void write_tile(std::size_t member, std::int64_t p, std::int64_t q, const T* x_slots, Workspace& w) {
+    const OutputMatrix& out = members_[member].out;
+    const std::int64_t cols = engine_.tile().cols(), m0 = p * engine_.tile().rows, n0 = q * cols;
+    const int rows = engine_.x_packer().points_in(p), present = engine_.z_packer().points_in(q);
+    const bool crosses_diagonal = symmetric_ && n0 < m0 + rows;
+    const bool direct = out.dtype == compute_dtype() && out.col_stride == 1 && present == cols && !crosses_diagonal;
+    if (direct) {
+      T* target = static_cast<T*>(out.data) + m0 * out.row_stride + n0;
+      return engine_.finish(w.acc.as<T>(), x_slots, z_.slot(q), blocks_[member], target, out.row_stride, rows);
+    }
+    T* tile = w.tile.as<T>();
+    engine_.finish(w.acc.as<T>(), x_slots, z_.slot(q), blocks_[member], tile, cols, rows);
+    if (!crosses_diagonal) return write_block<T>(tile, cols, rows, present, out, m0, n0);
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t n = std::max(n0, m0 + r); n < n0 + present; ++n)
+        store_element<T>(out, (m0 + r) * out.row_stride + n * out.col_stride, tile[r * cols + n - n0]);
+  }
+
+  /// Copies the part of rows m0 … m1 and columns n0 … n1 that lies above the diagonal to below it.
+  void mirror(std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+    for (const PairMember& member : members_) {
+      switch (size_of(member.out.dtype)) {
+        case 2: mirror_elements<std::uint16_t>(member.out, m0, m1, n0, n1); break;
+        case 8: mirror_elements<std::uint64_t>(member.out, m0, m1, n0, n1); break;
+        default: mirror_elements<std::uint32_t>(member.out, m0, m1, n0, n1); break;
+      }
+    }
+  }
+
+  template <class Bits>
+  static void mirror_elements(const OutputMatrix& out, std::int64_t m0, std::int64_t m1, std::int64_t n0,
+                              std::int64_t n1) {
+    Bits* data = static_cast<Bits*>(out.data);
+    constexpr std::int64_t kSquare = 16;
+    for (std::int64_t mb = m0; mb < m1; mb += kSquare)
+      for (std::int64_t nb = n0; nb < n1; nb += kSquare) {
+        const std::int64_t me = std::min(mb + kSquare, m1), ne = std::min(nb + kSquare, n1);
+        for (std::int64_t n = nb; n < ne; ++n)
+          for (std::int64_t m = mb; m < std::min(me, n); ++m)
+            data[n * out.row_stride + m * out.col_stride] = data[m * out.row_stride + n * out.col_stride];
+      }
+  }
+
+  static constexpr Dtype compute_dtype() { return sizeof(T) == 8 ? Dtype::float64 : Dtype::float32; }
+
+  const PairItem& item_;
+  const std::vector<PairMember>& members_;
+  bool symmetric_;
+  RunOptions run_;
+  std::vector<ParamBlock<T>> blocks_;
+  PairEngine<T> engine_;
+  PackedSide<T> z_;
+  std::vector<Workspace> workspaces_;
+};
+
+}  // namespace
+
+template <class T>
+void write_block(const T* block, std::int64_t block_stride, std::int64_t rows, std::int64_t cols, const OutputMatrix& out,
+                 std::int64_t row0, std::int64_t col0) {
+  const bool same = (out.dtype == Dtype::float64) == (sizeof(T) == 8) && size_of(out.dtype) == sizeof(T);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t base = (row0 + r) * out.row_stride + col0 * out.col_stride;
+    if (same && out.col_stride == 1) {
+      std::memcpy(static_cast<T*>(out.data) + base, block + r * block_stride, cols * sizeof(T));
+      continue;
+    }
+    for (std::int64_t c = 0; c < cols; ++c) store_element<T>(out, base + c * out.col_stride, block[r * block_stride + c]);
+  }
+}
+
+template void write_block<float>(const float*, std::int64_t, std::int64_t, std::int64_t, const OutputMatrix&,
+                                 std::int64_t, std::int64_t);
+template void write_block<double>(const double*, std::int64_t, std::int64_t, std::int64_t, const OutputMatrix&,
+                                  std::int64_t, std::int64_t);
+
+void pairwise(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
+              const RunOptions& run) {
+  if (program.plan().problem.type == Dtype::float64) PairwiseRun<double>(program, item, members, symmetric, run)();
+  else PairwiseRun<float>(program, item, members, symmetric, run)();
+}
+
+}  // namespace mercer::cpu

@@ -1,0 +1,170 @@
+#include "codegen/interpreted_kernels.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace mercer::codegen {
+namespace {
+
+using ir::Input;
+using ir::Site;
+
+const std::byte* at(const void* base, std::int64_t elements, std::size_t element) {
+  return static_cast<const std::byte*>(base) + elements * static_cast<std::int64_t>(element);
+}
+
+std::byte* at(void* base, std::int64_t elements, std::size_t element) {
+  return static_cast<std::byte*>(base) + elements * static_cast<std::int64_t>(element);
+}
+
+template <class T>
+void fill(void* target, const void* value, std::int64_t count) {
+  std::fill_n(static_cast<T*>(target), count, *static_cast<const T*>(value));
+}
+
+template <class T>
+void add(void* target, const void* values, std::int64_t count) {
+  T* t = static_cast<T*>(target);
+  for (std::int64_t i = 0; i < count; ++i) t[i] += static_cast<const T*>(values)[i];
+}
+
+[[noreturn]] void unexpected(const char* skeleton, Site site) {
+  fail(ErrorKind::compile, "codegen: the {} skeleton has no such input. Received site {}.", skeleton,
+       static_cast<int>(site));
+}
+
+}  // namespace
+
+int point_slot(const Input& input) {
+  if (input.site == Site::index_i || input.site == Site::index_j) return plan::kIndexSlot;
+  return input.slot == 0 ? plan::kUserSlot : plan::kFirstStageSlot + input.slot - 1;
+}
+
+ir::Program with_contraction(const plan::FieldSource& source) {
+  ir::Program program = source.program;
+  const std::int32_t phi = program.outputs[0];
+  program.outputs.clear();
+  auto append = [&](ir::Instr instr) {
+    program.code.push_back(instr);
+    return static_cast<std::int32_t>(program.code.size()) - 1;
+  };
+  auto input = [&](Site site, int slot) {
+    program.inputs.push_back({site, slot});
+    ir::Instr instr{};
+    instr.op = ir::Prim::input;
+    instr.index = static_cast<std::int32_t>(program.inputs.size()) - 1;
+    return append(instr);
+  };
+  for (int o = 0; o < source.outputs; ++o) {
+    const std::int32_t coef = input(Site::incoming, o), acc = input(Site::accumulator, o);
+    program.outputs.push_back(append({ir::Prim::fma, phi, coef, acc, 0, 0}));
+  }
+  return program;
+}
+
+InterpretedUpdate::InterpretedUpdate(const plan::UpdateSource& source) : source_(source), program_(source.program) {}
+
+void InterpretedUpdate::operator()(const plan::UpdateArgs& args) const {
+  const ir::Program& program = program_.program();
+  const bool is_double = program.type == Dtype::float64;
+  const std::size_t element = size_of(program.type);
+  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols(), states = static_cast<std::int64_t>(program.outputs.size());
+  auto state_at = [&](void* base, std::int64_t s, std::int64_t r) { return at(base, (s * rows + r) * cols, element); };
+  std::vector<std::byte> partial(args.first ? 0 : states * cols * element);
+  std::vector<LaneInput> inputs(program.inputs.size());
+  std::vector<void*> outputs(states);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t s = 0; s < states; ++s) {
+      // A later chunk of a sum starts at zero beside the running total.
+      const bool beside = !args.first && source_.promoted[s];
+      outputs[s] = beside ? at(partial.data(), s * cols, element) : state_at(args.acc, s, r);
+      if (beside) std::memset(outputs[s], 0, cols * element);
+      else if (args.first) {
+        if (is_double) fill<double>(outputs[s], at(args.identity, s, element), cols);
+        else fill<float>(outputs[s], at(args.identity, s, element), cols);
+      }
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Input& in = program.inputs[i];
+      const std::int64_t size = static_cast<std::int64_t>(element);
+      switch (in.site) {
+        case Site::x: inputs[i] = {at(args.x, in.slot * rows + r, element), true, source_.x_streams * rows * size}; break;
+        case Site::z: inputs[i] = {at(args.z, in.slot * cols, element), false, source_.z_streams * cols * size}; break;
+        case Site::w: inputs[i] = {args.w, true, size}; break;
+        case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
+        case Site::row:
+        case Site::index_i: inputs[i] = {at(args.row, point_slot(in) * rows + r, element), true, 0}; break;
+        case Site::col:
+        case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
+        case Site::accumulator: inputs[i] = {outputs[in.slot], false, 0}; break;
+        default: unexpected("update", in.site);
+      }
+    }
+    if (args.k > 0) program_.run_steps(inputs.data(), outputs.data(), cols, args.k);
+    for (std::int64_t s = 0; s < states && !args.first; ++s) {
+      if (!source_.promoted[s]) continue;
+      if (is_double) add<double>(state_at(args.acc, s, r), outputs[s], cols);
+      else add<float>(state_at(args.acc, s, r), outputs[s], cols);
+    }
+  }
+}
+
+InterpretedEpilogue::InterpretedEpilogue(const plan::EpilogueSource& source) : source_(source), program_(source.program) {}
+
+void InterpretedEpilogue::operator()(const plan::EpilogueArgs& args) const {
+  const ir::Program& program = program_.program();
+  const std::size_t element = size_of(program.type);
+  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
+  std::vector<LaneInput> inputs(program.inputs.size());
+  std::vector<void*> outputs(program.outputs.size());
+  for (std::int64_t r = 0; r < args.rows; ++r) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Input& in = program.inputs[i];
+      switch (in.site) {
+        case Site::accumulator: inputs[i] = {at(args.acc, (in.slot * rows + r) * cols, element), false, 0}; break;
+        case Site::row:
+        case Site::index_i: inputs[i] = {at(args.row, point_slot(in) * rows + r, element), true, 0}; break;
+        case Site::col:
+        case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
+        case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
+        default: unexpected("epilogue", in.site);
+      }
+    }
+    for (std::size_t p = 0; p < outputs.size(); ++p)
+      outputs[p] = at(args.out, static_cast<std::int64_t>(p) * source_.plane, element) + r * args.out_stride;
+    program_.run(inputs.data(), outputs.data(), cols);
+  }
+}
+
+InterpretedField::InterpretedField(const plan::FieldSource& source) : source_(source), program_(with_contraction(source)) {}
+
+void InterpretedField::operator()(const plan::FieldArgs& args) const {
+  const ir::Program& program = program_.program();
+  const std::size_t element = size_of(program.type);
+  const std::int64_t cols = source_.cols(), size = static_cast<std::int64_t>(element);
+  std::memset(args.acc, 0, source_.outputs * cols * element);
+  std::vector<LaneInput> inputs(program.inputs.size());
+  std::vector<void*> outputs(source_.outputs);
+  for (int o = 0; o < source_.outputs; ++o) outputs[o] = at(args.acc, o * cols, element);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Input& in = program.inputs[i];
+    switch (in.site) {
+      case Site::x: inputs[i] = {args.x, false, 0}; break;
+      case Site::z: inputs[i] = {args.z, false, args.z_stride}; break;
+      case Site::w: inputs[i] = {args.w, false, 0}; break;
+      case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
+      case Site::row:
+      case Site::index_i: inputs[i] = {at(args.row, point_slot(in), element), true, 0}; break;
+      case Site::col:
+      case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * source_.n_capacity, element), true, size}; break;
+      case Site::pair_value: inputs[i] = {at(args.pair, in.slot * source_.pair_stride, element), true, size}; break;
+      case Site::incoming: inputs[i] = {at(args.coef, in.slot, element), true, source_.outputs * size}; break;
+      case Site::accumulator: inputs[i] = {outputs[in.slot], false, 0}; break;
+      default: unexpected("field", in.site);
+    }
+  }
+  if (args.n > 0) program_.run_steps(inputs.data(), outputs.data(), cols, args.n);
+}
+
+}  // namespace mercer::codegen

@@ -1,0 +1,44 @@
+// The three skeletons (plan/kernel.h) run by the interpreter: the same arguments, layouts and results as machine code.
+#pragma once
+
+#include "codegen/interpret.h"
+#include "plan/kernel.h"
+
+namespace mercer::codegen {
+
+class InterpretedUpdate {
+ public:
+  explicit InterpretedUpdate(const plan::UpdateSource& source);
+  void operator()(const plan::UpdateArgs& args) const;
+
+ private:
+  plan::UpdateSource source_;
+  InterpretedProgram program_;
+};
+
+class InterpretedEpilogue {
+ public:
+  explicit InterpretedEpilogue(const plan::EpilogueSource& source);
+  void operator()(const plan::EpilogueArgs& args) const;
+
+ private:
+  plan::EpilogueSource source_;
+  InterpretedProgram program_;
+};
+
+class InterpretedField {
+ public:
+  explicit InterpretedField(const plan::FieldSource& source);
+  void operator()(const plan::FieldArgs& args) const;
+
+ private:
+  plan::FieldSource source_;
+  InterpretedProgram program_;
+};
+
+/// Appends acc[o] + φ coef[o] for every output of a field to the program of φ; coef[o] is read as incoming(o).
+ir::Program with_contraction(const plan::FieldSource& source);
+/// Slot of a row or col input in the packed arrays of values per point.
+int point_slot(const ir::Input& input);
+
+}  // namespace mercer::codegen

@@ -1,0 +1,80 @@
+#include "jit/compile.h"
+
+#include "codegen/interpreted_kernels.h"
+#include "codegen/x86_emit.h"
+#include "core/error.h"
+#include "core/exec_memory.h"
+#include "core/log.h"
+
+namespace mercer::jit {
+namespace {
+
+template <class Args>
+class NativeKernel final : public Kernel<Args> {
+ public:
+  explicit NativeKernel(const std::vector<std::uint8_t>& code)
+      : memory_(code.data(), code.size()), bytes_(code.size()), function_(memory_.as<void(const Args*)>()) {}
+  void operator()(const Args& args) const override { function_(&args); }
+  std::size_t code_bytes() const override { return bytes_; }
+
+ private:
+  ExecutableMemory memory_;
+  std::size_t bytes_;
+  void (*function_)(const Args*);
+};
+
+template <class Args, class Interpreted>
+class InterpretedKernel final : public Kernel<Args> {
+ public:
+  template <class Source>
+  explicit InterpretedKernel(const Source& source) : kernel_(source) {}
+  void operator()(const Args& args) const override { kernel_(args); }
+
+ private:
+  Interpreted kernel_;
+};
+
+/// Machine code if it can be had; a formula too large for the registers, or a system that denies executable memory, is
+/// served by the interpreter, and the log says so once.
+template <class Args, class Interpreted, class Source>
+std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
+  if (source.target != Target::interpreter && ExecutableMemory::available()) {
+    try {
+      return std::make_unique<NativeKernel<Args>>(emit(source));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::compile) throw;
+      log_once(LogLevel::warning, "the interpreter runs this formula: {}", error.what());
+    }
+  }
+  return std::make_unique<InterpretedKernel<Args, Interpreted>>(source);
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateKernel> compile(const plan::UpdateSource& source) {
+  return compile_source<plan::UpdateArgs, codegen::InterpretedUpdate>(source, codegen::emit_update);
+}
+
+std::unique_ptr<EpilogueKernel> compile(const plan::EpilogueSource& source) {
+  return compile_source<plan::EpilogueArgs, codegen::InterpretedEpilogue>(source, codegen::emit_epilogue);
+}
+
+std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source) {
+  return compile_source<plan::FieldArgs, codegen::InterpretedField>(source, codegen::emit_field);
+}
+
+PairKernels::PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {
+  variant(plan_->has_fast);
+}
+
+const PairKernels::Variant& PairKernels::variant(bool fast) const {
+  fast = fast && plan_->has_fast;
+  std::call_once(compiled_[fast], [&] {
+    Variant& v = variants_[fast];
+    if (!plan_->promoted.empty()) v.update = compile(plan_->update_source(fast));
+    v.epilogue = compile(plan_->epilogue_source(fast));
+  });
+  return variants_[fast];
+}
+
+}  // namespace mercer::jit

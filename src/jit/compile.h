@@ -1,0 +1,47 @@
+// Source → something that runs: machine code where the target and the system allow it, else the interpreter.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "plan/kernel.h"
+#include "plan/planner.h"
+
+namespace mercer::jit {
+
+/// A compiled skeleton. Calling it is safe from many threads at once.
+template <class Args>
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void operator()(const Args& args) const = 0;
+  /// Bytes of machine code; 0 for interpreted kernels.
+  virtual std::size_t code_bytes() const { return 0; }
+};
+
+using UpdateKernel = Kernel<plan::UpdateArgs>;
+using EpilogueKernel = Kernel<plan::EpilogueArgs>;
+using FieldKernel = Kernel<plan::FieldArgs>;
+
+std::unique_ptr<UpdateKernel> compile(const plan::UpdateSource& source);
+std::unique_ptr<EpilogueKernel> compile(const plan::EpilogueSource& source);
+std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source);
+
+/// The kernels of a pair plan. The general variant of a plan that has a fast one is compiled when data first needs it.
+class PairKernels {
+ public:
+  explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan);
+  struct Variant {
+    std::unique_ptr<UpdateKernel> update;  // null when the formula has no reduction of pairs
+    std::unique_ptr<EpilogueKernel> epilogue;
+  };
+  const plan::PairPlan& plan() const { return *plan_; }
+  const Variant& variant(bool fast) const;
+
+ private:
+  std::shared_ptr<const plan::PairPlan> plan_;
+  mutable std::once_flag compiled_[2];
+  mutable Variant variants_[2];
+};
+
+}  // namespace mercer::jit

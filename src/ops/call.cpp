@@ -1,0 +1,312 @@
+#include "ops/call.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace mercer::ops {
+namespace {
+
+/// Floats count exactly up to here.
+constexpr std::int64_t kLargestFloatIndex = std::int64_t{1} << 24;
+
+Shape leading(const Tensor& tensor, int trailing) {
+  return Shape(tensor.shape.begin(), tensor.shape.end() - trailing);
+}
+
+struct Extent {
+  const char* begin;
+  const char* end;
+};
+
+Extent extent(const Tensor& t) {
+  std::int64_t low = 0, high = 0;
+  for (int axis = 0; axis < t.ndim(); ++axis) {
+    const std::int64_t reach = (t.shape[axis] - 1) * t.strides[axis];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto size = static_cast<std::int64_t>(size_of(t.dtype));
+  const char* base = static_cast<const char*>(t.data);
+  return {base + low * size, base + (high + 1) * size};
+}
+
+/// True when both are rows of one wider row-major array and their columns do not meet.
+bool interleaved(const Tensor& a, const Tensor& b) {
+  if (a.ndim() < 2 || b.ndim() < 2 || size_of(a.dtype) != size_of(b.dtype)) return false;
+  const auto size = static_cast<std::int64_t>(size_of(a.dtype));
+  const std::int64_t pitch = a.strides[a.ndim() - 2] * size;
+  if (pitch <= 0 || pitch != b.strides[b.ndim() - 2] * size || a.strides.back() != 1 || b.strides.back() != 1) return false;
+  for (const Tensor* t : {&a, &b})
+    for (int axis = 0; axis + 2 < t->ndim(); ++axis)
+      if (t->shape[axis] > 1 && t->strides[axis] * size % pitch != 0) return false;
+  const std::int64_t gap = (static_cast<const char*>(b.data) - static_cast<const char*>(a.data)) % pitch;
+  const std::int64_t shift = gap < 0 ? gap + pitch : gap;
+  return shift >= a.shape.back() * size && shift + b.shape.back() * size <= pitch;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (a.count() == 0 || b.count() == 0) return false;
+  const Extent ea = extent(a), eb = extent(b);
+  if (ea.end <= eb.begin || eb.end <= ea.begin) return false;
+  return !interleaved(a, b);
+}
+
+bool overlaps_itself(const Tensor& t) {
+  // Sorted by stride, every axis must step over all that the smaller ones reach.
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  for (int axis = 0; axis < t.ndim(); ++axis)
+    if (t.shape[axis] > 1) axes.emplace_back(std::abs(t.strides[axis]), t.shape[axis]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (auto [stride, extent] : axes) {
+    if (stride <= reach) return true;
+    reach += stride * (extent - 1);
+  }
+  return false;
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+}
+
+}  // namespace
+
+std::string text_of(const Shape& shape) {
+  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+}
+
+Shape broadcast(const char* op, const Shape& a, const Shape& b) {
+  Shape result(std::max(a.size(), b.size()));
+  for (std::size_t back = 1; back <= result.size(); ++back) {
+    const std::int64_t p = back <= a.size() ? a[a.size() - back] : 1, q = back <= b.size() ? b[b.size() - back] : 1;
+    require(p == q || p == 1 || q == 1, "{}: batch axes must broadcast. Received {} and {}.", op, text_of(a), text_of(b));
+    result[result.size() - back] = p == 1 ? q : p;
+  }
+  return result;
+}
+
+void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes) {
+  require(tensor.ndim() >= least_axes, "{}: {} must have at least {} axes. Received shape {}.", op, name, least_axes,
+          text_of(tensor.shape));
+  require(tensor.dtype != Dtype::int64 && tensor.dtype != Dtype::boolean,
+          "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. Received {}.",
+          op, name, name_of(tensor.dtype));
+  require(tensor.data != nullptr || tensor.count() == 0, "{}: {} has no memory. Received a null pointer.", op, name);
+}
+
+void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs) {
+  require(out.shape == expected, "{}: out must have shape {}. Received {}.", op, text_of(expected), text_of(out.shape));
+  require(out.data != nullptr || out.count() == 0, "{}: out has no memory. Received a null pointer.", op);
+  if (out.count() == 0) return;
+  require(!overlaps_itself(out), "{}: no two elements of out may share memory. Received strides {}.", op,
+          text_of(out.strides));
+  for (const Tensor* input : inputs)
+    require(!overlap(out, *input), "{}: out must not overlap an input. Received {} sharing memory with {}.", op,
+            out.to_text(), input->to_text());
+}
+
+Shape batch_strides(const Tensor& tensor, int trailing_axes, const Shape& batch) {
+  Shape strides(batch.size(), 0);
+  const int axes = tensor.ndim() - trailing_axes;
+  for (int back = 1; back <= axes; ++back)
+    if (tensor.shape[axes - back] != 1) strides[batch.size() - back] = tensor.strides[axes - back];
+  return strides;
+}
+
+PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments,
+                   bool swap, const std::vector<Shape>& extra)
+    : op_(op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap), formula_(f) {
+  const Formula::Prepared& prepared = f.prepared();
+  check_input(op, "x", x_, 2);
+  check_input(op, "z", z_, 2);
+  require(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op, name_of(x_.dtype),
+          name_of(z_.dtype));
+  require(x_.shape.back() == z_.shape.back(), "{}: x and z must have the same number of features (last axis). Received {} and {}.",
+          op, text_of(x_.shape), text_of(z_.shape));
+  batch_ = broadcast(op, leading(x_, 2), leading(z_, 2));
+  for (const Shape& shape : extra) batch_ = broadcast(op, batch_, shape);
+  resolve_params(prepared);
+  check_values("row", arguments.row, prepared.uses.row, m());
+  check_values("col", arguments.col, prepared.uses.col, n());
+  for (std::int64_t extent : batch_) {
+    const bool fits = !__builtin_mul_overflow(items_, extent, &items_);
+    require(fits, "{}: the batch is too large. Received {}.", op, text_of(batch_));
+  }
+  if (prepared.uses.w) {
+    require(arguments.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op);
+    const Tensor& w = *arguments.w;
+    require(w.ndim() == 1 && w.shape[0] == features(), "{}: w must have shape ({},), one weight per feature. Received {}.",
+            op, features(), text_of(w.shape));
+    for (std::int64_t k = 0; k < features(); ++k) weights_.push_back(cpu::read_element(w.data, w.dtype, k * w.strides[0]));
+  } else {
+    require(!arguments.w, "{}: w was given, but the formula does not read the weights w[k].", op);
+  }
+  if ((prepared.uses.index_i || prepared.uses.index_j) && type() == Dtype::float32) {
+    const std::int64_t last = std::max({std::abs(arguments.i_offset) + m(), std::abs(arguments.j_offset) + n()});
+    require(last <= kLargestFloatIndex, "{}: the formula reads i or j, which float32 counts up to {}; use float64. Received {}.",
+            op, kLargestFloatIndex, last);
+  }
+  same_points_ = (z == nullptr || same_view(x_, z_)) && arguments.i_offset == arguments.j_offset;
+  if (prepared.uses.row || prepared.uses.col)
+    same_points_ = same_points_ && arguments.row && arguments.col && same_view(*arguments.row, *arguments.col);
+  x_strides_ = batch_strides(x_, 2, batch_);
+  z_strides_ = batch_strides(z_, 2, batch_);
+  if (arguments.row) row_strides_ = batch_strides(*arguments.row, 1, batch_);
+  if (arguments.col) col_strides_ = batch_strides(*arguments.col, 1, batch_);
+  running_ = swap ? &bound_->swapped() : bound_.get();
+}
+
+void PairCall::check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count) {
+  if (!read) {
+    require(!values, "{}: {} was given, but the formula does not read it.", op_, name);
+    return;
+  }
+  require(values.has_value(), "{}: the formula reads {}; give it, one value per point. Received none.", op_, name);
+  check_input(op_, name, *values, 1);
+  require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.", op_,
+          name, count, text_of(values->shape));
+  batch_ = broadcast(op_, batch_, leading(*values, 1));
+}
+
+void PairCall::resolve_params(const Formula::Prepared& prepared) {
+  for (const auto& [name, value] : arguments_.params) {
+    bool known = false;
+    for (const Expr& leaf : prepared.params) known = known || leaf->name == name;
+    if (known) continue;
+    std::vector<std::string> names;
+    for (const Expr& leaf : prepared.params) names.push_back(leaf->name);
+    fail(ErrorKind::invalid_argument, "{}: the formula has no parameter \"{}\". It has {}.", op_, name,
+         names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+  }
+  bool exponents_are_numbers = true;
+  std::vector<double> exponents;
+  for (const Expr& leaf : prepared.params) {
+    ParamSource source;
+    source.leaf = leaf;
+    const auto given = arguments_.params.find(leaf->name);
+    if (given == arguments_.params.end()) {
+      require(leaf->has_default, "{}: the parameter \"{}\" needs a value. Received none.", op_, leaf->name);
+      source.number = leaf->value;
+    } else if (const double* number = std::get_if<double>(&given->second)) {
+      source.number = *number;
+    } else {
+      const Tensor& t = std::get<Tensor>(given->second);
+      require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
+              "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
+              leaf->name, t.to_text());
+      if (t.ndim() == 0) source.number = cpu::read_element(t.data, t.dtype, 0);
+      else {
+        source.tensor = &t;
+        batch_ = broadcast(op_, batch_, t.shape);
+      }
+    }
+    params_.push_back(std::move(source));
+  }
+  for (const Expr& leaf : prepared.exponents)
+    for (const ParamSource& source : params_) {
+      if (!same(source.leaf, leaf)) continue;
+      exponents_are_numbers = exponents_are_numbers && source.tensor == nullptr;
+      exponents.push_back(source.number);
+    }
+  if (!exponents.empty() && exponents_are_numbers) bound_ = prepared.bound(exponents);
+  else bound_ = std::shared_ptr<const Formula::Prepared>(std::shared_ptr<void>(), &prepared);
+}
+
+std::vector<const Tensor*> PairCall::inputs() const {
+  std::vector<const Tensor*> list{&x_, &z_};
+  for (const auto* optional : {&arguments_.w, &arguments_.row, &arguments_.col})
+    if (*optional) list.push_back(&**optional);
+  for (const ParamSource& source : params_)
+    if (source.tensor) list.push_back(source.tensor);
+  return list;
+}
+
+std::int64_t PairCall::offset(std::int64_t index, const Shape& strides) const {
+  std::int64_t offset = 0;
+  for (std::size_t axis = batch_.size(); axis-- > 0;) {
+    offset += index % batch_[axis] * strides[axis];
+    index /= batch_[axis];
+  }
+  return offset;
+}
+
+std::vector<double> PairCall::values(std::int64_t index, const std::vector<Expr>& leaves) const {
+  std::vector<double> values;
+  for (const Expr& leaf : leaves)
+    for (const ParamSource& source : params_) {
+      if (!same(source.leaf, leaf)) continue;
+      if (!source.tensor) values.push_back(source.number);
+      else values.push_back(cpu::read_element(source.tensor->data, source.tensor->dtype,
+                                              offset(index, batch_strides(*source.tensor, 0, batch_))));
+      break;
+    }
+  return values;
+}
+
+cpu::Points PairCall::points(bool of_x, std::int64_t index) const {
+  const Tensor& t = of_x ? x_ : z_;
+  const std::optional<Tensor>& user = of_x ? arguments_.row : arguments_.col;
+  auto element = [](const Tensor& a, std::int64_t elements) {
+    return static_cast<const char*>(a.data) + elements * static_cast<std::int64_t>(size_of(a.dtype));
+  };
+  cpu::Points points;
+  points.data = element(t, offset(index, of_x ? x_strides_ : z_strides_));
+  points.dtype = t.dtype;
+  points.count = t.shape[t.ndim() - 2];
+  points.features = t.shape.back();
+  points.point_stride = t.strides[t.ndim() - 2];
+  points.feature_stride = t.strides.back();
+  points.index_offset = of_x ? arguments_.i_offset : arguments_.j_offset;
+  if (user)
+    points.user = {element(*user, offset(index, of_x ? row_strides_ : col_strides_)), user->dtype, user->strides.back()};
+  return points;
+}
+
+cpu::PairItem PairCall::item(std::int64_t index) const {
+  cpu::PairItem item;
+  item.x = points(!swap_, index);
+  item.z = points(swap_, index);
+  item.weights = weights_.empty() ? nullptr : weights_.data();
+  item.same_points = same_points_;
+  return item;
+}
+
+std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context) {
+  Context::State& state = context.state();
+  plan::PairProblem problem;
+  problem.type = call.type();
+  problem.target = state.target;
+  problem.empty_features = call.features() == 0;
+  const std::int64_t rows = call.formula().key == call.unswapped().key ? call.m() : call.n();
+  problem.rows_hint = rows < 8 ? rows : 8;
+  const std::string key = fmt::format("{}|{}{}{}{}", call.formula().key, static_cast<int>(problem.type),
+                                      static_cast<int>(problem.target), problem.empty_features, problem.rows_hint);
+  return state.pairs.get(key, [&] {
+    problem.outputs = {call.formula().expression};
+    return std::make_shared<const cpu::PairProgram>(plan::plan_pairs(problem));
+  });
+}
+
+void for_each_group(std::int64_t groups, Context& context, const Arguments& arguments,
+                    const std::function<void(std::int64_t, const cpu::RunOptions&)>& body) {
+  Pool& pool = context.state().pool;
+  const Pool::Progress* progress = arguments.progress ? &arguments.progress : nullptr;
+  if (groups == 1) return body(0, {&pool, progress});
+  if (groups >= 2 * pool.threads()) {
+    // A run inside a task is executed inline by that task's thread.
+    pool.run(groups, [&](std::int64_t group, int) { body(group, {&pool, nullptr}); }, progress);
+    return;
+  }
+  for (std::int64_t group = 0; group < groups; ++group) {
+    Pool::Progress scaled = [&](double done, double total) {
+      return (*progress)(static_cast<double>(group) + (total > 0 ? done / total : 1), static_cast<double>(groups));
+    };
+    body(group, {&pool, progress ? &scaled : nullptr});
+  }
+}
+
+}  // namespace mercer::ops

@@ -1,0 +1,75 @@
+// The state behind mercer::Context: the thread pool, the target, and the compiled programs of formulas.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "backend/cpu/operations.h"
+#include "core/parallel.h"
+#include "mercer/device.h"
+
+namespace mercer {
+
+/// A bounded map from keys to shared values; the least recently used entry goes first. Thread-safe. Values are built
+/// outside the lock, so two threads may build the same one; the first stored wins.
+template <class Value>
+class RecentCache {
+ public:
+  explicit RecentCache(std::size_t capacity) : capacity_(capacity) {}
+
+  template <class Make>
+  std::shared_ptr<const Value> get(const std::string& key, Make&& make) {
+    {
+      std::lock_guard lock(mutex_);
+      if (auto found = index_.find(key); found != index_.end()) {
+        order_.splice(order_.begin(), order_, found->second);
+        return found->second->second;
+      }
+    }
+    std::shared_ptr<const Value> value = make();
+    std::lock_guard lock(mutex_);
+    if (auto found = index_.find(key); found != index_.end()) return found->second->second;
+    order_.emplace_front(key, value);
+    index_.emplace(key, order_.begin());
+    if (order_.size() > capacity_) {
+      index_.erase(order_.back().first);
+      order_.pop_back();
+    }
+    return value;
+  }
+
+  std::size_t size() const {
+    std::lock_guard lock(mutex_);
+    return order_.size();
+  }
+  void clear() {
+    std::lock_guard lock(mutex_);
+    index_.clear();
+    order_.clear();
+  }
+
+ private:
+  using Entry = std::pair<std::string, std::shared_ptr<const Value>>;
+  std::size_t capacity_;
+  mutable std::mutex mutex_;
+  std::list<Entry> order_;
+  std::unordered_map<std::string, typename std::list<Entry>::iterator> index_;
+};
+
+struct Context::State {
+  State();
+  /// Plans kept: more than a program uses, few enough that a stream of new formulas does not grow memory.
+  static constexpr std::size_t kPlans = 256;
+
+  Pool pool;
+  std::atomic<Target> target;
+  RecentCache<cpu::PairProgram> pairs{kPlans};
+  RecentCache<cpu::FieldProgram> fields{kPlans};
+  RecentCache<jit::UpdateKernel> dots{32};
+  RecentCache<jit::EpilogueKernel> exponentials{32};
+};
+
+}  // namespace mercer

@@ -1,0 +1,87 @@
+#include "mercer/pairwise.h"
+
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+#include "ops/call.h"
+
+namespace mercer {
+namespace {
+
+using ops::PairCall;
+using ops::Shape;
+
+/// Batch items that differ only in what the epilogue reads share one accumulation.
+struct Group {
+  std::int64_t first_item = 0;
+  std::vector<std::int64_t> items;
+};
+
+std::vector<Group> make_groups(const PairCall& call, const plan::PairPlan& plan) {
+  if (call.items() == 1) return {{0, {0}}};
+  std::vector<Group> groups;
+  std::map<std::vector<std::uint64_t>, std::size_t> known;
+  for (std::int64_t index = 0; index < call.items(); ++index) {
+    const cpu::PairItem item = call.item(index);
+    std::vector<std::uint64_t> key;
+    for (const void* p : {item.x.data, item.z.data, item.x.user.data, item.z.user.data})
+      key.push_back(reinterpret_cast<std::uintptr_t>(p));
+    for (double value : call.values(index, plan.accumulation_params)) {
+      key.emplace_back();
+      std::memcpy(&key.back(), &value, sizeof value);
+    }
+    const auto [at, fresh] = known.emplace(std::move(key), groups.size());
+    if (fresh) groups.push_back({index, {}});
+    groups[at->second].items.push_back(index);
+  }
+  return groups;
+}
+
+/// Columns contiguous and rows not: the transposed problem writes contiguous rows.
+bool is_column_major(const Tensor& out) {
+  return out.ndim() >= 2 && out.strides[out.ndim() - 2] == 1 && out.strides.back() != 1;
+}
+
+void check_dtype(const Tensor& out, Dtype type) {
+  const bool narrow = type == Dtype::float32 && (out.dtype == Dtype::float16 || out.dtype == Dtype::bfloat16);
+  require(out.dtype == type || narrow, "pairwise: out must be {}{}. Received {}.", name_of(type),
+          type == Dtype::float32 ? ", float16 or bfloat16" : "", name_of(out.dtype));
+}
+
+}  // namespace
+
+std::vector<std::int64_t> batch_shape(const Formula& f, const Tensor& x, const Tensor& z, const Arguments& arguments) {
+  return PairCall("batch_shape", f, x, &z, arguments, false).batch();
+}
+
+void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& out, const Arguments& arguments,
+              Context& context) {
+  const PairCall call("pairwise", f, x, z, arguments, is_column_major(out));
+  Shape expected = call.batch();
+  expected.insert(expected.end(), {call.m(), call.n()});
+  check_dtype(out, call.type());
+  ops::check_output("pairwise", out, expected, call.inputs());
+  if (out.count() == 0) return;
+  const auto program = ops::pair_program(call, context);
+  const bool swap = is_column_major(out);
+  const Shape out_strides = ops::batch_strides(out, 2, call.batch());
+  const std::vector<Group> groups = make_groups(call, program->plan());
+  const auto element = static_cast<std::int64_t>(size_of(out.dtype));
+  ops::for_each_group(static_cast<std::int64_t>(groups.size()), context, arguments,
+                      [&](std::int64_t g, const cpu::RunOptions& run) {
+    std::vector<cpu::PairMember> members;
+    for (std::int64_t index : groups[g].items) {
+      cpu::PairMember member;
+      member.params = call.values(index, program->plan().general.split.params);
+      member.out.data = static_cast<char*>(out.data) + call.offset(index, out_strides) * element;
+      member.out.dtype = out.dtype;
+      member.out.row_stride = swap ? out.strides.back() : out.strides[out.ndim() - 2];
+      member.out.col_stride = swap ? out.strides[out.ndim() - 2] : out.strides.back();
+      members.push_back(std::move(member));
+    }
+    cpu::pairwise(*program, call.item(groups[g].first_item), members, call.symmetric(), run);
+  });
+}
+
+}  // namespace mercer

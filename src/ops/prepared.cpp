@@ -1,0 +1,82 @@
+#include "ops/prepared.h"
+
+#include <cstring>
+
+#include "core/error.h"
+#include "ir/split.h"
+
+namespace mercer {
+namespace {
+
+void add_distinct(std::vector<Expr>& list, const Expr& e) {
+  for (const Expr& known : list)
+    if (same(known, e)) return;
+  list.push_back(e);
+}
+
+std::vector<Expr> params_of(const Expr& expression) {
+  std::vector<Expr> params;
+  ir::for_each(expression, [&](const Expr& e) {
+    if (e->op == ir::Op::param) add_distinct(params, e);
+  });
+  return params;
+}
+
+/// Powers with a number as exponent have faster programs than powers in general.
+std::vector<Expr> exponents_of(const Expr& expression) {
+  std::vector<Expr> exponents;
+  ir::for_each(expression, [&](const Expr& e) {
+    if (e->op != ir::Op::pow) return;
+    for (const Expr& p : params_of(e->args[1])) add_distinct(exponents, p);
+  });
+  return exponents;
+}
+
+}  // namespace
+
+Formula::Prepared::Prepared(const Expr& given) {
+  require(!given.empty(), "formula: must not be empty.");
+  ir::verify(given);
+  expression = ir::simplify(given);
+  // Parameters are those of the formula as written: one that a rule removed may still be given.
+  params = params_of(given);
+  exponents = exponents_of(expression);
+  uses = ir::uses(expression);
+  symmetric = ir::is_symmetric(expression);
+  key = expression.to_text();
+}
+
+const Formula::Prepared& Formula::Prepared::swapped() const {
+  std::call_once(swap_once_, [this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression)); });
+  return *swapped_;
+}
+
+const Expr& Formula::Prepared::field() const {
+  std::call_once(field_once_, [this] {
+    field_ = ir::simplify(differentiate(expression, points().x));
+    field_key_ = field_.to_text();
+  });
+  return field_;
+}
+
+const std::string& Formula::Prepared::field_key() const {
+  field();
+  return field_key_;
+}
+
+std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {
+  std::string bits(values.size() * sizeof(double), '\0');
+  std::memcpy(bits.data(), values.data(), bits.size());
+  return bound_.get(bits, [&] {
+    ir::ExprMap<Expr> numbers;
+    for (std::size_t p = 0; p < exponents.size(); ++p) numbers[exponents[p]] = Expr(values[p]);
+    return std::make_shared<const Prepared>(ir::substitute(expression, numbers));
+  });
+}
+
+Formula::Formula(const Expr& expression) : prepared_(std::make_shared<const Prepared>(expression)) {}
+Formula::Formula(std::string_view text) : Formula(parse(text)) {}
+const Expr& Formula::expression() const { return prepared_->expression; }
+bool Formula::symmetric() const { return prepared_->symmetric; }
+
+}  // namespace mercer

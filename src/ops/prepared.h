@@ -1,0 +1,44 @@
+// A formula made ready for calls.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ir/expr.h"
+#include "ir/passes.h"
+#include "mercer/pairwise.h"
+#include "ops/context.h"
+
+namespace mercer {
+
+struct Formula::Prepared {
+  explicit Prepared(const Expr& expression);
+
+  Expr expression;                    // simplified and verified
+  std::string key;                    // its text: equal keys mean equal programs
+  std::vector<Expr> params;           // parameter leaves in order of first use
+  std::vector<Expr> exponents;        // those in an exponent: a number given there becomes part of the program
+  ir::Uses uses;
+  bool symmetric = false;
+
+  /// The formula with the sides swapped (made once).
+  const Prepared& swapped() const;
+  /// The derivative by x as a field (made once).
+  const Expr& field() const;
+  const std::string& field_key() const;
+
+  /// The formula with its exponents bound to these numbers; recent ones are kept.
+  std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
+
+ private:
+  mutable std::once_flag swap_once_, field_once_;
+  mutable std::unique_ptr<Prepared> swapped_;
+  mutable Expr field_;
+  mutable std::string field_key_;
+  mutable RecentCache<Prepared> bound_{64};
+};
+
+}  // namespace mercer

@@ -1,0 +1,169 @@
+// Operations that fold the pairs over n without storing them: product, reductions, nearest neighbours. They run the
+// formula with its sides swapped, so that the points that stay lie along the vectors.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "mercer/pairwise.h"
+#include "ops/call.h"
+
+namespace mercer {
+namespace {
+
+using ops::PairCall;
+using ops::Shape;
+
+struct FoldRow {
+  ReduceKind kind;
+  cpu::Fold fold;
+  const char* name;
+};
+
+constexpr FoldRow kFolds[] = {{ReduceKind::sum, cpu::Fold::sum, "sum"},          {ReduceKind::max, cpu::Fold::max, "max"},
+                              {ReduceKind::min, cpu::Fold::min, "min"},          {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},
+                              {ReduceKind::argmin, cpu::Fold::argmin, "argmin"}, {ReduceKind::logsumexp, cpu::Fold::logsumexp, "logsumexp"}};
+
+bool is_index(ReduceKind kind) { return kind == ReduceKind::argmax || kind == ReduceKind::argmin; }
+
+char* element(const Tensor& t, std::int64_t elements) {
+  return static_cast<char*>(t.data) + elements * static_cast<std::int64_t>(size_of(t.dtype));
+}
+
+ir::LowerOptions options_of(Dtype type) {
+  ir::LowerOptions options;
+  options.type = type;
+  return options;
+}
+
+/// A dot product over n on the columns of a pair tile: the kernel behind matrix-free products.
+std::shared_ptr<const jit::UpdateKernel> dot_kernel(const plan::PairPlan& pairs, int height, Context& context) {
+  const Target target = pairs.problem.target;
+  const Dtype type = pairs.problem.type;
+  const std::string key = fmt::format("{}|{}|{}x{}", static_cast<int>(target), static_cast<int>(type), height, pairs.tile.cols());
+  return context.state().dots.get(key, [&]() -> std::shared_ptr<const jit::UpdateKernel> {
+    plan::UpdateSource source;
+    source.target = target;
+    source.tile = {height, pairs.tile.vectors, pairs.tile.lanes};
+    source.program = ir::lower({ir::leaf(ir::Op::accumulator, 0) + points().x * points().z}, options_of(type));
+    source.promoted = {true};
+    return jit::compile(source);
+  });
+}
+
+/// exp(P - shift[m]) on the tile of a plan.
+std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPlan& pairs, Context& context) {
+  const Target target = pairs.problem.target;
+  const Dtype type = pairs.problem.type;
+  const std::string key = fmt::format("{}|{}|{}x{}", static_cast<int>(target), static_cast<int>(type), pairs.tile.rows, pairs.tile.cols());
+  return context.state().exponentials.get(key, [&]() -> std::shared_ptr<const jit::EpilogueKernel> {
+    plan::EpilogueSource source;
+    source.target = target;
+    source.tile = pairs.tile;
+    source.program = ir::lower({exp(ir::leaf(ir::Op::accumulator, 0) - col_value())}, options_of(type));
+    return jit::compile(source);
+  });
+}
+
+}  // namespace
+
+const char* name_of(ReduceKind kind) { return kFolds[static_cast<int>(kind)].name; }
+
+ReduceKind reduce_kind_from_text(const std::string& name) {
+  for (const FoldRow& row : kFolds)
+    if (name == row.name) return row.kind;
+  fail(ErrorKind::invalid_argument, "kernel_reduce: reduce must be sum, max, min, argmax, argmin or logsumexp. Received \"{}\".", name);
+}
+
+void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& v, const Tensor& out,
+                    const Arguments& arguments, Context& context) {
+  const char* op = "kernel_product";
+  ops::check_input(op, "v", v, 1);
+  const bool single = v.ndim() == 1;
+  const int trailing = single ? 1 : 2;
+  const PairCall call(op, f, x, z, arguments, true, {Shape(v.shape.begin(), v.shape.end() - trailing)});
+  const std::int64_t points = v.shape[v.ndim() - trailing];
+  require(points == call.n(), "{}: v must have one row per point of z ({}). Received shape {}.", op, call.n(), ops::text_of(v.shape));
+  require(compute_type(v.dtype) == call.type(), "{}: v must have the computing type of x, {}. Received {}.", op,
+          name_of(call.type()), name_of(v.dtype));
+  require(out.dtype == call.type(), "{}: out must be {}. Received {}.", op, name_of(call.type()), name_of(out.dtype));
+  const std::int64_t columns = single ? 1 : v.shape.back();
+  Shape expected = call.batch();
+  expected.push_back(call.m());
+  if (!single) expected.push_back(columns);
+  std::vector<const Tensor*> inputs = call.inputs();
+  inputs.push_back(&v);
+  ops::check_output(op, out, expected, inputs);
+  if (out.count() == 0) return;
+  const auto program = ops::pair_program(call, context);
+  const Shape v_strides = ops::batch_strides(v, trailing, call.batch());
+  const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
+  // Eight columns a tile at most; a few columns get a tile of their own height.
+  const int most = program->plan().tile.rows;
+  int height = 1;
+  while (height < columns && height * 2 <= std::max(1, most)) height *= 2;
+  const auto kernel = dot_kernel(program->plan(), height, context);
+  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    cpu::ProductMember member;
+    member.params = call.values(index, program->plan().general.split.params);
+    member.v = element(v, call.offset(index, v_strides));
+    member.v_dtype = v.dtype;
+    member.v_row_stride = v.strides[v.ndim() - trailing];
+    member.v_col_stride = single ? 0 : v.strides.back();
+    member.out = {element(out, call.offset(index, out_strides)), out.dtype, out.strides[out.ndim() - trailing],
+                  single ? 1 : out.strides.back()};
+    cpu::product(*program, call.item(index), {member}, columns, *kernel, height, run);
+  });
+}
+
+void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKind kind, const Tensor& out,
+                   const Arguments& arguments, Context& context) {
+  const char* op = "kernel_reduce";
+  const PairCall call(op, f, x, z, arguments, true);
+  const Dtype type = is_index(kind) ? Dtype::int64 : call.type();
+  require(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind), name_of(out.dtype));
+  require(call.n() > 0 || kind == ReduceKind::sum || kind == ReduceKind::logsumexp,
+          "{}: {} needs at least one point of z. Received none.", op, name_of(kind));
+  Shape expected = call.batch();
+  expected.push_back(call.m());
+  ops::check_output(op, out, expected, call.inputs());
+  if (out.count() == 0) return;
+  const auto program = ops::pair_program(call, context);
+  const Shape out_strides = ops::batch_strides(out, 1, call.batch());
+  std::shared_ptr<const jit::EpilogueKernel> exponential;
+  if (kind == ReduceKind::logsumexp) exponential = exponential_kernel(program->plan(), context);
+  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    cpu::PairMember member;
+    member.params = call.values(index, program->plan().general.split.params);
+    member.out = {element(out, call.offset(index, out_strides)), out.dtype, out.strides.back(), 1};
+    cpu::reduce(*program, call.item(index), member, kFolds[static_cast<int>(kind)].fold, exponential.get(), run);
+  });
+}
+
+void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values, const Tensor& indices,
+         const Arguments& arguments, Context& context) {
+  const char* op = "knn";
+  const PairCall call(op, f, x, z, arguments, true);
+  require(k >= 1 && k <= call.n(), "{}: k must be from 1 to the number of points of z ({}). Received {}.", op, call.n(), k);
+  require(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()), name_of(values.dtype));
+  require(indices.dtype == Dtype::int64, "{}: indices must be int64. Received {}.", op, name_of(indices.dtype));
+  Shape expected = call.batch();
+  expected.insert(expected.end(), {call.m(), k});
+  std::vector<const Tensor*> inputs = call.inputs();
+  ops::check_output(op, values, expected, inputs);
+  inputs.push_back(&values);
+  ops::check_output(op, indices, expected, inputs);
+  if (values.count() == 0) return;
+  const auto program = ops::pair_program(call, context);
+  const Shape value_strides = ops::batch_strides(values, 2, call.batch());
+  const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
+  auto matrix = [](const Tensor& t, std::int64_t offset) {
+    return cpu::OutputMatrix{element(t, offset), t.dtype, t.strides[t.ndim() - 2], t.strides.back()};
+  };
+  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    cpu::nearest(*program, call.item(index), call.values(index, program->plan().general.split.params), k,
+                 matrix(values, call.offset(index, value_strides)), matrix(indices, call.offset(index, index_strides)), run);
+  });
+}
+
+}  // namespace mercer
