@@ -4,7 +4,7 @@
     tools/fit_polynomials.py > src/ir/math_coefficients.h        (needs mpmath)
 
 Polynomials are minimax in relative error (Remez exchange, 60 digits), then rounded coefficient by coefficient to the
-type, from the lowest up, each time fitting the rest again so that later coefficients absorb earlier roundings.
+type, from the lowest up; after each of the first three the rest is fitted again and absorbs the rounding.
 Each section function returns lines of C++; all arrays are ascending in the power.
 """
 import mpmath as mp
@@ -78,7 +78,8 @@ def fit(f, low, high, powers, bits, fixed=None, weight=None):
         target = lambda x: (f(x) - sum(c * x ** p for p, c in fixed.items())) / x ** lead
         coefficients, error_now = remez(target, lambda x: weight(x) * abs(x) ** lead, low, high, [p - lead for p in rest])
         error = error if error is not None else error_now
-        fixed[power] = rounded(coefficients[0], bits)
+        for p, c in list(zip(rest, coefficients))[:1 if power in powers[:3] else None]:
+            fixed[p] = rounded(c, bits)
     return [fixed[p] for p in powers], error
 
 
@@ -90,7 +91,7 @@ def array(name, values, note=""):
     lines, line = [], "   "
     for value in values:
         text = number(value) + ","
-        if len(line) + len(text) + 1 > 118:
+        if len(line) + len(text) + 1 > 112:
             lines.append(line)
             line = "   "
         line += " " + text
@@ -175,6 +176,86 @@ def logarithms():
     return lines
 
 
+def parts(value, bits, count):
+    """`count` numbers of `bits` bits whose sum is `value` as closely as they can."""
+    result = []
+    for _ in range(count):
+        result.append(rounded(value, bits))
+        value -= result[-1]
+    return result
+
+
+# sin r and cos r for |r| <= pi/4 (a little more: the quadrant is rounded), in s = r^2.
+def trigonometric():
+    lines, edge = [], (mp.pi / 4 * (1 + mp.mpf(2) ** -8)) ** 2
+    for name, bits, sine_degree, cosine_degree, count in (("Float", 24, 3, 3, 3), ("Double", 53, 6, 5, 3)):
+        lines += array(f"kHalfPi{name}", parts(mp.pi / 2, bits, count), "pi / 2 in parts")
+        tiny = mp.mpf(10) ** -30
+        sine = lambda s: (mp.sin(mp.sqrt(s + tiny)) / mp.sqrt(s + tiny) - 1) / (s + tiny)
+        cosine = lambda s: (mp.cos(mp.sqrt(s + tiny)) - 1 + s / 2) / (s + tiny) ** 2
+        lines += polynomial(f"kSin{name}", sine, 0, edge, range(sine_degree), bits, None,
+                            lambda s: s / (mp.sin(mp.sqrt(s + tiny)) / mp.sqrt(s + tiny)))
+        lines += polynomial(f"kCos{name}", cosine, 0, edge, range(cosine_degree), bits, None,
+                            lambda s: s ** 2 / mp.cos(mp.sqrt(s)))
+    return lines
+
+
+# asin r = r + r^3 p(r^2) for r <= 1/2, atan q = q + q^3 p(q^2) for q <= tan(pi/8).
+def inverse_trigonometric():
+    lines, tiny = [], mp.mpf(10) ** -30
+    quotient = lambda f, s: (f(mp.sqrt(s + tiny)) / mp.sqrt(s + tiny) - 1) / (s + tiny)
+    edge = (mp.sqrt(2) - 1) ** 2 * (1 + mp.mpf(2) ** -20)
+    for name, bits, asin_degree, atan_degree in (("Float", 24, 4, 4), ("Double", 53, 11, 10)):
+        lines += polynomial(f"kAsin{name}", lambda s: quotient(mp.asin, s), 0, mp.mpf(1) / 4, range(asin_degree + 1), bits,
+                            None, lambda s: s * mp.sqrt(s + tiny) / mp.asin(mp.sqrt(s + tiny)))
+        lines += polynomial(f"kAtan{name}", lambda s: quotient(mp.atan, s), 0, edge, range(atan_degree + 1), bits, None,
+                            lambda s: s * mp.sqrt(s + tiny) / mp.atan(mp.sqrt(s + tiny)))
+    return lines
+
+
+# erf(j width + r) for j = 0 ... 15, |r| <= width / 2: one polynomial an interval; row k of the matrix holds the
+# coefficients of r^k of all intervals. The last interval lies where erf rounds to 1.
+def error_function():
+    lines = []
+    for name, bits, width, degree in (("Float", 24, mp.mpf(17) / 64, 6), ("Double", 53, mp.mpf(13) / 32, 13)):
+        half, columns = width / 2 * (1 + mp.mpf(2) ** -10), []
+        for j in range(16):
+            if j == 15:
+                columns.append([mp.mpf(1)] + [mp.mpf(0)] * degree)
+                continue
+            f = lambda r, j=j: mp.erf(j * width + r)
+            powers = range(1, degree + 1, 2) if j == 0 else range(degree + 1)  # erf is odd: erf(0) = 0 exactly
+            slope = 2 / mp.sqrt(mp.pi)
+            coefficients, _ = fit(f, 0 if j == 0 else -half, half, powers, bits, {1: slope} if j == 0 else None)
+            column = dict(zip(powers, coefficients))
+            columns.append([column.get(k, mp.mpf(0)) for k in range(degree + 1)])
+        low = columns[0][1] - rounded(columns[0][1], bits)
+        lines += array(f"kErfSlopeLow{name}", [rounded(low, bits)] + [mp.mpf(0)] * 15, "what rounding the slope at 0 lost")
+        lines += [f"inline constexpr double kErfWidth{name} = {number(width)};"]
+        lines += [f"inline constexpr double kErf{name}[][16] = {{"]
+        for k in range(degree + 1):
+            row = array("", [columns[j][k] for j in range(16)])[1:-1]
+            lines += ["    {" + row[0].lstrip()] + ["    " + line for line in row[1:]]
+            lines[-1] += "},"
+        lines += ["};"]
+    return lines
+
+
+# log2 in two parts for pow: -log2(r_j) on a grid coarse enough that the exponent adds to it exactly, and the rest.
+def powers():
+    lines, half = [], mp.mpf(1) / 32 * (1 + mp.mpf(2) ** -4)
+    for name, bits, grid, degree in (("Float", 24, 14, 6), ("Double", 53, 40, 11)):
+        rcp = [rounded(1 / centre(j), bits) for j in range(16)]
+        logs = [-mp.log(r, 2) for r in rcp]
+        high = [mp.nint(l * 2 ** grid) / mp.mpf(2) ** grid for l in logs]
+        lines += array(f"kPowRcp{name}", rcp, "1 / centre")
+        lines += array(f"kPowHigh{name}", high, "-log2(rcp), high part")
+        lines += array(f"kPowLow{name}", [rounded(l - h, bits) for l, h in zip(logs, high)], "low part")
+        coefficients, _ = fit(lambda x: mp.log(1 + x, 2), -half, half, range(1, degree + 1), bits, {1: 1 / mp.log(2)})
+        lines += array(f"kPowLog{name}", coefficients[1:], "log2(1 + r) = r log2(e) + r^2 (...)")
+    return lines
+
+
 HEAD = """// Coefficients and tables of the elementary functions. Made by tools/fit_polynomials.py > src/ir/math_coefficients.h
 // Polynomials ascend in the power. Names end in the type whose rounding they carry.
 #pragma once
@@ -191,7 +272,7 @@ def main():
     print("}  // namespace mercer::ir::coefficients")
 
 
-SECTIONS = [exponentials, logarithms]
+SECTIONS = [exponentials, logarithms, powers, trigonometric, inverse_trigonometric, error_function]
 
 if __name__ == "__main__":
     main()

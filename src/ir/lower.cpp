@@ -215,7 +215,8 @@ Value Lowering::xlogy_value(const Expr& e) {
 Value Lowering::power_value(const Expr& e) {
   const Expr& exponent = e->args[1];
   const Range range = facts_.range(e->args[0]);
-  if (exponent->op != Op::constant) return lower_pow(arg(e, 0), arg(e, 1), range);
+  const PowFacts facts{range, never_nan(e->args[0])};
+  if (exponent->op != Op::constant) return lower_pow(arg(e, 0), arg(e, 1), facts);
   const double p = exponent->value;
   if (p == 0) return builder_.number(1);
   if (p == 1) return arg(e, 0);
@@ -224,7 +225,7 @@ Value Lowering::power_value(const Expr& e) {
   if (p == -0.5 && range == Range::nonnegative) return 1.0 / sqrt(arg(e, 0));
   if (const auto factors = power_product(e->args[0], p)) return factors->first * factors->second;
   if (const auto factors = power_product(e->args[0], -p)) return 1.0 / (factors->first * factors->second);
-  return lower_pow(arg(e, 0), arg(e, 1), range);
+  return lower_pow(arg(e, 0), arg(e, 1), facts);
 }
 
 // base^p as a product of two values, where one is cheaper than the general power and as accurate.

@@ -23,12 +23,14 @@ struct TypeConstants {
   std::span<const double, 2> ln2;
   std::span<const double, 16> table_low;
   double magic;            // ulp 1/16
-  double lowest, highest;  // clamps of log2 of the result: both give scales of exponent field 0 or 255 (2047)
+  // Clamps of log2 of the result. The lower makes the scale 0. The upper lies half an octave above the overflow, where the
+  // (halved) scale is still finite, so that no 0 * Inf arises, and doubling the result gives Inf.
+  double lowest, highest;
 };
 
-const TypeConstants kFloat = {kExpFloat, kExp2Float, kExpm1Float, kLn2Float, kExp2TableLowFloat, 0x1.8p19, -126, 129};
+const TypeConstants kFloat = {kExpFloat, kExp2Float, kExpm1Float, kLn2Float, kExp2TableLowFloat, 0x1.8p19, -126, 128.5};
 const TypeConstants kDouble = {kExpDouble, kExp2Double, kExpm1Double, kLn2Double, kExp2TableLowDouble, 0x1.8p48,
-                               -1022, 1025};
+                               -1022, 1024.5};
 
 const TypeConstants& constants_of(Value x) { return x.builder->wide() ? kDouble : kFloat; }
 
@@ -87,14 +89,22 @@ Value lower_exp2(Value x, Range range) {
   return scaled_sum(t, in - (t - k.magic), k.exp2, range);
 }
 
+// Saturated sums have a `low` without meaning, so it is clamped too.
+Value exp2_of_sum(Value high, Value low) {
+  const TypeConstants& k = constants_of(high);
+  const Value in = clamped(high, Range::any, 1);
+  const Value correction = at_least(-0.03125, at_most(0.03125, low));
+  const Value t = in + k.magic;
+  return scaled_sum(t, (in - (t - k.magic)) + correction, k.exp2, Range::any);
+}
+
 // e^x - 1 = 2^n (2^(j/16) q + low_j) + (2^n 2^(j/16) - 1),  q = e^r - 1. The last bracket is exact where it cancels, and
 // low_j restores what the table entry lost by rounding. Where n may be large everything is halved. At most 2 ulp.
 Value lower_expm1(Value x, Range range) {
   const TypeConstants& k = constants_of(x);
   Builder& builder = *x.builder;
   const bool halved = range != Range::nonpositive;
-  // Half an octave above the overflow: the largest power stays finite, so no 0 * Inf arises.
-  Value in = halved ? at_most((k.highest - 0.5) / kLog2E, x) : x;
+  Value in = halved ? at_most(k.highest / kLog2E, x) : x;
   if (range != Range::nonnegative) in = at_least(builder.wide() ? -60 : -40, in);
   const Value t = sixteenths(in);
   const Value r = reduced(in, t);

@@ -27,6 +27,15 @@ const LogConstants kNatural[] = {{kLogRcpFloat, kLogTableFloat, kLogFloat, kLn2F
 const LogConstants kBinary[] = {{kLog2RcpFloat, kLog2TableFloat, kLog2Float, kLog2EFloat},
                                 {kLog2RcpDouble, kLog2TableDouble, kLog2Double, kLog2EDouble}};
 
+struct PowConstants {
+  std::span<const double, 16> rcp, high, low;
+  std::span<const double> polynomial;
+  std::span<const double, 2> log2_e;
+};
+
+const PowConstants kPow[] = {{kPowRcpFloat, kPowHighFloat, kPowLowFloat, kPowLogFloat, kLog2EFloat},
+                             {kPowRcpDouble, kPowHighDouble, kPowLowDouble, kPowLogDouble, kLog2EDouble}};
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -97,6 +106,28 @@ Value lower_log2(Value x, Range range) {
   const Value coarse = parts.exponent + b.table(k.table, parts.index);
   const Value tail = r * fma(r, horner(r, k.polynomial), b.number(k.high_low[1]));
   return with_edges(x, coarse + fma(r, k.high_low[0], tail), range);
+}
+
+// high = e - log2 r_j is exact up to the last sum; the product m r_j and r log2(e) are split by fused multiplications.
+TwoPart log2_in_two_parts(Value x, bool subnormals) {
+  Builder& b = *x.builder;
+  const PowConstants& k = kPow[b.wide()];
+  const Value m = magnitude(x);
+  const Parts parts = subnormals ? split_positive(m) : split_normal(m, exponent_zero(b));
+  const Value rcp = b.table(k.rcp, parts.index);
+  const Value product = parts.mantissa * rcp;
+  const Value product_low = fma(parts.mantissa, rcp, negated(product));
+  const Value r = product - 1.0;
+  const Value linear = r * k.log2_e[0];
+  const Value linear_low = fma(product_low, k.log2_e[0], fma(r, k.log2_e[1], fma(r, k.log2_e[0], negated(linear))));
+  const Value curved = fma(r * r, horner(r, k.polynomial), b.table(k.low, parts.index));
+  const Value exact = parts.exponent + b.table(k.high, parts.index);
+  // Two sums with their rounding errors; the first argument is the larger one.
+  const Value rest = linear + curved;
+  const Value rest_low = curved - (rest - linear);
+  const Value high = exact + rest;
+  const Value high_low = rest - (high - exact);
+  return {high, high_low + (linear_low + rest_low)};
 }
 
 // u = 1 + x rounded, c what the rounding lost; log(u + c) = log u + c / u, and c / u joins r.

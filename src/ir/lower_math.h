@@ -18,10 +18,18 @@ Value lower_exp2(Value x, Range range = Range::any);
 Value lower_expm1(Value x, Range range = Range::any);
 Value lower_tanh(Value x);
 
+/// 2^(high + low) where low is a correction below the rounding of high.
+Value exp2_of_sum(Value high, Value low);
+
 // lower_logarithm.cpp
 Value lower_log(Value x, Range range = Range::any);
 Value lower_log2(Value x, Range range = Range::any);
 Value lower_log1p(Value x, Range range = Range::any);
+/// log2 |x| = high + low to twice the precision, for x that is not 0, Inf or NaN; without `subnormals`, for normal |x|.
+struct TwoPart {
+  Value high, low;
+};
+TwoPart log2_in_two_parts(Value x, bool subnormals);
 
 // lower_trigonometric.cpp
 Value lower_sin(Value x);
@@ -34,8 +42,12 @@ Value lower_atan2(Value y, Value x);
 Value lower_erf(Value x);
 
 // lower_power.cpp
+struct PowFacts {
+  Range base = Range::any;
+  bool base_finite = false;  // no NaN, no Inf; then subnormal bases may count as 2^-127 (2^-1023)
+};
 /// base^exponent as C's pow, for any exponent.
-Value lower_pow(Value base, Value exponent, Range base_range = Range::any);
+Value lower_pow(Value base, Value exponent, PowFacts facts);
 /// base^n by multiplications, n >= 1.
 Value integer_power(Value base, int n);
 
