@@ -2,6 +2,7 @@
 //
 // Conditions stay masks until somebody uses them as numbers. Products are fused into an accumulator and nowhere else:
 // acc + a * b -> fma(a, b, acc). The sign of a zero that min or max chooses among zeros of both signs is not specified.
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -44,6 +45,11 @@ class Lowering {
   std::optional<Product> power_product(const Expr& base, double exponent);
 
   Value arg(const Expr& e, std::size_t i) { return value(e->args[i]); }
+  // The order in which C++ evaluates arguments is not defined, that of the program's instructions shall be.
+  Value binary(Prim op, const Expr& e, std::size_t first = 0, std::size_t second = 1) {
+    const Value a = arg(e, first), b = arg(e, second);
+    return builder_.emit(op, a, b);
+  }
   bool never_nan(const Expr& e) { return facts_.never_nan(e); }
 
   const LowerOptions& options_;
@@ -106,13 +112,22 @@ Value Lowering::make_value(const Expr& e) {
     case Op::round: return builder_.emit(Prim::round, arg(e, 0));
     case Op::add: return sum_value(e);
     case Op::sub: return difference_value(e);
-    case Op::mul: return arg(e, 0) * arg(e, 1);
-    case Op::div: return arg(e, 0) / arg(e, 1);
-    case Op::fma: return fma(arg(e, 0), arg(e, 1), arg(e, 2));
+    case Op::mul: return binary(Prim::mul, e);
+    case Op::div: return binary(Prim::div, e);
+    case Op::fma: {
+      const Value a = arg(e, 0), b = arg(e, 1), c = arg(e, 2);
+      return fma(a, b, c);
+    }
     case Op::min:
     case Op::max: return extremum_value(e);
-    case Op::copysign: return bit_or(magnitude(arg(e, 0)), sign_of(arg(e, 1)));
-    case Op::where: return select(mask(e->args[0]), arg(e, 1), arg(e, 2));
+    case Op::copysign: {
+      const Value size = magnitude(arg(e, 0)), sign = sign_of(arg(e, 1));
+      return bit_or(size, sign);
+    }
+    case Op::where: {
+      const Value condition = mask(e->args[0]), yes = arg(e, 1), no = arg(e, 2);
+      return select(condition, yes, no);
+    }
     case Op::pow: return power_value(e);
     case Op::xlogy: return xlogy_value(e);
     default: return function_value(e);
@@ -141,16 +156,19 @@ Value Lowering::function_value(const Expr& e) {
 }
 
 Value Lowering::make_mask(const Expr& e) {
-  const auto compare = [&](Prim op, std::size_t a, std::size_t b) { return builder_.emit(op, arg(e, a), arg(e, b)); };
+  const auto logical = [&](Prim op) {
+    const Value a = mask(e->args[0]), b = mask(e->args[1]);
+    return builder_.emit(op, a, b);
+  };
   switch (e->op) {
-    case Op::less: return compare(Prim::less, 0, 1);
-    case Op::less_equal: return compare(Prim::less_equal, 0, 1);
-    case Op::greater: return compare(Prim::less, 1, 0);
-    case Op::greater_equal: return compare(Prim::less_equal, 1, 0);
-    case Op::equal: return compare(Prim::equal, 0, 1);
-    case Op::not_equal: return compare(Prim::not_equal, 0, 1);
-    case Op::logical_and: return mask_and(mask(e->args[0]), mask(e->args[1]));
-    case Op::logical_or: return mask_or(mask(e->args[0]), mask(e->args[1]));
+    case Op::less: return binary(Prim::less, e);
+    case Op::less_equal: return binary(Prim::less_equal, e);
+    case Op::greater: return binary(Prim::less, e, 1, 0);
+    case Op::greater_equal: return binary(Prim::less_equal, e, 1, 0);
+    case Op::equal: return binary(Prim::equal, e);
+    case Op::not_equal: return binary(Prim::not_equal, e);
+    case Op::logical_and: return logical(Prim::mask_and);
+    case Op::logical_or: return logical(Prim::mask_or);
     case Op::logical_not: return mask_not(mask(e->args[0]));
     default: return not_equal(value(e), builder_.number(0));
   }
@@ -161,21 +179,25 @@ Value Lowering::sum_value(const Expr& e) {
   for (std::size_t i : {0, 1}) {
     if (e->args[i]->op != Op::accumulator) continue;
     const Expr& term = e->args[1 - i];
-    if (const auto factors = product(term)) return fma(factors->first, factors->second, arg(e, i));
+    const Value sum = arg(e, i);
+    if (const auto factors = product(term)) return fma(factors->first, factors->second, sum);
     if (term->op != Op::neg) continue;
-    if (const auto factors = product(term->args[0])) return fnma(factors->first, factors->second, arg(e, i));
+    if (const auto factors = product(term->args[0])) return fnma(factors->first, factors->second, sum);
   }
-  return arg(e, 0) + arg(e, 1);
+  return binary(Prim::add, e);
 }
 
 Value Lowering::difference_value(const Expr& e) {
   if (e->args[0]->op == Op::accumulator)
     if (const auto factors = product(e->args[1])) return fnma(factors->first, factors->second, arg(e, 0));
-  return arg(e, 0) - arg(e, 1);
+  return binary(Prim::sub, e);
 }
 
 std::optional<Product> Lowering::product(const Expr& e) {
-  if (e->op == Op::mul) return Product(arg(e, 0), arg(e, 1));
+  if (e->op == Op::mul) {
+    const Value a = arg(e, 0), b = arg(e, 1);
+    return Product(a, b);
+  }
   if (e->op == Op::pow && e->args[1]->op == Op::constant) return power_product(e->args[0], e->args[1]->value);
   return std::nullopt;
 }
@@ -196,7 +218,8 @@ Value Lowering::extremum_value(const Expr& e) {
   const bool max_of_patterns = is_max && !builder_.wide() && facts_.range(*second) == Range::nonnegative &&
                                ((*first)->op == Op::accumulator || facts_.range(*first) == Range::nonnegative);
   if (max_of_patterns) return builder_.emit(Prim::int_max, a, b);
-  return select(is_nan(a), a, builder_.emit(op, a, b));
+  const Value larger_or_smaller = builder_.emit(op, a, b);
+  return select(is_nan(a), a, larger_or_smaller);
 }
 
 Value Lowering::sign_value(const Expr& e) {
@@ -207,16 +230,20 @@ Value Lowering::sign_value(const Expr& e) {
 }
 
 Value Lowering::xlogy_value(const Expr& e) {
-  const Value y = arg(e, 1), log_y = lower_log(y, facts_.range(e->args[1]));
+  const Value x = arg(e, 0), y = arg(e, 1), log_y = lower_log(y, facts_.range(e->args[1]));
   const Value at_zero = never_nan(e->args[1]) ? builder_.number(0) : select(is_nan(y), y, 0.0);
-  return select(equal(arg(e, 0), 0.0), at_zero, arg(e, 0) * log_y);
+  return select(equal(x, 0.0), at_zero, x * log_y);
 }
 
 Value Lowering::power_value(const Expr& e) {
   const Expr& exponent = e->args[1];
   const Range range = facts_.range(e->args[0]);
   const PowFacts facts{range, never_nan(e->args[0])};
-  if (exponent->op != Op::constant) return lower_pow(arg(e, 0), arg(e, 1), facts);
+  const auto general = [&] {
+    const Value base_value = arg(e, 0), exponent_value = arg(e, 1);
+    return lower_pow(base_value, exponent_value, facts);
+  };
+  if (exponent->op != Op::constant) return general();
   const double p = exponent->value;
   if (p == 0) return builder_.number(1);
   if (p == 1) return arg(e, 0);
@@ -225,7 +252,7 @@ Value Lowering::power_value(const Expr& e) {
   if (p == -0.5 && range == Range::nonnegative) return 1.0 / sqrt(arg(e, 0));
   if (const auto factors = power_product(e->args[0], p)) return factors->first * factors->second;
   if (const auto factors = power_product(e->args[0], -p)) return 1.0 / (factors->first * factors->second);
-  return lower_pow(arg(e, 0), arg(e, 1), facts);
+  return general();
 }
 
 // base^p as a product of two values, where one is cheaper than the general power and as accurate.
@@ -238,8 +265,10 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value half = integer_power(b, n / 2);
     return n % 2 == 0 ? Product(half, half) : Product(integer_power(b, n - 1), b);
   }
-  if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5))
-    return Product(integer_power(value(base), static_cast<int>(p)), sqrt(value(base)));
+  if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
+    const Value whole = integer_power(value(base), static_cast<int>(p));
+    return Product(whole, sqrt(value(base)));
+  }
   const bool table_power = nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
   if (!table_power) return std::nullopt;
   const Value root = root_of_fixed_power(value(base), p);

@@ -116,8 +116,9 @@ TwoPart log2_in_two_parts(Value x, bool subnormals) {
   const Parts parts = subnormals ? split_positive(m) : split_normal(m, exponent_zero(b));
   const Value rcp = b.table(k.rcp, parts.index);
   const Value product = parts.mantissa * rcp;
-  const Value product_low = fma(parts.mantissa, rcp, negated(product));
   const Value r = product - 1.0;
+  const Value rounding = fma(parts.mantissa, rcp, negated(product));
+  const Value product_low = fnma(rounding, r, rounding);  // log(1 + r + d) = log(1 + r) + d (1 - r) + …
   const Value linear = r * k.log2_e[0];
   const Value linear_low = fma(product_low, k.log2_e[0], fma(r, k.log2_e[1], fma(r, k.log2_e[0], negated(linear))));
   const Value curved = fma(r * r, horner(r, k.polynomial), b.table(k.low, parts.index));
