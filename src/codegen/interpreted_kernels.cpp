@@ -1,5 +1,6 @@
 #include "codegen/interpreted_kernels.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -67,46 +68,56 @@ InterpretedUpdate::InterpretedUpdate(const plan::UpdateSource& source) : source_
 
 void InterpretedUpdate::operator()(const plan::UpdateArgs& args) const {
   const ir::Program& program = program_.program();
+  const std::int64_t rows = source_.tile.rows;
+  const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
+  Row row{std::vector<LaneInput>(program.inputs.size()), std::vector<void*>(states),
+          std::vector<std::byte>(states * source_.tile.cols() * size_of(program.type))};
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t k = 0; k == 0 || k < args.k; k += args.chunk) run_chunk(args, r, k, row);
+}
+
+/// Features k … k + chunk - 1 of one row of the tile.
+void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, std::int64_t k, Row& row) const {
+  const ir::Program& program = program_.program();
   const bool is_double = program.type == Dtype::float64;
   const std::size_t element = size_of(program.type);
-  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols(), states = static_cast<std::int64_t>(program.outputs.size());
-  auto state_at = [&](void* base, std::int64_t s, std::int64_t r) { return at(base, (s * rows + r) * cols, element); };
-  std::vector<std::byte> partial(args.first ? 0 : states * cols * element);
-  std::vector<LaneInput> inputs(program.inputs.size());
-  std::vector<void*> outputs(states);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t s = 0; s < states; ++s) {
-      // A later chunk of a sum starts at zero beside the running total.
-      const bool beside = !args.first && source_.promoted[s];
-      outputs[s] = beside ? at(partial.data(), s * cols, element) : state_at(args.acc, s, r);
-      if (beside) std::memset(outputs[s], 0, cols * element);
-      else if (args.first) {
-        if (is_double) fill<double>(outputs[s], at(args.identity, s, element), cols);
-        else fill<float>(outputs[s], at(args.identity, s, element), cols);
-      }
+  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols(), size = static_cast<std::int64_t>(element);
+  const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
+  auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
+  for (std::int64_t s = 0; s < states; ++s) {
+    // A later chunk of a sum starts at zero beside the running total.
+    const bool beside = k > 0 && source_.promoted[s];
+    row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
+    if (beside) std::memset(row.outputs[s], 0, cols * element);
+    else if (k == 0 && is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
+    else if (k == 0) fill<float>(row.outputs[s], at(args.identity, s, element), cols);
+  }
+  for (std::size_t i = 0; i < row.inputs.size(); ++i) {
+    const Input& in = program.inputs[i];
+    LaneInput& lane = row.inputs[i];
+    switch (in.site) {
+      case Site::x:
+        lane = {at(args.x, (k * source_.x_streams + in.slot) * rows + r, element), true, source_.x_streams * rows * size};
+        break;
+      case Site::z:
+        lane = {at(args.z, (k * source_.z_streams + in.slot) * cols, element), false, source_.z_streams * cols * size};
+        break;
+      case Site::w: lane = {at(args.w, k, element), true, size}; break;
+      case Site::param: lane = {at(args.params, in.slot, element), true, 0}; break;
+      case Site::row:
+      case Site::index_i: lane = {at(args.row, point_slot(in) * rows + r, element), true, 0}; break;
+      case Site::col:
+      case Site::index_j: lane = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
+      case Site::accumulator: lane = {row.outputs[in.slot], false, 0}; break;
+      default: unexpected("update", in.site);
     }
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Input& in = program.inputs[i];
-      const std::int64_t size = static_cast<std::int64_t>(element);
-      switch (in.site) {
-        case Site::x: inputs[i] = {at(args.x, in.slot * rows + r, element), true, source_.x_streams * rows * size}; break;
-        case Site::z: inputs[i] = {at(args.z, in.slot * cols, element), false, source_.z_streams * cols * size}; break;
-        case Site::w: inputs[i] = {args.w, true, size}; break;
-        case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
-        case Site::row:
-        case Site::index_i: inputs[i] = {at(args.row, point_slot(in) * rows + r, element), true, 0}; break;
-        case Site::col:
-        case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
-        case Site::accumulator: inputs[i] = {outputs[in.slot], false, 0}; break;
-        default: unexpected("update", in.site);
-      }
-    }
-    if (args.k > 0) program_.run_steps(inputs.data(), outputs.data(), cols, args.k);
-    for (std::int64_t s = 0; s < states && !args.first; ++s) {
-      if (!source_.promoted[s]) continue;
-      if (is_double) add<double>(state_at(args.acc, s, r), outputs[s], cols);
-      else add<float>(state_at(args.acc, s, r), outputs[s], cols);
-    }
+  }
+  const std::int64_t steps = std::min(args.chunk, args.k - k);
+  if (steps > 0) program_.run_steps(row.inputs.data(), row.outputs.data(), cols, steps);
+  for (std::int64_t s = 0; s < states && k > 0; ++s) {
+    if (!source_.promoted[s]) continue;
+    if (is_double) add<double>(state_at(s), row.outputs[s], cols);
+    else add<float>(state_at(s), row.outputs[s], cols);
   }
 }
 

@@ -1,6 +1,9 @@
 // The three skeletons (plan/kernel.h) run by the interpreter: the same arguments, layouts and results as machine code.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "codegen/interpret.h"
 #include "plan/kernel.h"
 
@@ -12,6 +15,13 @@ class InterpretedUpdate {
   void operator()(const plan::UpdateArgs& args) const;
 
  private:
+  struct Row {
+    std::vector<LaneInput> inputs;
+    std::vector<void*> outputs;
+    std::vector<std::byte> partial;
+  };
+  void run_chunk(const plan::UpdateArgs& args, std::int64_t r, std::int64_t k, Row& row) const;
+
   plan::UpdateSource source_;
   InterpretedProgram program_;
 };

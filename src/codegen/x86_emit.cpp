@@ -47,7 +47,15 @@ class UpdateEmitter {
     load_pointers();
     emitter.pin_constants();
     start();
-    Xbyak::Label done, again;
+    a.mov(first_chunk(), 1);
+    Xbyak::Label next_chunk, last_chunk, again, done;
+    a.L(next_chunk);
+    a.mov(a.count, chunk());
+    a.cmp(a.count, remaining());
+    a.jle(last_chunk);
+    a.mov(a.count, remaining());
+    a.L(last_chunk);
+    a.sub(remaining(), a.count);
     a.test(a.count, a.count);
     a.jz(done);
     a.align(32);
@@ -56,7 +64,12 @@ class UpdateEmitter {
     a.dec(a.count);
     a.jnz(again);
     a.L(done);
-    finish();
+    promote();
+    a.test(remaining(), remaining());
+    a.jnz(next_chunk);
+    for (int state = 0; state < states_; ++state)
+      if (!s_.promoted[state])
+        each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
     a.leave();
     return a.finish();
   }
@@ -74,7 +87,8 @@ class UpdateEmitter {
     MERCER_LOAD(row, UpdateArgs, row);
     MERCER_LOAD(col, UpdateArgs, col);
     MERCER_LOAD(acc, UpdateArgs, acc);
-    MERCER_LOAD(k, UpdateArgs, count);
+    MERCER_LOAD(k, UpdateArgs, loop);
+    MERCER_LOAD(chunk, UpdateArgs, pair);
   }
 
   template <class Body>
@@ -83,24 +97,17 @@ class UpdateEmitter {
       for (int v = 0; v < s_.tile.vectors; ++v) body(a.reg(accumulator(state, row, v)), acc_offset(state, row, v));
   }
 
+  const Xbyak::Reg64& remaining() const { return a.loop; }
+  const Xbyak::Reg64& chunk() const { return a.pair; }
+  const Xbyak::Reg64& first_chunk() const { return a.out; }
+
   void start() {
-    Xbyak::Label fresh, ready;
-    a.cmp(a.qword[a.args + static_cast<int>(offsetof(UpdateArgs, first))], 0);
-    a.jne(fresh);
-    for (int state = 0; state < states_; ++state)
-      each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) {
-        if (s_.promoted[state]) a.zero(reg);
-        else a.move(reg, a.ptr[a.acc + offset]);
-      });
-    a.jmp(ready);
-    a.L(fresh);
     a.mov(a.scratch, a.ptr[a.args + static_cast<int>(offsetof(UpdateArgs, identity))]);
     for (int state = 0; state < states_; ++state)
       each_accumulator(state, [&](const Xbyak::Xmm& reg, int) {
         if (s_.promoted[state]) a.zero(reg);
         else a.broadcast(reg, a.scratch + state * element_);
       });
-    a.L(ready);
   }
 
   Binding bind(const Input& input, int row) const {
@@ -135,22 +142,26 @@ class UpdateEmitter {
     a.add(a.w, element_);
   }
 
-  void finish() {
-    Xbyak::Label fresh, stored;
-    bool any = false;
-    for (bool p : s_.promoted) any = any || p;
-    if (any) {
-      a.cmp(a.qword[a.args + static_cast<int>(offsetof(UpdateArgs, first))], 0);
-      a.jne(fresh);
+  /// Sums go to memory after every chunk: stored after the first, added after the others.
+  void promote() {
+    if (std::find(s_.promoted.begin(), s_.promoted.end(), true) == s_.promoted.end()) return;
+    Xbyak::Label add, done;
+    auto each_sum = [&](auto&& body) {
       for (int state = 0; state < states_; ++state)
-        if (s_.promoted[state])
-          each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) {
-            a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]);
-          });
-      a.L(fresh);
-    }
-    for (int state = 0; state < states_; ++state)
-      each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
+        if (s_.promoted[state]) each_accumulator(state, body);
+    };
+    a.test(first_chunk(), first_chunk());
+    a.jz(add, Xbyak::CodeGenerator::T_NEAR);
+    each_sum([&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
+    a.xor_(first_chunk(), first_chunk());
+    a.jmp(done, Xbyak::CodeGenerator::T_NEAR);
+    a.L(add);
+    each_sum([&](const Xbyak::Xmm& reg, int offset) {
+      a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]);
+      a.store(a.ptr[a.acc + offset], reg);
+    });
+    a.L(done);
+    each_sum([&](const Xbyak::Xmm& reg, int) { a.zero(reg); });
   }
 
   const UpdateSource& s_;

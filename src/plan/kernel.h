@@ -5,7 +5,8 @@
 //
 //            xs: [k][x_streams][rows]          one panel of packed rows
 //            zs: [k][z_streams][cols]          one panel of packed columns, cols = vectors * lanes
-//            acc: [state][rows][cols]          stays in registers over the k loop
+//            acc: [state][rows][cols]          stays in registers over the k loop; sums are added to memory (promoted)
+//                                              and start again at zero after every `chunk` features
 //
 //                      zs[k]  ├─ vector 0 ─┼─ vector 1 ─┼─ vector 2 ─┤
 //            xs[k][0] ──────▶ │ acc 0      │ acc 1      │ acc 2      │   AVX-512, float: 8 rows x 3 vectors
@@ -35,8 +36,8 @@ struct UpdateArgs {
   const void* col;       // [slot][cols]
   void* acc;             // [state][rows][cols]
   const void* identity;  // [state]
-  std::int64_t k;        // features of this chunk
-  std::int64_t first;    // 1: start at the identities and store; 0: go on (sums: add the chunk's partial sum)
+  std::int64_t k;        // features
+  std::int64_t chunk;    // features between two promotions of partial sums, at least 1
 };
 
 struct EpilogueArgs {

@@ -43,21 +43,9 @@ void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const
   const bool fast = finite && params_.fast_allowed;
   const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
   if (!update) return;
-  const std::int64_t features = item_.x.features;
-  const std::int64_t x_step = static_cast<std::int64_t>(plan().x_streams.size()) * tile().rows;
-  const std::int64_t z_step = static_cast<std::int64_t>(plan().z_streams.size()) * tile().cols();
-  plan::UpdateArgs args{xs, zs, weights_.data(), (fast ? params_.fast : params_.general).data(), x_slots, z_slots, acc,
-                        identity_.data(), 0, 1};
-  std::int64_t k = 0;
-  do {
-    args.x = xs + k * x_step;
-    args.z = zs + k * z_step;
-    args.w = weights_.data() + (weights_.empty() ? 0 : k);
-    args.k = std::min(chunk_, features - k);
-    args.first = k == 0;
-    (*update)(args);
-    k += chunk_;
-  } while (k < features);
+  const plan::UpdateArgs args{xs, zs, weights_.data(), (fast ? params_.fast : params_.general).data(), x_slots, z_slots,
+                              acc, identity_.data(), item_.x.features, chunk_};
+  (*update)(args);
 }
 
 template <class T>

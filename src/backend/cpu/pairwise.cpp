@@ -95,11 +95,24 @@ class PairwiseRun {
         if (symmetric_ && (q + 1) * cols <= p * rows) continue;
         const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
         const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
+        prefetch_output(p, q);
         engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), w.finite[p - x0] && z_.is_finite(q), w.acc.as<T>());
         for (std::size_t i = 0; i < members_.size(); ++i) write_tile(i, p, q, x_slots, w);
       }
       if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
     }
+  }
+
+  /// The tile's lines of the output are fetched for writing while its features are accumulated.
+  void prefetch_output(std::int64_t p, std::int64_t q) const {
+    const OutputMatrix& out = members_[0].out;
+    if (out.col_stride != 1) return;
+    const std::int64_t element = static_cast<std::int64_t>(size_of(out.dtype)), cols = engine_.tile().cols();
+    const char* first = static_cast<const char*>(out.data) + (p * engine_.tile().rows * out.row_stride + q * cols) * element;
+    const int rows = engine_.x_packer().points_in(p);
+    const std::int64_t bytes = engine_.z_packer().points_in(q) * element;
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(first + r * out.row_stride * element + b, 1);
   }
 
   void write_tile(std::size_t member, std::int64_t p, std::int64_t q, const T* x_slots, Workspace& w) {

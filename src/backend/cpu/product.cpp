@@ -49,8 +49,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
       args.z = values;
       args.acc = tile;
       args.identity = &zero;
-      args.k = rows;
-      args.first = 1;
+      args.k = args.chunk = rows;
       kernel(args);
       for (std::int64_t i = 0; i < height * cols; ++i) sum[i] += static_cast<double>(tile[i]);
     }
