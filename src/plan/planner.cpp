@@ -83,6 +83,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
     for (int s = 0; s < split.states; ++s)
       if (options.nonnegative_slots[s]) variant.identity[s] = 0.0;
   }
+  variant.update.type = problem.type;  // also of a formula without reductions of pairs: it decides the lanes of a tile
   if (split.states > 0) {
     variant.update = schedule(ir::lower(split.updates(), options), target);
     if (fast) {
