@@ -29,7 +29,8 @@ def offences(src: pathlib.Path) -> list[str]:
             target = match.group(1).split("/")[0]
             if target in STAGES and STAGES.index(target) > STAGES.index(stage):
                 found.append(
-                    f'{path}:{number}: {stage}/ includes "{match.group(1)}", but {target}/ lies to its right'
+                    f'{path}:{number}: {stage}/ includes "{match.group(1)}", '
+                    f"but {target}/ lies to its right"
                 )
     return found
 

@@ -1,6 +1,7 @@
 """Kernels of pairs of points at the speed of the hardware.
 
-One formula becomes a pairwise matrix, a product with it, its gradient, a reduction, or nearest neighbours::
+One formula becomes a pairwise matrix, a product with it, its gradient, a reduction, or nearest
+neighbours::
 
     import mercer as mc
     d = mc.cdist(x1, x2, p=1.3)
@@ -8,24 +9,23 @@ One formula becomes a pairwise matrix, a product with it, its gradient, a reduct
     k = mc.pairwise(f, x, z, p=1.3, bandwidth=2.0)
     y = mc.kernel_product(f, x, z, v, p=1.3, bandwidth=2.0)
 
-A formula is written with operators on the symbols x and z, as a function, or as text; ``mc.zoo`` has the named ones.
-Arrays of NumPy, PyTorch and other libraries that speak DLPack go in and come out as they are.
+A formula is written with operators on the symbols x and z, as a function, or as text; ``mc.zoo``
+has the named ones. Arrays of NumPy, PyTorch and other libraries that speak DLPack go in and come
+out as they are.
 """
 
-# ruff: noqa: A004  the names of builtins are the names of the operations
 from __future__ import annotations
 
-# isort: off
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
-# isort: on
 from mercer import zoo
 from mercer._context import info, options
 from mercer._mercer import (
-    Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, copysign, cos, differentiate,
-    equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads, get_target, gradient_field, i, j,
-    kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn, log, log1p, log2, logical_and, logical_not,
-    logical_or, logsumexp, max, maximum, min, minimum, not_equal, pairwise, param, parse, plan_count, pow, prod, rcp,
-    round, row, rsqrt, set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, x, xlogy, z,
+    Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, copysign, cos,
+    differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads, get_target,
+    gradient_field, i, j, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn, log,
+    log1p, log2, logical_and, logical_not, logical_or, logsumexp, max, maximum, min, minimum,
+    not_equal, pairwise, param, parse, plan_count, pow, prod, rcp, round, row, rsqrt,
+    set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, x, xlogy, z,
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError

@@ -27,8 +27,8 @@ examples:
   mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target x86_avx512
   mercer bench --quick
 
-A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the features,
-other names are parameters. Arrays are .npy files of shape [..., points, features].
+A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the
+features, other names are parameters. Arrays are .npy files of shape [..., points, features].
 """
 
 
@@ -175,7 +175,7 @@ def cache(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mercer",
-        description="Distances, kernels and their products by any formula, at the speed of the hardware.",
+        description="Distances, kernels and products by any formula, at the speed of the hardware.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -194,7 +194,9 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     def add_call_options(command: argparse.ArgumentParser) -> None:
-        command.add_argument("-o", "--output", required=True, metavar="OUT", help="the .npy to write")
+        command.add_argument(
+            "-o", "--output", required=True, metavar="OUT", help="the .npy to write"
+        )
         command.add_argument(
             "--param",
             action="append",
@@ -217,7 +219,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("formula", help="a formula or a name of the zoo")
     command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
     command.add_argument("--dtype", default="float32", help="of the points (float32)")
-    command.add_argument("--target", default="auto", help="x86_avx512, x86_avx2, interpreter or auto")
+    command.add_argument(
+        "--target", default="auto", help="x86_avx512, x86_avx2, interpreter or auto"
+    )
 
     command = add(
         cdist, "distances of all pairs", "mercer cdist a.npy b.npy -o d.npy --p 1.3\n"

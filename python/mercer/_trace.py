@@ -1,4 +1,4 @@
-"""Functions become formulas: a lambda is called once with symbols, and what it returns is the formula."""
+"""Functions become formulas: a lambda is called once with symbols, and returns the formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mercer._types import ExprLike, FormulaLike
 
 __all__ = ["kernel", "metric", "reduce", "trace"]
 
-# Arguments with these names, after the two points, are the symbols of that name; any other is a parameter.
+# Arguments of these names, after the two points, are those symbols; any other is a parameter.
 _SYMBOLS = {name: getattr(_mercer, name) for name in ("w", "row", "col", "i", "j", "K")}
 
 
@@ -45,9 +45,11 @@ def kernel(f: FormulaLike) -> Expr:
     >>> mc.kernel("exp(-sum(abs(x-z))/bandwidth)")
     >>> mc.kernel("canberra")
 
-    The first two arguments of a function are the points; arguments named w, row, col, i, j or K are the symbols of that
-    name; all others are parameters of the formula, with the defaults of the signature. Values that the function takes
-    from outside become constants of the formula. Python's ``if``, ``and`` and ``or`` cannot be traced: use where, &, |.
+    The first two arguments of a function are the points; arguments named w, row, col, i, j or K are
+    the symbols of that name; all others are parameters of the formula, with the defaults of the
+    signature. Values that the function takes from outside become constants of the formula. Python's
+    ``if``, ``and`` and ``or`` cannot be traced: use where, &, |. A function is traced at every call
+    of a verb; keep what this returns where that matters.
     """
     return _mercer.formula_of(f)
 
@@ -58,7 +60,7 @@ def restore(text: str) -> Expr:
 
 
 def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
-    """The formula of a metric or kernel of the zoo, by name or alias, with its options by name.
+    """The formula of an entry of the zoo, by name or alias, with its options by name.
 
     >>> mc.metric("minkowski", p=1.5)
     """
@@ -71,7 +73,8 @@ def _as_expr(value: Any, where: str) -> Expr:
     if isinstance(value, (int, float)):
         return _mercer.constant(value)
     raise TypeError(
-        f"{where}: a traced function must return an expression or a number. Received {type(value).__name__}"
+        f"{where}: a traced function must return an expression or a number. "
+        f"Received {type(value).__name__}"
     )
 
 
@@ -89,10 +92,10 @@ def reduce(
 ) -> Expr:
     """A reduction of your own over the features.
 
-    The state starts as ``identity``; for each feature it becomes ``combine(state, term)``; the value is
-    ``finish(state)``, or the state itself. With several terms the state is a tuple and so are the arguments of the
-    functions. ``merge(state, other)`` joins two partial states, and ``associative=True`` says that the features may be
-    split so.
+    The state starts as ``identity``; for each feature it becomes ``combine(state, term)``; the
+    value is ``finish(state)``, or the state itself. With several terms the state is a tuple and so
+    are the arguments of the functions. ``merge(state, other)`` joins two partial states, and
+    ``associative=True`` says that the features may be split so.
 
     >>> spread = mc.reduce(
     ...     term=(mc.x - mc.z, mc.x - mc.z),
@@ -116,7 +119,9 @@ def reduce(
     if finish is not None:
         finished = finish(arguments[0])
     elif several:
-        raise ValueError("reduce: a state of several slots needs finish, a function that makes one number of it")
+        raise ValueError(
+            "reduce: a state of several slots needs finish, a function that makes one number of it"
+        )
     else:
         finished = states[0]
     return _mercer.custom_reduction(terms, combined, identities, merged, finished, associative)

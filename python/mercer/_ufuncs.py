@@ -34,9 +34,10 @@ _NAMED_OTHERWISE = {
     "invert": _mercer.logical_not,
 }
 _SAME_NAME = (
-    "exp exp2 expm1 log log2 log1p sqrt square sin cos tanh floor ceil sign maximum minimum "
-    "copysign equal not_equal logical_and logical_or logical_not"
-).split()
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "square", "sin", "cos", "tanh",
+    "floor", "ceil", "sign", "maximum", "minimum", "copysign", "equal", "not_equal",
+    "logical_and", "logical_or", "logical_not",
+)  # fmt: skip
 _UFUNCS = _NAMED_OTHERWISE | {name: getattr(_mercer, name) for name in _SAME_NAME}
 
 

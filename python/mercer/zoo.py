@@ -1,7 +1,8 @@
 """The named metrics and kernels: one function for each row of the table, made from it.
 
-``mercer.laplace(p=1, bandwidth=2.0)`` is a formula. Options that choose the text (a norm's p) are numbers; the others
-stay parameters of the formula with the value given as their default. ``weighted=True`` takes the form with weights w.
+``mercer.laplace(p=1, bandwidth=2.0)`` is a formula. Options that choose the text (a norm's p) are
+numbers; the others stay parameters of the formula with the value given as their default.
+``weighted=True`` takes the form with weights w.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ table: list[dict[str, Any]] = _mercer.zoo_rows()
 
 def _signature(row: dict[str, Any]) -> inspect.Signature:
     options = [
-        inspect.Parameter(o["name"], inspect.Parameter.KEYWORD_ONLY, default=o["default"], annotation=float)
+        inspect.Parameter(
+            o["name"], inspect.Parameter.KEYWORD_ONLY, default=o["default"], annotation=float
+        )
         for o in row["options"]
     ]
     if row["weighted"]:
         options.append(
-            inspect.Parameter("weighted", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+            inspect.Parameter(
+                "weighted", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool
+            )
         )
     return inspect.Signature(options, return_annotation=Expr)
 
@@ -64,4 +69,4 @@ def _functions() -> dict[str, Callable[..., Expr]]:
 
 
 globals().update(_functions())
-__all__ = sorted(_functions())  # noqa: PLE0604
+__all__ = sorted(_functions())

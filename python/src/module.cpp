@@ -97,6 +97,7 @@ void bind_machine(nb::module_& module) {
 NB_MODULE(_mercer, module) {
   module.doc() = "The compiled part of mercer; use the package.";
   module.attr("__version__") = MERCER_VERSION;
+  nb::set_leak_warnings(false);  // an expression that some global still holds at exit is no fault
   nb::register_exception_translator(translate);
   bind_expressions(module);
   bind_zoo(module);

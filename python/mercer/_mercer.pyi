@@ -1,0 +1,417 @@
+"""The compiled part of mercer; use the package."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import mercer._types
+
+
+class Expr:
+    """
+    A formula over pairs of points, or a part of one. Immutable.
+
+    Built from the symbols x, z, w, row, col, i, j, K and param(), with operators and the functions of this package.
+    Outside reductions an expression is evaluated once per pair; inside one, once per feature.
+
+    ``==`` and ``!=`` build expressions too (1 where they hold, else 0), so an expression has no truth value: use
+    where(condition, a, b) to choose, and a.same(b) to ask whether two expressions are one. Equal expressions have equal
+    hashes; still, take ``str(expression)`` as the key of a dictionary, since looking a key up asks for a truth value.
+    """
+
+    def __add__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __radd__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __sub__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __rsub__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __mul__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __rmul__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __truediv__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __rtruediv__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __pow__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __rpow__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __and__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __rand__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __or__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __ror__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __lt__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __le__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __gt__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __ge__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __eq__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __ne__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+
+    def __neg__(self) -> Expr: ...
+
+    def __pos__(self) -> Expr: ...
+
+    def __abs__(self) -> Expr: ...
+
+    def __invert__(self) -> Expr: ...
+
+    def __floor__(self) -> Expr: ...
+
+    def __ceil__(self) -> Expr: ...
+
+    def sum(self, **options: None) -> Expr:
+        """The same as mercer.sum(self)."""
+
+    def prod(self, **options: None) -> Expr:
+        """The same as mercer.prod(self)."""
+
+    def max(self, **options: None) -> Expr:
+        """The same as mercer.max(self)."""
+
+    def min(self, **options: None) -> Expr:
+        """The same as mercer.min(self)."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expr: ...
+
+    def __hash__(self) -> int: ...
+
+    def __bool__(self) -> bool: ...
+
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+    def __reduce__(self) -> tuple: ...
+
+    def same(self, other: Expr) -> bool:
+        """True when both are built of the same operations on the same leaves."""
+
+    def bind(self, **values: mercer._types.ExprLike) -> Expr:
+        """
+        The same expression with parameters replaced by numbers or expressions.
+        """
+
+    @property
+    def parameters(self) -> dict[str, float | None]:
+        """
+        Names of the parameters in order of first use, with their defaults (None: a call must give it).
+        """
+
+    @property
+    def symmetric(self) -> bool:
+        """
+        True when swapping x and z leaves the formula unchanged; then half of the pairs of the same points is computed.
+        """
+
+x: Expr = ...
+
+z: Expr = ...
+
+w: Expr = ...
+
+row: Expr = ...
+
+col: Expr = ...
+
+i: Expr = ...
+
+j: Expr = ...
+
+K: Expr = ...
+
+def param(name: str, default: float | None = None) -> Expr:
+    """
+    A named parameter. Each call gives its value, a number or an array, unless it has a default.
+    """
+
+def abs(a: mercer._types.ExprLike) -> Expr:
+    """|a|; the builtin abs(a) does the same."""
+
+def sign(a: mercer._types.ExprLike) -> Expr:
+    """-1, 0 or 1."""
+
+def square(a: mercer._types.ExprLike) -> Expr:
+    """a * a."""
+
+def sqrt(a: mercer._types.ExprLike) -> Expr:
+    """The square root; NaN below zero."""
+
+def rsqrt(a: mercer._types.ExprLike) -> Expr:
+    """1 / sqrt(a)."""
+
+def rcp(a: mercer._types.ExprLike) -> Expr:
+    """1 / a."""
+
+def exp(a: mercer._types.ExprLike) -> Expr:
+    """e**a."""
+
+def exp2(a: mercer._types.ExprLike) -> Expr:
+    """2**a."""
+
+def expm1(a: mercer._types.ExprLike) -> Expr:
+    """e**a - 1, accurate near 0."""
+
+def log(a: mercer._types.ExprLike) -> Expr:
+    """The natural logarithm."""
+
+def log2(a: mercer._types.ExprLike) -> Expr:
+    """The logarithm to base 2."""
+
+def log1p(a: mercer._types.ExprLike) -> Expr:
+    """log(1 + a), accurate near 0."""
+
+def sin(a: mercer._types.ExprLike) -> Expr:
+    """The sine; a in radians."""
+
+def cos(a: mercer._types.ExprLike) -> Expr:
+    """The cosine; a in radians."""
+
+def asin(a: mercer._types.ExprLike) -> Expr:
+    """The arc sine, in radians."""
+
+def acos(a: mercer._types.ExprLike) -> Expr:
+    """The arc cosine, in radians."""
+
+def tanh(a: mercer._types.ExprLike) -> Expr:
+    """The hyperbolic tangent."""
+
+def erf(a: mercer._types.ExprLike) -> Expr:
+    """The error function."""
+
+def floor(a: mercer._types.ExprLike) -> Expr:
+    """The largest whole number not above a."""
+
+def ceil(a: mercer._types.ExprLike) -> Expr:
+    """The smallest whole number not below a."""
+
+def round(a: mercer._types.ExprLike) -> Expr:
+    """To the nearest whole number, ties to even."""
+
+def logical_not(a: mercer._types.ExprLike) -> Expr:
+    """1 where a is 0, else 0; also ~a."""
+
+def sum(a: mercer._types.ExprLike) -> Expr:
+    """The sum of the term over the features k."""
+
+def prod(a: mercer._types.ExprLike) -> Expr:
+    """The product of the term over the features k."""
+
+def logsumexp(a: mercer._types.ExprLike) -> Expr:
+    """log(sum(exp(term))) over the features k, without overflow."""
+
+def maximum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """The larger of two; NaN wins."""
+
+def minimum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """The smaller of two; NaN wins."""
+
+def pow(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """a**b."""
+
+def xlogy(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """a * log(b), and 0 where a is 0."""
+
+def atan2(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """The angle of the point (b, a), in radians."""
+
+def copysign(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """|a| with the sign of b."""
+
+def equal(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """1 where a equals b, else 0; also a == b."""
+
+def not_equal(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """1 where a differs from b, else 0; also a != b."""
+
+def logical_and(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """1 where both differ from 0; also a & b."""
+
+def logical_or(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """1 where one of them differs from 0; also a | b."""
+
+def max(a: mercer._types.ExprLike, b: mercer._types.ExprLike | None = None) -> Expr:
+    """
+    max(term): the largest over the features k; max(a, b): the larger of two. NaN wins.
+    """
+
+def min(a: mercer._types.ExprLike, b: mercer._types.ExprLike | None = None) -> Expr:
+    """
+    min(term): the smallest over the features k; min(a, b): the smaller of two. NaN wins.
+    """
+
+def where(condition: mercer._types.ExprLike, a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """a where the condition differs from 0, else b."""
+
+def fma(a: mercer._types.ExprLike, b: mercer._types.ExprLike, c: mercer._types.ExprLike) -> Expr:
+    """a * b + c, rounded once."""
+
+def state(slot: int = 0) -> Expr:
+    """
+    The state of a custom reduction; mercer.reduce passes it to your functions.
+    """
+
+def incoming(slot: int = 0) -> Expr:
+    """The new term of a custom reduction, or the second state of its merge."""
+
+def custom_reduction(term: Sequence[mercer._types.ExprLike], combine: Sequence[mercer._types.ExprLike], identity: Sequence[mercer._types.ExprLike], merge: Sequence[mercer._types.ExprLike], finish: mercer._types.ExprLike, associative: bool) -> Expr:
+    """What mercer.reduce builds once it has called your functions."""
+
+def constant(value: float) -> Expr:
+    """A number as an expression."""
+
+def parse(text: str) -> Expr:
+    """
+    Reads the text form of a formula. Raises ValueError with a caret under the fault.
+    """
+
+def differentiate(f: mercer._types.FormulaLike, variable: Expr | str) -> Expr:
+    """
+    The derivative of a formula as a formula.
+
+    ``variable`` is x, z, w (as a symbol or its name) or a parameter's name. By a feature the result has x and z outside
+    reductions: they are the points' values at that feature. Zero at kinks and singular points.
+    """
+
+def zoo_rows() -> list[dict[str, Any]]:
+    """The table of named metrics and kernels, one dict a row."""
+
+def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr:
+    """The formula of an entry of the zoo, by name or alias."""
+
+def formula_of(f: mercer._types.FormulaLike) -> Expr:
+    """
+    An Expr as it is, a text parsed, a name of the zoo looked up, a function traced.
+    """
+
+def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
+
+    f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
+    x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
+       bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+    out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
+    row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
+    i_offset, j_offset: added to the indices that the formula reads as i and j.
+    progress: show a bar once the call has taken two seconds.
+    params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
+       bears the name of an option of this function is given beforehand, with f.bind(name=value).
+
+    The same points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
+    Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
+    NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.
+    """
+
+def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
+
+    Arguments, dtypes and errors: those of pairwise.
+    """
+
+def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
+
+    v: [..., N, E], or [N] (then out is [..., M]), of the computing dtype. out: [..., M, E]. Memory: O(M + N).
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, reduce: Literal["sum", "max", "min", "argmax", "argmin", "logsumexp"], *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
+
+    reduce: "sum", "max", "min", "argmax", "argmin" (int64 indices) or "logsumexp". NaN wins, ties go to the smaller index.
+    No points in z: "sum" gives 0, "logsumexp" -inf, the others raise ValueError.
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+    """
+    The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
+
+    Ascending; ties by index; NaN last. Indices are int64. With z None each point finds itself too.
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
+
+    coef: [..., O, N], or [N] (then out is [..., M, K]), of the computing dtype. Derivatives are 0 at kinks and singular
+    points, so coincident points contribute nothing.
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
+
+    phi: a formula without reductions, read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)". amplitude: [..., M, N];
+    coef: [..., O, N], or [N] (then out is [..., M, K]). kernel_gradient makes phi and amplitude of a formula.
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
+
+    x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
+    said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
+    ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K] weights,
+    where the metric has a weighted form. out, progress and errors: those of pairwise.
+    In float32 the relative error is at most 1e-6; duplicates have distance 0.
+    """
+
+def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto") -> str:
+    """
+    Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
+
+    shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".
+    """
+
+def describe_machine() -> str:
+    """What this machine offers and what Mercer chose, as text."""
+
+def get_num_threads() -> int:
+    """Threads that a call may use."""
+
+def set_num_threads(count: int) -> None:
+    """Sets how many threads a call may use. Results do not depend on it."""
+
+def get_target() -> str:
+    """The instruction set in use: "x86_avx512", "x86_avx2" or "interpreter"."""
+
+def set_target(name: str) -> None:
+    """
+    Chooses the instruction set by name; "auto" takes the best of this machine.
+    """
+
+def plan_count() -> int:
+    """Compiled plans held now."""
+
+def clear_plans() -> None:
+    """Forgets all compiled plans."""
+
+def env_rows() -> list[tuple[str, str, str]]:
+    """The environment variables that Mercer reads: (name, default, meaning)."""
+
+def cache_path() -> str:
+    """The folder of compiled kernels (MERCER_CACHE_DIR)."""
+
+def cache_stats() -> tuple[int, int]:
+    """Number of files in the cache and their bytes."""
+
+def cache_clear() -> None:
+    """Removes all compiled kernels from the disk."""

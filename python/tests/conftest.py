@@ -1,0 +1,53 @@
+"""Fixtures, and the reference for results: NumPy in float64, by the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("mercer", deadline=None, derandomize=True)
+settings.load_profile("mercer")
+
+LIBRARIES = ["numpy", "torch"]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request):
+    """The module whose arrays a test uses: numpy, then torch."""
+    return pytest.importorskip(request.param)
+
+
+def to_library(library, array):
+    """The same values, strides and all, as an array of the library."""
+    return array if library is np else library.from_numpy(array)
+
+
+def to_numpy(array):
+    return np.asarray(array)
+
+
+def differences(x, z):
+    """x[..., m, 1, k] - z[..., 1, n, k] in float64."""
+    return x[..., :, None, :].astype(np.float64) - z[..., None, :, :].astype(np.float64)
+
+
+def minkowski(x, z, p, w=None):
+    """(sum w |x - z|^p)^(1/p) by the definition."""
+    gaps = np.abs(differences(x, z))
+    if np.isinf(p):
+        return gaps.max(-1, initial=0)
+    weights = 1.0 if w is None else w
+    if p == 0:
+        return (weights * (gaps != 0)).sum(-1)
+    return (weights * gaps**p).sum(-1) ** (1 / p)
+
+
+def assert_close(result, expected, tolerance=1e-5):
+    """Relative to the value, and to 1 near zero; NaN and infinities in the same places."""
+    np.testing.assert_allclose(to_numpy(result).astype(np.float64), expected, tolerance, tolerance)

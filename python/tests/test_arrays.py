@@ -1,0 +1,188 @@
+"""Arrays of any library, layout and dtype go in; arrays of the caller's library come out."""
+
+from __future__ import annotations
+
+import mercer as mc
+import numpy as np
+import pytest
+from conftest import assert_close, minkowski, to_library, to_numpy
+
+torch = pytest.importorskip("torch")
+
+
+def layouts(array):
+    """The same values in every layout that a view can have."""
+    rows, columns = array.shape
+    padded = np.zeros((rows + 2, columns + 3), array.dtype)
+    padded[1:-1, 2:-1] = array
+    spaced = np.zeros((2 * rows, 3 * columns), array.dtype)
+    spaced[::2, ::3] = array
+    return {
+        "row-major": np.ascontiguousarray(array),
+        "column-major": np.asfortranarray(array),
+        "padded": padded[1:-1, 2:-1],
+        "spaced": spaced[::2, ::3],
+        "reversed": np.ascontiguousarray(array[::-1, ::-1])[::-1, ::-1],
+    }
+
+
+LAYOUTS = ["row-major", "column-major", "padded", "spaced", "reversed"]
+
+
+@pytest.mark.parametrize("layout_z", LAYOUTS)
+@pytest.mark.parametrize("layout_x", LAYOUTS)
+def test_layouts(rng, library, layout_x, layout_z):
+    x, z = rng.normal(size=(7, 5)).astype("f"), rng.normal(size=(9, 5)).astype("f")
+    views = layouts(x)[layout_x], layouts(z)[layout_z]
+    if library is torch and "reversed" in (layout_x, layout_z):
+        pytest.skip("PyTorch has no negative strides")
+    result = mc.cdist(*(to_library(library, v) for v in views), p=1)
+    assert_close(result, minkowski(x, z, 1))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_out(rng, library, layout):
+    if library is torch and layout == "reversed":
+        pytest.skip("PyTorch has no negative strides")
+    x, z = rng.normal(size=(7, 5)).astype("f"), rng.normal(size=(9, 5)).astype("f")
+    out = to_library(library, layouts(np.zeros((7, 9), "f"))[layout])
+    result = mc.cdist(to_library(library, x), to_library(library, z), p=1, out=out)
+    assert result is out
+    assert_close(out, minkowski(x, z, 1))
+
+
+def test_broadcast_points(rng):
+    x = np.broadcast_to(rng.normal(size=(1, 5)).astype("f"), (6, 5))  # strides of zero
+    z = rng.normal(size=(4, 5)).astype("f")
+    assert_close(mc.cdist(x, z), minkowski(x, z, 2))
+    assert_close(mc.cdist(x, None), np.zeros((6, 6)))
+
+
+def test_expanded_tensor(rng):
+    x = torch.from_numpy(rng.normal(size=(1, 5)).astype("f")).expand(6, 5)
+    assert_close(mc.cdist(x, None), np.zeros((6, 6)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8"])
+def test_dtypes(rng, library, dtype):
+    scale = 40 if dtype == "uint8" else 1
+    x = np.abs(rng.normal(size=(7, 5)) * scale).astype(dtype)
+    z = np.abs(rng.normal(size=(9, 5)) * scale).astype(dtype)
+    result = mc.cdist(to_library(library, x), to_library(library, z), p=1)
+    computed = library.float64 if dtype == "float64" else library.float32
+    assert result.dtype == computed
+    assert_close(result, minkowski(x, z, 1), 1e-12 if dtype == "float64" else 1e-5)
+
+
+def test_bfloat16(rng):
+    x = torch.from_numpy(rng.normal(size=(7, 5)).astype("f")).bfloat16()
+    z = torch.from_numpy(rng.normal(size=(9, 5)).astype("f")).bfloat16()
+    result = mc.cdist(x, z, p=1)
+    assert result.dtype == torch.float32
+    assert_close(result, minkowski(x.float().numpy(), z.float().numpy(), 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_out_of_16_bits(rng, dtype):
+    x = torch.from_numpy(rng.normal(size=(7, 5)).astype("f")).to(dtype)
+    out = mc.cdist(x, None, p=1, out=torch.empty(7, 7, dtype=dtype))
+    exact = minkowski(x.float().numpy(), x.float().numpy(), 1)
+    assert_close(out.float(), exact, 2**-8)
+
+
+def test_results_have_the_type_of_the_caller(rng, library):
+    x = to_library(library, rng.normal(size=(7, 5)).astype("f"))
+    kind = type(x)
+    v = to_library(library, rng.normal(size=(7, 2)).astype("f"))
+    assert type(mc.cdist(x, None)) is kind
+    assert type(mc.kernel_product("sum(x*z)", x, None, v)) is kind
+    assert type(mc.kernel_reduce("sum(x*z)", x, None, "max")) is kind
+    assert [type(a) for a in mc.knn("euclidean", x, None, 2)] == [kind, kind]
+    assert mc.knn("euclidean", x, None, 2)[1].dtype == library.int64
+    assert mc.kernel_reduce("euclidean", x, None, "argmin").dtype == library.int64
+
+
+def test_memory_mapped_and_read_only_points(rng, tmp_path):
+    x = rng.normal(size=(7, 5)).astype("f")
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert_close(mc.cdist(mapped, mapped), minkowski(x, x, 2))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (0, 0, 4), (3, 2, 0), (0, 0, 0)])
+def test_empty(library, m, n, k):
+    x, z = library.ones((m, k)), library.ones((n, k))
+    result = mc.cdist(x, z)
+    assert tuple(result.shape) == (m, n)
+    assert_close(result, np.zeros((m, n)))
+
+
+def test_leading_axes_broadcast(rng, library):
+    x, z = rng.normal(size=(3, 1, 7, 5)).astype("f"), rng.normal(size=(2, 9, 5)).astype("f")
+    result = mc.cdist(to_library(library, x), to_library(library, z))
+    assert tuple(result.shape) == (3, 2, 7, 9)
+    assert_close(result, minkowski(x, z, 2))
+
+
+def test_the_same_points_by_object_or_by_memory(rng, library):
+    x = to_library(library, rng.normal(size=(30, 5)).astype("f"))
+    for z in (None, x, x[:]):
+        result = to_numpy(mc.cdist(x, z, p=1.3))
+        np.testing.assert_array_equal(result, result.T)
+        np.testing.assert_array_equal(np.diag(result), 0)
+
+
+class Foreign:
+    """An array of a library that nobody has heard of: NumPy's memory behind DLPack."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned = array, versioned
+
+    def __array_namespace__(self):
+        return Foreign.Namespace
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        if options and not self.versioned:
+            raise TypeError("no options here")
+        return self.array.__dlpack__(**options)
+
+    class Namespace:
+        float32, float64, int64 = "float32", "float64", "int64"
+
+        @staticmethod
+        def empty(shape, dtype):
+            return Foreign(np.empty(shape, dtype))
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_any_library_with_dlpack(rng, versioned):
+    x, z = rng.normal(size=(7, 5)).astype("f"), rng.normal(size=(9, 5)).astype("f")
+    result = mc.cdist(Foreign(x, versioned), Foreign(z, versioned), p=1)
+    assert isinstance(result, Foreign)
+    assert_close(result.array, minkowski(x, z, 1))
+
+
+def test_subclasses(rng):
+    x = rng.normal(size=(7, 5)).astype("f")
+    parameter = torch.nn.Parameter(torch.from_numpy(x), requires_grad=False)
+    assert_close(mc.cdist(parameter, None), minkowski(x, x, 2))
+
+
+def test_tensors_with_gradients_inside_no_grad(rng):
+    x = torch.from_numpy(rng.normal(size=(7, 5)).astype("f")).requires_grad_()
+    with torch.no_grad():
+        assert_close(mc.cdist(x, None), minkowski(x.numpy(), x.numpy(), 2))
+
+
+def test_arrays_are_not_kept(rng):
+    import sys
+
+    x, z = rng.normal(size=(7, 5)).astype("f"), rng.normal(size=(9, 5)).astype("f")
+    before = sys.getrefcount(x), sys.getrefcount(z)
+    for _ in range(10):
+        mc.cdist(x, z)
+    assert (sys.getrefcount(x), sys.getrefcount(z)) == before
+    x.resize((8, 5), refcheck=True)  # refused while somebody looks at the memory

@@ -1,0 +1,126 @@
+"""What a call costs, and how it lives with threads, signals and forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import timeit
+
+import mercer as mc
+import numpy as np
+import pytest
+
+# Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
+LONG = """
+    import numpy as np, mercer as mc
+    x = np.random.default_rng(0).normal(size=(60000, 200)).astype("f")
+    print("ready", flush=True)
+    mc.kernel_product("laplace", x, None, x[:, :1], progress={progress})
+"""
+
+
+def start(code):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_ctrl_c_stops_a_long_call():
+    process = start(LONG.format(progress=False))
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    assert time.monotonic() - begin < 2
+
+
+def test_a_bar_shows_after_two_seconds():
+    process = start(LONG.format(progress=True))
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(3.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "kernel_product" in errors.split("Traceback")[0]
+
+
+def test_a_short_call_shows_no_bar(capfd):
+    x = np.ones((50, 5), "f")
+    mc.pairwise("sum(abs(x-z))", x, x, progress=True)
+    assert capfd.readouterr().err == ""
+
+
+def test_other_threads_run_meanwhile():
+    x = np.random.default_rng(0).normal(size=(3000, 300)).astype("f")
+    mc.cdist(x, None, 1.3)
+    ticks, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            ticks[0] += 1
+            time.sleep(0.001)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.3:
+        mc.cdist(x, x[:2000], 1.3)
+    stop.set()
+    counter.join()
+    assert ticks[0] > 20
+
+
+def test_calls_from_many_threads():
+    x = np.random.default_rng(0).normal(size=(60, 30)).astype("f")
+    expected = mc.cdist(x, None, 1)
+    results = [None] * 8
+
+    def work(slot):
+        for _ in range(20):
+            results[slot] = mc.cdist(x, None, 1)
+
+    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_computes():
+    x = np.random.default_rng(0).normal(size=(300, 30)).astype("f")
+    expected = mc.cdist(x, None, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(mc.cdist(x, None, 1), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize("f", ["expression", "text", "name"])
+def test_overhead(name, f):
+    """The bar is 10 microseconds on an idle machine; a shared one gets three times that."""
+    library = pytest.importorskip(name)
+    text = "exp(-sum(abs(x-z)^p)/bandwidth)"
+    formula = {"expression": mc.kernel(text), "text": text, "name": "cityblock"}[f]
+    params = {} if f == "name" else {"p": 1.3, "bandwidth": 2.0}
+    x = library.ones((2, 2), dtype=library.float32)
+    calls = timeit.repeat(lambda: mc.pairwise(formula, x, x, **params), number=500, repeat=20)
+    assert min(calls) / 500 < 30e-6
+
+
+def test_formulas_without_end_do_not_fill_the_memory():
+    x = np.ones((1, 1), "f")
+    for number in range(5000):
+        mc.parse(f"sum(x*z) + {number}")
+    for number in range(50):
+        mc.pairwise(f"sum(x*z) + {number}", x, x)

@@ -1,0 +1,122 @@
+"""The command line, in process; and once as a program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import mercer as mc
+import numpy as np
+import pytest
+from conftest import assert_close, minkowski
+from mercer.__main__ import main
+
+
+@pytest.fixture
+def files(rng, tmp_path, monkeypatch):
+    """x.npy, z.npy, v.npy in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    arrays = {
+        "x": rng.normal(size=(7, 5)).astype("f"),
+        "z": rng.normal(size=(9, 5)).astype("f"),
+        "v": rng.normal(size=(9, 2)).astype("f"),
+    }
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    return arrays
+
+
+def test_cdist(files, capsys):
+    assert main(["cdist", "x.npy", "z.npy", "-o", "d.npy", "--p", "1.3"]) == 0
+    assert capsys.readouterr().out == "d.npy: float32[7, 9]\n"
+    assert_close(np.load("d.npy"), minkowski(files["x"], files["z"], 1.3))
+
+
+def test_cdist_with_itself_by_a_metric(files):
+    assert main(["cdist", "x.npy", "-o", "d.npy", "--metric", "minkowski", "--p", "3"]) == 0
+    assert_close(np.load("d.npy"), minkowski(files["x"], files["x"], 3))
+
+
+def test_kernel_with_parameters(files):
+    command = ["kernel", "exp(-sum(abs(x-z)^p)/h)", "x.npy", "z.npy", "-o", "k.npy"]
+    assert main([*command, "--param", "p=1", "--param", "h=1,2,5"]) == 0
+    distances = minkowski(files["x"], files["z"], 1)
+    assert_close(np.load("k.npy"), np.stack([np.exp(-distances / h) for h in (1, 2, 5)]))
+
+
+def test_product(files):
+    assert main(["product", "laplace", "x.npy", "z.npy", "v.npy", "-o", "y"]) == 0
+    exact = np.exp(-minkowski(files["x"], files["z"], 1)) @ files["v"]
+    assert_close(np.load("y"), exact)
+
+
+def test_whole_numbers_are_converted(files):
+    np.save("i.npy", np.arange(12).reshape(4, 3))
+    assert main(["cdist", "i.npy", "-o", "d.npy", "--p", "1"]) == 0
+    assert np.load("d.npy").dtype == np.float32
+    assert np.load("d.npy")[0, 1] == 9
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["info"], f"mercer {mc.__version__}"),
+        (["env"], "MERCER_THREADS"),
+        (["zoo"], "canberra"),
+        (["zoo", "laplace"], "bandwidth = 1"),
+        (["zoo", "manhattan"], "cityblock (metric)"),
+        (["explain", "sum(abs(x-z))", "--shape", "30x40x16"], "abs"),
+        (["explain", "laplace", "--target", "x86_avx2", "--dtype", "float64"], "exp"),
+        (["cache", "path"], "mercer"),
+        (["cache", "list"], "files"),
+    ],
+)
+def test_prints(capsys, tmp_path, monkeypatch, command, words):
+    monkeypatch.setenv("MERCER_CACHE_DIR", str(tmp_path / "mercer"))
+    assert main(command) == 0
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["zoo", "canbera"], "no metric or kernel of this name"),
+        (["cdist", "none.npy", "-o", "d.npy"], "none.npy: cannot be read"),
+        (["cdist", "x.npy", "-o", "no/such/d.npy"], "no/such/d.npy: cannot be written"),
+        (["kernel", "exp(sum(x", "x.npy", "-o", "k.npy"], "^"),
+        (["kernel", "sum(x*z)*h", "x.npy", "-o", "k.npy"], "h"),
+        (["cdist", "x.npy", "-o", "d.npy", "--target", "avx"], "x86_avx2"),
+    ],
+)
+def test_refuses_in_one_message(files, capsys, command, words):
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"mercer {command[0]}: ")
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["nonsense"], ["cdist"], ["explain", "1", "--shape", "1x2"],
+     ["cdist", "x.npy", "-o", "d.npy", "--param", "p"]],
+)  # fmt: skip
+def test_usage(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 2
+    assert "usage: mercer" in capsys.readouterr().err
+
+
+def test_help_teaches_by_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert 'mercer explain "sum(abs(x-z))"' in capsys.readouterr().out
+
+
+def test_as_a_program():
+    run = subprocess.run(
+        [sys.executable, "-m", "mercer", "--version"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"mercer {mc.__version__}\n"

@@ -1,0 +1,215 @@
+"""Each verb against NumPy, by its definition in the documentation."""
+
+from __future__ import annotations
+
+import mercer as mc
+import numpy as np
+import pytest
+from conftest import assert_close, differences, minkowski, to_library
+
+M, N, K = 13, 9, 6
+GAUSS = "exp(-sum(square(x-z))/h)"
+
+
+@pytest.fixture
+def points(rng, library):
+    """x [M, K] and z [N, K] in the library, and in NumPy."""
+    x, z = rng.normal(size=(M, K)).astype("f"), rng.normal(size=(N, K)).astype("f")
+    return to_library(library, x), to_library(library, z), x, z
+
+
+def gauss(x, z, h):
+    return np.exp(-(differences(x, z) ** 2).sum(-1) / h)
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 1.3, 1.5, 2, 3, np.inf])
+def test_cdist(points, p):
+    x, z, x_exact, z_exact = points
+    assert_close(mc.cdist(x, z, p), minkowski(x_exact, z_exact, p))
+    assert_close(mc.cdist(x, z, p=p), minkowski(x_exact, z_exact, p))
+    assert_close(mc.cdist(x, z, metric="minkowski", p=p), minkowski(x_exact, z_exact, p))
+
+
+def test_cdist_is_euclidean_when_nothing_is_said(points):
+    x, z, x_exact, z_exact = points
+    assert_close(mc.cdist(x, z), minkowski(x_exact, z_exact, 2))
+
+
+def test_cdist_with_weights(rng, points, library):
+    x, z, x_exact, z_exact = points
+    w = rng.random(K).astype("f")
+    for p in (1, 1.3, 2):
+        result = mc.cdist(x, z, p, w=to_library(library, w))
+        assert_close(result, minkowski(x_exact, z_exact, p, w.astype(np.float64)))
+
+
+def test_cdist_by_metric_formula_and_function(points):
+    x, z, x_exact, z_exact = points
+    exact = minkowski(x_exact, z_exact, 1)
+    for metric in (
+        "cityblock",
+        "l1",
+        "sum(abs(x-z))",
+        lambda x, z: mc.sum(abs(x - z)),
+        mc.cityblock(),
+    ):
+        assert_close(mc.cdist(x, z, metric=metric), exact)
+    assert_close(mc.cdist(x, z, metric="sum(abs(x-z))*s", s=2.0), 2 * exact)
+
+
+def test_pairwise_and_its_parameters(points, library):
+    x, z, x_exact, z_exact = points
+    assert_close(mc.pairwise(GAUSS, x, z, h=2), gauss(x_exact, z_exact, 2))
+    stacked = np.stack([gauss(x_exact, z_exact, h) for h in (1.0, 2.0, 5.0)])
+    widths = to_library(library, np.array([1.0, 2.0, 5.0]))
+    assert_close(mc.pairwise(GAUSS, x, z, h=[1.0, 2.0, 5.0]), stacked)
+    assert_close(mc.pairwise(GAUSS, x, z, h=widths), stacked)
+    assert_close(mc.pairwise(GAUSS, x, z, h=np.float32(2)), gauss(x_exact, z_exact, 2))
+    with_default = mc.kernel(lambda x, z, h=3.0: mc.exp(-mc.sum((x - z) ** 2) / h))
+    assert_close(mc.pairwise(with_default, x, z), gauss(x_exact, z_exact, 3))
+    assert_close(mc.pairwise(with_default, x, z, h=2.0), gauss(x_exact, z_exact, 2))
+
+
+def test_an_outer_product_of_batch_and_parameters(rng):
+    x = rng.normal(size=(4, M, K)).astype("f")
+    widths = np.array([[1.0], [2.0], [5.0]])
+    result = mc.pairwise(GAUSS, x, x, h=widths)
+    assert result.shape == (3, 4, M, M)
+    assert_close(result, np.stack([gauss(x, x, h) for h in (1.0, 2.0, 5.0)]))
+
+
+def test_values_per_point_weights_and_offsets(rng, points, library):
+    x, z, x_exact, z_exact = points
+    row, col, w = (rng.normal(size=s).astype("f") for s in (M, N, K))
+    result = mc.pairwise(
+        "row + 2*col + sum(w*x*z) + where(i == j, 100, 0)", x, z, i_offset=3, j_offset=1,
+        row=to_library(library, row), col=to_library(library, col), w=to_library(library, w),
+    )  # fmt: skip
+    diagonal = 100 * (np.arange(M)[:, None] + 3 == np.arange(N) + 1)
+    exact = row[:, None] + 2 * col + (w * x_exact) @ z_exact.T + diagonal
+    assert_close(result, exact)
+
+
+def test_kernel_matrix(points):
+    x, z, *_ = points
+    f = mc.gauss(bandwidth=1.5)
+    np.testing.assert_array_equal(mc.kernel_matrix(f, x, z), mc.pairwise(f, x, z))
+    np.testing.assert_array_equal(mc.kernel_matrix(f, x), mc.pairwise(f, x, None))
+
+
+@pytest.mark.parametrize("columns", [None, 1, 5])
+def test_kernel_product(rng, points, library, columns):
+    x, z, x_exact, z_exact = points
+    v = rng.normal(size=N if columns is None else (N, columns)).astype("f")
+    result = mc.kernel_product(GAUSS, x, z, to_library(library, v), h=2.0)
+    assert tuple(result.shape) == ((M,) if columns is None else (M, columns))
+    assert_close(result, gauss(x_exact, z_exact, 2) @ v)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "argmax", "argmin", "logsumexp"])
+def test_kernel_reduce(points, name):
+    x, z, x_exact, z_exact = points
+    exact = minkowski(x_exact, z_exact, 1)
+    expected = {
+        "logsumexp": lambda: np.log(np.exp(exact).sum(-1)),
+    }.get(name, lambda: getattr(np, name)(exact, -1))()
+    assert_close(mc.kernel_reduce("cityblock", x, z, name), expected)
+    assert_close(mc.kernel_reduce("cityblock", x, z, reduce=name), expected)
+
+
+def test_knn(points):
+    x, z, x_exact, z_exact = points
+    values, indices = mc.knn("euclidean", x, z, 4)
+    exact = minkowski(x_exact, z_exact, 2)
+    np.testing.assert_array_equal(indices, np.argsort(exact, -1)[:, :4])
+    assert_close(values, np.sort(exact, -1)[:, :4])
+
+
+def test_knn_into_given_arrays(points, library):
+    x, z, *_ = points
+    values, indices = (
+        library.empty((M, 2), dtype=library.float32),
+        library.empty((M, 2), dtype=library.int64),
+    )
+    result = mc.knn("euclidean", x, z, k=2, out=(values, indices))
+    assert result[0] is values
+    assert result[1] is indices
+    np.testing.assert_array_equal(indices, mc.knn("euclidean", x, z, 2)[1])
+
+
+@pytest.mark.parametrize("outputs", [None, 1, 3])
+def test_kernel_gradient(rng, points, library, outputs):
+    x, z, x_exact, z_exact = points
+    coef = rng.normal(size=N if outputs is None else (outputs, N)).astype("f")
+    result = mc.kernel_gradient(GAUSS, x, z, to_library(library, coef), h=2.0)
+    derivative = gauss(x_exact, z_exact, 2)[..., None] * -differences(x_exact, z_exact)
+    exact = np.einsum("...n,mnk->...mk", coef, derivative)
+    assert tuple(result.shape) == exact.shape
+    assert_close(result, exact)
+
+
+def test_gradient_field(rng, points, library):
+    x, z, x_exact, z_exact = points
+    amplitude, coef = rng.normal(size=(M, N)).astype("f"), rng.normal(size=(2, N)).astype("f")
+    result = mc.gradient_field(
+        "sign(x-z)*abs(x-z)^(p-1)",
+        x,
+        z,
+        to_library(library, amplitude),
+        to_library(library, coef),
+        p=1.5,
+    )
+    gaps = differences(x_exact, z_exact)
+    phi = np.sign(gaps) * np.abs(gaps) ** 0.5
+    assert_close(result, np.einsum("on,mn,mnk->omk", coef, amplitude, phi))
+
+
+def test_a_function_for_each_verb(rng, points, library):
+    x, z, x_exact, z_exact = points
+
+    def f(x, z, h=2.0):
+        return mc.exp(-mc.sum((x - z) ** 2) / h)
+
+    assert_close(mc.pairwise(f, x, z), gauss(x_exact, z_exact, 2))
+    v = to_library(library, np.ones(N, "f"))
+    assert_close(mc.kernel_product(f, x, z, v, h=3.0), gauss(x_exact, z_exact, 3).sum(-1))
+
+
+def test_a_user_s_reduction(points):
+    x, z, x_exact, z_exact = points
+    gap = mc.x - mc.z
+    spread = mc.reduce(
+        (gap, gap),
+        combine=lambda s, t: (mc.maximum(s[0], t[0]), mc.minimum(s[1], t[1])),
+        identity=(-np.inf, np.inf),
+        finish=lambda s: s[0] - s[1],
+    )
+    gaps = differences(x_exact, z_exact)
+    assert_close(mc.pairwise(spread, x, z), gaps.max(-1) - gaps.min(-1))
+
+
+def test_explain_shows_the_formula():
+    text = mc.explain("sum(abs(x-z))", shape=(100, 200, 30), dtype="float32")
+    assert "abs" in text
+
+
+def test_results_do_not_depend_on_the_threads(rng):
+    x = rng.normal(size=(200, 30)).astype("f")
+    with mc.options(threads=1):
+        single = mc.kernel_product("laplace", x, None, x)
+    with mc.options(threads=3):
+        assert mc.get_num_threads() == 3
+        np.testing.assert_array_equal(mc.kernel_product("laplace", x, None, x), single)
+
+
+def test_the_interpreter_serves_too(rng):
+    x = rng.normal(size=(20, 30)).astype("f")
+    before = mc.get_target()
+    with mc.options(target="interpreter"):
+        assert mc.get_target() == "interpreter"
+        assert_close(mc.cdist(x, None, p=1.3), minkowski(x, x, 1.3))
+    assert mc.get_target() == before
+
+
+def test_info_names_the_version():
+    assert mc.info().startswith(f"mercer {mc.__version__}")
