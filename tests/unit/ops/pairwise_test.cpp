@@ -37,8 +37,9 @@ const Case kCases[] = {
     {"prod(1 + x*z/10)", {}, true, 4},
     {"min(abs(x-z)) + max(x+z)", {}, false, 1, "min(abs(x-z)) + max(abs(x)+abs(z))"},
     {"sum(x != z)/K"},
-    {"sum(x)*sum(z) + K"},
+    {"sum(x)*sum(z) + K", {}, false, 1, "sum(abs(x))*sum(abs(z)) + K"},
     {"sum(x) + 0*sum(z)", {}, true},
+    {"sqrt(sum(abs(x)))", {}, true},
     {"exp(p)*K + q", {{"p", 0.3}, {"q", 2.0}}, false, 2},
 };
 

@@ -18,9 +18,11 @@ const std::map<std::string, const char*> kScales = {
     // A quotient of two sums.
     {"braycurtis", "2*sum(abs(x - z))/sum(abs(x + z))"},
     {"soergel", "2*sum(abs(x - z))/sum(max(x, z))"},
+    // Square roots of the inputs round before they are subtracted: 2^-24 (sqrt(x) + sqrt(z)) |sqrt(x) - sqrt(z)| a term.
+    {"hellinger", "s = sqrt(sum(square(sqrt(x) - sqrt(z)))/2); s + 0.06*sqrt(sum(square(sqrt(x) + sqrt(z)))/2)"},
     // Terms of this size cancel inside each term.
     {"jensenshannon", "sqrt(sum(x/sum(x) + z/sum(z)))"},
-    {"kl_divergence", "sum(abs(xlogy(x, x/z)) + x + z)"},
+    {"kl_divergence", "sum(abs(xlogy(x, x/where(x == 0, 1, z))) + x + z)"},
     {"itakura_saito", "sum(x/z + abs(log(x/z)) + 1)"},
     {"dot", "sqrt(sum(x*x)*sum(z*z))"},
     {"polynomial", "s = sqrt(sum(x*x)*sum(z*z)); (s + 1)^3 + 3*s*(s + 1)^2"},
@@ -41,7 +43,7 @@ const std::map<std::string, const char*> kScales = {
     {"sum_power_laplace", "t = abs(x - z); f = sum(exp(-t))/K; f*f + 2*f*sum(t*exp(-t))/K"},
     {"exp_power", "sum(exp(-abs(x - z))*(1 + abs(x - z)))"},
     {"dispersal", "s = sqrt(sum(square(x - z))); exp(-s)*(1 + s)"},
-    {"chi2_kernel", "s = sum(square(x - z)/(x + z)); exp(-s)*(1 + s)"},
+    {"chi2_kernel", "t = x + z; s = sum(square(x - z)/where(t == 0, 1, t)); exp(-s)*(1 + s)"},
 };
 const std::map<std::string, const char*> kWeightedScales = {
     {"cosine", "nx = sqrt(sum(w*x*x)); nz = sqrt(sum(w*z*z)); q = sum(w*square(x/nx - z/nz)); q/2 + 0.12*sqrt(q)"},
