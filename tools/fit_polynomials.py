@@ -76,7 +76,8 @@ def fit(f, low, high, powers, bits, fixed=None, weight=None):
         # With the lowest power taken out of target and basis the basis is a Chebyshev system, which Remez needs.
         lead = rest[0]
         target = lambda x: (f(x) - sum(c * x ** p for p, c in fixed.items())) / x ** lead
-        coefficients, error_now = remez(target, lambda x: weight(x) * abs(x) ** lead, low, high, [p - lead for p in rest])
+        lead_weight = lambda x: weight(x) * abs(x) ** lead
+        coefficients, error_now = remez(target, lead_weight, low, high, [p - lead for p in rest])
         error = error if error is not None else error_now
         for p, c in list(zip(rest, coefficients))[:1 if power in powers[:3] else None]:
             fixed[p] = rounded(c, bits)
@@ -112,7 +113,8 @@ def both(name, degree_float, degree_double, make):
 # exp(r), |r| <= ln(2)/32, and 2^r, |r| <= 1/32. The first coefficients are 1 so that exp(0) = 1.
 def exponentials():
     half = mp.log(2) / 32 * (1 + mp.mpf(2) ** -10)
-    lines = both("kExp", 3, 6, lambda n, d, b: polynomial(n, mp.exp, -half, half, range(d + 1), b, {0: mp.mpf(1), 1: mp.mpf(1)}))
+    ones = {0: mp.mpf(1), 1: mp.mpf(1)}
+    lines = both("kExp", 3, 6, lambda n, d, b: polynomial(n, mp.exp, -half, half, range(d + 1), b, ones))
     one, expm1 = {1: mp.mpf(1)}, lambda x: mp.expm1(x)
     for name, degree, bits in (("kExpm1Float", 4, 24), ("kExpm1Double", 7, 53)):
         coefficients, _ = fit(expm1, -half, half, range(1, degree + 1), bits, one)
@@ -131,7 +133,7 @@ def exponentials():
 
 
 def centre(j):
-    """Centre of interval j = (i + 9) mod 16, i = nearest sixteenth of the mantissa; from i = 7 on the mantissa is halved."""
+    """Centre of interval j = (i + 9) mod 16, i = nearest sixteenth of the mantissa, halved from i = 7 on."""
     i = (j + 7) % 16
     return 1 + mp.mpf(i) / 16 if i < 7 else (1 + mp.mpf(i) / 16) / 2
 
@@ -162,12 +164,13 @@ def logarithms():
     for name, log in (("kLog", mp.log), ("kLog2", log2)):
         for bits, type_name in ((24, "Float"), (53, "Double")):
             entries = [gal_entry(centre(j), log, bits, 7) for j in order]
-            lines += array(f"{name}Rcp{type_name}", [r for r, _ in entries], "r_j near 1 / centre, chosen so that log(r_j) is exact")
+            lines += array(f"{name}Rcp{type_name}", [r for r, _ in entries], "r_j near 1 / centre with an exact logarithm")
             lines += array(f"{name}Table{type_name}", [v for _, v in entries], "-log(r_j)")
     half = mp.mpf(1) / 32 * (1 + mp.mpf(2) ** -8)
     for name, degrees in (("Float", 4), ("Double", 9)):
         bits = 24 if name == "Float" else 53
-        lines += polynomial(f"kLog{name}", lambda x: mp.log(1 + x), -half, half, range(1, degrees + 1), bits, {1: mp.mpf(1)})
+        lines += polynomial(f"kLog{name}", lambda x: mp.log(1 + x), -half, half, range(1, degrees + 1), bits,
+                            {1: mp.mpf(1)})
         exact = {1: 1 / mp.log(2)}
         coefficients, _ = fit(lambda x: log2(1 + x), -half, half, range(1, degrees + 1), bits, exact)
         high = rounded(exact[1], bits)
@@ -206,8 +209,8 @@ def inverse_trigonometric():
     quotient = lambda f, s: (f(mp.sqrt(s + tiny)) / mp.sqrt(s + tiny) - 1) / (s + tiny)
     edge = (mp.sqrt(2) - 1) ** 2 * (1 + mp.mpf(2) ** -20)
     for name, bits, asin_degree, atan_degree in (("Float", 24, 4, 4), ("Double", 53, 11, 10)):
-        lines += polynomial(f"kAsin{name}", lambda s: quotient(mp.asin, s), 0, mp.mpf(1) / 4, range(asin_degree + 1), bits,
-                            None, lambda s: s * mp.sqrt(s + tiny) / mp.asin(mp.sqrt(s + tiny)))
+        lines += polynomial(f"kAsin{name}", lambda s: quotient(mp.asin, s), 0, mp.mpf(1) / 4, range(asin_degree + 1),
+                            bits, None, lambda s: s * mp.sqrt(s + tiny) / mp.asin(mp.sqrt(s + tiny)))
         lines += polynomial(f"kAtan{name}", lambda s: quotient(mp.atan, s), 0, edge, range(atan_degree + 1), bits, None,
                             lambda s: s * mp.sqrt(s + tiny) / mp.atan(mp.sqrt(s + tiny)))
     return lines
@@ -230,7 +233,8 @@ def error_function():
             column = dict(zip(powers, coefficients))
             columns.append([column.get(k, mp.mpf(0)) for k in range(degree + 1)])
         low = columns[0][1] - rounded(columns[0][1], bits)
-        lines += array(f"kErfSlopeLow{name}", [rounded(low, bits)] + [mp.mpf(0)] * 15, "what rounding the slope at 0 lost")
+        slope_low = [rounded(low, bits)] + [mp.mpf(0)] * 15
+        lines += array(f"kErfSlopeLow{name}", slope_low, "what rounding the slope at 0 lost")
         lines += [f"inline constexpr double kErfWidth{name} = {number(width)};"]
         lines += [f"inline constexpr double kErf{name}[][16] = {{"]
         for k in range(degree + 1):
@@ -256,7 +260,8 @@ def powers():
     return lines
 
 
-HEAD = """// Coefficients and tables of the elementary functions. Made by tools/fit_polynomials.py > src/ir/math_coefficients.h
+HEAD = """// Coefficients and tables of the elementary functions, made by
+//   tools/fit_polynomials.py > src/ir/math_coefficients.h
 // Polynomials ascend in the power. Names end in the type whose rounding they carry.
 #pragma once
 

@@ -75,7 +75,8 @@ struct InterpretedProgram::Resolver {
     if (step.op == static_cast<int>(Prim::constant)) return {cell(i), 0, 0, true, false};
     if (step.op == static_cast<int>(Prim::input)) {
       const LaneInput& input = inputs[step.table];
-      return {static_cast<const char*>(input.data), input.uniform ? 0 : element(), input.step, input.uniform, input.step != 0};
+      return {static_cast<const char*>(input.data), input.uniform ? 0 : element(), input.step, input.uniform,
+              input.step != 0};
     }
     Place place;
     place.uniform = step.output < 0;  // outputs are arrays even where all their lanes are equal
@@ -139,12 +140,16 @@ struct InterpretedProgram::Resolver {
       if (makes_no_step(step.op)) continue;
       Place& place = scratch.places[i];
       if (step.output >= 0) {
-        if (direct(step)) place.data = static_cast<const char*>(outputs[step.output]), place.per_lane = element();
-        else scratch.late.push_back(i);
+        if (direct(step))
+          place.data = static_cast<const char*>(outputs[step.output]), place.per_lane = element();
+        else
+          scratch.late.push_back(i);
       }
       const Operation made = operation(i, first_lane, lanes);
-      if (place.uniform && !place.moving) made.kernel(made.args);
-      else scratch.operations.push_back(made);
+      if (place.uniform && !place.moving)
+        made.kernel(made.args);
+      else
+        scratch.operations.push_back(made);
     }
     for (std::size_t i : scratch.late) scratch.operations.push_back(copy(i, first_lane, lanes));
   }

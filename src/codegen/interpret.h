@@ -8,11 +8,12 @@
 //  - `count` lanes, any number; nothing past them is read or written, and elements need only their own alignment.
 //  - An input is uniform (one value for all lanes, read at data[0]) or an array of `count` values.
 //  - An output may be exactly the array of an input, of its own or another one; partial overlap is not allowed.
-//  - run_steps() repeats the program: before step s, input i lies at data + s * step bytes. Outputs are written at every
-//    step to the same place; an accumulator is an input with step 0 whose array is also the output. Its cost per call is
-//    about 40 ns a primitive; each step then takes 4 ns a primitive besides the lanes' work, about two cycles per 64 bytes
-//    and primitive (a sum of |x - z|: five cycles in all, of max(|x - z| - c, 0)^2: eight).
-//    Primitives on uniform values alone run once per call, or once per step when an operand moves.
+//  - run_steps() repeats the program: before step s, input i lies at data + s * step bytes. Outputs are written at
+//  every
+//    step to the same place; an accumulator is an input with step 0 whose array is also the output. Its cost per call
+//    is about 40 ns a primitive; each step then takes 4 ns a primitive besides the lanes' work, about two cycles per 64
+//    bytes and primitive (a sum of |x - z|: five cycles in all, of max(|x - z| - c, 0)^2: eight). Primitives on uniform
+//    values alone run once per call, or once per step when an operand moves.
 //  - Thread-safe; the scratch memory belongs to the calling thread.
 #pragma once
 
@@ -70,7 +71,7 @@ class InterpretedProgram {
   Isa isa_;
   bool wide_;
   std::size_t element_;
-  std::vector<Step> steps_;  // indexed like program_.code; those that were fused away have no op
+  std::vector<Step> steps_;                         // indexed like program_.code; those that were fused away have no op
   std::vector<std::uint64_t> cells_;                // per instruction: a constant's pattern
   std::vector<std::vector<std::uint64_t>> tables_;  // 16 values of the type, packed
   std::int32_t slot_count_ = 0;

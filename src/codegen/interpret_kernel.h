@@ -8,7 +8,7 @@ namespace mercer::codegen {
 
 /// Pairs and triples of primitives that one kernel computes without storing what lies between them.
 enum FusedPrim : int {
-  kFirstFused = 64,  // past the last ir::Prim
+  kFirstFused = 64,              // past the last ir::Prim
   kAbsDifference = kFirstFused,  // |a - b|
   kAddAbsDifference,             // c + |a - b|
   kAddSquaredDifference,         // fma(a - b, a - b, c)
@@ -19,8 +19,8 @@ enum FusedPrim : int {
   kEndFused,
 };
 
-/// out[i] = op(a[i], b[i], c[i]) for i < count. An operand that the kernel's variant calls uniform is read at a[0] only.
-/// `out` may be one of the operands.
+/// out[i] = op(a[i], b[i], c[i]) for i < count. An operand that the kernel's variant calls uniform is read at a[0]
+/// only. `out` may be one of the operands.
 struct KernelArgs {
   void* out;
   const void* a;

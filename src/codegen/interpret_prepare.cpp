@@ -16,7 +16,9 @@ InterpretedProgram::InterpretedProgram(ir::Program program, Isa isa)
   give_outputs_their_own_instructions();
   for (const Instr& instr : program_.code) {
     const bool has_table = instr.op == Prim::input || instr.op == Prim::table16;
-    Step step{.op = static_cast<int>(instr.op), .operands = operand_count(instr.op), .table = has_table ? instr.index : -1,
+    Step step{.op = static_cast<int>(instr.op),
+              .operands = operand_count(instr.op),
+              .table = has_table ? instr.index : -1,
               .bits = instr.bits};
     for (int k = 0; k < step.operands; ++k) step.operand[k] = operand_of(instr, k);
     steps_.push_back(step);
@@ -59,7 +61,9 @@ void InterpretedProgram::fuse() {
   std::vector<int> uses(steps_.size(), 0);
   for (const Step& step : steps_)
     for (int k = 0; k < step.operands; ++k) ++uses[static_cast<std::size_t>(step.operand[k])];
-  const auto constant = [&](std::int32_t i) { return steps_[static_cast<std::size_t>(i)].op == static_cast<int>(Prim::constant); };
+  const auto constant = [&](std::int32_t i) {
+    return steps_[static_cast<std::size_t>(i)].op == static_cast<int>(Prim::constant);
+  };
   for (Step& user : steps_) {
     bool again = true;
     while (again) {
@@ -69,7 +73,9 @@ void InterpretedProgram::fuse() {
         // A square reads its operand twice.
         const bool square = user.operands == 3 && user.operand[0] == user.operand[1] && k == 0;
         const int expected = square ? 2 : 1;
-        if (constant(user.operand[k]) || maker.output >= 0 || uses[static_cast<std::size_t>(user.operand[k])] != expected) continue;
+        if (constant(user.operand[k]) || maker.output >= 0 ||
+            uses[static_cast<std::size_t>(user.operand[k])] != expected)
+          continue;
         again = fuse_into(user, k, maker);
         if (again) maker.op = -1, maker.operands = 0;
       }
@@ -80,8 +86,11 @@ void InterpretedProgram::fuse() {
 // Whether operand `position` of `user`, made by `maker`, could be computed inside; changes `user` if so.
 bool InterpretedProgram::fuse_into(Step& user, int position, const Step& maker) const {
   const auto is = [](const Step& step, Prim prim) { return step.op == static_cast<int>(prim); };
-  const auto constant = [&](std::int32_t i) { return steps_[static_cast<std::size_t>(i)].op == static_cast<int>(Prim::constant); };
-  const auto become = [&](int op, int operands, std::int32_t a, std::int32_t b, std::int32_t c = -1, std::int32_t d = -1) {
+  const auto constant = [&](std::int32_t i) {
+    return steps_[static_cast<std::size_t>(i)].op == static_cast<int>(Prim::constant);
+  };
+  const auto become = [&](int op, int operands, std::int32_t a, std::int32_t b, std::int32_t c = -1,
+                          std::int32_t d = -1) {
     user.op = op;
     user.operands = operands;
     const std::int32_t list[] = {a, b, c, d};
@@ -120,7 +129,8 @@ void InterpretedProgram::assign_slots() {
   std::vector<std::int32_t> free;
   for (std::size_t i = 0; i < size; ++i) {
     Step& step = steps_[i];
-    if (step.op < 0 || step.op == static_cast<int>(Prim::input) || step.op == static_cast<int>(Prim::constant)) continue;
+    if (step.op < 0 || step.op == static_cast<int>(Prim::input) || step.op == static_cast<int>(Prim::constant))
+      continue;
     for (int k = 0; k < step.operands; ++k) {
       const auto from = static_cast<std::size_t>(step.operand[k]);
       if (last_use[from] != i || steps_[from].slot < 0) continue;

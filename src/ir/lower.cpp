@@ -98,7 +98,8 @@ Value Lowering::leaf_value(const Expr& e) {
 
 Value Lowering::make_value(const Expr& e) {
   if (is_leaf(e->op)) return leaf_value(e);
-  if (is_reduction(e->op)) fail(ErrorKind::compile, "lower: reductions are split off before. Received '{}'.", e.to_text());
+  if (is_reduction(e->op))
+    fail(ErrorKind::compile, "lower: reductions are split off before. Received '{}'.", e.to_text());
   if (info(e->op).boolean) return select(mask(e), 1.0, 0.0);
   switch (e->op) {
     case Op::neg: return negated(arg(e, 0));
@@ -269,7 +270,8 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
     return Product(whole, sqrt(value(base)));
   }
-  const bool table_power = nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
+  const bool table_power =
+      nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
   if (!table_power) return std::nullopt;
   const Value root = root_of_fixed_power(value(base), p);
   return Product(root, root);

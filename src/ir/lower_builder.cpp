@@ -10,10 +10,22 @@ namespace {
 
 bool commutes(Prim op) {
   switch (op) {
-    case Prim::add: case Prim::mul: case Prim::fma: case Prim::fnma: case Prim::abs_max:
-    case Prim::bit_and: case Prim::bit_or: case Prim::bit_xor: case Prim::int_add: case Prim::int_max:
-    case Prim::equal: case Prim::not_equal: case Prim::unordered:
-    case Prim::mask_and: case Prim::mask_or: case Prim::mask_xor: return true;
+    case Prim::add:
+    case Prim::mul:
+    case Prim::fma:
+    case Prim::fnma:
+    case Prim::abs_max:
+    case Prim::bit_and:
+    case Prim::bit_or:
+    case Prim::bit_xor:
+    case Prim::int_add:
+    case Prim::int_max:
+    case Prim::equal:
+    case Prim::not_equal:
+    case Prim::unordered:
+    case Prim::mask_and:
+    case Prim::mask_or:
+    case Prim::mask_xor: return true;
     default: return false;
   }
 }
@@ -127,10 +139,14 @@ bool Builder::is_magnitude(std::int32_t id, std::int32_t& of) const {
 // Rewrites that change no bit of the result (but for signs of NaN): signs move into the operation.
 void Builder::tidy(Instr& instr) {
   std::int32_t inner = -1, other = -1;
-  if (instr.op == Prim::add && is_negation(instr.b, inner)) instr = {.op = Prim::sub, .a = instr.a, .b = inner};
-  else if (instr.op == Prim::add && is_negation(instr.a, inner)) instr = {.op = Prim::sub, .a = instr.b, .b = inner};
-  else if (instr.op == Prim::sub && is_negation(instr.b, inner)) instr = {.op = Prim::add, .a = instr.a, .b = inner};
-  if (instr.op == Prim::mul && is_negation(instr.a, inner) && is_negation(instr.b, other)) instr.a = inner, instr.b = other;
+  if (instr.op == Prim::add && is_negation(instr.b, inner))
+    instr = {.op = Prim::sub, .a = instr.a, .b = inner};
+  else if (instr.op == Prim::add && is_negation(instr.a, inner))
+    instr = {.op = Prim::sub, .a = instr.b, .b = inner};
+  else if (instr.op == Prim::sub && is_negation(instr.b, inner))
+    instr = {.op = Prim::add, .a = instr.a, .b = inner};
+  if (instr.op == Prim::mul && is_negation(instr.a, inner) && is_negation(instr.b, other))
+    instr.a = inner, instr.b = other;
   if (instr.op == Prim::fma || instr.op == Prim::fnma) {
     for (std::int32_t* factor : {&instr.a, &instr.b})
       if (is_negation(*factor, inner)) *factor = inner, instr.op = instr.op == Prim::fma ? Prim::fnma : Prim::fma;

@@ -26,12 +26,12 @@ class Builder {
  public:
   explicit Builder(Dtype type) : wide_(type == Dtype::float64) { program_.type = type; }
 
-  bool wide() const { return wide_; }              // float64
+  bool wide() const { return wide_; }  // float64
   int mantissa_bits() const { return wide_ ? 52 : 23; }
   int bias() const { return wide_ ? 1023 : 127; }
 
   Value input(Site site, int slot);
-  Value number(double value);                      // rounded to the type
+  Value number(double value);  // rounded to the type
   Value pattern(std::uint64_t bits);
   Value table(std::span<const double, 16> entries, Value index);
   Value emit(Prim op, Value a, Value b = {}, Value c = {}, std::uint64_t bits = 0);

@@ -1,5 +1,5 @@
-// erf |x| = polynomial_j(|x| - j width), j the nearest of 16 intervals up to where erf rounds to 1. The coefficients come
-// from one table a power. At most 2.2 ulp; the polynomial around 0 is odd, so tiny arguments keep their digits.
+// erf |x| = polynomial_j(|x| - j width), j the nearest of 16 intervals up to where erf rounds to 1. The coefficients
+// come from one table a power. At most 2.2 ulp; the polynomial around 0 is odd, so tiny arguments keep their digits.
 #include "ir/lower_math.h"
 #include "ir/math_coefficients.h"
 

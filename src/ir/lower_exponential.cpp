@@ -22,15 +22,15 @@ struct TypeConstants {
   std::span<const double> exp, exp2, expm1;
   std::span<const double, 2> ln2;
   std::span<const double, 16> table_low;
-  double magic;            // ulp 1/16
-  // Clamps of log2 of the result. The lower makes the scale 0. The upper lies half an octave above the overflow, where the
-  // (halved) scale is still finite, so that no 0 * Inf arises, and doubling the result gives Inf.
+  double magic;  // ulp 1/16
+  // Clamps of log2 of the result. The lower makes the scale 0. The upper lies half an octave above the overflow, where
+  // the (halved) scale is still finite, so that no 0 * Inf arises, and doubling the result gives Inf.
   double lowest, highest;
 };
 
 const TypeConstants kFloat = {kExpFloat, kExp2Float, kExpm1Float, kLn2Float, kExp2TableLowFloat, 0x1.8p19, -126, 128.5};
-const TypeConstants kDouble = {kExpDouble, kExp2Double, kExpm1Double, kLn2Double, kExp2TableLowDouble, 0x1.8p48,
-                               -1022, 1024.5};
+const TypeConstants kDouble = {kExpDouble,          kExp2Double, kExpm1Double, kLn2Double,
+                               kExp2TableLowDouble, 0x1.8p48,    -1022,        1024.5};
 
 const TypeConstants& constants_of(Value x) { return x.builder->wide() ? kDouble : kFloat; }
 
@@ -98,8 +98,8 @@ Value exp2_of_sum(Value high, Value low) {
   return scaled_sum(t, (in - (t - k.magic)) + correction, k.exp2, Range::any);
 }
 
-// e^x - 1 = 2^n (2^(j/16) q + low_j) + (2^n 2^(j/16) - 1),  q = e^r - 1. The last bracket is exact where it cancels, and
-// low_j restores what the table entry lost by rounding. Where n may be large everything is halved. At most 2 ulp.
+// e^x - 1 = 2^n (2^(j/16) q + low_j) + (2^n 2^(j/16) - 1),  q = e^r - 1. The last bracket is exact where it cancels,
+// and low_j restores what the table entry lost by rounding. Where n may be large everything is halved. At most 2 ulp.
 Value lower_expm1(Value x, Range range) {
   const TypeConstants& k = constants_of(x);
   Builder& builder = *x.builder;

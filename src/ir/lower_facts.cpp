@@ -28,17 +28,34 @@ double Facts::bound_of(const Expr& e) {
   const bool others = options_.assume_finite && options_.assume_finite_others;
   switch (e->op) {
     case Op::constant: return std::isnan(e->value) ? kUnknown : std::fabs(e->value);
-    case Op::x: case Op::z: return options_.assume_finite ? kPromised : kUnknown;
-    case Op::w: case Op::row: case Op::col: case Op::param: case Op::pair_value: return others ? kPromised : kUnknown;
-    case Op::index_i: case Op::index_j: case Op::features: return 0x1p63;
-    case Op::neg: case Op::abs: return arg(0);
+    case Op::x:
+    case Op::z: return options_.assume_finite ? kPromised : kUnknown;
+    case Op::w:
+    case Op::row:
+    case Op::col:
+    case Op::param:
+    case Op::pair_value: return others ? kPromised : kUnknown;
+    case Op::index_i:
+    case Op::index_j:
+    case Op::features: return 0x1p63;
+    case Op::neg:
+    case Op::abs: return arg(0);
     case Op::sqrt: return nonnegative(e->args[0]) && arg(0) < kUnknown ? std::sqrt(arg(0)) + 1 : kUnknown;
-    case Op::floor: case Op::ceil: case Op::round: return arg(0) + 1;
-    case Op::sign: case Op::sin: case Op::cos: case Op::tanh: case Op::erf: return arg(0) < kUnknown ? 1 : kUnknown;
-    case Op::exp: case Op::exp2: return nonpositive(e->args[0]) && arg(0) < kUnknown ? 1 : kUnknown;
-    case Op::add: case Op::sub: return arg(0) + arg(1);
+    case Op::floor:
+    case Op::ceil:
+    case Op::round: return arg(0) + 1;
+    case Op::sign:
+    case Op::sin:
+    case Op::cos:
+    case Op::tanh:
+    case Op::erf: return arg(0) < kUnknown ? 1 : kUnknown;
+    case Op::exp:
+    case Op::exp2: return nonpositive(e->args[0]) && arg(0) < kUnknown ? 1 : kUnknown;
+    case Op::add:
+    case Op::sub: return arg(0) + arg(1);
     case Op::mul: return arg(0) * arg(1);  // 0 * Inf: unknown, as is any NaN
-    case Op::min: case Op::max: return std::max(arg(0), arg(1));
+    case Op::min:
+    case Op::max: return std::max(arg(0), arg(1));
     case Op::where: return std::max(arg(1), arg(2));
     case Op::fma: return arg(0) * arg(1) + arg(2);
     case Op::copysign: return arg(0);
@@ -68,15 +85,19 @@ Range Facts::range_of(const Expr& e) {
     case Op::constant: return e->value < 0 ? Range::nonpositive : Range::any;
     case Op::accumulator: return slot_promised() ? Range::nonnegative : Range::any;
     case Op::neg: return arg(0) == Range::nonnegative ? Range::nonpositive : Range::any;
-    case Op::sqrt: case Op::rsqrt: case Op::rcp: return arg(0) == Range::nonnegative ? Range::nonnegative : Range::any;
+    case Op::sqrt:
+    case Op::rsqrt:
+    case Op::rcp: return arg(0) == Range::nonnegative ? Range::nonnegative : Range::any;
     case Op::pow: return arg(0) == Range::nonnegative ? Range::nonnegative : Range::any;
     case Op::add: return arg(0) == arg(1) ? arg(0) : Range::any;
     case Op::sub: return arg(0) == Range::nonpositive && arg(1) == Range::nonnegative ? arg(0) : Range::any;
-    case Op::mul: case Op::div:
+    case Op::mul:
+    case Op::div:
       if (arg(1) == Range::nonnegative) return arg(0);
       if (arg(0) == Range::nonnegative && arg(1) == Range::nonpositive) return flipped(arg(0));
       return Range::any;
-    case Op::min: case Op::max: return arg(0) == arg(1) ? arg(0) : Range::any;
+    case Op::min:
+    case Op::max: return arg(0) == arg(1) ? arg(0) : Range::any;
     case Op::where: return arg(1) == arg(2) ? arg(1) : Range::any;
     default: return Range::any;
   }

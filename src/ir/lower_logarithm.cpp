@@ -2,8 +2,8 @@
 //
 //   x = 2^e m,  m in [0.72, 1.44),   r = m r_j - 1,   log x = e ln 2 - log r_j + log(1 + r)
 //
-// j is the nearest sixteenth of the mantissa; r_j is close to its reciprocal and chosen such that -log r_j is a number of
-// the type to seven more bits, so the table adds no error. r_j = 1 around m = 1, where r is exact and the sum of the
+// j is the nearest sixteenth of the mantissa; r_j is close to its reciprocal and chosen such that -log r_j is a number
+// of the type to seven more bits, so the table adds no error. r_j = 1 around m = 1, where r is exact and the sum of the
 // first two terms zero: the relative accuracy holds there too. At most 1.1 ulp (log1p, log2: 1.6).
 #include <cmath>
 #include <limits>
@@ -43,7 +43,7 @@ struct Parts {
   Value exponent;        // e as a float
   Value exponent_field;  // e in the exponent field, for scaling by 2^-e
   Value mantissa;
-  Value index;           // j in the low four bits
+  Value index;  // j in the low four bits
 };
 
 // Subnormal numbers are scaled up by 2^lift.
@@ -64,9 +64,7 @@ Parts split_normal(Value x, Value exponent_zero) {
 }
 
 // What as_number above reads for e = 0.
-Value exponent_zero(Builder& b, int lift = 0) {
-  return b.number(std::ldexp(1.0, b.mantissa_bits()) + b.bias() + lift);
-}
+Value exponent_zero(Builder& b, int lift = 0) { return b.number(std::ldexp(1.0, b.mantissa_bits()) + b.bias() + lift); }
 
 // For positive x.
 Parts split_positive(Value x) {

@@ -1,6 +1,6 @@
-// Powers with any exponent:  |base|^p = 2^(p log2 |base|), logarithm and product in two parts, so that the error does not
-// grow with the size of the product: at most 1.2 ulp. Where base is within 3 % of 1 and |p| in the thousands, 2.5 ulp
-// (float64, |p| = 30000: 16 ulp). Special values are those of C's pow.
+// Powers with any exponent:  |base|^p = 2^(p log2 |base|), logarithm and product in two parts, so that the error does
+// not grow with the size of the product: at most 1.2 ulp. Where base is within 3 % of 1 and |p| in the thousands, 2.5
+// ulp (float64, |p| = 30000: 16 ulp). Special values are those of C's pow.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,5 @@
-// Coefficients and tables of the elementary functions. Made by tools/fit_polynomials.py > src/ir/math_coefficients.h
+// Coefficients and tables of the elementary functions, made by
+//   tools/fit_polynomials.py > src/ir/math_coefficients.h
 // Polynomials ascend in the power. Names end in the type whose rounding they carry.
 #pragma once
 
@@ -60,7 +61,7 @@ inline constexpr double kLn2Double[] = {
     0.6931471805599453, 2.3190468138462996e-17
 };
 
-// r_j near 1 / centre, chosen so that log(r_j) is exact
+// r_j near 1 / centre with an exact logarithm
 inline constexpr double kLogRcpFloat[] = {
     1.3914128541946411, 1.3339455127716064, 1.2799147367477417, 1.2301726341247559, 1.1854641437530518,
     1.1448020935058594, 1.102936863899231, 1.0673640966415405, 1.0326067209243774, 1.0, 0.9411764740943909,
@@ -73,7 +74,7 @@ inline constexpr double kLogTableFloat[] = {
     0.0606246180832386, 0.11769150197505951, 0.171730637550354, 0.2229934185743332, 0.2723660171031952,
     0.31913048028945923
 };
-// r_j near 1 / centre, chosen so that log(r_j) is exact
+// r_j near 1 / centre with an exact logarithm
 inline constexpr double kLogRcpDouble[] = {
     1.3918918112050103, 1.3335927327474033, 1.280030517578126, 1.2309523362379862, 1.1844680220992267,
     1.1437268938337306, 1.1033567231276913, 1.0675364176432545, 1.0323801348286326, 1.0, 0.9410734737620604,
@@ -86,7 +87,7 @@ inline constexpr double kLogTableDouble[] = {
     0.060734061932596714, 0.11774441259244807, 0.1717687210967403, 0.223043420524239, 0.2721039608400436,
     0.3187632463291087
 };
-// r_j near 1 / centre, chosen so that log(r_j) is exact
+// r_j near 1 / centre with an exact logarithm
 inline constexpr double kLog2RcpFloat[] = {
     1.391180396080017, 1.3333101272583008, 1.2804416418075562, 1.230831265449524, 1.185185194015503,
     1.1432291269302368, 1.1035335063934326, 1.066798448562622, 1.0329399108886719, 1.0, 0.9416142702102661,
@@ -99,7 +100,7 @@ inline constexpr double kLog2TableFloat[] = {
     0.08679191023111343, 0.17032119631767273, 0.24748949706554413, 0.3223752975463867, 0.3922513723373413,
     0.4597313404083252
 };
-// r_j near 1 / centre, chosen so that log(r_j) is exact
+// r_j near 1 / centre with an exact logarithm
 inline constexpr double kLog2RcpDouble[] = {
     1.3918689230214158, 1.332875569661445, 1.280114440917972, 1.2305174607496923, 1.185360661259409,
     1.1424756731305692, 1.102204684553439, 1.066559855143226, 1.032517463930199, 1.0, 0.940920885871431,

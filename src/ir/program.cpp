@@ -15,16 +15,16 @@ struct PrimRow {
 
 // In the order of the enumeration.
 constexpr PrimRow kPrims[] = {
-    {"input", 0},      {"constant", 0},   {"add", 2},        {"sub", 2},         {"mul", 2},       {"div", 2},
-    {"fma", 3},        {"fnma", 3},       {"min", 2},        {"max", 2},         {"abs_max", 2},   {"sqrt", 1},
-    {"floor", 1},      {"ceil", 1},       {"round", 1},      {"bit_and", 2},     {"bit_or", 2},    {"bit_xor", 2},
-    {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},    {"int_sub", 2},   {"int_max", 2},
-    {"table16", 1},    {"less", 2},       {"less_equal", 2}, {"equal", 2},       {"not_equal", 2}, {"unordered", 2},
-    {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},   {"mask_not", 1},    {"select", 3},
+    {"input", 0},      {"constant", 0},   {"add", 2},         {"sub", 2},      {"mul", 2},       {"div", 2},
+    {"fma", 3},        {"fnma", 3},       {"min", 2},         {"max", 2},      {"abs_max", 2},   {"sqrt", 1},
+    {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
+    {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
+    {"table16", 1},    {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
+    {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},    {"mask_not", 1}, {"select", 3},
 };
 static_assert(std::size(kPrims) == static_cast<std::size_t>(Prim::select) + 1);
 
-constexpr const char* kSites[] = {"x",   "z",     "w",           "row",        "col",     "param",
+constexpr const char* kSites[] = {"x",   "z",          "w",       "row",     "col",      "param",
                                   "acc", "pair_value", "index_i", "index_j", "features", "incoming"};
 static_assert(std::size(kSites) == static_cast<std::size_t>(Site::incoming) + 1);
 
@@ -35,7 +35,8 @@ std::string constant_text(std::uint64_t bits, Dtype type) {
 
 std::string instr_text(const Program& program, const Instr& instr) {
   std::string text = name_of(instr.op);
-  for (int operand = 0; operand < operand_count(instr.op); ++operand) text += fmt::format(" v{}", operand_of(instr, operand));
+  for (int operand = 0; operand < operand_count(instr.op); ++operand)
+    text += fmt::format(" v{}", operand_of(instr, operand));
   switch (instr.op) {
     case Prim::input: return text + " " + name_of(program.inputs[static_cast<std::size_t>(instr.index)]);
     case Prim::constant: return text + " " + constant_text(instr.bits, program.type);
@@ -66,7 +67,9 @@ void verify_instr(const Program& program, std::size_t at) {
     check(mask == wants_mask(instr.op, operand), at, "{} takes {} as operand {}", name_of(instr.op),
           mask ? "no mask" : "a mask", operand);
   }
-  const auto in_range = [&](std::size_t size) { return instr.index >= 0 && static_cast<std::size_t>(instr.index) < size; };
+  const auto in_range = [&](std::size_t size) {
+    return instr.index >= 0 && static_cast<std::size_t>(instr.index) < size;
+  };
   if (instr.op == Prim::input) check(in_range(program.inputs.size()), at, "no input {}", instr.index);
   if (instr.op == Prim::table16) check(in_range(program.tables.size()), at, "no table {}", instr.index);
   if (instr.op == Prim::int_max) check(width == 32, at, "int_max is for float32 programs");
@@ -85,7 +88,9 @@ Pattern<T> table_entry(const Program& program, const Instr& instr, Pattern<T> a)
 int operand_count(Prim p) { return kPrims[static_cast<int>(p)].operands; }
 const char* name_of(Prim p) { return kPrims[static_cast<int>(p)].name; }
 
-std::string name_of(const Input& input) { return fmt::format("{}{}", kSites[static_cast<int>(input.site)], input.slot); }
+std::string name_of(const Input& input) {
+  return fmt::format("{}{}", kSites[static_cast<int>(input.site)], input.slot);
+}
 
 std::string Program::to_text() const {
   std::string text = fmt::format("{} program\n", mercer::name_of(type));

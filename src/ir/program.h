@@ -103,12 +103,13 @@ struct LowerOptions {
   std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
 };
 
-/// Lowers expressions over the leaves of Split (x and z slots are streams) to one program with one output each, in order.
-/// Equal subexpressions are computed once. acc + a * b becomes fma(a, b, acc) where acc is an accumulator leaf; no other
-/// contraction happens (it could make an exact zero inexact).
+/// Lowers expressions over the leaves of Split (x and z slots are streams) to one program, one output each, in order.
+/// Equal subexpressions are computed once. acc + a * b becomes fma(a, b, acc) where acc is an accumulator leaf; there is
+/// no other contraction (it could make an exact zero inexact).
 Program lower(const std::vector<Expr>& outputs, const LowerOptions& options);
 
-/// Runs a program on scalars, the reference for emitters: one value per input; returns one value per output. T is float or double.
+/// Runs a program on scalars, the reference for emitters: one value per input; returns one value per output. T is float
+/// or double.
 template <class T>
 std::vector<T> run(const Program& program, const std::vector<T>& inputs);
 

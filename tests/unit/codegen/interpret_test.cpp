@@ -33,7 +33,8 @@ template <class T>
 T draw(std::mt19937_64& random) {
   constexpr double kSpecial[] = {0, -0.0, 1, -1, 0.5, 1e-30, 3e38, -7.25};
   if (random() % 4 == 0) return static_cast<T>(kSpecial[random() % 8]);
-  return static_cast<T>(std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), static_cast<int>(random() % 40) - 20));
+  return static_cast<T>(
+      std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), static_cast<int>(random() % 40) - 20));
 }
 
 // NaN compare equal whatever their bits: processors differ in sign and payload.
@@ -78,8 +79,10 @@ Program random_program(std::mt19937_64& random) {
     if (op == Prim::shift_left || op == Prim::shift_right) instr.bits = random() % (8 * sizeof(T));
     const auto id = static_cast<std::int32_t>(program.code.size());
     program.code.push_back(instr);
-    if (ir::makes_mask(op)) masks.push_back(id);
-    else floats.push_back(id);
+    if (ir::makes_mask(op))
+      masks.push_back(id);
+    else
+      floats.push_back(id);
     if (on_bits) bits.push_back(id);
   }
   for (int i = 0; i < 4; ++i) program.outputs.push_back(pick(floats));
@@ -98,7 +101,8 @@ void check_random_program(std::uint64_t seed, Isa isa) {
   for (auto& input : inputs)
     for (T& value : input) value = draw<T>(random);
   const T guard = T(12345);
-  std::vector<std::vector<T>> outputs(program.outputs.size(), std::vector<T>(static_cast<std::size_t>(count) + 1, guard));
+  std::vector<std::vector<T>> outputs(program.outputs.size(),
+                                      std::vector<T>(static_cast<std::size_t>(count) + 1, guard));
   std::vector<LaneInput> lane_inputs;
   for (const auto& input : inputs) lane_inputs.push_back({input.data(), random() % 2 == 0, 0});
   std::vector<void*> pointers;
@@ -106,12 +110,14 @@ void check_random_program(std::uint64_t seed, Isa isa) {
   interpreted.run(lane_inputs.data(), pointers.data(), count);
   for (std::int64_t lane = 0; lane < count; ++lane) {
     std::vector<T> values;
-    for (std::size_t i = 0; i < 4; ++i) values.push_back(inputs[i][lane_inputs[i].uniform ? 0 : static_cast<std::size_t>(lane)]);
+    for (std::size_t i = 0; i < 4; ++i)
+      values.push_back(inputs[i][lane_inputs[i].uniform ? 0 : static_cast<std::size_t>(lane)]);
     const std::vector<T> want = run<T>(program, values);
     for (std::size_t o = 0; o < want.size(); ++o)
       ASSERT_TRUE(same_bits(outputs[o][static_cast<std::size_t>(lane)], want[o]))
           << name_of(isa) << " seed " << seed << " lane " << lane << " output " << o << ": "
-          << outputs[o][static_cast<std::size_t>(lane)] << " for " << want[o] << "\n" << program.to_text();
+          << outputs[o][static_cast<std::size_t>(lane)] << " for " << want[o] << "\n"
+          << program.to_text();
   }
   for (const auto& output : outputs) EXPECT_EQ(output.back(), guard) << "written past the end";
 }
@@ -166,7 +172,8 @@ TEST(Interpret, StepsAccumulateInPlace) {
     }
     void* output = state.data();
     InterpretedProgram(program, isa).run_steps(inputs.data(), &output, kCols, kSteps);
-    for (std::size_t i = 0; i < state.size(); ++i) ASSERT_TRUE(same_bits(state[i], want[i])) << name_of(isa) << " " << i;
+    for (std::size_t i = 0; i < state.size(); ++i)
+      ASSERT_TRUE(same_bits(state[i], want[i])) << name_of(isa) << " " << i;
   }
 }
 
@@ -186,7 +193,8 @@ void check_formula(const Expr& e, bool finite, Isa isa) {
   for (const ir::Input& input : program.inputs) {
     data.emplace_back(kCount);
     for (T& value : data.back()) value = draw<T>(random);
-    if (!finite) data.back()[3] = std::numeric_limits<T>::quiet_NaN(), data.back()[4] = std::numeric_limits<T>::infinity();
+    if (!finite)
+      data.back()[3] = std::numeric_limits<T>::quiet_NaN(), data.back()[4] = std::numeric_limits<T>::infinity();
     inputs.push_back({nullptr, input.site == Site::x || input.site == Site::param, 0});
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].data = data[i].data();
@@ -197,16 +205,34 @@ void check_formula(const Expr& e, bool finite, Isa isa) {
     std::vector<T> values;
     for (std::size_t i = 0; i < inputs.size(); ++i) values.push_back(data[i][inputs[i].uniform ? 0 : lane]);
     const T want = run<T>(program, values)[0];
-    ASSERT_TRUE(same_bits(got[lane], want)) << name_of(isa) << " " << e.to_text() << " lane " << lane << ": " << got[lane]
-                                            << " for " << want;
+    ASSERT_TRUE(same_bits(got[lane], want))
+        << name_of(isa) << " " << e.to_text() << " lane " << lane << ": " << got[lane] << " for " << want;
   }
 }
 
 TEST(Interpret, LoweredFormulasMatchTheReference) {
   const Expr d = difference(), z = ir::leaf(Op::z);
-  const Expr formulas[] = {acc() + abs(d), acc() + d * d, acc() + pow(abs(d), 1.3), acc() + pow(abs(d), param("c")),
-                           max(acc(), abs(d)), exp(-abs(d)), exp(d), log(z), log1p(abs(z)), tanh(z), erf(z), sin(z), cos(d),
-                           asin(z), acos(z), atan2(z, d), expm1(z), sign(z), z < d, where(z < d, z, d), square(max(d, z)) + z};
+  const Expr formulas[] = {acc() + abs(d),
+                           acc() + d * d,
+                           acc() + pow(abs(d), 1.3),
+                           acc() + pow(abs(d), param("c")),
+                           max(acc(), abs(d)),
+                           exp(-abs(d)),
+                           exp(d),
+                           log(z),
+                           log1p(abs(z)),
+                           tanh(z),
+                           erf(z),
+                           sin(z),
+                           cos(d),
+                           asin(z),
+                           acos(z),
+                           atan2(z, d),
+                           expm1(z),
+                           sign(z),
+                           z < d,
+                           where(z < d, z, d),
+                           square(max(d, z)) + z};
   for (Isa isa : machine_isas())
     for (const Expr& e : formulas)
       for (bool finite : {false, true}) {

@@ -132,7 +132,8 @@ TEST(Lower, EveryOpAgreesWithTheTable) {
   for (const OpInfo& row : op_table()) {
     if (row.arity == 1) expressions.push_back(make(row.op, {x()}));
     if (row.arity == 2) expressions.push_back(make(row.op, {x(), z()}));
-    if (row.arity == 3) expressions.push_back(make(row.op, {x(), z(), 0.5})), expressions.push_back(make(row.op, {x(), 1.5, z()}));
+    if (row.arity == 3)
+      expressions.push_back(make(row.op, {x(), z(), 0.5})), expressions.push_back(make(row.op, {x(), 1.5, z()}));
   }
   for (const Expr& e : expressions) {
     const Program program = lower({e}, options_of(Dtype::float64));
@@ -141,7 +142,8 @@ TEST(Lower, EveryOpAgreesWithTheTable) {
         std::vector<double> inputs;
         for (const Input& input : program.inputs) inputs.push_back(input.site == Site::x ? x_value : z_value);
         const double got = run<double>(program, inputs)[0], want = eval(e, x_value, z_value);
-        EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)) || std::fabs(got - want) <= 1e-14 * std::fabs(want) + 1e-15)
+        EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)) ||
+                    std::fabs(got - want) <= 1e-14 * std::fabs(want) + 1e-15)
             << e.to_text() << " at " << x_value << ", " << z_value << ": " << got << " for " << want;
       }
   }
@@ -160,7 +162,8 @@ TEST(Lower, RandomExpressionsLowerToValidPrograms) {
       for (const Input& input : program.inputs) inputs.push_back(input.site == Site::x ? 0.83 : -1.7);
       const double got = run<double>(program, inputs)[0], want = eval(e, 0.83, -1.7);
       ++compared;
-      close += got == want || (std::isnan(got) && std::isnan(want)) || std::fabs(got - want) <= 1e-12 * (1 + std::fabs(want));
+      close += got == want || (std::isnan(got) && std::isnan(want)) ||
+               std::fabs(got - want) <= 1e-12 * (1 + std::fabs(want));
     }
   }
   EXPECT_GE(close, compared * 99 / 100);

@@ -26,8 +26,8 @@ Program program_of(const Expr& e, bool finite = false) {
   return lower({e}, options);
 }
 
-// Distance from `got` to `want` in ulp of `want`. Below twice the smallest normal number, an absolute error of up to that
-// number counts as one ulp: some functions flush there.
+// Distance from `got` to `want` in ulp of `want`. Below twice the smallest normal number, an absolute error of up to
+// that number counts as one ulp: some functions flush there.
 template <class T>
 double ulp_error(T got, long double want) {
   const T nearest = static_cast<T>(want);
@@ -36,9 +36,11 @@ double ulp_error(T got, long double want) {
     if (got == nearest) return 0;
     // One of them just below the overflow.
     const long double edge = std::ldexp(1.0L, std::numeric_limits<T>::max_exponent);
-    const long double g = std::isinf(got) ? std::copysign(edge, static_cast<long double>(got)) : static_cast<long double>(got);
+    const long double g =
+        std::isinf(got) ? std::copysign(edge, static_cast<long double>(got)) : static_cast<long double>(got);
     const long double w = std::isinf(nearest) ? std::copysign(edge, want) : want;
-    return static_cast<double>(std::fabs(g - w) / std::ldexp(1.0L, std::numeric_limits<T>::max_exponent - std::numeric_limits<T>::digits));
+    return static_cast<double>(std::fabs(g - w) /
+                               std::ldexp(1.0L, std::numeric_limits<T>::max_exponent - std::numeric_limits<T>::digits));
   }
   constexpr T kTiny = std::numeric_limits<T>::min();
   if (std::fabs(want) < 2.1L * kTiny) return static_cast<double>(std::fabs(got - want) / kTiny);
@@ -93,10 +95,30 @@ const std::vector<Function>& functions() {
       {"exp", EXPRESSION(exp(e)), REFERENCE(std::exp(x)), 1.5, 1.5, {{-80, 88.7}, {-700, 709}, {-1e-3, 1e-3}}},
       {"exp-", EXPRESSION(exp(-abs(e))), REFERENCE(std::exp(-std::fabs(x))), 1.5, 1.5, {{0, 110}, {0, 760}, {0, 1}}},
       {"exp2", EXPRESSION(exp2(e)), REFERENCE(std::exp2(x)), 1.5, 1.5, {{-124, 128}, {-1020, 1024}, {-1e-3, 1e-3}}},
-      {"expm1", EXPRESSION(expm1(e)), REFERENCE(std::expm1(x)), 2, 2, {{-1, 1}, {-90, 88.8}, {1e-30, 1, true}, {-1e-30, 1, true}}},
-      {"log", EXPRESSION(log(e)), REFERENCE(std::log(x)), 1.5, 2, {{0.5, 2}, {1e-44, 1e38, true}, {1e-320, 1e308, true}, {0.999, 1.001}}},
-      {"log2", EXPRESSION(log2(e)), REFERENCE(std::log2(x)), 2, 2, {{0.5, 2}, {1e-44, 1e38, true}, {1e-320, 1e308, true}, {0.999, 1.001}}},
-      {"log1p", EXPRESSION(log1p(e)), REFERENCE(std::log1p(x)), 2, 2, {{-0.999, 2}, {1e-30, 1e38, true}, {-1e-30, -0.99, true}}},
+      {"expm1",
+       EXPRESSION(expm1(e)),
+       REFERENCE(std::expm1(x)),
+       2,
+       2,
+       {{-1, 1}, {-90, 88.8}, {1e-30, 1, true}, {-1e-30, 1, true}}},
+      {"log",
+       EXPRESSION(log(e)),
+       REFERENCE(std::log(x)),
+       1.5,
+       2,
+       {{0.5, 2}, {1e-44, 1e38, true}, {1e-320, 1e308, true}, {0.999, 1.001}}},
+      {"log2",
+       EXPRESSION(log2(e)),
+       REFERENCE(std::log2(x)),
+       2,
+       2,
+       {{0.5, 2}, {1e-44, 1e38, true}, {1e-320, 1e308, true}, {0.999, 1.001}}},
+      {"log1p",
+       EXPRESSION(log1p(e)),
+       REFERENCE(std::log1p(x)),
+       2,
+       2,
+       {{-0.999, 2}, {1e-30, 1e38, true}, {-1e-30, -0.99, true}}},
       {"tanh", EXPRESSION(tanh(e)), REFERENCE(std::tanh(x)), 3.5, 3.5, {{-1, 1}, {-20, 20}, {1e-30, 1, true}}},
       {"sin", EXPRESSION(sin(e)), REFERENCE(std::sin(x)), 2, 2, {{-4, 4}, {-1e5, 1e5}, {1e-30, 1, true}}},
       {"cos", EXPRESSION(cos(e)), REFERENCE(std::cos(x)), 2, 2, {{-4, 4}, {-1e5, 1e5}, {1e-30, 1, true}}},
@@ -104,7 +126,12 @@ const std::vector<Function>& functions() {
       {"acos", EXPRESSION(acos(e)), REFERENCE(std::acos(x)), 2, 2, {{-1, 1}, {1e-30, 1, true}, {0.99, 1}}},
       {"erf", EXPRESSION(erf(e)), REFERENCE(std::erf(x)), 2.25, 2.25, {{-1, 1}, {-7, 7}, {1e-30, 1, true}}},
       {"atan2", EXPRESSION(atan2(e, 0.75)), REFERENCE(std::atan2(x, 0.75L)), 2.5, 2.5, {{-2, 2}, {1e-30, 1e30, true}}},
-      {"atan2-", EXPRESSION(atan2(0.75, e)), REFERENCE(std::atan2(0.75L, x)), 2.5, 2.5, {{-2, 2}, {-1e-30, -1e30, true}}},
+      {"atan2-",
+       EXPRESSION(atan2(0.75, e)),
+       REFERENCE(std::atan2(0.75L, x)),
+       2.5,
+       2.5,
+       {{-2, 2}, {-1e-30, -1e30, true}}},
       {"rsqrt", EXPRESSION(rsqrt(e)), REFERENCE(1 / std::sqrt(x)), 1.6, 1.6, {{1e-30, 1e30, true}}},
       {"xlogy", EXPRESSION(xlogy(0.75, e)), REFERENCE(0.75L * std::log(x)), 2.5, 3, {{1e-30, 1e30, true}}},
   };
@@ -126,13 +153,15 @@ double power_error(double base_limit, double exponent_limit, bool finite) {
   std::mt19937_64 random(11);
   double worst = 0;
   for (int i = 0; i < 40000; ++i) {
-    const T x = draw<T>({1 / base_limit, base_limit, true}, random), p = draw<T>({-exponent_limit, exponent_limit}, random);
+    const T x = draw<T>({1 / base_limit, base_limit, true}, random),
+            p = draw<T>({-exponent_limit, exponent_limit}, random);
     const long double want = std::pow(static_cast<long double>(x), static_cast<long double>(p));
     const T got = run<T>(program, x_first ? std::vector<T>{x, p} : std::vector<T>{p, x})[0];
     worst = std::max(worst, ulp_error(got, want));
   }
-  std::printf("  pow %s%s base within %g, |p| < %g: %.3f ulp, %zu instructions\n", sizeof(T) == 4 ? "float32" : "float64",
-              finite ? " finite" : "", base_limit, exponent_limit, worst, program.code.size());
+  std::printf("  pow %s%s base within %g, |p| < %g: %.3f ulp, %zu instructions\n",
+              sizeof(T) == 4 ? "float32" : "float64", finite ? " finite" : "", base_limit, exponent_limit, worst,
+              program.code.size());
   return worst;
 }
 
@@ -151,14 +180,16 @@ TEST(MathAccuracy, GeneralPower) {
 template <class T>
 void check_power_edges() {
   const Program program = program_of<T>(pow(leaf(Op::x), leaf(Op::z)));
-  const T values[] = {T(0), T(-0.0), T(1), T(-1), T(2), T(-2), T(0.5), T(-0.5), T(3), T(-3), T(1.5), T(-2.5), T(kInf), T(-kInf),
-                      T(kNaN), T(1e-38), T(-1e-40), T(1e37), T(1e9), T(1e30), T(4.0e6 + 1)};
+  const T values[] = {T(0),    T(-0.0),  T(1),      T(-1),   T(2),    T(-2),   T(0.5),
+                      T(-0.5), T(3),     T(-3),     T(1.5),  T(-2.5), T(kInf), T(-kInf),
+                      T(kNaN), T(1e-38), T(-1e-40), T(1e37), T(1e9),  T(1e30), T(4.0e6 + 1)};
   const bool x_first = program.inputs[0].site == Site::x;
   for (T base : values) {
     for (T p : values) {
       const T want = static_cast<T>(std::pow(static_cast<long double>(base), static_cast<long double>(p)));
       const T got = run<T>(program, x_first ? std::vector<T>{base, p} : std::vector<T>{p, base})[0];
-      EXPECT_LE(ulp_error(got, static_cast<long double>(want)), 4) << base << " ^ " << p << " = " << got << " for " << want;
+      EXPECT_LE(ulp_error(got, static_cast<long double>(want)), 4)
+          << base << " ^ " << p << " = " << got << " for " << want;
       EXPECT_TRUE(std::isnan(want) || std::signbit(got) == std::signbit(want)) << base << " ^ " << p << " = " << got;
       for (double constant : {0.5, -0.5, 1.5, 2.0, 3.0, -1.0, -2.0, -3.0, 0.3, -0.3, 11.0, 12.0}) {
         const T by_constant = run<T>(program_of<T>(pow(leaf(Op::x), constant)), {base})[0];
@@ -183,18 +214,21 @@ template <class T>
 void check_edges() {
   const double huge = sizeof(T) == 4 ? 1e30 : 1e200;
   const Edge edges[] = {
-      {exp, 0, 1}, {exp, kInf, kInf}, {exp, -kInf, 0}, {exp, kNaN, kNaN}, {exp, 1000, kInf}, {exp, -1000, 0}, {exp, huge, kInf},
-      {exp, -huge, 0}, {exp2, 0, 1}, {exp2, 10, 1024}, {exp2, -3, 0.125}, {exp2, kInf, kInf}, {exp2, -kInf, 0}, {exp2, 2000, kInf},
-      {exp2, kNaN, kNaN}, {expm1, 0, 0}, {expm1, -kInf, -1}, {expm1, kInf, kInf}, {expm1, kNaN, kNaN}, {expm1, 5000, kInf},
-      {log, 1, 0}, {log, 0, -kInf}, {log, -0.0, -kInf}, {log, -1, kNaN}, {log, -kInf, kNaN}, {log, kInf, kInf}, {log, kNaN, kNaN},
-      {log2, 1, 0}, {log2, 8, 3}, {log2, 0.25, -2}, {log2, 0, -kInf}, {log2, -2, kNaN}, {log2, kInf, kInf}, {log2, kNaN, kNaN},
-      {log1p, 0, 0}, {log1p, -1, -kInf}, {log1p, -2, kNaN}, {log1p, kInf, kInf}, {log1p, kNaN, kNaN},
-      {sin, 0, 0}, {sin, kInf, kNaN}, {sin, -kInf, kNaN}, {sin, kNaN, kNaN}, {cos, 0, 1}, {cos, kInf, kNaN}, {cos, kNaN, kNaN},
-      {asin, 0, 0}, {asin, 1.5, kNaN}, {asin, kNaN, kNaN}, {acos, 1, 0}, {acos, -1.5, kNaN}, {acos, kNaN, kNaN},
-      {tanh, 0, 0}, {tanh, kInf, 1}, {tanh, -kInf, -1}, {tanh, kNaN, kNaN}, {tanh, huge, 1},
-      {erf, 0, 0}, {erf, kInf, 1}, {erf, -kInf, -1}, {erf, kNaN, kNaN}, {erf, huge, 1},
-      {rsqrt, 0, kInf}, {rsqrt, -1, kNaN}, {rcp, 0, kInf}, {rcp, kInf, 0}, {sign, 0, 0}, {sign, -3, -1}, {sign, kNaN, kNaN},
-      {sqrt, -1, kNaN}, {floor, -1.5, -2}, {ceil, -1.5, -1}, {round, 2.5, 2}, {round, kNaN, kNaN},
+      {exp, 0, 1},        {exp, kInf, kInf},  {exp, -kInf, 0},     {exp, kNaN, kNaN},   {exp, 1000, kInf},
+      {exp, -1000, 0},    {exp, huge, kInf},  {exp, -huge, 0},     {exp2, 0, 1},        {exp2, 10, 1024},
+      {exp2, -3, 0.125},  {exp2, kInf, kInf}, {exp2, -kInf, 0},    {exp2, 2000, kInf},  {exp2, kNaN, kNaN},
+      {expm1, 0, 0},      {expm1, -kInf, -1}, {expm1, kInf, kInf}, {expm1, kNaN, kNaN}, {expm1, 5000, kInf},
+      {log, 1, 0},        {log, 0, -kInf},    {log, -0.0, -kInf},  {log, -1, kNaN},     {log, -kInf, kNaN},
+      {log, kInf, kInf},  {log, kNaN, kNaN},  {log2, 1, 0},        {log2, 8, 3},        {log2, 0.25, -2},
+      {log2, 0, -kInf},   {log2, -2, kNaN},   {log2, kInf, kInf},  {log2, kNaN, kNaN},  {log1p, 0, 0},
+      {log1p, -1, -kInf}, {log1p, -2, kNaN},  {log1p, kInf, kInf}, {log1p, kNaN, kNaN}, {sin, 0, 0},
+      {sin, kInf, kNaN},  {sin, -kInf, kNaN}, {sin, kNaN, kNaN},   {cos, 0, 1},         {cos, kInf, kNaN},
+      {cos, kNaN, kNaN},  {asin, 0, 0},       {asin, 1.5, kNaN},   {asin, kNaN, kNaN},  {acos, 1, 0},
+      {acos, -1.5, kNaN}, {acos, kNaN, kNaN}, {tanh, 0, 0},        {tanh, kInf, 1},     {tanh, -kInf, -1},
+      {tanh, kNaN, kNaN}, {tanh, huge, 1},    {erf, 0, 0},         {erf, kInf, 1},      {erf, -kInf, -1},
+      {erf, kNaN, kNaN},  {erf, huge, 1},     {rsqrt, 0, kInf},    {rsqrt, -1, kNaN},   {rcp, 0, kInf},
+      {rcp, kInf, 0},     {sign, 0, 0},       {sign, -3, -1},      {sign, kNaN, kNaN},  {sqrt, -1, kNaN},
+      {floor, -1.5, -2},  {ceil, -1.5, -1},   {round, 2.5, 2},     {round, kNaN, kNaN},
   };
   for (const Edge& edge : edges) {
     const T got = run<T>(program_of<T>(edge.expression(leaf(Op::x))), {static_cast<T>(edge.argument)})[0];
@@ -217,7 +251,8 @@ TEST(MathAccuracy, Edges) {
 template <class T>
 void check_atan2() {
   const Program program = program_of<T>(atan2(leaf(Op::x), leaf(Op::z)));
-  const T values[] = {T(0), T(-0.0), T(1), T(-1), T(0.3), T(-0.3), T(1e20), T(-1e20), T(kInf), T(-kInf), T(kNaN), T(1e-30)};
+  const T values[] = {T(0),    T(-0.0),  T(1),    T(-1),    T(0.3),  T(-0.3),
+                      T(1e20), T(-1e20), T(kInf), T(-kInf), T(kNaN), T(1e-30)};
   const bool x_first = program.inputs[0].site == Site::x;
   for (T y : values)
     for (T x : values) {
@@ -257,7 +292,8 @@ void check_fixed_power(double p, double limit) {
   EXPECT_LE(worst, limit) << "p = " << p << " at " << worst_at;
   EXPECT_EQ(value(T(0)), T(0)) << p;
   EXPECT_EQ(value(T(-0.0)), T(0)) << p;
-  std::printf("  |x|^%.2f %s %.2e, %zu instructions\n", p, sizeof(T) == 4 ? "float32" : "float64", worst, program.code.size());
+  std::printf("  |x|^%.2f %s %.2e, %zu instructions\n", p, sizeof(T) == 4 ? "float32" : "float64", worst,
+              program.code.size());
 }
 
 TEST(MathAccuracy, FixedPowers) {
