@@ -5,7 +5,7 @@
 //
 // E is read four bits at a time by table lookups straight from the pattern of d (the sign bit falls outside the four
 // bits or meets a repeated table), so |.| costs nothing.
-//   float32: m^q is one polynomial, degree 5 or 6, fitted here. 17 instructions of which the FMA pipe carries nine.
+//   float32: m^q is one polynomial, degree 5 to 7, fitted here. 17 instructions of which the FMA pipe carries nine.
 //   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
 // The zeroth entry of the top table is 0: 0^p = 0 exactly, and |d| < 2^-111 (float64: 2^-767) counts as 0.
 // y errs by at most 2.6 roundings (float64: 4) plus the fit; |d|^p by at most 7e-7 (1.5e-15).
@@ -103,7 +103,7 @@ Value mantissa_of(Value d) {
 }
 
 Value float_root(Value d, double q) {
-  constexpr double kFitTarget = 1.8e-7;
+  constexpr double kFitTarget = 1.4e-7;
   Builder& b = *d.builder;
   // Offsets centre the low table around 1: its entries then never leave the range while the product is within it.
   std::array<double, 16> high = power_table(q, 16, 8 - 127);
