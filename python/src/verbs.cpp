@@ -85,10 +85,10 @@ nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::
                   nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress,
                   nb::kwargs params) {
   Call call("knn", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
-  if (k < 0 || k > call.columns()) {
-    throw Error(ErrorKind::invalid_argument, fmt::format("knn: k must lie between 0 and the number of points of z, {}. "
-                                                         "Received {}.",
-                                                         call.columns(), k));
+  if (k < 1 || k > call.columns()) {  // before its arrays are made
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("knn: k must be from 1 to the number of points of z ({}). Received {}.", call.columns(), k));
   }
   nb::object given_values = nb::none(), given_indices = nb::none();
   if (!out.is_none()) {
