@@ -81,7 +81,8 @@ void ProgramEmitter::pin_constants() {
   // to those used most.
   const std::vector<bool> needed = plan::leaves_in_registers(program_, a_.target().embedded_broadcast);
   auto is_constant = [&](std::size_t i) { return program_.code[i].op == Prim::constant && !uses_[i].empty(); };
-  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, vectors_, a_.target().embedded_broadcast);
+  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, plan::side_by_side(program_, vectors_, a_.target()),
+                                                                  a_.target().embedded_broadcast);
   for (std::size_t i = 0; i < needed.size(); ++i) spare += needed[i] && is_constant(i);
   auto take = [&] {
     const int reg = free_.back();
@@ -533,11 +534,13 @@ void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<
     const bool several_steps = program_.code[value].op == Prim::table16;
     if (safe && !mask && !several_steps && (!multiply_add || own_addend)) in_place_[value] = static_cast<int>(o);
   }
-  for (std::int32_t i = 0; i < n; ++i) {
-    if (is_leaf(program_.code[i].op) || skipped_[i]) continue;
-    now_ = i;
-    for (int v = 0; v < copies(i); ++v) emit_instruction(i, v);
-  }
+  const int group = plan::side_by_side(program_, vectors_, a_.target());
+  for (int first = 0; first < vectors_; first += group)
+    for (std::int32_t i = 0; i < n; ++i) {
+      if (is_leaf(program_.code[i].op) || skipped_[i] || first >= copies(i)) continue;
+      now_ = i;
+      for (int v = first; v < std::min(first + group, copies(i)); ++v) emit_instruction(i, v);
+    }
   finish_outputs();
   free_ = free_before;
   free_masks_ = masks_before;

@@ -59,6 +59,12 @@ std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_
   return needed;
 }
 
+int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target) {
+  constexpr int kShortChain = 4;
+  const auto steps = std::count_if(program.code.begin(), program.code.end(), [](const Instr& i) { return !is_leaf(i.op); });
+  return target.registers <= 16 && steps <= kShortChain ? 1 : vectors;
+}
+
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast) {
   const std::size_t n = program.code.size();
   std::vector<int> last(n, -1);
@@ -80,7 +86,8 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
     peak = std::max(peak, live);
     // These write their result before they release their operands.
     const bool steps = instr.op == Prim::select || instr.op == Prim::bit_or || instr.op == Prim::table16;
-    scratch = std::max(scratch, steps ? 1 : 0);
+    const bool emulated = !embedded_broadcast && (instr.op == Prim::abs_max || instr.op == Prim::table16);
+    scratch = std::max(scratch, emulated ? 3 : steps ? 1 : 0);
   }
   const std::vector<bool> needed = leaves_in_registers(program, embedded_broadcast);
   return peak * vectors + scratch + static_cast<int>(std::count(needed.begin(), needed.end(), true));
@@ -95,9 +102,13 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   };
   static constexpr Shape kShapes[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
   static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  // Without embedded broadcasts a constant read from memory costs a load slot per vector; a few deserve registers.
+  int constants = 0;
+  for (const Instr& instr : update.code) constants += instr.op == Prim::constant;
+  constants = info.embedded_broadcast ? 0 : std::min(constants, 4);
   auto fits = [&](Shape s) {
-    const int needed_now = temporaries(update, s.vectors, info.embedded_broadcast);
-    return states * s.rows * s.vectors + z_streams * s.vectors + needed_now <= info.registers;
+    const int needed_now = temporaries(update, side_by_side(update, s.vectors, info), info.embedded_broadcast);
+    return states * s.rows * s.vectors + z_streams * s.vectors + needed_now + constants <= info.registers;
   };
   TileShape tile{1, 1, info.lanes(update.type)};
   auto choose = [&](auto& shapes) {

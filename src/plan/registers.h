@@ -13,6 +13,9 @@ namespace mercer::plan {
 bool commutes(ir::Prim op);
 /// Leaves that some instruction can only take from a register: an x86 instruction reads memory as its last operand.
 std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast);
+/// How many of a row's `vectors` instances are emitted side by side. A long chain needs neighbours to fill its latencies;
+/// a short one leaves that to the processor's own reordering, and sixteen registers then hold a larger tile.
+int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target);
 /// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
 
