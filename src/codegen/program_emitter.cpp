@@ -28,7 +28,8 @@ std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, inst
 
 ProgramEmitter::ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors,
                                std::vector<int> free_registers)
-    : a_(assembler), program_(program), vectors_(vectors), free_(std::move(free_registers)) {
+    : a_(assembler), program_(program), vectors_(vectors), group_(plan::side_by_side(program, vectors, assembler.target())),
+      free_(std::move(free_registers)) {
   for (int k = a_.target().mask_registers; k >= 1; --k) free_masks_.push_back(k);
   analyse();
 }
@@ -81,8 +82,7 @@ void ProgramEmitter::pin_constants() {
   // to those used most.
   const std::vector<bool> needed = plan::leaves_in_registers(program_, a_.target().embedded_broadcast);
   auto is_constant = [&](std::size_t i) { return program_.code[i].op == Prim::constant && !uses_[i].empty(); };
-  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, plan::side_by_side(program_, vectors_, a_.target()),
-                                                                  a_.target().embedded_broadcast);
+  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, group_, a_.target().embedded_broadcast);
   for (std::size_t i = 0; i < needed.size(); ++i) spare += needed[i] && is_constant(i);
   auto take = [&] {
     const int reg = free_.back();
@@ -139,7 +139,8 @@ void ProgramEmitter::spill_one() {
   Place& p = places_[victim * vectors_ + victim_v];
   if (!is_leaf(program_.code[victim].op) && p.stack < 0) {
     if (free_stack_.empty()) {
-      require(next_stack_ < kStackBytes / 64 - 1, "codegen: the formula has too many live values for one kernel.");
+      if (next_stack_ + 1 >= kStackBytes / 64)
+        fail(ErrorKind::compile, "codegen: the formula has too many live values for one kernel.");
       free_stack_.push_back(next_stack_++);
     }
     p.stack = free_stack_.back();
@@ -152,7 +153,8 @@ void ProgramEmitter::spill_one() {
 
 bool ProgramEmitter::dies(std::int32_t value, std::int32_t at, int v) const {
   if (last_use_[value] != at) return false;
-  return !uniform_[value] || uniform_[at] || v == vectors_ - 1;
+  // A uniform value serves all vectors: with several groups of them the last one ends it.
+  return !uniform_[value] || (uniform_[at] && group_ == vectors_) || v == vectors_ - 1;
 }
 
 void ProgramEmitter::release_dead(std::int32_t i, int v) {
@@ -531,15 +533,14 @@ void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<
     }
     const bool multiply_add = program_.code[value].op == Prim::fma || program_.code[value].op == Prim::fnma;
     const bool mask = ir::makes_mask(program_.code[value].op);
-    const bool several_steps = program_.code[value].op == Prim::table16;
+    const bool several_steps = program_.code[value].op == Prim::table16 || ternary_[value];
     if (safe && !mask && !several_steps && (!multiply_add || own_addend)) in_place_[value] = static_cast<int>(o);
   }
-  const int group = plan::side_by_side(program_, vectors_, a_.target());
-  for (int first = 0; first < vectors_; first += group)
+  for (int first = 0; first < vectors_; first += group_)
     for (std::int32_t i = 0; i < n; ++i) {
       if (is_leaf(program_.code[i].op) || skipped_[i] || first >= copies(i)) continue;
       now_ = i;
-      for (int v = first; v < std::min(first + group, copies(i)); ++v) emit_instruction(i, v);
+      for (int v = first; v < std::min(first + group_, copies(i)); ++v) emit_instruction(i, v);
     }
   finish_outputs();
   free_ = free_before;

@@ -82,7 +82,7 @@ class ProgramEmitter {
 
   VectorAssembler& a_;
   ir::Program program_;
-  int vectors_;
+  int vectors_, group_;                     // `group_` of the `vectors_` instances are emitted side by side
   std::vector<int> free_, free_masks_;
   std::vector<int> last_use_;
   std::vector<std::vector<int>> uses_;

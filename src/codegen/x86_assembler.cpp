@@ -151,7 +151,8 @@ std::vector<std::uint8_t> VectorAssembler::finish() {
     Xbyak::ClearError();
     fail(ErrorKind::compile, "codegen: the assembler refused the kernel. Received {}.", why);
   }
-  require(getSize() <= kMaxCodeBytes, "codegen: a kernel has at most {} bytes of code. Received {}.", kMaxCodeBytes, getSize());
+  if (getSize() > kMaxCodeBytes)
+    fail(ErrorKind::compile, "codegen: a kernel has at most {} bytes of code. Received {}.", kMaxCodeBytes, getSize());
   const std::uint8_t* code = getCode();
   return {code, code + getSize()};
 }
