@@ -50,6 +50,7 @@ $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
 package: $(PACKAGE)  ## build the library and install the Python package into .venv
 
 $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
+	@echo "building the library and the Python module; the first time takes minutes"
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
 	  -C build-dir=$(BUILD) -C cmake.define.MERCER_TESTS=ON .
 	@touch $@
