@@ -1,0 +1,151 @@
+// Plans of typical formulas: what becomes a stage, a stream, a state; tiles, chunks and floors.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "ir/passes.h"
+#include "mercer/formula.h"
+#include "plan/planner.h"
+#include "plan/registers.h"
+
+namespace mercer::plan {
+namespace {
+
+std::shared_ptr<const PairPlan> plan_of(const char* text, Target target = Target::x86_avx512, Dtype type = Dtype::float32) {
+  PairProblem problem;
+  problem.outputs = {ir::simplify(parse(text))};
+  problem.type = type;
+  problem.target = target;
+  return plan_pairs(problem);
+}
+
+int accumulators(const PairPlan& plan) {
+  return static_cast<int>(plan.promoted.size()) * plan.tile.rows * plan.tile.vectors;
+}
+
+TEST(Planner, NormsAndMeansBecomeStages) {
+  const auto cosine = plan_of("1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))");
+  EXPECT_EQ(cosine->stages.size(), 2u);
+  EXPECT_EQ(cosine->general.split.states, 1);
+  const auto centred = plan_of("sum((x - sum(x)/K)*(z - sum(z)/K))");
+  EXPECT_EQ(centred->stages.size(), 2u);
+  EXPECT_EQ(centred->x_streams.size(), 1u);
+  EXPECT_FALSE(centred->x_streams[0].plain);
+}
+
+TEST(Planner, OneSidedFunctionsBecomeStreams) {
+  const auto plan = plan_of("sum((sqrt(x)-sqrt(z))^2)");
+  ASSERT_EQ(plan->x_streams.size(), 1u);
+  EXPECT_FALSE(plan->x_streams[0].plain);
+  EXPECT_FALSE(plan->z_streams[0].plain);
+  EXPECT_TRUE(plan_of("sum(abs(x-z))")->x_streams[0].plain);
+  EXPECT_TRUE(plan_of("sum(abs(x-z))")->stages.empty());
+}
+
+TEST(Planner, SumsArePromotedAndOthersAreNot) {
+  const auto plan = plan_of("sum(abs(x-z)) + max(abs(x-z))");
+  ASSERT_EQ(plan->promoted.size(), 2u);
+  EXPECT_NE(plan->promoted[0], plan->promoted[1]);
+  EXPECT_TRUE(plan_of("row*col")->promoted.empty());
+}
+
+TEST(Planner, MaximaOfMagnitudesStartAtZeroUnlessThereAreNoFeatures) {
+  EXPECT_EQ(plan_of("max(abs(x-z))")->general.identity[0], 0.0);
+  PairProblem empty;
+  empty.outputs = {ir::simplify(parse("max(abs(x-z))"))};
+  empty.empty_features = true;
+  EXPECT_EQ(plan_pairs(empty)->general.identity[0], -std::numeric_limits<double>::infinity());
+}
+
+TEST(Planner, ParametersOfTheEpilogueAloneDoNotRepeatTheAccumulation) {
+  EXPECT_TRUE(plan_of("exp(-sum(abs(x-z))/b)")->accumulation_params.empty());
+  EXPECT_EQ(plan_of("exp(-sum(max(abs(x-z)-c,0))/b)")->accumulation_params.size(), 1u);
+}
+
+TEST(Planner, IdentitiesMustBeNumbers) {
+  EXPECT_THROW(plan_of("reduce(x*z, state+incoming, identity=t)"), Error);
+}
+
+TEST(Planner, ChunksAreEvenAndShort) {
+  const auto plan = plan_of("sum(abs(x-z))");
+  EXPECT_EQ(plan->chunk(0), 1);
+  EXPECT_EQ(plan->chunk(64), 64);
+  EXPECT_EQ(plan->chunk(100), 50);
+  for (std::int64_t k : {65, 257, 512, 513, 1024, 4096, 100000}) {
+    EXPECT_LE(plan->chunk(k), 256) << k;
+    EXPECT_GE(plan->chunk(k), 33) << k;
+    const std::int64_t chunks = (k + plan->chunk(k) - 1) / plan->chunk(k);
+    EXPECT_GT(plan->chunk(k) * chunks + chunks, k);
+  }
+  EXPECT_EQ(plan_of("max(abs(x-z))")->chunk(5000), 5000);
+  EXPECT_EQ(plan_of("sum(abs(x-z))", Target::x86_avx512, Dtype::float64)->chunk(5000), 5000);
+}
+
+TEST(Planner, TilesFitTheRegisters) {
+  for (const char* text : {"sum(abs(x-z))", "sum((x-z)^2)", "sum(x*z)", "max(abs(x-z))", "sum(abs(x-z)^1.3)",
+                           "sum(exp(-abs(x-z)))", "sum(abs(x-z)) + max(x*z) + sum(w*(x-z)^2)", "prod(1+x*z)"})
+    for (Dtype type : {Dtype::float32, Dtype::float64})
+      for (Target target : {Target::x86_avx512, Target::x86_avx2}) {
+        const auto plan = plan_of(text, target, type);
+        EXPECT_EQ(plan->tile.lanes, target_info(target).lanes(type)) << text;
+        EXPECT_LE(accumulators(*plan) + static_cast<int>(plan->z_streams.size()) * plan->tile.vectors,
+                  target_info(target).registers - 1)
+            << text;
+      }
+}
+
+TEST(Planner, ShortTermsTakeTheLargeTile) {
+  for (const char* text : {"sum(abs(x-z))", "sum((x-z)^2)", "sum(x*z)", "max(abs(x-z))"}) {
+    const TileShape tile = plan_of(text)->tile;
+    EXPECT_EQ(tile.rows, 8) << text;
+    EXPECT_EQ(tile.vectors, 3) << text;
+  }
+}
+
+TEST(Planner, FewRowsTakeALowerTile) {
+  PairProblem problem;
+  problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
+  problem.target = Target::x86_avx512;
+  problem.rows_hint = 1;
+  EXPECT_EQ(plan_pairs(problem)->tile.rows, 1);
+  problem.rows_hint = 3;
+  EXPECT_EQ(plan_pairs(problem)->tile.rows, 4);
+}
+
+TEST(Planner, PlanesHoldWholeTiles) {
+  PairProblem problem;
+  problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
+  problem.target = Target::x86_avx512;
+  EXPECT_EQ(plan_pairs(problem)->plane_width(), plan_pairs(problem)->tile.cols());
+  problem.block_columns = 200;
+  const auto plan = plan_pairs(problem);
+  EXPECT_EQ(plan->plane_width() % plan->tile.cols(), 0);
+  EXPECT_LE(plan->plane_width(), 200);
+}
+
+/// Cycles a vector of the update on a machine that runs one 512-bit instruction of each class a cycle.
+double floor_cycles(const char* text, Target target = Target::x86_avx512) { return floor_of(*plan_of(text, target)).update_cycles; }
+
+TEST(Planner, FloorsOfTheClassicNorms) {
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(x*z)"), 1.0);
+  EXPECT_DOUBLE_EQ(floor_cycles("sum((x-z)^2)"), 1.0);
+  // |x - z| is a subtraction and a bit operation, the sum an addition; one of the two additions may go to the multiplier.
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z))"), 1.5);
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z)^3)"), 2.0);
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(x*z)", Target::x86_avx2), 0.5);
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z))", Target::x86_avx2), 0.75);
+}
+
+TEST(Planner, TheRateSpreadsTheEpilogueOverTheFeatures) {
+  const Floor floor{1.0, 10.0, 16};
+  EXPECT_DOUBLE_EQ(floor.elements_per_second(1e9, 10), 16e9 / 2.0);
+  EXPECT_DOUBLE_EQ(floor.elements_per_second(1e9, 0), 16e9 / 11.0);
+}
+
+TEST(Planner, TextNamesTheTileAndTheVariants) {
+  const std::string text = plan_of("exp(-sum(abs(x-z))/b)")->to_text();
+  EXPECT_NE(text.find("x86_avx512"), std::string::npos);
+  EXPECT_NE(text.find("partial sums promoted"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mercer::plan
