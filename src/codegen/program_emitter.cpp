@@ -27,9 +27,9 @@ std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, inst
 }  // namespace
 
 ProgramEmitter::ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors,
-                               std::vector<int> free_registers)
-    : a_(assembler), program_(program), vectors_(vectors), group_(plan::side_by_side(program, vectors, assembler.target())),
-      free_(std::move(free_registers)) {
+                               std::vector<int> free_registers, int group)
+    : a_(assembler), program_(program), vectors_(vectors),
+      group_(group > 0 ? group : plan::side_by_side(program, vectors, assembler.target())), free_(std::move(free_registers)) {
   for (int k = a_.target().mask_registers; k >= 1; --k) free_masks_.push_back(k);
   analyse();
 }

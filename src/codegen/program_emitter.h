@@ -28,8 +28,10 @@ struct Binding {
 
 class ProgramEmitter {
  public:
-  /// `free_registers` are for temporaries and pinned constants. Stack slots start at rsp + stack_offset.
-  ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors, std::vector<int> free_registers);
+  /// `free_registers` are for temporaries and pinned constants; stack slots start at rsp. `group` of the vectors are
+  /// emitted side by side (0: the planner's choice).
+  ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors, std::vector<int> free_registers,
+                 int group = 0);
 
   /// Loads the constants and tables that registers are left for; call once, before the loop.
   void pin_constants();

@@ -48,7 +48,7 @@ class UpdateEmitter {
     emitter.pin_constants();
     start();
     a.mov(first_chunk(), 1);
-    Xbyak::Label next_chunk, last_chunk, again, done;
+    Xbyak::Label next_chunk, last_chunk, again, done, end;
     a.L(next_chunk);
     a.mov(a.count, chunk());
     a.cmp(a.count, remaining());
@@ -64,12 +64,20 @@ class UpdateEmitter {
     a.dec(a.count);
     a.jnz(again);
     a.L(done);
-    promote();
     a.test(remaining(), remaining());
-    a.jnz(next_chunk);
-    for (int state = 0; state < states_; ++state)
-      if (!s_.promoted[state])
-        each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
+    a.jz(end);
+    store_sums(true);
+    a.jmp(next_chunk);
+    a.L(end);
+    if (s_.fused) {
+      add_earlier_chunks();
+      run_epilogue();
+    } else {
+      store_sums(false);
+      for (int state = 0; state < states_; ++state)
+        if (!s_.promoted[state])
+          each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
+    }
     a.leave();
     return a.finish();
   }
@@ -142,26 +150,52 @@ class UpdateEmitter {
     a.add(a.w, element_);
   }
 
-  /// Sums go to memory after every chunk: stored after the first, added after the others.
-  void promote() {
+  template <class Body>
+  void each_sum(Body&& body) {
+    for (int state = 0; state < states_; ++state)
+      if (s_.promoted[state]) each_accumulator(state, body);
+  }
+
+  /// Sums go to memory after a chunk: stored after the first, added after the others. Then they start again at zero.
+  void store_sums(bool again) {
     if (std::find(s_.promoted.begin(), s_.promoted.end(), true) == s_.promoted.end()) return;
-    Xbyak::Label add, done;
-    auto each_sum = [&](auto&& body) {
-      for (int state = 0; state < states_; ++state)
-        if (s_.promoted[state]) each_accumulator(state, body);
-    };
+    Xbyak::Label store;
     a.test(first_chunk(), first_chunk());
-    a.jz(add, Xbyak::CodeGenerator::T_NEAR);
-    each_sum([&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
-    a.xor_(first_chunk(), first_chunk());
-    a.jmp(done, Xbyak::CodeGenerator::T_NEAR);
-    a.L(add);
+    a.jnz(store);
+    each_sum([&](const Xbyak::Xmm& reg, int offset) { a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]); });
+    a.L(store);
     each_sum([&](const Xbyak::Xmm& reg, int offset) {
-      a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]);
       a.store(a.ptr[a.acc + offset], reg);
+      if (again) a.zero(reg);
     });
-    a.L(done);
-    each_sum([&](const Xbyak::Xmm& reg, int) { a.zero(reg); });
+    a.xor_(first_chunk(), first_chunk());
+  }
+
+  void add_earlier_chunks() {
+    Xbyak::Label only;
+    a.test(first_chunk(), first_chunk());
+    a.jnz(only);
+    each_sum([&](const Xbyak::Xmm& reg, int offset) { a.binary(ir::Prim::add, reg, reg, a.ptr[a.acc + offset]); });
+    a.L(only);
+  }
+
+  /// The epilogue of every row on the accumulators; the registers of z and of the update's constants are free now.
+  void run_epilogue() {
+    const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
+    const int group = plan::fused_group(s_.epilogue, s_.tile, states_, info_);
+    if (group == 0) fail(ErrorKind::compile, "codegen: the epilogue does not fit beside the accumulators.");
+    ProgramEmitter emitter(a, s_.epilogue, s_.tile.vectors, register_range(accumulators, info_.registers), group);
+    MERCER_LOAD(out, UpdateArgs, out);
+    MERCER_LOAD(out_stride, UpdateArgs, pair);
+    emitter.pin_constants();
+    for (int row = 0; row < s_.tile.rows; ++row) {
+      std::vector<Binding> inputs, outputs;
+      for (const Input& input : s_.epilogue.inputs) inputs.push_back(bind(input, row));
+      for (std::size_t p = 0; p < s_.epilogue.outputs.size(); ++p)
+        outputs.push_back(Binding::memory(a.out, static_cast<int>(p * s_.plane) * element_));
+      emitter.emit(inputs, outputs);
+      a.add(a.out, a.pair);
+    }
   }
 
   const UpdateSource& s_;
@@ -180,7 +214,7 @@ class EpilogueEmitter {
     int group = s_.tile.vectors;
     while (group > 1 && (s_.tile.vectors % group != 0 ||
                          plan::temporaries(s_.program, group, info_.embedded_broadcast) + 2 > info_.registers ||
-                         group * peak_masks() > info_.mask_registers + 7 * !info_.mask_registers))
+                         !plan::masks_fit(s_.program, group, info_)))
       --group;
     ProgramEmitter emitter(a, s_.program, group, register_range(0, info_.registers));
     a.enter(ProgramEmitter::kStackBytes);
@@ -209,23 +243,6 @@ class EpilogueEmitter {
   }
 
  private:
-  /// Masks alive at once, at most.
-  int peak_masks() const {
-    if (info_.mask_registers == 0) return 1;
-    const auto& code = s_.program.code;
-    std::vector<std::size_t> last(code.size(), 0);
-    for (std::size_t i = 0; i < code.size(); ++i)
-      for (std::int32_t o : {code[i].a, code[i].b, code[i].c})
-        if (o >= 0) last[o] = i;
-    int peak = 0;
-    for (std::size_t i = 0; i < code.size(); ++i) {
-      int live = 0;
-      for (std::size_t j = 0; j <= i; ++j) live += ir::makes_mask(code[j].op) && last[j] >= i;
-      peak = std::max(peak, live);
-    }
-    return peak;
-  }
-
   void instance(ProgramEmitter& emitter, int first_vector) {
     const int rows = s_.tile.rows, cols = s_.tile.cols(), shift = first_vector * a.vector_bytes();
     std::vector<Binding> inputs, outputs;

@@ -34,18 +34,24 @@ class InterpretedKernel final : public Kernel<Args> {
   Interpreted kernel_;
 };
 
-/// Machine code if it can be had; a formula too large for the registers, or a system that denies executable memory, is
-/// served by the interpreter, and the log says so once.
+/// Machine code, or null when the formula is too large for the target's registers.
+template <class Args, class Source>
+std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
+  try {
+    return std::make_unique<NativeKernel<Args>>(emit(source));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::compile) throw;
+    log_once(LogLevel::warning, "{}", error.what());
+    return nullptr;
+  }
+}
+
+/// Machine code if it can be had; what cannot be compiled, or a system that denies executable memory, is served by the
+/// interpreter.
 template <class Args, class Interpreted, class Source>
 std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
-  if (source.target != Target::interpreter && ExecutableMemory::available()) {
-    try {
-      return std::make_unique<NativeKernel<Args>>(emit(source));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::compile) throw;
-      log_once(LogLevel::warning, "the interpreter runs this formula: {}", error.what());
-    }
-  }
+  if (source.target != Target::interpreter && ExecutableMemory::available())
+    if (auto native = try_native<Args>(source, emit)) return native;
   return std::make_unique<InterpretedKernel<Args, Interpreted>>(source);
 }
 
@@ -63,10 +69,6 @@ std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source) {
   return compile_source<plan::FieldArgs, codegen::InterpretedField>(source, codegen::emit_field);
 }
 
-PairKernels::PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {
-  variant(plan_->has_fast);
-}
-
 const PairKernels::Variant& PairKernels::variant(bool fast) const {
   fast = fast && plan_->has_fast;
   std::call_once(compiled_[fast], [&] {
@@ -75,6 +77,15 @@ const PairKernels::Variant& PairKernels::variant(bool fast) const {
     v.epilogue = compile(plan_->epilogue_source(fast));
   });
   return variants_[fast];
+}
+
+const UpdateKernel* PairKernels::fused(bool fast) const {
+  fast = fast && plan_->has_fast;
+  std::call_once(fused_compiled_[fast], [&] {
+    if (plan_->can_fuse(fast) && ExecutableMemory::available())
+      fused_[fast] = try_native<plan::UpdateArgs>(plan_->update_source(fast, true), codegen::emit_update);
+  });
+  return fused_[fast].get();
 }
 
 }  // namespace mercer::jit

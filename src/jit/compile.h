@@ -27,21 +27,24 @@ std::unique_ptr<UpdateKernel> compile(const plan::UpdateSource& source);
 std::unique_ptr<EpilogueKernel> compile(const plan::EpilogueSource& source);
 std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source);
 
-/// The kernels of a pair plan. The general variant of a plan that has a fast one is compiled when data first needs it.
+/// The kernels of a pair plan, each compiled when a call first needs it.
 class PairKernels {
  public:
-  explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan);
+  explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {}
   struct Variant {
     std::unique_ptr<UpdateKernel> update;  // null when the formula has no reduction of pairs
     std::unique_ptr<EpilogueKernel> epilogue;
   };
   const plan::PairPlan& plan() const { return *plan_; }
   const Variant& variant(bool fast) const;
+  /// Update and epilogue in one kernel; null where they do not fit the registers together.
+  const UpdateKernel* fused(bool fast) const;
 
  private:
   std::shared_ptr<const plan::PairPlan> plan_;
-  mutable std::once_flag compiled_[2];
+  mutable std::once_flag compiled_[2], fused_compiled_[2];
   mutable Variant variants_[2];
+  mutable std::unique_ptr<UpdateKernel> fused_[2];
 };
 
 }  // namespace mercer::jit

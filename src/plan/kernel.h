@@ -38,6 +38,8 @@ struct UpdateArgs {
   const void* identity;  // [state]
   std::int64_t k;        // features
   std::int64_t chunk;    // features between two promotions of partial sums, at least 1
+  void* out;               // fused kernels: as in EpilogueArgs, all rows of the tile are written
+  std::int64_t out_stride; // bytes
 };
 
 struct EpilogueArgs {
@@ -81,6 +83,10 @@ struct UpdateSource {
   int x_streams = 1, z_streams = 1;
   ir::Program program;          // outputs: the new states
   std::vector<bool> promoted;   // per state: a sum, whose chunks are added up outside the registers
+  /// Fused kernels run the epilogue on the accumulators while they are in registers; acc is scratch then.
+  bool fused = false;
+  ir::Program epilogue;
+  std::int64_t plane = 0;       // elements between the planes of out
 };
 
 struct EpilogueSource {

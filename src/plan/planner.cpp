@@ -26,11 +26,12 @@ std::vector<double> constant_identities(const ir::Split& split) {
   return values;
 }
 
-/// States of max over terms that are never negative may start at +0 instead of -Inf, which frees their sign bit.
-std::vector<bool> nonnegative_maxima(const ir::Split& split) {
+/// Sums and maxima of terms that are never negative stay >= 0, which the lowering of what follows can use. (A maximum
+/// starts at +0 instead of -Inf then.)
+std::vector<bool> nonnegative_slots(const ir::Split& split) {
   std::vector<bool> slots(split.states, false);
   for (const ir::Reduction& r : split.reductions)
-    if (r.kind == Op::max_over && r.update[0]->op == Op::max)
+    if (r.kind == Op::max_over || r.kind == Op::sum)
       for (const Expr& arg : r.update[0]->args)
         if (arg->op != Op::accumulator && ir::is_nonnegative(arg)) slots[r.first_slot] = true;
   return slots;
@@ -79,7 +80,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   options.type = problem.type;
   options.params = split.param_leaves();
   if (!problem.empty_features) {
-    options.nonnegative_slots = nonnegative_maxima(split);
+    options.nonnegative_slots = nonnegative_slots(split);
     for (int s = 0; s < split.states; ++s)
       if (options.nonnegative_slots[s]) variant.identity[s] = 0.0;
   }
@@ -163,10 +164,25 @@ std::int64_t PairPlan::plane_width() const {
   return tile.cols() * std::max<std::int64_t>(1, problem.block_columns / tile.cols());
 }
 
-UpdateSource PairPlan::update_source(bool use_fast) const {
+UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   const PairVariant& variant = use_fast ? fast : general;
-  return {problem.target, tile, static_cast<int>(x_streams.size()), static_cast<int>(z_streams.size()), variant.update,
-          promoted};
+  UpdateSource source;
+  source.target = problem.target;
+  source.tile = tile;
+  source.x_streams = static_cast<int>(x_streams.size());
+  source.z_streams = static_cast<int>(z_streams.size());
+  source.program = variant.update;
+  source.promoted = promoted;
+  source.fused = fused;
+  if (fused) source.epilogue = variant.epilogue;
+  source.plane = tile.rows * plane_width();
+  return source;
+}
+
+bool PairPlan::can_fuse(bool use_fast) const {
+  if (problem.target == Target::interpreter || promoted.empty()) return false;
+  const ir::Program& epilogue = (use_fast ? fast : general).epilogue;
+  return fused_group(epilogue, tile, static_cast<int>(promoted.size()), target_info(problem.target)) > 0;
 }
 
 EpilogueSource PairPlan::epilogue_source(bool use_fast) const {

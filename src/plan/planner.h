@@ -62,7 +62,9 @@ struct PairPlan {
   int row_slots = 0, col_slots = 0;  // arrays per point that the programs read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation depends on; others are the epilogue's alone
 
-  UpdateSource update_source(bool fast) const;
+  /// `fused`: with the epilogue on the registers; only where can_fuse().
+  UpdateSource update_source(bool fast, bool fused = false) const;
+  bool can_fuse(bool fast) const;
   EpilogueSource epilogue_source(bool fast) const;
   std::string to_text() const;
 };

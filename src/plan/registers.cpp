@@ -93,6 +93,29 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
   return peak * vectors + scratch + static_cast<int>(std::count(needed.begin(), needed.end(), true));
 }
 
+bool masks_fit(const ir::Program& program, int vectors, const TargetInfo& target) {
+  if (target.mask_registers == 0) return true;  // masks are ordinary values
+  const auto& code = program.code;
+  std::vector<std::size_t> last(code.size(), 0);
+  for (std::size_t i = 0; i < code.size(); ++i)
+    for (std::int32_t o : operands(code[i]))
+      if (o >= 0) last[o] = i;
+  int peak = 0;
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    int live = 0;
+    for (std::size_t j = 0; j <= i; ++j) live += ir::makes_mask(code[j].op) && last[j] >= i;
+    peak = std::max(peak, live);
+  }
+  return peak * vectors <= target.mask_registers;
+}
+
+int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, const TargetInfo& target) {
+  const int free = target.registers - states * tile.rows * tile.vectors;
+  for (int group : {tile.vectors, 1})
+    if (temporaries(epilogue, group, target.embedded_broadcast) + 1 <= free && masks_fit(epilogue, group, target)) return group;
+  return 0;
+}
+
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   const TargetInfo& info = target_info(target);
   const int states = static_cast<int>(update.outputs.size());

@@ -19,6 +19,11 @@ int side_by_side(const ir::Program& program, int vectors, const TargetInfo& targ
 /// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
 
+/// Whether the masks alive at once in `vectors` instances fit the target's mask registers.
+bool masks_fit(const ir::Program& program, int vectors, const TargetInfo& target);
+/// Vectors of an epilogue that fit side by side next to a tile's accumulators: all of them, one, or 0 for none.
+int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, const TargetInfo& target);
+
 /// The largest register tile whose accumulators, panels of z and temporaries fit the target.
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
 /// Vectors of features side by side in a field kernel with `outputs` accumulators each.

@@ -131,10 +131,8 @@ class GradientRun {
     const std::int64_t tile_cols = engine.tile().cols();
     for (std::int64_t n = n0; n < n0 + present; n += tile_cols) {
       const std::int64_t q = n / tile_cols;
-      engine.accumulate(w.x_pairs.as<T>(), w.x_slots.as<T>(), z_pairs_.panel(q), z_pairs_.slot(q),
-                        finite && z_pairs_.is_finite(q), w.acc.as<T>());
-      engine.finish(w.acc.as<T>(), w.x_slots.as<T>(), z_pairs_.slot(q), block_[0], w.pairs.as<T>() + (n - n0), width_,
-                    static_cast<int>(rows_));
+      engine.compute(w.x_pairs.as<T>(), w.x_slots.as<T>(), z_pairs_.panel(q), z_pairs_.slot(q),
+                     finite && z_pairs_.is_finite(q), w.acc.as<T>(), w.pairs.as<T>() + (n - n0), width_);
     }
   }
 

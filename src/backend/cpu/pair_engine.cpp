@@ -1,5 +1,6 @@
 #include "backend/cpu/pair_engine.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace mercer::cpu {
@@ -23,8 +24,18 @@ ParamBlock<T>::ParamBlock(const plan::PairPlan& plan, const std::vector<double>&
   if (!plan.has_fast) return;
   const std::vector<double> values = with_uniforms(plan.fast.uniforms, params, features);
   fast.assign(values.begin(), values.end());
-  fast_allowed = true;
-  for (int u : plan.fast.reciprocals) fast_allowed = fast_allowed && std::isnormal(fast[params.size() + u]);
+  auto all_normal = [&](const ir::Program& program) {
+    for (int u : plan.fast.reciprocals) {
+      const int slot = static_cast<int>(params.size()) + u;
+      const auto& inputs = program.inputs;
+      const bool read = std::find(inputs.begin(), inputs.end(), ir::Input{ir::Site::param, slot}) != inputs.end();
+      if (read && !std::isnormal(fast[slot])) return false;
+    }
+    return true;
+  };
+  fast_update = all_normal(plan.fast.update);
+  fast_epilogue = all_normal(plan.fast.epilogue);
+  fast_allowed = fast_update && fast_epilogue;
 }
 
 template <class T>
@@ -34,26 +45,45 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
       z_packer_(program.packs.z, item.z, program.plan().tile.cols(), item.weights, params.wide),
       chunk_(program.plan().chunk(item.x.features)),
       identity_(program.plan().general.identity.begin(), program.plan().general.identity.end()) {
+  fused_[0] = program.kernels.fused(false);
+  fused_[1] = params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
 }
 
 template <class T>
-void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite,
-                               T* acc) const {
-  const bool fast = finite && params_.fast_allowed;
-  const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
-  if (!update) return;
-  const plan::UpdateArgs args{xs, zs, weights_.data(), (fast ? params_.fast : params_.general).data(), x_slots, z_slots,
-                              acc, identity_.data(), item_.x.features, chunk_};
-  (*update)(args);
+plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast,
+                                          T* acc) const {
+  return {xs,  zs,  weights_.data(),  (fast ? params_.fast : params_.general).data(), x_slots, z_slots,
+          acc, identity_.data(), item_.x.features, chunk_, nullptr, 0};
 }
 
 template <class T>
-void PairEngine<T>::finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, T* out,
-                           std::int64_t out_stride, int rows) const {
-  const bool fast = params.fast_allowed;
+void PairEngine<T>::compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
+                            std::int64_t out_stride) const {
+  const bool fast = finite && params_.fast_update;
+  if (fast == (finite && params_.fast_epilogue) && fused_[fast]) {
+    plan::UpdateArgs args = arguments(xs, x_slots, zs, z_slots, fast, acc);
+    args.out = out;
+    args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
+    return (*fused_[fast])(args);
+  }
+  accumulate(xs, x_slots, zs, z_slots, finite, acc);
+  finish(acc, x_slots, z_slots, params_, finite, out, out_stride);
+}
+
+template <class T>
+void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const {
+  const bool fast = finite && params_.fast_update;
+  const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
+  if (update) (*update)(arguments(xs, x_slots, zs, z_slots, fast, acc));
+}
+
+template <class T>
+void PairEngine<T>::finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params,
+                           bool finite, T* out, std::int64_t out_stride) const {
+  const bool fast = finite && params.fast_epilogue;
   const plan::EpilogueArgs args{acc, x_slots, z_slots, (fast ? params.fast : params.general).data(), out,
-                                out_stride * static_cast<std::int64_t>(sizeof(T)), rows};
+                                out_stride * static_cast<std::int64_t>(sizeof(T)), tile().rows};
   (*program_.kernels.variant(fast).epilogue)(args);
 }
 

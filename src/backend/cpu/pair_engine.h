@@ -22,7 +22,10 @@ struct ParamBlock {
   ParamBlock(const plan::PairPlan& plan, const std::vector<double>& params, std::int64_t features);
   std::vector<double> wide;       // the general variant's, for stage 0 and streams
   std::vector<T> general, fast;
-  bool fast_allowed = false;      // every divisor has a normal reciprocal
+  // Every divisor that the program reads has a normal reciprocal. One answer each: what only the epilogue reads must
+  // not change an accumulation that other batch items share.
+  bool fast_update = false, fast_epilogue = false;
+  bool fast_allowed = false;      // both
 };
 
 /// Fills in the uniforms behind the parameters.
@@ -40,19 +43,24 @@ class PairEngine {
   std::int64_t tile_size() const { return static_cast<std::int64_t>(tile().rows) * tile().cols(); }
   std::int64_t accumulator_size() const { return tile_size() * std::max<std::int64_t>(1, plan().promoted.size()); }
 
-  /// acc[state][rows][cols] of one tile from packed panels.
+  /// One tile from packed panels to all its rows of `out`, `out_stride` elements apart; acc is scratch.
+  void compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
+               std::int64_t out_stride) const;
+  /// The two halves of compute(), for several epilogues on one accumulation acc[state][rows][cols].
   void accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const;
-  /// Epilogue of one tile into rows of `out`, `out_stride` elements apart.
-  void finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, T* out,
-              std::int64_t out_stride, int rows) const;
+  void finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, bool finite, T* out,
+              std::int64_t out_stride) const;
 
  private:
+  plan::UpdateArgs arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast, T* acc) const;
+
   const PairProgram& program_;
   const PairItem& item_;
   const ParamBlock<T>& params_;
   Packer<T> x_packer_, z_packer_;
   std::int64_t chunk_;
   std::vector<T> identity_, weights_;
+  const jit::UpdateKernel* fused_[2];  // by variant
 };
 
 extern template struct ParamBlock<float>;

@@ -96,8 +96,7 @@ class PairwiseRun {
         const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
         const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
         prefetch_output(p, q);
-        engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), w.finite[p - x0] && z_.is_finite(q), w.acc.as<T>());
-        for (std::size_t i = 0; i < members_.size(); ++i) write_tile(i, p, q, x_slots, w);
+        run_tile(p, q, xs, x_slots, w.finite[p - x0] && z_.is_finite(q), w);
       }
       if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
     }
@@ -115,19 +114,28 @@ class PairwiseRun {
       for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(first + r * out.row_stride * element + b, 1);
   }
 
-  void write_tile(std::size_t member, std::int64_t p, std::int64_t q, const T* x_slots, Workspace& w) {
-    const OutputMatrix& out = members_[member].out;
-    const std::int64_t cols = engine_.tile().cols(), m0 = p * engine_.tile().rows, n0 = q * cols;
-    const int rows = engine_.x_packer().points_in(p), present = engine_.z_packer().points_in(q);
-    const bool crosses_diagonal = symmetric_ && n0 < m0 + rows;
-    const bool direct = out.dtype == compute_dtype() && out.col_stride == 1 && present == cols && !crosses_diagonal;
-    if (direct) {
-      T* target = static_cast<T*>(out.data) + m0 * out.row_stride + n0;
-      return engine_.finish(w.acc.as<T>(), x_slots, z_.slot(q), blocks_[member], target, out.row_stride, rows);
+  /// One tile for every member: straight into the output where whole rows of the tile lie there contiguously.
+  void run_tile(std::int64_t p, std::int64_t q, const T* xs, const T* x_slots, bool finite, Workspace& w) {
+    const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols(), m0 = p * rows, n0 = q * cols;
+    const int present_rows = engine_.x_packer().points_in(p), present = engine_.z_packer().points_in(q);
+    const bool whole = present_rows == rows && present == cols && !(symmetric_ && n0 < m0 + rows);
+    const bool single = members_.size() == 1;
+    T* acc = w.acc.as<T>();
+    if (!single) engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc);
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const OutputMatrix& out = members_[i].out;
+      const bool direct = whole && out.dtype == compute_dtype() && out.col_stride == 1;
+      T* target = direct ? static_cast<T*>(out.data) + m0 * out.row_stride + n0 : w.tile.as<T>();
+      const std::int64_t stride = direct ? out.row_stride : cols;
+      if (single) engine_.compute(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc, target, stride);
+      else engine_.finish(acc, x_slots, z_.slot(q), blocks_[i], finite, target, stride);
+      if (!direct) copy_tile(out, m0, n0, present_rows, present, target);
     }
-    T* tile = w.tile.as<T>();
-    engine_.finish(w.acc.as<T>(), x_slots, z_.slot(q), blocks_[member], tile, cols, rows);
-    if (!crosses_diagonal) return write_block<T>(tile, cols, rows, present, out, m0, n0);
+  }
+
+  void copy_tile(const OutputMatrix& out, std::int64_t m0, std::int64_t n0, int rows, int present, const T* tile) const {
+    const std::int64_t cols = engine_.tile().cols();
+    if (!symmetric_ || n0 >= m0 + rows) return write_block<T>(tile, cols, rows, present, out, m0, n0);
     for (int r = 0; r < rows; ++r)
       for (std::int64_t n = std::max(n0, m0 + r); n < n0 + present; ++n)
         store_element<T>(out, (m0 + r) * out.row_stride + n * out.col_stride, tile[r * cols + n - n0]);

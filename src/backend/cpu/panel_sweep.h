@@ -87,16 +87,21 @@ class PanelSweep {
     w.values.reserve(block * rows * cols * sizeof(T));
     const bool finite = z.pack(q, w.z.as<T>(), w.z_slots.as<T>());
     T* values = w.values.as<T>();
+    const bool single = blocks_.size() == 1;
+    const std::int64_t tile = rows * cols;
     for (std::int64_t b = p0; b < p1; b += block) {
       const std::int64_t end = std::min(p1, b + block);
-      for (std::int64_t p = b; p < end; ++p)
-        engine_.accumulate(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), finite && x_.is_finite(p),
-                           w.acc.as<T>() + (p - b) * acc_size);
+      for (std::int64_t p = b; p < end; ++p) {
+        T* acc = w.acc.as<T>() + (single ? 0 : (p - b) * acc_size);
+        const bool both = finite && x_.is_finite(p);
+        if (single) engine_.compute(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, acc, values + (p - b) * tile, cols);
+        else engine_.accumulate(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, acc);
+      }
       const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
       for (std::size_t member = 0; member < blocks_.size(); ++member) {
-        for (std::int64_t p = b; p < end; ++p)
+        for (std::int64_t p = b; p < end && !single; ++p)
           engine_.finish(w.acc.as<T>() + (p - b) * acc_size, x_.slot(p), w.z_slots.as<T>(), blocks_[member],
-                         values + (p - b) * rows * cols, cols, static_cast<int>(rows));
+                         finite && x_.is_finite(p), values + (p - b) * tile, cols);
         fold(range, q, member, n0, present, values, worker);
       }
     }
