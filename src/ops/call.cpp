@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "ops/dump.h"
 
 namespace mercer::ops {
 namespace {
@@ -287,7 +288,7 @@ std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Conte
                                       static_cast<int>(problem.target), problem.empty_features, problem.rows_hint);
   return state.pairs.get(key, [&] {
     problem.outputs = {call.formula().expression};
-    return std::make_shared<const cpu::PairProgram>(plan::plan_pairs(problem));
+    return std::make_shared<const cpu::PairProgram>(dumped(plan::plan_pairs(problem)));
   });
 }
 

@@ -4,6 +4,7 @@
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
+#include "ops/dump.h"
 
 namespace mercer {
 namespace {
@@ -94,13 +95,13 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
     problem.empty_features = call.features() == 0;
     problem.rows_hint = call.m() < 8 ? call.m() : 8;
     problem.block_columns = kBlockColumns;
-    return std::make_shared<const cpu::PairProgram>(plan::plan_pairs(problem));
+    return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
   });
   const int width = static_cast<int>(pairs->plan().plane_width());
   const auto field = state.fields.get(key, [&] {
     return std::make_shared<const cpu::FieldProgram>(
-        plan::plan_field(field_split(), call.type(), state.target, static_cast<int>(std::min<std::int64_t>(contraction.outputs, 64)),
-                         call.features(), width, pairs->plan().tile.rows * width));
+        ops::dumped(plan::plan_field(field_split(), call.type(), state.target, static_cast<int>(std::min<std::int64_t>(contraction.outputs, 64)),
+                         call.features(), width, pairs->plan().tile.rows * width)));
   });
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::FieldItem item;
@@ -139,8 +140,8 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   const auto field = state.fields.get(field_key(call, term.to_text(), contraction.outputs, "field", context), [&] {
     ir::FieldSplit split = ir::split_amplitude_field(term);
     return std::make_shared<const cpu::FieldProgram>(
-        plan::plan_field(split, call.type(), state.target, static_cast<int>(std::min<std::int64_t>(contraction.outputs, 64)),
-                         call.features(), kBlockColumns, 8 * kBlockColumns));
+        ops::dumped(plan::plan_field(split, call.type(), state.target, static_cast<int>(std::min<std::int64_t>(contraction.outputs, 64)),
+                         call.features(), kBlockColumns, 8 * kBlockColumns)));
   });
   const Shape amplitude_strides = ops::batch_strides(amplitude, 2, call.batch());
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
