@@ -13,6 +13,13 @@ namespace {
 bool is_leaf(Prim op) { return op == Prim::input || op == Prim::constant; }
 std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
 
+constexpr int kShortChain = 4, kLongProgram = 9;
+
+int steps_of(const ir::Program& program) {
+  return static_cast<int>(
+      std::count_if(program.code.begin(), program.code.end(), [](const Instr& i) { return !is_leaf(i.op); }));
+}
+
 }  // namespace
 
 bool commutes(Prim op) {
@@ -60,9 +67,7 @@ std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_
 }
 
 int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target) {
-  constexpr int kShortChain = 4;
-  const auto steps = std::count_if(program.code.begin(), program.code.end(), [](const Instr& i) { return !is_leaf(i.op); });
-  return target.registers <= 16 && steps <= kShortChain ? 1 : vectors;
+  return target.registers <= 16 && steps_of(program) <= kShortChain ? 1 : vectors;
 }
 
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast) {
@@ -123,8 +128,11 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   struct Shape {
     int rows, vectors;
   };
-  static constexpr Shape kShapes[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
-  static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kWide[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {3, 2}, {2, 2}, {8, 1}, {6, 1}, {4, 1}, {2, 1}, {1, 1}};
+  // A long program hides its loads; what it wants is its constants in registers.
+  static constexpr Shape kLongWide[] = {{6, 2}, {4, 2}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kLongNarrow[] = {{2, 2}, {4, 1}, {2, 1}, {1, 1}};
   // Without embedded broadcasts a constant read from memory costs a load slot per vector; a few deserve registers.
   int constants = 0;
   for (const Instr& instr : update.code) constants += instr.op == Prim::constant;
@@ -142,9 +150,9 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
       return;
     }
   };
-  if (target == Target::x86_avx512) choose(kShapes);
-  else if (target == Target::x86_avx2) choose(kNarrow);
-  else tile = {8, 16, info.lanes(update.type)};
+  if (target == Target::interpreter) tile = {8, 16, info.lanes(update.type)};
+  else if (target == Target::x86_avx512) steps_of(update) > kLongProgram ? choose(kLongWide) : choose(kWide);
+  else steps_of(update) > kLongProgram ? choose(kLongNarrow) : choose(kNarrow);
   return tile;
 }
 
