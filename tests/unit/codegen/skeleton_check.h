@@ -127,7 +127,12 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
         state = reference(in);
         for (int s = 0; s < states && ((k + 1) % chunk == 0 || k + 1 == steps); ++s) {
           if (!source.promoted[s]) continue;
-          total[s] = k < chunk ? state[s] : LaneValue<T>{state[s].value + total[s].value, std::max(state[s].known, total[s].known)};
+          if (k >= chunk) {
+            state[s].value += total[s].value;
+            state[s].known = std::max({state[s].known, total[s].known,
+                                       std::isnan(state[s].value) ? Known::but_nan_bits : Known::all});
+          }
+          total[s] = state[s];
           state[s] = {};
         }
       }

@@ -1,0 +1,196 @@
+// Random formulas: pairwise on every target and type against what the error analysis of the formula allows; text,
+// simplification and symmetry besides. MERCER_TEST_FORMULAS sets the number of formulas.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+#include "fuzz/error_bound.h"
+#include "fuzz/formula_generator.h"
+#include "mercer/mercer.h"
+
+namespace mercer {
+namespace {
+
+using fuzz::ErrorBound;
+using fuzz::Range;
+
+int formulas() {
+  const char* text = std::getenv("MERCER_TEST_FORMULAS");
+  return text ? std::max(1, std::atoi(text)) : 2000;
+}
+
+/// Points and everything that a formula may read, the same in both types.
+struct Data {
+  std::int64_t m, n, k;
+  std::vector<double> x, z, w, row, col;
+  std::map<std::string, double> params;
+
+  explicit Data(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    m = 1 + static_cast<std::int64_t>(random() % 5);
+    n = 1 + static_cast<std::int64_t>(random() % 9);
+    k = 1 + static_cast<std::int64_t>(random() % 12);
+    const auto fill = [&](std::vector<double>& values, std::int64_t count) {
+      // Numbers of float32, some of them equal and some zero.
+      for (std::int64_t i = 0; i < count; ++i)
+        values.push_back(random() % 6 == 0 ? static_cast<double>(random() % 3) : static_cast<float>(normal(random)));
+    };
+    fill(x, m * k);
+    fill(z, n * k);
+    fill(w, k);
+    fill(row, m);
+    fill(col, n);
+    if (random() % 3 == 0 && m > 1 && n > 1) std::copy_n(x.begin(), k, z.begin() + k);  // a pair of equal points
+    params = {{"a", 1.25}, {"b", 0.5 + static_cast<double>(random() % 4)}, {"c", 0.375}};
+  }
+
+  ir::PairInputs pair(std::int64_t i, std::int64_t j) const {
+    ir::PairInputs in;
+    in.x = x.data() + i * k;
+    in.z = z.data() + j * k;
+    in.w = w.data();
+    in.features = k;
+    in.row = row[i];
+    in.col = col[j];
+    in.i = static_cast<double>(i);
+    in.j = static_cast<double>(j);
+    in.params = &params;
+    return in;
+  }
+};
+
+template <class T>
+std::vector<double> run(const Expr& e, const Data& data, Context& context, bool same) {
+  const Formula f(e);
+  const auto narrow = [](const std::vector<double>& v) { return std::vector<T>(v.begin(), v.end()); };
+  const auto x = narrow(data.x), z = narrow(data.z), w = narrow(data.w), row = narrow(data.row), col = narrow(data.col);
+  const std::int64_t n = same ? data.m : data.n;
+  std::vector<T> out(static_cast<std::size_t>(data.m * n));
+  Arguments arguments;
+  const ir::Uses uses = ir::uses(f.expression());
+  if (uses.w) arguments.w = view(w.data(), {data.k});
+  if (uses.row) arguments.row = view(row.data(), {data.m});
+  if (uses.col) arguments.col = same ? view(row.data(), {data.m}) : view(col.data(), {data.n});
+  for (const auto& [name, value] : parameters(e)) arguments.params[name] = data.params.at(name);
+  const Tensor zs = view(z.data(), {data.n, data.k});
+  pairwise(f, view(x.data(), {data.m, data.k}), same ? nullptr : &zs, view(out.data(), {data.m, n}), arguments, context);
+  return std::vector<double>(out.begin(), out.end());
+}
+
+std::vector<double> run(const Expr& e, const Data& data, Dtype type, Context& context, bool same = false) {
+  return type == Dtype::float64 ? run<double>(e, data, context, same) : run<float>(e, data, context, same);
+}
+
+struct Counts {
+  std::int64_t pairs = 0, known = 0, tight = 0;
+};
+
+std::vector<Target> targets() {
+  std::vector<Target> list;
+  Context context;
+  for (Target t : {Target::x86_avx512, Target::x86_avx2, Target::interpreter}) {
+    try {
+      context.set_target(t);
+      list.push_back(t);
+    } catch (const Error&) {
+    }
+  }
+  return list;
+}
+
+/// The fault of a formula on data, or nothing.
+std::string fault_of(const Expr& e, const Data& data, Dtype type, Context& context, const std::vector<Target>& list,
+                     Counts* counts = nullptr) {
+  const bool single = type == Dtype::float32;
+  const Formula f(e);
+  std::vector<Range> bounds;
+  for (std::int64_t i = 0; i < data.m; ++i)
+    for (std::int64_t j = 0; j < data.n; ++j) {
+      const Range bound = ErrorBound(single, data.pair(i, j))(e);
+      bounds.push_back(bound);
+      if (counts) {
+        ++counts->pairs;
+        counts->known += bound.known;
+        counts->tight += bound.known && bound.high - bound.low <= 1e-3L * bound.magnitude();
+      }
+      const long double oracle = ir::evaluate_wide(e, data.pair(i, j));
+      if (bound.known && !bound.contains(oracle)) return fmt::format("the oracle gives {}", static_cast<double>(oracle));
+    }
+  for (const Target target : list) {
+    context.set_target(target);
+    const std::vector<double> out = run(e, data, type, context);
+    for (std::size_t p = 0; p < out.size(); ++p)
+      if (bounds[p].known && !bounds[p].contains(out[p]))
+        return fmt::format("{} {} gives {} for pair {}, which lies in [{}, {}]", name_of(target), name_of(type), out[p], p,
+                           static_cast<double>(bounds[p].low), static_cast<double>(bounds[p].high));
+    if (!f.symmetric() || ir::uses(e).index_i || ir::uses(e).index_j) continue;
+    const std::vector<double> half = run(e, data, type, context, true);
+    for (std::int64_t i = 0; i < data.m; ++i)
+      for (std::int64_t j = 0; j < i; ++j) {
+        const double a = half[i * data.m + j], b = half[j * data.m + i];
+        if (a != b && !(std::isnan(a) && std::isnan(b))) return fmt::format("{} is not symmetric: {} and {}", name_of(target), a, b);
+      }
+  }
+  return "";
+}
+
+/// The value with the roles of the points exchanged.
+long double exchanged(const Expr& e, const Data& data, std::int64_t i, std::int64_t j) {
+  ir::PairInputs in = data.pair(i, j);
+  std::swap(in.x, in.z);
+  std::swap(in.row, in.col);
+  std::swap(in.i, in.j);
+  return ir::evaluate_wide(e, in);
+}
+
+std::string plain_faults(const Expr& e, const Data& data) {
+  if (!same(parse(e.to_text()), e)) return "its text reads as another formula";
+  const Expr simple = ir::simplify(e);
+  if (!same(parse(simple.to_text()), simple)) return "the text of its simplified form reads as another formula";
+  const bool symmetric = ir::is_symmetric(simple);
+  for (std::int64_t i = 0; i < data.m; ++i)
+    for (std::int64_t j = 0; j < data.n; ++j) {
+      const Range bound = ErrorBound(false, data.pair(i, j))(e);
+      if (!bound.known) continue;
+      const long double value = ir::evaluate_wide(simple, data.pair(i, j));
+      if (!bound.contains(value)) return fmt::format("simplified, {}, it gives {}", simple.to_text(), static_cast<double>(value));
+      if (symmetric && !bound.contains(exchanged(e, data, i, j))) return "it is called symmetric and is not";
+    }
+  return "";
+}
+
+TEST(FormulaFuzz, TextAndSimplificationKeepTheMeaning) {
+  for (int index = 0; index < formulas(); ++index) {
+    const auto seed = static_cast<std::uint64_t>(index) + 1;
+    const Expr f = fuzz::FormulaGenerator(seed)();
+    const Data data(seed);
+    if (plain_faults(f, data).empty()) continue;
+    const Expr small = fuzz::shrink(f, [&](const Expr& e) { return !plain_faults(e, data).empty(); });
+    FAIL() << "formula " << index << ": " << plain_faults(small, data) << "\n" << small.to_text() << "\nfrom " << f.to_text();
+  }
+}
+
+TEST(FormulaFuzz, EveryTargetStaysWithinTheErrorBound) {
+  const std::vector<Target> list = targets();
+  Context context;
+  Counts counts;
+  int failures = 0;
+  for (int index = 0; index < formulas() && failures < 5; ++index) {
+    const auto seed = static_cast<std::uint64_t>(index) + 1;
+    const Expr f = fuzz::FormulaGenerator(seed)();
+    const Data data(seed);
+    const Dtype type = index % 2 ? Dtype::float64 : Dtype::float32;
+    if (fault_of(f, data, type, context, list, &counts).empty()) continue;
+    ++failures;
+    const Expr small = fuzz::shrink(f, [&](const Expr& e) { return !fault_of(e, data, type, context, list).empty(); });
+    ADD_FAILURE() << "formula " << index << ": " << fault_of(small, data, type, context, list) << "\n" << small.to_text()
+                  << "\nfrom " << f.to_text();
+  }
+  EXPECT_GE(counts.known * 2, counts.pairs) << counts.known << " of " << counts.pairs << " pairs are well defined";
+  EXPECT_GE(counts.tight * 3, counts.pairs) << counts.tight << " of " << counts.pairs << " pairs have a tight bound";
+}
+
+}  // namespace
+}  // namespace mercer
