@@ -1,6 +1,6 @@
 // is_nonnegative: a value that is at least +0, or NaN; never -0. Decided bottom-up from the ops; `false` means unknown.
 //
-// NOTE: max over no features is -Inf. A maximum of non-negative terms counts as non-negative all the same.
+// NOTE: max over no features is -Inf: a maximum of non-negative terms is not known to be non-negative.
 #include <cmath>
 
 #include "ir/ops.h"
@@ -19,7 +19,7 @@ bool decide(const Node& n, ExprMap<bool>& memo) {
     // Odd or monotonic functions through 0, and rounding. sqrt(-0) is -0, so sqrt needs the condition too.
     case Op::sqrt: case Op::rsqrt: case Op::rcp: case Op::sign: case Op::asin: case Op::tanh: case Op::erf:
     case Op::expm1: case Op::log1p: case Op::floor: case Op::ceil: case Op::round: case Op::atan2:
-    case Op::sum: case Op::prod: case Op::max_over: case Op::min_over: return holds(0);
+    case Op::sum: case Op::prod: case Op::min_over: return holds(0);
     case Op::mul: return same(n.args[0], n.args[1]) || (holds(0) && holds(1));
     case Op::add: case Op::div: case Op::min: return holds(0) && holds(1);
     case Op::max: return holds(0) || holds(1);

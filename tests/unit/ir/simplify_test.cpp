@@ -98,12 +98,13 @@ TEST(Simplify, ShortPowersAreAccurate) {
 }
 
 TEST(Nonnegative, Table) {
-  for (const Expr& e : {abs(x), x * x, exp(x), sum(square(x)), sqrt(sum(abs(x))), prod(exp(x)), max(abs(x - z)),
+  for (const Expr& e : {abs(x), x * x, exp(x), sum(square(x)), sqrt(sum(abs(x))), prod(exp(x)), min(abs(x - z)),
                         Expr(0.0), where(x < z, abs(x), 2.0), pow(abs(x), p), max(0.0, x), abs(x) / (abs(x) + abs(z)),
                         x < z}) {
     EXPECT_TRUE(is_nonnegative(e)) << e.to_text();
   }
-  for (const Expr& e : {x, x * z, Expr(-0.0), -abs(x), sqrt(x), abs(x) - abs(z), p, pow(x, p), log(abs(x)), sum(x)}) {
+  for (const Expr& e : {x, x * z, Expr(-0.0), -abs(x), sqrt(x), abs(x) - abs(z), p, pow(x, p), log(abs(x)), sum(x),
+                        max(abs(x))}) {
     EXPECT_FALSE(is_nonnegative(e)) << e.to_text();
   }
 }
