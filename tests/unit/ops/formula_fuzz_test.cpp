@@ -17,7 +17,12 @@ using fuzz::Range;
 
 int formulas() {
   const char* text = std::getenv("MERCER_TEST_FORMULAS");
-  return text ? std::max(1, std::atoi(text)) : 2000;
+#ifdef __SANITIZE_ADDRESS__
+  constexpr int kUsual = 200;
+#else
+  constexpr int kUsual = 2000;
+#endif
+  return text ? std::max(1, std::atoi(text)) : kUsual;
 }
 
 /// Points and everything that a formula may read, the same in both types.
