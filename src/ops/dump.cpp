@@ -101,9 +101,9 @@ std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages) {
                                               name_of(plan.type), plan.outputs, plan.vectors));
   if (stages.program) {
     text += section_of("program: field uniforms", plan.uniforms);
-    text += section_of("program: field", plan.program);
+    text += section_of("program: field", plan.has_fast ? plan.fast_program : plan.program);
   }
-  if (stages.source && native) text += section("source: field", hexadecimal(plan.source(), codegen::emit_field));
+  if (stages.source && native) text += section("source: field", hexadecimal(plan.source(plan.has_fast), codegen::emit_field));
   return text;
 }
 

@@ -140,6 +140,12 @@ bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() 
 
 /// When φ is one pair value times the rest, leaves the rest in `phi` and returns the slot; -1 otherwise.
 int take_scale(Expr& phi) {
+  if (phi->op == Op::neg) {
+    Expr inner = phi->args[0];
+    const int slot = take_scale(inner);
+    if (slot >= 0) phi = -inner;
+    return slot;
+  }
   if (phi->op != Op::mul) return -1;
   for (int side = 0; side < 2; ++side) {
     const Expr& scale = phi->args[side];
@@ -222,8 +228,8 @@ std::string PairPlan::to_text() const {
   return text;
 }
 
-FieldSource FieldPlan::source() const {
-  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, pair_stride, program};
+FieldSource FieldPlan::source(bool fast) const {
+  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, pair_stride, fast ? fast_program : program};
 }
 
 std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
@@ -241,9 +247,14 @@ std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype t
   Expr phi = field.field;
   plan->scale_slot = take_scale(phi);
   plan->program = schedule(ir::lower({phi}, options), target_info(target));
-  plan->vectors = choose_field_vectors(plan->program, std::min(outputs, 8), features, target);
-  const int spare = target_info(target).registers - plan->vectors * 4 - 4;
-  plan->outputs = std::clamp(std::min(outputs, spare / plan->vectors), 1, 16);
+  options.assume_finite = true;
+  plan->fast_program = cheaper(schedule(ir::lower({phi}, options), target_info(target)), plan->program, target_info(target));
+  plan->has_fast = !same_code(plan->program, plan->fast_program);
+  const ir::Program& shape_from = plan->has_fast ? plan->fast_program : plan->program;
+  const FieldShape shape = choose_field(shape_from, outputs, features, target);
+  plan->outputs = shape.outputs;
+  plan->vectors = shape.vectors;
+  while (plan->vectors > 1 && !masks_fit(plan->program, plan->vectors, target_info(target))) --plan->vectors;
   return plan;
 }
 

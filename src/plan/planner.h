@@ -80,8 +80,10 @@ struct FieldPlan {
   int scale_slot = -1;            // φ is this pair value times `program`: the driver folds it into the coefficients
   std::vector<Expr> params;
   ir::Program uniforms;
-  ir::Program program;
-  FieldSource source() const;
+  ir::Program program;                // right for all data
+  ir::Program fast_program;           // for rows of x and z that are finite and moderate
+  bool has_fast = false;
+  FieldSource source(bool fast) const;
 };
 std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
                                             std::int64_t features, int n_capacity, int pair_stride);

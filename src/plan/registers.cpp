@@ -156,15 +156,26 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   return tile;
 }
 
-int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target) {
+FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target) {
   const TargetInfo& info = target_info(target);
-  if (target == Target::interpreter) return 16;
-  const std::int64_t needed = (features + info.lanes(field.type) - 1) / info.lanes(field.type);
-  int best = 1;
-  for (int vectors = 2; vectors <= 4 && vectors <= needed; ++vectors) {
-    const int needed_now = temporaries(field, vectors, info.embedded_broadcast) + vectors;
-    const std::int64_t waste = (needed + vectors - 1) / vectors * vectors - needed;
-    if (outputs * vectors + needed_now <= info.registers && waste * 8 <= needed) best = vectors;
+  const int lanes = info.lanes(field.type);
+  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, 16)};
+  const std::int64_t needed = std::max<std::int64_t>(1, (features + lanes - 1) / lanes);
+  const double phi = count_pipes(field, info).cycles() + 1;
+  FieldShape best{1, 1};
+  double best_cost = 0;
+  for (int vectors = 1; vectors <= 4; ++vectors) {
+    const int free = info.registers - temporaries(field, vectors, info.embedded_broadcast) - vectors;
+    const int most = std::min({outputs, free / vectors, 16});
+    if (most < 1 || (vectors > 1 && !masks_fit(field, vectors, info))) continue;
+    // φ is computed once per tile of outputs, a multiply-add per output; a few accumulators leave latency uncovered.
+    const int tiles = (outputs + most - 1) / most, height = (outputs + tiles - 1) / tiles;
+    const double padding = static_cast<double>((needed + vectors - 1) / vectors * vectors) / static_cast<double>(needed);
+    const double latency = std::max(1.0, 4.0 / (vectors * height));
+    const double cost = (tiles * phi + outputs * latency) * padding;
+    if (best_cost > 0 && cost >= best_cost) continue;
+    best_cost = cost;
+    best = {vectors, height};
   }
   return best;
 }

@@ -26,7 +26,10 @@ int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, 
 
 /// The largest register tile whose accumulators, panels of z and temporaries fit the target.
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
-/// Vectors of features side by side in a field kernel with `outputs` accumulators each.
-int choose_field_vectors(const ir::Program& field, int outputs, std::int64_t features, Target target);
+/// Vectors of features and outputs of one field kernel: few passes over φ, accumulators in registers.
+struct FieldShape {
+  int vectors, outputs;
+};
+FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target);
 
 }  // namespace mercer::plan

@@ -21,7 +21,7 @@ class GradientRun {
  public:
   GradientRun(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run)
       : field_(field), plan_(*field.plan), item_(item), run_(run), features_(item.item.x.features),
-        cols_(plan_.source().cols()), padded_((features_ + cols_ - 1) / cols_ * cols_), width_(plan_.n_capacity) {
+        cols_(plan_.source(false).cols()), padded_((features_ + cols_ - 1) / cols_ * cols_), width_(plan_.n_capacity) {
     if (pairs && !pairs->plan().problem.outputs.empty()) {
       block_.emplace_back(pairs->plan(), item.pair_params, features_);
       engine_.emplace_back(*pairs, item.item, block_[0]);
@@ -33,6 +33,7 @@ class GradientRun {
 
   void operator()() {
     pack_rows(item_.item.z, z_);
+    find_finite_blocks();
     pack_weights();
     pack_coefficients();
     if (!engine_.empty()) z_pairs_.pack(engine_[0].z_packer(), 0, engine_[0].z_packer().panels(), *run_.pool);
@@ -48,6 +49,12 @@ class GradientRun {
   void pack_rows(const Points& points, AlignedBuffer& target) {
     target = aligned_array<T>(checked_product({points.count, padded_}));
     run_.pool->run(points.count, [&](std::int64_t p, int) { pack_row(points, p, target.as<T>() + p * padded_); });
+  }
+
+  void find_finite_blocks() {
+    const std::int64_t points = item_.item.z.count;
+    for (std::int64_t n0 = 0; n0 < points; n0 += width_)
+      z_finite_.push_back(all_moderate(z_.as<T>() + n0 * padded_, std::min<std::int64_t>(width_, points - n0) * padded_));
   }
 
   void pack_row(const Points& points, std::int64_t p, T* row) const {
@@ -142,6 +149,8 @@ class GradientRun {
         user.data ? static_cast<T>(read_element(user.data, user.dtype, m * user.stride)) : T(0),
         static_cast<T>(m + item_.item.x.index_offset)};
     const T* pair = w.pairs.as<T>() + r * width_;
+    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_moderate(w.row.as<T>() + r * padded_, padded_);
+    const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
     double* sums = w.sums.as<double>() + r * tiles() * plan_.outputs * padded_;
     for (std::int64_t t = 0; t < tiles(); ++t) {
       const T* coef = coef_.as<T>() + (t * item_.item.z.count + n0) * plan_.outputs;
@@ -165,7 +174,7 @@ class GradientRun {
         args.acc = w.partial.as<T>();
         args.z_stride = padded_ * static_cast<std::int64_t>(sizeof(T));
         args.n = present;
-        (*field_.kernel)(args);
+        kernel(args);
         for (int h = 0; h < plan_.outputs; ++h)
           for (std::int64_t c = 0; c < cols_; ++c)
             sums[(t * plan_.outputs + h) * padded_ + k0 + c] += static_cast<double>(w.partial.as<T>()[h * cols_ + c]);
@@ -189,6 +198,7 @@ class GradientRun {
   std::vector<PairEngine<T>> engine_;     // empty: amplitudes are given
   std::vector<T> params_, weights_, z_values_;
   AlignedBuffer z_, coef_;
+  std::vector<std::uint8_t> z_finite_;  // per block of width_ points
   PackedSide<T> z_pairs_;
   std::vector<Workspace> workspaces_;
 };

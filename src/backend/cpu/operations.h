@@ -64,8 +64,10 @@ struct FieldItem {
 };
 struct FieldProgram {
   std::shared_ptr<const plan::FieldPlan> plan;
-  std::unique_ptr<jit::FieldKernel> kernel;
-  explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source())) {}
+  std::unique_ptr<jit::FieldKernel> kernel, fast_kernel;  // fast_kernel: null when one program serves all data
+  explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source(false))) {
+    if (p->has_fast) fast_kernel = jit::compile(p->source(true));
+  }
 };
 void gradient(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run);
 

@@ -36,6 +36,8 @@ auto with_type(Dtype dtype, Body&& body) {
 /// Features gathered at a time when stage 0 or streams run: a block of them stays in the second-level cache.
 constexpr std::int64_t kFeatureBlock = 128;
 
+}  // namespace
+
 template <class T>
 bool all_moderate(const T* values, std::int64_t count) {
   // |v| <= limit is false for NaN; an and-reduction without branches is vectorised.
@@ -45,7 +47,8 @@ bool all_moderate(const T* values, std::int64_t count) {
   return bad == 0;
 }
 
-}  // namespace
+template bool all_moderate<float>(const float*, std::int64_t);
+template bool all_moderate<double>(const double*, std::int64_t);
 
 double read_element(const void* data, Dtype dtype, std::int64_t index) {
   return with_type(dtype, [&](auto tag) { return static_cast<double>(static_cast<const decltype(tag)*>(data)[index]); });

@@ -34,6 +34,10 @@ struct PackPrograms {
   Side x, z;
 };
 
+/// True when every value is finite and at most plan::kModerate in magnitude.
+template <class T>
+bool all_moderate(const T* values, std::int64_t count);
+
 template <class T>
 class Packer {
  public:
