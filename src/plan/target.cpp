@@ -36,20 +36,23 @@ PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
 
 namespace {
 
-/// Index of the constant 1 in the program; appended at the front of the code when missing.
-std::int32_t one_of(ir::Program& program) {
+/// Index of a constant 1 that stands before instruction `user`. When there is none, it becomes the first instruction:
+/// one from further down, or a new one; `user` then follows its instruction.
+std::int32_t one_before(ir::Program& program, std::size_t& user) {
   const std::uint64_t bits = program.type == Dtype::float64 ? std::bit_cast<std::uint64_t>(1.0)
                                                             : std::bit_cast<std::uint32_t>(1.0f);
-  for (std::size_t i = 0; i < program.code.size(); ++i)
-    if (program.code[i].op == ir::Prim::constant && program.code[i].bits == bits) return static_cast<std::int32_t>(i);
+  std::size_t from = 0;
+  while (from < program.code.size() && !(program.code[from].op == ir::Prim::constant && program.code[from].bits == bits)) ++from;
+  if (from < user) return static_cast<std::int32_t>(from);
+  if (from == program.code.size()) program.code.push_back({.op = ir::Prim::constant, .bits = bits});
+  std::rotate(program.code.begin(), program.code.begin() + static_cast<std::ptrdiff_t>(from),
+              program.code.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+  const auto moved = static_cast<std::int32_t>(from);
+  const auto follow = [&](std::int32_t& o) { o = o < 0 || o > moved ? o : o == moved ? 0 : o + 1; };
   for (ir::Instr& instr : program.code)
-    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c})
-      if (*operand >= 0) ++*operand;
-  for (std::int32_t& output : program.outputs) ++output;
-  ir::Instr one{};
-  one.op = ir::Prim::constant;
-  one.bits = bits;
-  program.code.insert(program.code.begin(), one);
+    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c}) follow(*operand);
+  for (std::int32_t& output : program.outputs) follow(output);
+  ++user;
   return 0;
 }
 
@@ -105,20 +108,17 @@ ir::Program orient_differences(ir::Program program, const TargetInfo& target) {
 
 ir::Program balance_pipes(ir::Program program, const TargetInfo& target) {
   // From the end: the accumulating add goes first, its operands are registers already.
-  for (std::size_t back = 0; back < program.code.size(); ++back) {
+  for (std::size_t i = program.code.size(); i-- > 0;) {
     PipeCount count = count_pipes(program, target);
     const double before = count.cycles();
     const double slot = target.cost(ir::Prim::add, program.type).cycles;
     count.add -= slot;
     count.fma += slot;
     if (count.cycles() >= before) break;
-    const std::size_t i = program.code.size() - 1 - back;
     const ir::Prim op = program.code[i].op;
     if (op != ir::Prim::add && op != ir::Prim::sub) continue;
-    const std::size_t size = program.code.size();
-    const std::int32_t one = one_of(program);
-    // A constant put in front moves the instruction, and `back`, counted from the end, still finds the next one.
-    ir::Instr& instr = program.code[i + (program.code.size() - size)];
+    const std::int32_t one = one_before(program, i);
+    ir::Instr& instr = program.code[i];
     if (op == ir::Prim::add) {
       // The accumulator, when there is one, is the addend: the instruction then updates it in place.
       if (program.code[instr.a].op == ir::Prim::input &&

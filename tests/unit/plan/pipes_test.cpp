@@ -87,6 +87,15 @@ TEST(Passes, BalancingLowersTheFloor) {
   EXPECT_LT(count_pipes(balance_pipes(before, target), target).cycles(), count_pipes(before, target).cycles());
 }
 
+TEST(Passes, BalancingMovesAConstantThatStandsTooFarDown) {
+  const auto [x, z] = points();
+  const Expr update = ir::leaf(ir::Op::accumulator, 0) + logical_and(z, logical_or(weights(), x - z));
+  const ir::Program before = ir::lower({update}, {});
+  const ir::Program after = balance_pipes(before, target_info(Target::x86_avx512));
+  EXPECT_NE(before.to_text(), after.to_text());
+  expect_same_results<float>(before, after, 7);
+}
+
 /// Four registers more than a small program needs, two lanes, one pipe.
 PrimCost flat(Prim prim, Dtype) { return {prim <= Prim::constant ? Pipe::none : Pipe::fma, prim <= Prim::constant ? 0.0 : 3.0}; }
 
