@@ -369,20 +369,18 @@ void ProgramEmitter::emit_mask(std::int32_t i, int v) {
     }
     return release_dead(i, v);
   }
-  const Xbyak::Opmask ka(place(instr.a, v).reg);
+  const Xbyak::Opmask ka(place(instr.a, v).reg), kb(instr.b >= 0 ? place(instr.b, v).reg : 0);
+  release_dead(i, v);  // the result may take the register of an operand
   if (free_masks_.empty()) fail(ErrorKind::compile, "codegen: the formula needs more masks than the target has.");
   const Xbyak::Opmask dst(free_masks_.back());
   free_masks_.pop_back();
   place(i, v).reg = dst.getIdx();
-  if (instr.op == Prim::mask_not) {
-    a_.knotw(dst, ka);
-  } else {
-    const Xbyak::Opmask kb(place(instr.b, v).reg);
-    if (instr.op == Prim::mask_and) a_.kandw(dst, ka, kb);
-    else if (instr.op == Prim::mask_or) a_.korw(dst, ka, kb);
-    else a_.kxorw(dst, ka, kb);
+  switch (instr.op) {
+    case Prim::mask_and: return a_.kandw(dst, ka, kb);
+    case Prim::mask_or: return a_.korw(dst, ka, kb);
+    case Prim::mask_xor: return a_.kxorw(dst, ka, kb);
+    default: return a_.knotw(dst, ka);
   }
-  release_dead(i, v);
 }
 
 void ProgramEmitter::emit_select(std::int32_t i, int v) {

@@ -67,26 +67,40 @@ std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_
 }
 
 int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target) {
-  return target.registers <= 16 && steps_of(program) <= kShortChain ? 1 : vectors;
+  if (target.registers <= 16 && steps_of(program) <= kShortChain) return 1;
+  return masks_fit(program, vectors, target) ? vectors : 1;
 }
 
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast) {
   const std::size_t n = program.code.size();
-  std::vector<int> last(n, -1);
+  std::vector<int> last(n, -1), output(n, -1), state_read(program.outputs.size(), -1);
   for (std::size_t i = 0; i < n; ++i)
     for (std::int32_t o : operands(program.code[i]))
       if (o >= 0) last[o] = static_cast<int>(i);
+  for (std::size_t s = 0; s < program.outputs.size(); ++s) output[program.outputs[s]] = static_cast<int>(s);
+  auto state_of = [&](std::size_t i) {  // of an accumulator, -1 for other values
+    const Instr& leaf = program.code[i];
+    const bool state = leaf.op == Prim::input && program.inputs[leaf.index].site == ir::Site::accumulator;
+    return state ? program.inputs[leaf.index].slot : -1;
+  };
   int live = 0, peak = 0, scratch = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const int s = state_of(i);
+    if (s < 0 || s >= static_cast<int>(state_read.size())) continue;
+    state_read[s] = std::max(state_read[s], last[i]);
+    live += output[i] >= 0 && output[i] != s;  // a state that moves to another one needs a copy
+  }
   for (std::size_t i = 0; i < n; ++i) {
     const Instr& instr = program.code[i];
     if (is_leaf(instr.op)) continue;
+    std::int32_t previous = -1;
     for (std::int32_t o : operands(instr)) {
-      if (o < 0 || is_leaf(program.code[o].op) || last[o] != static_cast<int>(i)) continue;
+      if (o < 0 || o == previous || is_leaf(program.code[o].op) || last[o] != static_cast<int>(i) || output[o] >= 0) continue;
       live -= !(ir::makes_mask(program.code[o].op) && embedded_broadcast);
-      last[o] = -1;
+      previous = o;
     }
-    const bool in_place = std::find(program.outputs.begin(), program.outputs.end(), static_cast<std::int32_t>(i)) !=
-                          program.outputs.end();
+    // A new state takes the register of the old one when that has been read for the last time.
+    const bool in_place = output[i] >= 0 && last[i] < 0 && state_read[output[i]] <= static_cast<int>(i);
     if (!in_place && !(ir::makes_mask(instr.op) && embedded_broadcast)) ++live;
     peak = std::max(peak, live);
     // These write their result before they release their operands.
@@ -101,15 +115,20 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
 bool masks_fit(const ir::Program& program, int vectors, const TargetInfo& target) {
   if (target.mask_registers == 0) return true;  // masks are ordinary values
   const auto& code = program.code;
+  std::vector<int> ends(code.size(), 0);
   std::vector<std::size_t> last(code.size(), 0);
   for (std::size_t i = 0; i < code.size(); ++i)
     for (std::int32_t o : operands(code[i]))
       if (o >= 0) last[o] = i;
-  int peak = 0;
+  for (std::size_t i = 0; i < code.size(); ++i)
+    if (ir::makes_mask(code[i].op)) ++ends[std::max(i, last[i])];
+  int live = 0, peak = 0;
   for (std::size_t i = 0; i < code.size(); ++i) {
-    int live = 0;
-    for (std::size_t j = 0; j <= i; ++j) live += ir::makes_mask(code[j].op) && last[j] >= i;
+    const bool combines = code[i].op >= Prim::mask_and && code[i].op <= Prim::mask_not;  // into an operand's register
+    if (combines) live -= ends[i];
+    live += ir::makes_mask(code[i].op);
     peak = std::max(peak, live);
+    if (!combines) live -= ends[i];
   }
   return peak * vectors <= target.mask_registers;
 }
