@@ -103,7 +103,7 @@ TEST_P(Compile, TooManyMasksAreInterpreted) {
 TEST_P(Compile, TooMuchCodeIsInterpreted) {
   EpilogueSource source = wide_source(GetParam(), 4, 0);
   ir::Program& p = source.program;
-  for (int i = 0; i < 40000; ++i) {
+  for (int i = 0; i < 26000; ++i) {
     p.code.push_back({.op = ir::Prim::fma, .a = p.outputs[0], .b = 1, .c = 0});
     p.outputs[0] = static_cast<std::int32_t>(p.code.size()) - 1;
   }
