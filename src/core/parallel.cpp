@@ -236,9 +236,9 @@ Pool::Crew& Pool::crew() {
   return *found;
 }
 
-void Pool::run(std::int64_t tasks, const Body& body, const Progress* progress) {
+void Pool::run(std::int64_t tasks, const Body& body, const Progress* progress, int most) {
   if (tasks <= 0) return;
-  const int workers = static_cast<int>(std::min<std::int64_t>(threads(), tasks));
+  const int workers = static_cast<int>(std::min<std::int64_t>(most > 0 ? most : threads(), tasks));
   if (workers <= 1 || inside_run) return run_inline(tasks, body, progress);
 
   Job job{body, tasks, workers - 1};

@@ -140,6 +140,7 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
   if (prepared.uses.w) {
     require(arguments.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op);
     const Tensor& w = *arguments.w;
+    check_input(op, "w", w, 1);
     require(w.ndim() == 1 && w.shape[0] == features(), "{}: w must have shape ({},), one weight per feature. Received {}.",
             op, features(), text_of(w.shape));
     for (std::int64_t k = 0; k < features(); ++k) weights_.push_back(cpu::read_element(w.data, w.dtype, k * w.strides[0]));
@@ -199,6 +200,8 @@ void PairCall::resolve_params(const Formula::Prepared& prepared) {
       require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
               "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
               leaf->name, t.to_text());
+      require(t.data != nullptr || t.count() == 0, "{}: the parameter \"{}\" has no memory. Received a null pointer.", op_,
+              leaf->name);
       if (t.ndim() == 0) source.number = cpu::read_element(t.data, t.dtype, 0);
       else {
         source.tensor = &t;
@@ -282,8 +285,7 @@ std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Conte
   problem.type = call.type();
   problem.target = state.target;
   problem.empty_features = call.features() == 0;
-  const std::int64_t rows = call.formula().key == call.unswapped().key ? call.m() : call.n();
-  problem.rows_hint = rows < 8 ? rows : 8;
+  problem.rows_hint = std::min<std::int64_t>(call.rows(), 8);
   const std::string key = fmt::format("{}|{}{}{}{}", call.formula().key, static_cast<int>(problem.type),
                                       static_cast<int>(problem.target), problem.empty_features, problem.rows_hint);
   return state.pairs.get(key, [&] {

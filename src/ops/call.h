@@ -43,6 +43,8 @@ class PairCall {
   const Formula::Prepared& formula() const { return *running_; }
   const Formula::Prepared& unswapped() const { return *bound_; }
   bool same_points() const { return same_points_; }
+  /// Points on the broadcast side of the running formula.
+  std::int64_t rows() const { return swap_ ? n() : m(); }
   /// Whether the symmetric half may be computed once.
   bool symmetric() const { return same_points_ && formula().symmetric; }
   std::vector<const Tensor*> inputs() const;

@@ -172,7 +172,12 @@ struct Extra {
 class Reference {
  public:
   Reference(const Expr& f, const Tensor& x, const Tensor& z, Extra extra = {})
-      : oracle_(f), x_(dense(x)), z_(dense(z)), m_(x.shape[0]), n_(z.shape[0]), features_(x.shape[1]),
+      : oracle_(f),
+        x_(dense(x)),
+        z_(dense(z)),
+        m_(x.shape[0]),
+        n_(z.shape[0]),
+        features_(x.shape[1]),
         extra_(std::move(extra)) {}
   double operator()(std::int64_t m, std::int64_t n, std::int64_t k = -1) {
     ir::PairInputs inputs;
@@ -218,8 +223,8 @@ struct Expected {
   std::int64_t n = 0;
 };
 /// Bounds are `tolerance` times the formula `scale` (the value itself when empty).
-inline Expected expected_pairs(const Expr& f, const Tensor& x, const Tensor& z, double tolerance, const Expr& scale = {},
-                               const Extra& extra = {}) {
+inline Expected expected_pairs(const Expr& f, const Tensor& x, const Tensor& z, double tolerance,
+                               const Expr& scale = {}, const Extra& extra = {}) {
   Reference value(f, x, z, extra), size(scale.empty() ? f : scale, x, z, extra);
   Expected result;
   result.n = value.n();
@@ -259,8 +264,7 @@ inline const std::vector<Target>& targets() {
       try {
         Context().set_target(target);
         list.push_back(target);
-      } catch (const Error&) {
-      }
+      } catch (const Error&) {}
     }
     return list;
   }();

@@ -38,10 +38,10 @@ class GradientRun {
     pack_coefficients();
     if (!engine_.empty()) z_pairs_.pack(engine_[0].z_packer(), 0, engine_[0].z_packer().panels(), *run_.pool);
     pack_point_values(item_.item.z, z_values_, (item_.item.z.count + width_ - 1) / width_ * width_);
-    workspaces_.resize(run_.pool->threads());
+    workspaces_.resize(run_.workers);
     const std::int64_t count = item_.item.x.count;
-    run_.pool->run((count + rows_ - 1) / rows_,
-                   [&](std::int64_t task, int worker) { run_panel(task, workspaces_[worker]); }, run_.progress);
+    run_((count + rows_ - 1) / rows_,
+         [&](std::int64_t task, int worker) { run_panel(task, workspaces_[worker]); });
   }
 
  private:

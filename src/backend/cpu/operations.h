@@ -19,9 +19,14 @@ struct PairMember {
   OutputMatrix out;
 };
 
+/// `workers` is read once per call: the pool's number of threads may change while the call runs.
 struct RunOptions {
-  Pool* pool = nullptr;
-  const Pool::Progress* progress = nullptr;
+  RunOptions(Pool* p, const Pool::Progress* asked) : pool(p), progress(asked), workers(p->threads()) {}
+  void operator()(std::int64_t tasks, const Pool::Body& body) const { pool->run(tasks, body, progress, workers); }
+
+  Pool* pool;
+  const Pool::Progress* progress;
+  int workers;
 };
 
 /// out[m, n] for x [M, K] and z [N, K]. `symmetric`: compute n >= m only and mirror.

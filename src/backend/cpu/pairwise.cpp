@@ -40,7 +40,7 @@ class PairwiseRun {
   PairwiseRun(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
               const RunOptions& run)
       : item_(item), members_(members), symmetric_(symmetric), run_(run), blocks_(make_blocks(program, item, members)),
-        engine_(program, item, blocks_[0]), workspaces_(run.pool->threads()) {}
+        engine_(program, item, blocks_[0]), workspaces_(run.workers) {}
 
   void operator()() {
     const Packer<T>& z = engine_.z_packer();
@@ -65,16 +65,13 @@ class PairwiseRun {
     const std::int64_t block = std::max<std::int64_t>(1, kBlockRows / tile_rows);
     const std::int64_t row_blocks = (panels + block - 1) / block;
     // Few blocks of rows: their panels of z are split too, so that every thread finds work.
-    const std::int64_t wanted = 4 * run_.pool->threads();
+    const std::int64_t wanted = 4 * run_.workers;
     const std::int64_t ranges = std::clamp<std::int64_t>((wanted + row_blocks - 1) / row_blocks, 1, (z_.count + 7) / 8);
-    run_.pool->run(
-        row_blocks * ranges,
-        [&](std::int64_t task, int worker) {
-          const std::int64_t b = task / ranges, r = task % ranges;
-          const std::int64_t z0 = z_.first + z_.count * r / ranges, z1 = z_.first + z_.count * (r + 1) / ranges;
-          run_block(b * block, std::min(panels, (b + 1) * block), z0, z1, workspaces_[worker]);
-        },
-        run_.progress);
+    run_(row_blocks * ranges, [&](std::int64_t task, int worker) {
+      const std::int64_t b = task / ranges, r = task % ranges;
+      const std::int64_t z0 = z_.first + z_.count * r / ranges, z1 = z_.first + z_.count * (r + 1) / ranges;
+      run_block(b * block, std::min(panels, (b + 1) * block), z0, z1, workspaces_[worker]);
+    });
   }
 
   void run_block(std::int64_t x0, std::int64_t x1, std::int64_t z0, std::int64_t z1, Workspace& w) {

@@ -45,7 +45,7 @@ class PanelSweep {
   /// fold(range, panel, member, n0, rows, P, worker): P [rows][cols] holds the values of points n0 … n0 + rows - 1.
   template <class Fold>
   void operator()(const RunOptions& run, const Fold& fold) {
-    std::vector<SweepWorkspace> workspaces(run.pool->threads());
+    std::vector<SweepWorkspace> workspaces(run.workers);
     const std::int64_t tile_rows = engine_.tile().rows, all = engine_.x_packer().panels();
     const std::int64_t splits = ranges();
     const std::int64_t bytes = std::max<std::int64_t>(1, engine_.x_packer().panel_size() * sizeof(T));
@@ -56,14 +56,11 @@ class PanelSweep {
     for (std::int64_t first = 0; first < all; first += step) {
       const std::int64_t end = std::min(all, first + step);
       x_.pack(engine_.x_packer(), first, end - first, *run.pool);
-      run.pool->run(
-          panels() * splits,
-          [&](std::int64_t task, int worker) {
-            const std::int64_t q = task / splits, range = task % splits;
-            const std::int64_t p0 = std::max(first, boundary(range)), p1 = std::min(end, boundary(range + 1));
-            if (p0 < p1) sweep(q, range, p0, p1, block, workspaces[worker], worker, fold);
-          },
-          run.progress);
+      run(panels() * splits, [&](std::int64_t task, int worker) {
+        const std::int64_t q = task / splits, range = task % splits;
+        const std::int64_t p0 = std::max(first, boundary(range)), p1 = std::min(end, boundary(range + 1));
+        if (p0 < p1) sweep(q, range, p0, p1, block, workspaces[worker], worker, fold);
+      });
     }
   }
 

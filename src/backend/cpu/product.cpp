@@ -36,7 +36,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
   const std::int64_t panels = sweep.panels(), count = static_cast<std::int64_t>(members.size());
   AlignedBuffer sums = aligned_array<double>(checked_product({ranges, panels, count, state}));
   std::fill_n(sums.as<double>(), ranges * panels * count * state, 0.0);
-  std::vector<AlignedBuffer> partial(run.pool->threads());
+  std::vector<AlignedBuffer> partial(run.workers);
   const T zero = 0;
   sweep(run, [&](std::int64_t range, std::int64_t q, std::size_t member, std::int64_t n0, std::int64_t rows,
                  const T* values, int worker) {

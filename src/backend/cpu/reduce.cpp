@@ -45,7 +45,7 @@ class ReduceRun {
     best_.assign(states, fold_ == Fold::logsumexp ? -std::numeric_limits<T>::infinity() : T(0));
     index_.assign(states, -1);
     sum_.assign(states, 0.0);
-    scratch_.resize(run_.pool->threads());
+    scratch_.resize(run_.workers);
     sweep_(run_, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, T* values,
                      int worker) { fold_block((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, values, worker); });
     for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
@@ -164,6 +164,10 @@ void run_nearest(const PairProgram& program, const PairItem& item, const std::ve
   std::vector<std::vector<Neighbour<T>>> heaps(sweep.ranges() * panels * cols);
   // The largest value still wanted per column; a heap that is not full wants everything.
   std::vector<T> bars(heaps.size(), std::numeric_limits<T>::quiet_NaN());
+  // Columns that only fill the last panel want nothing; a NaN there costs one look.
+  for (std::int64_t range = 0; range < sweep.ranges(); ++range)
+    for (std::int64_t c = item.z.count; c < panels * cols; ++c)
+      bars[range * panels * cols + c] = -std::numeric_limits<T>::infinity();
   sweep(run, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, const T* values,
                  int) {
     const std::int64_t at = (range * panels + q) * cols;

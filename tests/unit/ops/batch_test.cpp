@@ -28,15 +28,20 @@ TEST(Batch, LeadingAxesBroadcast) {
     on_each_target([&](Context& context) {
       const Array out(dtype, {3, 4, 11, 21});
       pairwise("sum(abs(x-z))", x, &zt, out, {}, context);
-      expect_batch(parse("sum(abs(x-z))"), x, z, out, unit(dtype), [](const Shape& b) { return Shape{b[0], 0}; },
-                   [](const Shape& b) { return Shape{b[1]}; }, [](const Shape&) { return Extra{}; });
+      expect_batch(
+          parse("sum(abs(x-z))"), x, z, out, unit(dtype),
+          [](const Shape& b) {
+            return Shape{b[0], 0};
+          },
+          [](const Shape& b) { return Shape{b[1]}; }, [](const Shape&) { return Extra{}; });
     });
   }
 }
 
 TEST(Batch, StridedLeadingAxes) {
   const Shape shape{2, 3, 7, 5};
-  const Array x = normal(Dtype::float32, shape, 1, 1, {5, 10, 30, 1}), z = normal(Dtype::float32, shape, 2, 1, {-105, 35, 5, 1});
+  const Array x = normal(Dtype::float32, shape, 1, 1, {5, 10, 30, 1}),
+              z = normal(Dtype::float32, shape, 2, 1, {-105, 35, 5, 1});
   const Array out(Dtype::float32, {2, 3, 7, 7}, {1, 2, 6, 42});  // pairs interleaved: the batch varies fastest
   const Tensor zt = z;
   on_each_target([&](Context& context) {
@@ -59,8 +64,12 @@ TEST(Batch, ParametersOfEachItem) {
     const Array out(Dtype::float32, {3, 4, 9, 40});
     pairwise(f, x, &zt, out, arguments, context);
     const auto none = [](const Shape&) { return Shape{}; };
-    expect_batch(f, x, z, out, 1e-6, none, none, [&](const Shape& i) { return Extra{{{"p", p(i[0], 0)}, {"b", b(i[1])}}, {}, {}, {}, 0, 0}; },
-                 parse("s = sum(abs(x-z)^p)/b; exp(-s)*(1+s)"));
+    expect_batch(
+        f, x, z, out, 1e-6, none, none,
+        [&](const Shape& i) {
+          return Extra{{{"p", p(i[0], 0)}, {"b", b(i[1])}}, {}, {}, {}, 0, 0};
+        },
+        parse("s = sum(abs(x-z)^p)/b; exp(-s)*(1+s)"));
   });
 }
 
@@ -74,14 +83,16 @@ TEST(Batch, OuterProductOfBatchAndParameters) {
     const Array out(Dtype::float64, {3, 2, 5, 7});
     pairwise("exp(-sum(abs(x-z))/b)", x, &zt, out, arguments, context);
     const auto last = [](const Shape& b) { return Shape{b[1]}; };
-    expect_batch(parse("exp(-sum(abs(x-z))/b)"), x, z, out, 1e-12, last, last,
-                 [&](const Shape& b) { return Extra{{{"b", theta(b[0], 0)}}, {}, {}, {}, 0, 0}; });
+    expect_batch(parse("exp(-sum(abs(x-z))/b)"), x, z, out, 1e-12, last, last, [&](const Shape& b) {
+      return Extra{{{"b", theta(b[0], 0)}}, {}, {}, {}, 0, 0};
+    });
   });
 }
 
 TEST(Batch, ValuesPerPointAndZeroDimensionalParameters) {
   const Array x = normal(Dtype::float32, {2, 5, 6}, 1), z = normal(Dtype::float32, {7, 6}, 2);
-  const Array row = normal(Dtype::float32, {2, 5}, 3), col = normal(Dtype::float64, {3, 1, 7}, 4), b = filled(Dtype::float32, {}, {2.5});
+  const Array row = normal(Dtype::float32, {2, 5}, 3), col = normal(Dtype::float64, {3, 1, 7}, 4),
+              b = filled(Dtype::float32, {}, {2.5});
   const Tensor zt = z;
   Arguments arguments;
   arguments.row = row;
@@ -91,13 +102,14 @@ TEST(Batch, ValuesPerPointAndZeroDimensionalParameters) {
   on_each_target([&](Context& context) {
     const Array out(Dtype::float32, {3, 2, 5, 7});
     pairwise(f, x, &zt, out, arguments, context);
-    expect_batch(f, x, z, out, 1e-6, [](const Shape& i) { return Shape{i[1]}; }, [](const Shape&) { return Shape{}; },
-                 [&](const Shape& i) {
-                   Extra extra{{{"b", 2.5}}, {}, {}, {}, 0, 0};
-                   for (int m = 0; m < 5; ++m) extra.row.push_back(row(i[1], m));
-                   for (int n = 0; n < 7; ++n) extra.col.push_back(col(i[0], 0, n));
-                   return extra;
-                 });
+    expect_batch(
+        f, x, z, out, 1e-6, [](const Shape& i) { return Shape{i[1]}; }, [](const Shape&) { return Shape{}; },
+        [&](const Shape& i) {
+          Extra extra{{{"b", 2.5}}, {}, {}, {}, 0, 0};
+          for (int m = 0; m < 5; ++m) extra.row.push_back(row(i[1], m));
+          for (int n = 0; n < 7; ++n) extra.col.push_back(col(i[0], 0, n));
+          return extra;
+        });
   });
 }
 
@@ -112,7 +124,8 @@ TEST(Batch, EmptyAxes) {
 /// Each item alone gives the same bits, whatever the others hold, parameters without a normal reciprocal included.
 TEST(Batch, ItemsDoNotInfluenceEachOther) {
   for (Dtype dtype : kWide)
-    for (const char* text : {"exp(-sum(abs(x-z))/b)", "exp(-sqrt(sum((x-z)^2))/b)", "sum(abs(x-z)/b)", "max(abs(x-z)/b) + b", "sum(abs(x-z)^1.3)/b"}) {
+    for (const char* text : {"exp(-sum(abs(x-z))/b)", "exp(-sqrt(sum((x-z)^2))/b)", "sum(abs(x-z)/b)",
+                             "max(abs(x-z)/b) + b", "sum(abs(x-z)^1.3)/b"}) {
       Array x = normal(dtype, {2, 1, 19, 70}, 1), z = normal(dtype, {2, 1, 61, 70}, 2);
       x.set({0, 0, 3, 3}, kNan);
       const std::vector<double> values{0, 2.5, kInf, 1e-42, kNan, 7};
@@ -159,7 +172,8 @@ TEST(Batch, ExponentsInAnArrayDoNotInfluenceEachOther) {
 
 /// Every operation on a problem of several blocks, its outputs side by side.
 std::vector<char> all_results(Dtype dtype, Context& context) {
-  const Array x = normal(dtype, {3, 130, 20}, 1), z = normal(dtype, {3, 4500, 20}, 2), small = normal(dtype, {3, 150, 20}, 3);
+  const Array x = normal(dtype, {3, 130, 20}, 1), z = normal(dtype, {3, 4500, 20}, 2),
+              small = normal(dtype, {3, 150, 20}, 3);
   const Array v = normal(dtype, {4500, 3}, 4), coef = normal(dtype, {2, 150}, 5);
   const Tensor zt = z, st = small;
   const Formula f("exp(-sum(abs(x-z))/9)");

@@ -6,10 +6,17 @@ namespace {
 
 using namespace testing_support;
 
-constexpr const char* kDistances[] = {
-    "sum(abs(x-z))", "sqrt(sum((x-z)^2))", "sum((x-z)^2)", "max(abs(x-z))", "sum(abs(x-z)^1.3)^(1/1.3)",
-    "sum(abs(x-z)^p)^(1/p)", "sum(abs(x-z)^3)^(1/3)", "sum(x != z)", "sum(sqrt(abs(x-z)))",
-    "sum(abs(x-z)/where(abs(x)+abs(z)==0, 1, abs(x)+abs(z)))", "sum(log1p(abs(x-z)))"};
+constexpr const char* kDistances[] = {"sum(abs(x-z))",
+                                      "sqrt(sum((x-z)^2))",
+                                      "sum((x-z)^2)",
+                                      "max(abs(x-z))",
+                                      "sum(abs(x-z)^1.3)^(1/1.3)",
+                                      "sum(abs(x-z)^p)^(1/p)",
+                                      "sum(abs(x-z)^3)^(1/3)",
+                                      "sum(x != z)",
+                                      "sum(sqrt(abs(x-z)))",
+                                      "sum(abs(x-z)/where(abs(x)+abs(z)==0, 1, abs(x)+abs(z)))",
+                                      "sum(log1p(abs(x-z)))"};
 
 Extra with_p(const Expr& f) {
   Extra extra;
@@ -33,8 +40,7 @@ class EdgeData : public ::testing::TestWithParam<Dtype> {
   void check(const char* text, const Array& x, const Array& z, double factor = 1, const char* scale = nullptr) {
     const Expr f = parse(text);
     const Extra extra = with_p(f);
-    const Expected expected =
-        expected_pairs(f, x, z, factor * unit(GetParam()), scale ? parse(scale) : Expr(), extra);
+    const Expected expected = expected_pairs(f, x, z, factor * unit(GetParam()), scale ? parse(scale) : Expr(), extra);
     const Tensor zt = z;
     on_each_target([&](Context& context) {
       const Array out(GetParam(), {x.shape()[0], z.shape()[0]});
@@ -136,8 +142,10 @@ TEST_P(EdgeData, OtherPairsAreUntouchedByNan) {
     pairwise("sum(abs(x-z))", x, &st, dirty, {}, context);
     for (int m = 0; m < 30; ++m)
       for (int n = 0; n < 60; ++n) {
-        if (n == 31) EXPECT_TRUE(std::isnan(dirty(m, n)));
-        else ASSERT_NEAR(dirty(m, n), clean(m, n), unit(GetParam()) * clean(m, n));
+        if (n == 31)
+          EXPECT_TRUE(std::isnan(dirty(m, n)));
+        else
+          ASSERT_NEAR(dirty(m, n), clean(m, n), unit(GetParam()) * clean(m, n));
       }
   });
 }
@@ -160,8 +168,9 @@ TEST_P(EdgeData, NanAndInfinityInOtherInputs) {
         for (double& value : *list) value = static_cast<float>(value);
     const Array w = filled(GetParam(), {20}, extra.w), row = filled(GetParam(), {11}, extra.row),
                 col = filled(GetParam(), {52}, extra.col);
-    for (const char* text : {"max(w*abs(x-z))", "max(max(abs(x-z), row))", "min(max(abs(x-z), col))",
-                             "max(max(abs(x-z) - c, 0))", "max(abs(x-z))/c", "max(max(w*x*z, c))", "min(where(x<c, x, z))"}) {
+    for (const char* text :
+         {"max(w*abs(x-z))", "max(max(abs(x-z), row))", "min(max(abs(x-z), col))", "max(max(abs(x-z) - c, 0))",
+          "max(abs(x-z))/c", "max(max(w*x*z, c))", "min(where(x<c, x, z))"}) {
       const Expr f = parse(text);
       const std::string known(text);
       Arguments arguments;

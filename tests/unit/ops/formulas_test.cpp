@@ -12,7 +12,8 @@ struct Inputs {
 };
 
 Inputs make_inputs(Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
-  Inputs in{normal(dtype, {m, k}, 1), normal(dtype, {n, k}, 2), uniform(dtype, {k}, 3), normal(dtype, {m}, 4), normal(dtype, {n}, 5), {}};
+  Inputs in{normal(dtype, {m, k}, 1), normal(dtype, {n, k}, 2), uniform(dtype, {k}, 3),
+            normal(dtype, {m}, 4),    normal(dtype, {n}, 5),    {}};
   for (std::int64_t i = 0; i < k; ++i) in.extra.w.push_back(in.w(i));
   for (std::int64_t i = 0; i < m; ++i) in.extra.row.push_back(in.row(i));
   for (std::int64_t i = 0; i < n; ++i) in.extra.col.push_back(in.col(i));
@@ -39,7 +40,8 @@ void check(const char* text, const char* scale, double factor = 1) {
     for (auto [m, n, k] : {std::array{11, 53, 37}, {3, 130, 300}, {2, 5, 1}}) {
       const Inputs in = make_inputs(dtype, m, n, k);
       const Arguments arguments = arguments_for(text, in);
-      const Expected expected = expected_pairs(parse(text), in.x, in.z, factor * unit(dtype), *scale ? parse(scale) : Expr(), in.extra);
+      const Expected expected =
+          expected_pairs(parse(text), in.x, in.z, factor * unit(dtype), *scale ? parse(scale) : Expr(), in.extra);
       const Tensor zt = in.z;
       on_each_target([&](Context& context) {
         const Array out(dtype, {m, n}), turned(dtype, {m, n}, column_major({m, n}));
@@ -75,7 +77,8 @@ TEST(Formulas, Weights) {
 TEST(Formulas, SeveralReductions) {
   check("sum(abs(x-z)) + max(abs(x-z)) + sqrt(sum((x-z)^2))", "");
   check("sum(abs(x-z))/max(abs(x-z)) + min(abs(x-z))", "", 2);
-  check("prod(1 + abs(x-z)/100)*exp(-max(abs(x-z)))", "f = prod(1 + abs(x-z)/100)*exp(-max(abs(x-z))); f*(1 + max(abs(x-z)) + K*0.06)", 2);
+  check("prod(1 + abs(x-z)/100)*exp(-max(abs(x-z)))",
+        "f = prod(1 + abs(x-z)/100)*exp(-max(abs(x-z))); f*(1 + max(abs(x-z)) + K*0.06)", 2);
   check("s = sum(abs(x-z)); sum(x*z)/(1 + s)", "sqrt(sum(x*x)*sum(z*z))/(1 + sum(abs(x-z)))", 2);
   check("sum(x*x)*sum(z*z) + sum(x*z)^2", "2*sum(x*x)*sum(z*z)", 2);
 }
@@ -103,8 +106,10 @@ TEST(Formulas, UserReductions) {
   // Depends on the order of k: a running average.
   check("reduce(x-z, 0.75*a + t, 0)", "sum(0*x) + 4*max(abs(x) + abs(z))");
   // Kahan-like pair, associative, with merge.
-  check("reduce((x-z, (x-z)^2), (a0 + t0, a1 + t1), (0, 0), merge=(a0 + t0, a1 + t1), finish=a1 - square(a0)/K, associative=true)",
-        "2*sum((x-z)^2)", 3);
+  check(
+      "reduce((x-z, (x-z)^2), (a0 + t0, a1 + t1), (0, 0), merge=(a0 + t0, a1 + t1), finish=a1 - square(a0)/K, "
+      "associative=true)",
+      "2*sum((x-z)^2)", 3);
   check("reduce(abs(x-z), max(a, t), 0, merge=max(a, t), finish=2*a, associative=true)", "");
   // f(acc, 0, 0) is not acc: ragged tiles must be masked.
   check("reduce(x-z, a + 1 + 0*t, 0)", "");
@@ -118,7 +123,8 @@ TEST(Formulas, LogsumexpOfInfinities) {
     for (int k = 0; k < 20; ++k) x.set({3, k}, -kInf);
     x.set({4, 0}, 800);
     x.set({5, 0}, kNan);
-    const Expected expected = expected_pairs(parse("logsumexp(x+z)"), x, z, unit(dtype), parse("s = logsumexp(x+z); where(abs(s) < 1e9, 1 + abs(s), 0)"));
+    const Expected expected = expected_pairs(parse("logsumexp(x+z)"), x, z, unit(dtype),
+                                             parse("s = logsumexp(x+z); where(abs(s) < 1e9, 1 + abs(s), 0)"));
     const Tensor zt = z;
     on_each_target([&](Context& context) {
       const Array out(dtype, {9, 50});
@@ -130,8 +136,9 @@ TEST(Formulas, LogsumexpOfInfinities) {
 
 TEST(Formulas, NoFeatures) {
   for (Dtype dtype : kWide)
-    for (const char* text : {"sum(x*z)", "prod(x*z)", "max(x-z)", "min(x-z)", "logsumexp(x*z)", "max(abs(x-z))", "max(max(abs(x-z)), 0)",
-                             "exp(-sum(abs(x-z)))", "reduce(x-z, a + t, 3)", "sqrt(sum(x*x)) + sum(z)", "K"}) {
+    for (const char* text :
+         {"sum(x*z)", "prod(x*z)", "max(x-z)", "min(x-z)", "logsumexp(x*z)", "max(abs(x-z))", "max(max(abs(x-z)), 0)",
+          "exp(-sum(abs(x-z)))", "reduce(x-z, a + t, 3)", "sqrt(sum(x*x)) + sum(z)", "K"}) {
       const Array x(dtype, {3, 0}), z(dtype, {20, 0});
       const Expected expected = expected_pairs(parse(text), x, z, 0);
       const Tensor zt = z;

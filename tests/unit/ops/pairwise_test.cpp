@@ -9,9 +9,9 @@ using namespace testing_support;
 struct Case {
   const char* text;
   Values params = {};
-  bool positive = false;  // data in (0.1, 1.1) instead of normal
-  double factor = 1;      // of the unit of the contract
-  const char* scale = ""; // what the error is relative to; the value itself when empty
+  bool positive = false;   // data in (0.1, 1.1) instead of normal
+  double factor = 1;       // of the unit of the contract
+  const char* scale = "";  // what the error is relative to; the value itself when empty
 };
 
 // The factors beyond 1: f = s^q has |s f'/f| = q beside 1, and each further sum or product adds its own share.
@@ -31,7 +31,10 @@ const Case kCases[] = {
     {"1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))", {}, true, 1, "2 + 0*K"},
     {"sum(abs(x-z)/(abs(x)+abs(z)))", {}, true},
     {"sqrt(sum((sqrt(x)-sqrt(z))^2))", {}, true},
-    {"where(i==j, 1+r, exp(-sum(abs(x-z))/b))", {{"b", 9.0}, {"r", 0.5}}, false, 1,
+    {"where(i==j, 1+r, exp(-sum(abs(x-z))/b))",
+     {{"b", 9.0}, {"r", 0.5}},
+     false,
+     1,
      "s = sum(abs(x-z))/b; 1.5*(i==j) + exp(-s)*(1+s)"},
     {"logsumexp(x*z)", {}, true, 1, "1 + logsumexp(x*z)"},
     {"prod(1 + x*z/10)", {}, true, 4},

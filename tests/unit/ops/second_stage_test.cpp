@@ -22,7 +22,8 @@ std::vector<std::vector<double>> table(const Expr& f, const Tensor& x, const Ten
   return values;
 }
 
-void expect_product(const Tensor& out, const std::vector<std::vector<double>>& k, const Tensor& v, const std::string& what) {
+void expect_product(const Tensor& out, const std::vector<std::vector<double>>& k, const Tensor& v,
+                    const std::string& what) {
   for (std::int64_t m = 0; m < out.shape[0]; ++m)
     for (std::int64_t e = 0; e < (out.ndim() == 2 ? out.shape[1] : 1); ++e) {
       double sum = 0, size = 0;
@@ -40,7 +41,8 @@ void expect_product(const Tensor& out, const std::vector<std::vector<double>>& k
 
 TEST(Product, ColumnsAndSizes) {
   for (Dtype dtype : kWide)
-    for (auto [m, n, k] : {std::array{1, 1, 1}, {13, 37, 20}, {50, 193, 7}, {7, 300, 3}, {97, 2, 65}, {5, 0, 3}, {4, 6, 0}}) {
+    for (auto [m, n, k] :
+         {std::array{1, 1, 1}, {13, 37, 20}, {50, 193, 7}, {7, 300, 3}, {97, 2, 65}, {5, 0, 3}, {4, 6, 0}}) {
       const Array x = normal(dtype, {m, k}, 1), z = normal(dtype, {n, k}, 2);
       const Tensor zt = z;
       for (const char* text : {kLaplace, kSided}) {
@@ -90,7 +92,8 @@ TEST(Product, StridesTypesAndTheSamePoints) {
 }
 
 TEST(Product, BatchesAndParameters) {
-  const Array x = normal(Dtype::float64, {3, 1, 9, 4}, 1), z = normal(Dtype::float64, {17, 4}, 2), v = normal(Dtype::float64, {2, 17, 3}, 3);
+  const Array x = normal(Dtype::float64, {3, 1, 9, 4}, 1), z = normal(Dtype::float64, {17, 4}, 2),
+              v = normal(Dtype::float64, {2, 17, 3}, 3);
   const Array b = filled(Dtype::float64, {2}, {1, 6});
   const Tensor zt = z;
   Arguments arguments;
@@ -100,14 +103,17 @@ TEST(Product, BatchesAndParameters) {
     kernel_product("exp(-sum(abs(x-z))/b)", x, &zt, v, out, arguments, context);
     each_index({3, 2}, [&](const Shape& i) {
       const Extra extra{{{"b", b(i[1])}}, {}, {}, {}, 0, 0};
-      expect_product(item(out, i), table(parse("exp(-sum(abs(x-z))/b)"), item(x, {i[0], 0}), z, extra), item(v, {i[1]}), "batch");
+      expect_product(item(out, i), table(parse("exp(-sum(abs(x-z))/b)"), item(x, {i[0], 0}), z, extra), item(v, {i[1]}),
+                     "batch");
     });
   });
 }
 
 TEST(Product, OffsetsValuesAndWeights) {
-  const Array x = normal(Dtype::float64, {9, 4}, 1), z = normal(Dtype::float64, {60, 4}, 2), v = normal(Dtype::float64, {60, 2}, 3);
-  const Array row = normal(Dtype::float64, {9}, 4), col = normal(Dtype::float64, {60}, 5), w = uniform(Dtype::float64, {4}, 6);
+  const Array x = normal(Dtype::float64, {9, 4}, 1), z = normal(Dtype::float64, {60, 4}, 2),
+              v = normal(Dtype::float64, {60, 2}, 3);
+  const Array row = normal(Dtype::float64, {9}, 4), col = normal(Dtype::float64, {60}, 5),
+              w = uniform(Dtype::float64, {4}, 6);
   const Tensor zt = z;
   Extra extra;
   extra.i_offset = 5;
@@ -153,7 +159,8 @@ double folded(ReduceKind kind, const std::vector<double>& row) {
   }
 }
 
-constexpr ReduceKind kKinds[] = {ReduceKind::sum, ReduceKind::max, ReduceKind::min, ReduceKind::argmax, ReduceKind::argmin, ReduceKind::logsumexp};
+constexpr ReduceKind kKinds[] = {ReduceKind::sum,    ReduceKind::max,    ReduceKind::min,
+                                 ReduceKind::argmax, ReduceKind::argmin, ReduceKind::logsumexp};
 
 void check_reductions(const char* text, Dtype dtype, const Array& x, const Array& z) {
   // Indices need values on which both sides agree: those of pairwise, themselves checked against the oracle.
@@ -237,7 +244,8 @@ TEST(Reduce, NoPoints) {
     EXPECT_EQ(out(3), -kInf);
     for (ReduceKind kind : {ReduceKind::max, ReduceKind::min, ReduceKind::argmax, ReduceKind::argmin}) {
       const bool is_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
-      const std::string what = message_of([&] { kernel_reduce("sum(x*z)", x, &zt, kind, is_index ? index : out, {}, context); });
+      const std::string what =
+          message_of([&] { kernel_reduce("sum(x*z)", x, &zt, kind, is_index ? index : out, {}, context); });
       EXPECT_NE(what.find("needs at least one point of z"), std::string::npos) << what;
     }
     EXPECT_TRUE(index.untouched());

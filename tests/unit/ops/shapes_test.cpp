@@ -31,13 +31,14 @@ TEST(Shapes, SizesAroundTheTiles) {
 TEST(Shapes, FeaturesAroundTheChunks) {
   for (Dtype dtype : kWide)
     for (std::int64_t k : {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 513, 769, 1024, 3000})
-      for (const char* text : {"sum(abs(x-z))", "sqrt(sum((x-z)^2))", "max(abs(x-z))", "sum(x*z)", "sum(abs(x-z)^1.5)^(1/1.5)"}) {
+      for (const char* text :
+           {"sum(abs(x-z))", "sqrt(sum((x-z)^2))", "max(abs(x-z))", "sum(x*z)", "sum(abs(x-z)^1.5)^(1/1.5)"}) {
         const Array x = normal(dtype, {3, k}, 1), z = normal(dtype, {50, k}, 2);
         const bool dot = std::string(text) == "sum(x*z)";
         // float64 is not promoted: rounding errors of K terms add up to K 2^-53 at most.
         const double factor = dtype == Dtype::float64 ? std::max(1.0, static_cast<double>(k) * 1.2e-3) : 1;
-        const Expected expected = expected_pairs(parse(text), x, z, factor * unit(dtype),
-                                                 dot ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
+        const Expected expected =
+            expected_pairs(parse(text), x, z, factor * unit(dtype), dot ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
         const Tensor zt = z;
         on_each_target([&](Context& context) {
           const Array out(dtype, {3, 50});
@@ -128,9 +129,10 @@ TEST(Shapes, NarrowInputs) {
     const Array x = bytes ? uniform(dtype, {19, 37}, 1, 0, 255) : normal(dtype, {19, 37}, 1);
     Array z = bytes ? uniform(dtype, {50, 37}, 2, 0, 255) : normal(dtype, {50, 37}, 2, 1, column_major({50, 37}));
     if (!bytes) z.set({3, 3}, dtype == Dtype::float16 ? 3e-7 : 1e-39);  // subnormal
-    for (const char* text : {"sum(abs(x-z))", "sqrt(sum((x-z)^2))", "sum(x*z)", "sqrt(sum(square(x/sqrt(1+sum(x*x)) - z)))"}) {
-      const Expected expected = expected_pairs(parse(text), x, z, 1e-6,
-                                               std::string(text) == "sum(x*z)" ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
+    for (const char* text :
+         {"sum(abs(x-z))", "sqrt(sum((x-z)^2))", "sum(x*z)", "sqrt(sum(square(x/sqrt(1+sum(x*x)) - z)))"}) {
+      const Expected expected = expected_pairs(
+          parse(text), x, z, 1e-6, std::string(text) == "sum(x*z)" ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
       const Tensor zt = z;
       on_each_target([&](Context& context) {
         const Array out(Dtype::float32, {19, 50});

@@ -70,8 +70,10 @@ TEST(Symmetric, BatchesAndParameters) {
       for (int i = 0; i < 3; ++i) {
         const Tensor points = item(x, {i});
         const Extra extra{{{"b", b(p, 0)}}, {}, {}, {}, 0, 0};
-        expect_pairs(item(out, {p, i}), expected_pairs(parse("exp(-sum(abs(x-z))/b)"), points, points, 1e-6,
-                                                       parse("s = sum(abs(x-z))/b; exp(-s)*(1+s)"), extra), "batch");
+        expect_pairs(item(out, {p, i}),
+                     expected_pairs(parse("exp(-sum(abs(x-z))/b)"), points, points, 1e-6,
+                                    parse("s = sum(abs(x-z))/b; exp(-s)*(1+s)"), extra),
+                     "batch");
         EXPECT_TRUE(bitwise_symmetric(copy(item(out, {p, i}), Dtype::float32)));
       }
   });
@@ -102,7 +104,8 @@ TEST(Symmetric, NotForFormulasThatAreNot) {
 }
 
 TEST(Symmetric, NotWhenOffsetsOrValuesDiffer) {
-  const Array x = normal(Dtype::float64, {60, 7}, 1), row = normal(Dtype::float64, {60}, 2), col = normal(Dtype::float64, {60}, 3);
+  const Array x = normal(Dtype::float64, {60, 7}, 1), row = normal(Dtype::float64, {60}, 2),
+              col = normal(Dtype::float64, {60}, 3);
   const Formula diagonal("sum(abs(x-z)) + (i == j)*100"), values("sum(abs(x-z)) + abs(row) + abs(col)");
   ASSERT_TRUE(diagonal.symmetric());
   ASSERT_TRUE(values.symmetric());

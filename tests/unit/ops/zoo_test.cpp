@@ -18,7 +18,8 @@ const std::map<std::string, const char*> kScales = {
     // A quotient of two sums.
     {"braycurtis", "2*sum(abs(x - z))/sum(abs(x + z))"},
     {"soergel", "2*sum(abs(x - z))/sum(max(x, z))"},
-    // Square roots of the inputs round before they are subtracted: 2^-24 (sqrt(x) + sqrt(z)) |sqrt(x) - sqrt(z)| a term.
+    // Square roots of the inputs round before they are subtracted: 2^-24 (sqrt(x) + sqrt(z)) |sqrt(x) - sqrt(z)| a
+    // term.
     {"hellinger", "s = sqrt(sum(square(sqrt(x) - sqrt(z)))/2); s + 0.06*sqrt(sum(square(sqrt(x) + sqrt(z)))/2)"},
     // Terms of this size cancel inside each term.
     {"jensenshannon", "sqrt(sum(x/sum(x) + z/sum(z)))"},
@@ -53,10 +54,13 @@ const std::map<std::string, const char*> kWeightedScales = {
 
 Array data(const ZooEntry& entry, Dtype dtype, const Shape& shape, unsigned seed) {
   // Kernels decay within one bandwidth = 1: differences of about 0.2 keep them away from underflow.
-  Array points = entry.domain == "real" ? normal(dtype, shape, seed, entry.is_metric ? 1 : 0.2) : uniform(dtype, shape, seed);
+  Array points =
+      entry.domain == "real" ? normal(dtype, shape, seed, entry.is_metric ? 1 : 0.2) : uniform(dtype, shape, seed);
   if (entry.domain != "nonnegative" && entry.text.find("!= 0") == std::string::npos) return points;
   int count = 0;  // sets and histograms have zeros
-  each_index(shape, [&](const Shape& index) { if (++count % 3 == 0) points.set(index, 0); });
+  each_index(shape, [&](const Shape& index) {
+    if (++count % 3 == 0) points.set(index, 0);
+  });
   return points;
 }
 

@@ -1,0 +1,320 @@
+// kernel_gradient and gradient_field against sums of the oracle's derivative, and against finite differences.
+#include "ops/testing.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+/// g[o][m][k] = sum_n coef[o, n] field(m, n, k) and the norm of the terms of every output row.
+struct Field {
+  std::vector<double> values;
+  std::vector<double> norms;  // of row (o, m)
+};
+
+Field expected_field(const Expr& field, const Tensor& x, const Tensor& z, const Tensor& coef, const Extra& extra = {},
+                     const Tensor* amplitude = nullptr) {
+  Reference reference(field, x, z, extra);
+  const std::int64_t outputs = coef.ndim() == 1 ? 1 : coef.shape[0], features = reference.features();
+  Field result;
+  result.values.assign(outputs * reference.m() * features, 0);
+  result.norms.assign(outputs * reference.m(), 0);
+  for (std::int64_t m = 0; m < reference.m(); ++m)
+    for (std::int64_t k = 0; k < features; ++k) {
+      std::vector<double> size(outputs, 0);
+      for (std::int64_t n = 0; n < reference.n(); ++n) {
+        const double phi = reference(m, n, k) * (amplitude ? read(*amplitude, {m, n}) : 1);
+        for (std::int64_t o = 0; o < outputs; ++o) {
+          const double term = phi * (coef.ndim() == 1 ? read(coef, {n}) : read(coef, {o, n}));
+          result.values[(o * reference.m() + m) * features + k] += term;
+          size[o] += std::abs(term);
+        }
+      }
+      for (std::int64_t o = 0; o < outputs; ++o) result.norms[o * reference.m() + m] += size[o] * size[o];
+    }
+  // NOTE: the contract names the norm of the row; coefficients of mixed signs cancel in it, so that the norm of the
+  // sums of absolute terms is what rounding can be held to.
+  for (double& norm : result.norms) norm = std::sqrt(norm);
+  return result;
+}
+
+void expect_field(const Tensor& out, const Field& expected, const std::string& what, double factor = 1,
+                  double floor = 0) {
+  const bool single = out.ndim() == 2;
+  const std::int64_t outputs = single ? 1 : out.shape[0], rows = out.shape[single ? 0 : 1], features = out.shape.back();
+  for (std::int64_t o = 0; o < outputs; ++o)
+    for (std::int64_t m = 0; m < rows; ++m)
+      for (std::int64_t k = 0; k < features; ++k) {
+        const double value = single ? read(out, {m, k}) : read(out, {o, m, k});
+        const double wanted = expected.values[(o * rows + m) * features + k];
+        const double bound = unit(out.dtype) * (factor * expected.norms[o * rows + m] + floor);
+        ASSERT_TRUE(within(value, wanted, bound, out.dtype))
+            << what << " at " << o << "," << m << "," << k << ": " << value << " for " << wanted << ", off by "
+            << std::abs(value - wanted) / bound;
+      }
+}
+
+struct Case {
+  const char* text;
+  Values params = {};
+  bool positive = false;
+  double factor = 1;     // of the contract; kernels: 1 + |s f'(s)/f(s)| at most 3 on these data
+  double cancelled = 0;  // size of the terms of φ that cancel: their rounding stays, however small φ becomes
+};
+
+const Case kCases[] = {
+    {"exp(-sum(abs(x-z))/b)", {{"b", 20}}, false, 3},
+    {"exp(-sum((x-z)^2)/(2*b^2))", {{"b", 4}}, false, 3},
+    {"exp(-sum(abs(x-z)^1.3)^(1/1.3)/b)", {{"b", 15}}, false, 3},
+    {"exp(-sum(abs(x-z)^p)^(1/p)/b)", {{"b", 15}, {"p", 1.7}}, false, 3},
+    {"r = sqrt(3)*sqrt(sum(square(x-z)))/b; (1+r)*exp(-r)", {{"b", 8}}, false, 3},
+    {"r = sqrt(5)*sqrt(sum(square(x-z)))/b; (1+r+r*r/3)*exp(-r)", {{"b", 8}}, false, 3, 0.3},  // r e^-r - r e^-r
+    {"sqrt(sum((x-z)^2))"},
+    {"sum((x-z)^2)"},
+    {"sum(abs(x-z))"},
+    {"sum(abs(x-z)^3)^(1/3)", {}, false, 2},
+    {"sum(x*z)"},
+    {"sum(x*z)/sqrt(sum(x*x)*sum(z*z))", {}, true, 4, 4},  // 1/|x| of a feature of at least 0.1, at K = 1
+    {"nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); sum(square(x/nx - z/nz))/2", {}, true, 40},
+    {"max(abs(x-z))"},
+    {"min(x*z)"},
+    {"prod(1 + x*z/10)", {}, true, 4},
+    {"logsumexp(x*z)", {}, false, 4},
+    {"sum(abs(x-z)/(abs(x)+abs(z)))", {}, true, 2},
+    {"tanh(sum(x*z)/K)", {}, false, 3},
+    {"sum(x) + K"},
+    {"sum(z)"},
+    {"1/(1 + sum((x-z)^2)/b^2)", {{"b", 6}}, false, 3},
+    {"sum(abs(x-z)) + sum(x*z)^2/K", {}, false, 4},
+};
+
+class Gradients : public ::testing::TestWithParam<std::tuple<Dtype, int>> {};
+
+TEST_P(Gradients, MatchTheOracle) {
+  const auto [dtype, index] = GetParam();
+  const Case& c = kCases[index];
+  const Expr f = parse(c.text), field = differentiate(f, points().x);
+  const Extra extra{c.params, {}, {}, {}, 0, 0};
+  for (auto [m, n, k, outputs] :
+       {std::array{11, 37, 19, 3}, {3, 205, 5, 1}, {9, 13, 66, 17}, {1, 1, 1, 1}, {2, 0, 3, 2}}) {
+    const Shape xs{m, k}, zs{n, k};
+    const Array x = c.positive ? uniform(dtype, xs, 1) : normal(dtype, xs, 1);
+    const Array z = c.positive ? uniform(dtype, zs, 2) : normal(dtype, zs, 2);
+    const Array coef = normal(dtype, {outputs, n}, 3);
+    const Field expected = expected_field(field, x, z, coef, extra);
+    const Tensor zt = z;
+    on_each_target([&](Context& context) {
+      const Array out(dtype, {outputs, m, k});
+      kernel_gradient(f, x, &zt, coef, out, arguments_of(extra), context);
+      expect_field(out, expected, c.text, c.factor, c.cancelled * std::sqrt(static_cast<double>(n)));
+    });
+  }
+}
+
+/// The derivative itself, by central differences in float64.
+void check_differences(const Case& c) {
+  constexpr Dtype dtype = Dtype::float64;
+  const Expr f = parse(c.text);
+  const Extra extra{c.params, {}, {}, {}, 0, 0};
+  const Array x = c.positive ? uniform(dtype, {4, 6}, 1) : normal(dtype, {4, 6}, 1);
+  const Array z = c.positive ? uniform(dtype, {9, 6}, 2) : normal(dtype, {9, 6}, 2);
+  const Array coef = normal(dtype, {9}, 3), out(dtype, {4, 6});
+  const Tensor zt = z;
+  kernel_gradient(f, x, &zt, coef, out, arguments_of(extra));
+  constexpr double kStep = 1e-6;
+  for (int m = 0; m < 4; ++m)
+    for (int k = 0; k < 6; ++k) {
+      double sides[2];
+      for (int side = 0; side < 2; ++side) {
+        Array moved = x;
+        moved.set({m, k}, x(m, k) + (side ? kStep : -kStep));
+        Reference value(f, moved, z, extra);
+        sides[side] = 0;
+        for (int n = 0; n < 9; ++n) sides[side] += coef(n) * value(m, n);
+      }
+      EXPECT_NEAR(out(m, k), (sides[1] - sides[0]) / (2 * kStep), 1e-7) << c.text;
+    }
+}
+
+TEST(Gradient, MatchesFiniteDifferences) {
+  for (const Case& c : kCases) check_differences(c);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Gradients,
+                         ::testing::Combine(::testing::Values(Dtype::float32, Dtype::float64),
+                                            ::testing::Range(0, static_cast<int>(std::size(kCases)))));
+
+TEST(Gradient, CoincidentPointsAreFiniteAndExactlyZero) {
+  const char* formulas[] = {"exp(-sum(abs(x-z))/9)",
+                            "sqrt(sum((x-z)^2))",
+                            "sum(abs(x-z)^1.3)^(1/1.3)",
+                            "sum(abs(x-z)^0.5)",
+                            "exp(-sum(abs(x-z)^1.3)^(1/1.3))",
+                            "exp(-sqrt(sum((x-z)^2))/3)",
+                            "max(abs(x-z))",
+                            "sum(abs(x-z)^3)^(1/3)"};
+  for (Dtype dtype : kWide) {
+    const Array one = normal(dtype, {1, 20}, 1), coef = normal(dtype, {50}, 2);
+    Tensor x = one;
+    x.shape = {9, 20};
+    x.strides = {0, 1};
+    Tensor z = x;
+    z.shape = {50, 20};
+    for (const char* text : formulas)
+      on_each_target([&](Context& context) {
+        const Array out(dtype, {9, 20});
+        kernel_gradient(text, x, &z, coef, out, {}, context);
+        each_index({9, 20}, [&](const Shape& i) { ASSERT_EQ(read(out, i), 0) << text; });
+      });
+    // A few duplicates, single equal features and zeros among other points.
+    Array points = normal(dtype, {9, 20}, 3), others = normal(dtype, {50, 20}, 4);
+    for (int k = 0; k < 20; ++k) {
+      others.set({7, k}, points(2, k));
+      others.set({33, k}, k % 2 ? points(2, k) : 0.0);
+      points.set({5, k}, 0);
+    }
+    const Tensor zt = others;
+    for (const char* text : formulas) {
+      const Field expected = expected_field(differentiate(parse(text), mercer::points().x), points, others, coef);
+      on_each_target([&](Context& context) {
+        const Array out(dtype, {9, 20});
+        kernel_gradient(text, points, &zt, coef, out, {}, context);
+        expect_field(out, expected, text, 9);  // |log f| of exp(-norm) is up to 8
+      });
+    }
+  }
+}
+
+TEST(Gradient, TiesAndZeros) {
+  for (Dtype dtype : kWide) {
+    std::mt19937 random(1);
+    const auto small = [&] { return static_cast<double>(random() % 3); };
+    const Array x = Array(dtype, {12, 7}).fill(small), z = Array(dtype, {60, 7}).fill(small),
+                coef = normal(dtype, {2, 60}, 2);
+    const Tensor zt = z;
+    for (const char* text : {"max(abs(x-z))", "min(abs(x-z))", "max(x*z) + min(x+z)", "prod(x-z)", "prod(x*z)",
+                             "max(max(x-z, 0))", "sum(where(x < z, x, z))", "sum(min(x, z))"}) {
+      const Field expected = expected_field(differentiate(parse(text), points().x), x, z, coef);
+      on_each_target([&](Context& context) {
+        const Array out(dtype, {2, 12, 7});
+        kernel_gradient(text, x, &zt, coef, out, {}, context);
+        expect_field(out, expected, text);
+      });
+    }
+  }
+}
+
+TEST(Gradient, WeightsValuesAndOffsets) {
+  for (Dtype dtype : kWide) {
+    const Array x = normal(dtype, {11, 9}, 1), z = normal(dtype, {230, 9}, 2), coef = normal(dtype, {230}, 3);
+    const Array w = uniform(dtype, {9}, 4), row = normal(dtype, {11}, 5), col = normal(dtype, {230}, 6);
+    Extra extra;
+    extra.i_offset = 2;
+    extra.j_offset = 1;
+    for (int i = 0; i < 9; ++i) extra.w.push_back(w(i));
+    for (int i = 0; i < 11; ++i) extra.row.push_back(row(i));
+    for (int i = 0; i < 230; ++i) extra.col.push_back(col(i));
+    Arguments arguments = arguments_of(extra);
+    arguments.w = w;
+    arguments.row = row;
+    arguments.col = col;
+    const Tensor zt = z;
+    for (const char* text : {"where(i == j, 0, exp(-sum(w*abs(x-z))/9))*abs(row)*col",
+                             "sqrt(sum(w*square(x-z)))*(row + col)", "sum(w*square(x - z + row*col))"}) {
+      const Field expected = expected_field(differentiate(parse(text), points().x), x, z, coef, extra);
+      on_each_target([&](Context& context) {
+        const Array out(dtype, {11, 9});
+        kernel_gradient(text, x, &zt, coef, out, arguments, context);
+        expect_field(out, expected, text, 2);
+      });
+    }
+  }
+}
+
+TEST(Gradient, NanStaysInItsRows) {
+  Array x = normal(Dtype::float32, {20, 9}, 1), z = normal(Dtype::float32, {60, 9}, 2),
+        coef = normal(Dtype::float32, {60}, 3);
+  x.set({3, 2}, kNan);
+  const Tensor zt = z;
+  const Field expected = expected_field(differentiate(parse("sqrt(sum((x-z)^2))"), points().x), x, z, coef);
+  on_each_target([&](Context& context) {
+    const Array out(Dtype::float32, {20, 9});
+    kernel_gradient("sqrt(sum((x-z)^2))", x, &zt, coef, out, {}, context);
+    expect_field(out, expected, "NaN");
+  });
+}
+
+TEST(Gradient, BatchesStridesAndTheSamePoints) {
+  const Array x = normal(Dtype::float64, {3, 1, 9, 5}, 1, 1, {45, 45, 1, 9}),
+              coef = normal(Dtype::float64, {2, 4, 9}, 2, 1, {1, 18, 2});
+  const Array b = filled(Dtype::float64, {2}, {3, 9});
+  Arguments arguments;
+  arguments.params["b"] = b.tensor();
+  const Expr f = parse("exp(-sum(abs(x-z))/b)"), field = differentiate(f, points().x);
+  on_each_target([&](Context& context) {
+    const Array out(Dtype::float64, {3, 2, 4, 9, 5}, {400, 200, 1, -4, 36});
+    kernel_gradient(f, x, nullptr, coef, out, arguments, context);
+    each_index({3, 2}, [&](const Shape& i) {
+      const Tensor points = item(x, {i[0], 0});
+      const Extra extra{{{"b", b(i[1])}}, {}, {}, {}, 0, 0};
+      expect_field(item(out, i), expected_field(field, points, points, item(coef, {i[1]}), extra), "batch", 9);
+    });
+  });
+}
+
+struct PhiCase {
+  const char* text;
+  Values params = {};
+};
+
+const PhiCase kPhis[] = {{"sign(x-z)*abs(x-z)^(p-1)", {{"p", 1.4}}},
+                         {"sign(x-z)"},
+                         {"x-z"},
+                         {"x*z"},
+                         {"z"},
+                         {"1"},
+                         {"p*x", {{"p", 3}}},
+                         {"exp(-abs(x-z)^1.3)*sign(x-z)*abs(x-z)^0.3"},
+                         {"max(x, z)"},
+                         {"w*(x-z)"},
+                         {"abs(x-z) + 0.5"}};
+
+TEST(GradientField, MatchesTheOracle) {
+  for (Dtype dtype : kWide)
+    for (const PhiCase& c : kPhis)
+      for (auto [m, n, k, outputs] :
+           {std::array{11, 37, 19, 1}, {3, 400, 5, 3}, {9, 13, 66, 16}, {4, 7, 3, 40}, {2, 0, 3, 2}}) {
+        const Array x = normal(dtype, {m, k}, 1), z = normal(dtype, {n, k}, 2), coef = normal(dtype, {outputs, n}, 3);
+        const Array amplitude = normal(dtype, {m, n}, 4, 1, {1, m}), w = uniform(dtype, {k}, 5);
+        Extra extra{c.params, {}, {}, {}, 0, 0};
+        for (int i = 0; i < k; ++i) extra.w.push_back(w(i));
+        Arguments arguments = arguments_of(extra);
+        if (std::string(c.text).find("w*") == 0) arguments.w = w;
+        const Expr phi = parse("sum(" + std::string(c.text) + ")")->args[0];
+        const Tensor a = amplitude;
+        const Field expected = expected_field(phi, x, z, coef, extra, &a);
+        on_each_target([&](Context& context) {
+          const Array out(dtype, {outputs, m, k});
+          gradient_field(phi, x, z, amplitude, coef, out, arguments, context);
+          expect_field(out, expected, c.text);
+        });
+      }
+}
+
+TEST(GradientField, BatchesNarrowInputsAndStrides) {
+  const Array x = normal(Dtype::float16, {3, 9, 5}, 1), z = normal(Dtype::float16, {40, 5}, 2),
+              coef = normal(Dtype::float32, {40}, 3);
+  const Array amplitude = normal(Dtype::float32, {2, 1, 9, 40}, 4);
+  const Expr phi = parse("sum(sign(x-z)*abs(x-z)^0.5)")->args[0];
+  on_each_target([&](Context& context) {
+    const Array out(Dtype::float32, {2, 3, 9, 5}, {1, 2, 6, 54});
+    gradient_field(phi, x, z, amplitude, coef, out, {}, context);
+    each_index({2, 3}, [&](const Shape& i) {
+      const Tensor a = item(amplitude, {i[0], 0});
+      expect_field(item(out, i), expected_field(phi, item(x, {i[1]}), z, coef, {}, &a), "batch");
+    });
+  });
+}
+
+}  // namespace
+}  // namespace mercer
