@@ -15,15 +15,15 @@ inline constexpr char kPairwiseSignature[] =
 inline constexpr char kPairwiseDoc[] =
     R"doc(The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
 
-f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
-x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
-   bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
-out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
-row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
-i_offset, j_offset: added to the indices that the formula reads as i and j.
-progress: show a bar once the call has taken two seconds.
-params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
-   bears the name of an option of this function is given beforehand, with f.bind(name=value).
+- f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
+- x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
+  bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+- out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
+- row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
+- i_offset, j_offset: added to the indices that the formula reads as i and j.
+- progress: show a bar once the call has taken two seconds.
+- params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
+  bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
 The same points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
 Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
