@@ -1,0 +1,26 @@
+"""The checks of tools/ find what they look for."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+
+
+def check_layers(folder):
+    return subprocess.run(
+        [sys.executable, TOOLS / "check_layers.py", folder], capture_output=True, text=True
+    )
+
+
+def test_layers(tmp_path):
+    (tmp_path / "ir").mkdir()
+    source = tmp_path / "ir" / "expr.cpp"
+    source.write_text('#include "ir/expr.h"\n#include "core/error.h"\n#include <plan/no.h>\n')
+    assert check_layers(tmp_path).returncode == 0
+    source.write_text('#include "core/error.h"\n#include "plan/planner.h"\n')
+    found = check_layers(tmp_path)
+    assert found.returncode == 1
+    assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
