@@ -73,13 +73,13 @@ TEST(ContextTest, ProgramsAreSharedBetweenCalls) {
 }
 
 TEST(ContextTest, ProgressCancels) {
-  const Array x = normal(Dtype::float32, {1200, 40}, 1), v = normal(Dtype::float32, {1200, 2}, 2),
-              y(Dtype::float32, {1200, 2});
-  const Array coef = normal(Dtype::float32, {1200}, 3), g(Dtype::float32, {1200, 40}),
-              out(Dtype::float32, {1200, 1200});
-  const Array best(Dtype::float32, {1200}), values(Dtype::float32, {1200, 2}), indices(Dtype::int64, {1200, 2});
+  // The first question comes after 50 ms: seconds of work for one core, in tasks of some 30 ms.
+  const Array x = normal(Dtype::float32, {3000, 200}, 1), v = normal(Dtype::float32, {3000, 2}, 2),
+              y(Dtype::float32, {3000, 2});
+  const Array coef = normal(Dtype::float32, {3000}, 3), g(Dtype::float32, {3000, 200}),
+              out(Dtype::float32, {3000, 3000});
+  const Array best(Dtype::float32, {3000}), values(Dtype::float32, {3000, 2}), indices(Dtype::int64, {3000, 2});
   Context context;
-  context.set_target(Target::interpreter);
   const char* text = "sum(exp(-abs(x-z)^1.3))";
   for (int threads : {1, 3}) {
     context.set_threads(threads);
