@@ -80,23 +80,33 @@ int Packer<T>::points_in(std::int64_t panel) const {
   return static_cast<int>(std::min<std::int64_t>(width_, points_.count - panel * width_));
 }
 
-/// Plain copy and transposition, sixteen features (a cache line of float) of one point at a time.
+/// Plain copy and transposition. Long runs of one point let the hardware prefetch it; small squares of 8 x 8 keep the
+/// reads and the writes of a step in few cache lines.
 template <class T>
 template <class In>
 void Packer<T>::copy(std::int64_t panel, T* values) const {
   const int present = points_in(panel);
   const std::int64_t features = points_.features, step = points_.feature_stride;
   const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
-  constexpr std::int64_t kBlock = 16;
-  for (std::int64_t k0 = 0; k0 < features; k0 += kBlock) {
-    const std::int64_t k1 = std::min(features, k0 + kBlock);
-    for (int r = 0; r < width_; ++r) {
-      const In* source = first + std::min(r, present - 1) * points_.point_stride;
-      T* target = values + r;
-      if (step == 1)
-        for (std::int64_t k = k0; k < k1; ++k) target[k * width_] = static_cast<T>(source[k]);
-      else
-        for (std::int64_t k = k0; k < k1; ++k) target[k * width_] = static_cast<T>(source[k * step]);
+  constexpr std::int64_t kRun = 64;
+  constexpr int kSquare = 8;
+  auto source = [&](int r) { return first + std::min(r, present - 1) * points_.point_stride; };
+  for (std::int64_t k0 = 0; k0 < features; k0 += kRun) {
+    const std::int64_t k1 = std::min(features, k0 + kRun);
+    int r = 0;
+    for (; step == 1 && r + kSquare <= present; r += kSquare) {
+      const In* rows[kSquare];
+      for (int s = 0; s < kSquare; ++s) {
+        rows[s] = source(r + s);
+        for (std::int64_t k = k1; k < std::min(features, k1 + kRun); k += 64 / sizeof(In)) __builtin_prefetch(rows[s] + k);
+      }
+      T* target = values + k0 * width_ + r;
+      for (std::int64_t k = k0; k < k1; ++k, target += width_)
+        for (int s = 0; s < kSquare; ++s) target[s] = static_cast<T>(rows[s][k]);
+    }
+    for (; r < width_; ++r) {
+      const In* row = source(r);
+      for (std::int64_t k = k0; k < k1; ++k) values[k * width_ + r] = static_cast<T>(row[k * step]);
     }
   }
 }
