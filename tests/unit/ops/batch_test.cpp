@@ -198,11 +198,16 @@ std::vector<char> all_results(Dtype dtype, Context& context) {
 }
 
 TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
+#ifdef __SANITIZE_ADDRESS__
+  const std::vector<int> counts{3};  // slow there
+#else
+  const std::vector<int> counts{1, 2, 3, 7};
+#endif
   for (Dtype dtype : kWide)
     on_each_target([&](Context& context) {
       context.set_threads(1);
       const std::vector<char> first = all_results(dtype, context);
-      for (int threads : {1, 2, 3, 7}) {
+      for (int threads : counts) {
         context.set_threads(threads);
         EXPECT_TRUE(all_results(dtype, context) == first) << threads << " threads";
       }
