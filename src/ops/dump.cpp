@@ -56,8 +56,10 @@ std::string sources_of(const plan::PairPlan& plan) {
     if (fast && !plan.has_fast) continue;
     const char* name = fast ? "fast" : "general";
     if (!plan.promoted.empty())
-      text += section(fmt::format("source: {} update", name), hexadecimal(plan.update_source(fast), codegen::emit_update));
-    text += section(fmt::format("source: {} epilogue", name), hexadecimal(plan.epilogue_source(fast), codegen::emit_epilogue));
+      text +=
+          section(fmt::format("source: {} update", name), hexadecimal(plan.update_source(fast), codegen::emit_update));
+    text += section(fmt::format("source: {} epilogue", name),
+                    hexadecimal(plan.epilogue_source(fast), codegen::emit_epilogue));
   }
   return text;
 }
@@ -70,11 +72,17 @@ DumpStages DumpStages::from_environment() {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = std::string_view(text).substr(begin, end - begin);
-    if (word == "ir") stages.ir = true;
-    else if (word == "plan") stages.plan = true;
-    else if (word == "program") stages.program = true;
-    else if (word == "source") stages.source = true;
-    else fail(ErrorKind::invalid_argument, "MERCER_DUMP: must be a list of ir, plan, program and source. Received {}.", text);
+    if (word == "ir")
+      stages.ir = true;
+    else if (word == "plan")
+      stages.plan = true;
+    else if (word == "program")
+      stages.program = true;
+    else if (word == "source")
+      stages.source = true;
+    else
+      fail(ErrorKind::invalid_argument, "MERCER_DUMP: must be a list of ir, plan, program and source. Received {}.",
+           text);
     begin = end + 1;
   }
   return stages;
@@ -103,7 +111,8 @@ std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages) {
     text += section_of("program: field uniforms", plan.uniforms);
     text += section_of("program: field", plan.has_fast ? plan.fast_program : plan.program);
   }
-  if (stages.source && native) text += section("source: field", hexadecimal(plan.source(plan.has_fast), codegen::emit_field));
+  if (stages.source && native)
+    text += section("source: field", hexadecimal(plan.source(plan.has_fast), codegen::emit_field));
   return text;
 }
 

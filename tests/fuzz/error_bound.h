@@ -1,8 +1,9 @@
 // What any evaluation in a given precision may give: interval arithmetic over expressions, where each operation widens
-// its result by the rounding error that is documented for it. The exact value and every correct computed one lie inside.
+// its result by the rounding error that is documented for it. The exact value and every correct computed one lie
+// inside.
 //
-// A result is unknown where the formula is undefined or discontinuous within its error: next to the edge of a function's
-// domain, on a division whose divisor may be zero, and where a value may leave the range of the type.
+// A result is unknown where the formula is undefined or discontinuous within its error: next to the edge of a
+// function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,10 @@ class ErrorBound {
  public:
   /// `single`: results of float32 arithmetic, else of float64.
   ErrorBound(bool single, const ir::PairInputs& inputs)
-      : unit_(single ? 0x1p-24L : 0x1p-53L), tiny_(single ? 0x1p-125L : 0x1p-1021L), huge_(single ? 1e36L : 1e300L), in_(inputs) {}
+      : unit_(single ? 0x1p-24L : 0x1p-53L),
+        tiny_(single ? 0x1p-125L : 0x1p-1021L),
+        huge_(single ? 1e36L : 1e300L),
+        in_(inputs) {}
 
   Range operator()(const Expr& e) { return value(e, {}); }
 
@@ -93,10 +97,14 @@ class ErrorBound {
     Range total = e->op == Op::sum ? Range{0, 0} : e->op == Op::prod ? Range{1, 1} : terms[0];
     long double sizes = 0;
     for (const Range& t : terms) {
-      if (e->op == Op::max_over) total = {std::max(total.low, t.low), std::max(total.high, t.high)};
-      else if (e->op == Op::min_over) total = {std::min(total.low, t.low), std::min(total.high, t.high)};
-      else if (e->op == Op::prod) total = widened(product(total, t), 1);
-      else total = {total.low + t.low, total.high + t.high};
+      if (e->op == Op::max_over)
+        total = {std::max(total.low, t.low), std::max(total.high, t.high)};
+      else if (e->op == Op::min_over)
+        total = {std::min(total.low, t.low), std::min(total.high, t.high)};
+      else if (e->op == Op::prod)
+        total = widened(product(total, t), 1);
+      else
+        total = {total.low + t.low, total.high + t.high};
       sizes += t.magnitude();
     }
     if (e->op != Op::sum) return total;
@@ -163,8 +171,9 @@ class ErrorBound {
     for (const Expr& arg : e->args) a.push_back(value(arg, scope));
     for (const Range& r : a)
       if (!r.known) return Range::unknown();
-    return a.size() == 1 ? unary(e, a[0]) : a.size() == 2 ? binary(e, a[0], a[1])
-                                                          : widened(add(widened(product(a[0], a[1]), 1), a[2]), 1);
+    return a.size() == 1   ? unary(e, a[0])
+           : a.size() == 2 ? binary(e, a[0], a[1])
+                           : widened(add(widened(product(a[0], a[1]), 1), a[2]), 1);
   }
 
   static Range add(const Range& a, const Range& b) {
@@ -189,9 +198,12 @@ class ErrorBound {
       case Op::ceil:
       case Op::round: return monotone(e, a, 0);
       case Op::logical_not: return truth(a.is(0), crosses);
-      case Op::sqrt: return a.low < 0 ? (a.low >= -4 * tiny_ ? monotone(e, {0, a.high}, 1) : Range::unknown()) : monotone(e, a, 1);
+      case Op::sqrt:
+        return a.low < 0 ? (a.low >= -4 * tiny_ ? monotone(e, {0, a.high}, 1) : Range::unknown()) : monotone(e, a, 1);
       case Op::rsqrt: return a.low <= 4 * tiny_ ? Range::unknown() : monotone(e, a, 2, false);
-      case Op::rcp: return crosses || std::min(std::fabs(a.low), std::fabs(a.high)) < 4 * tiny_ ? Range::unknown() : monotone(e, a, 2, false);
+      case Op::rcp:
+        return crosses || std::min(std::fabs(a.low), std::fabs(a.high)) < 4 * tiny_ ? Range::unknown()
+                                                                                    : monotone(e, a, 2, false);
       case Op::exp:
       case Op::exp2:
       case Op::expm1: return a.high > 1e4L ? Range::unknown() : monotone(e, a, 3);

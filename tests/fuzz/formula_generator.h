@@ -59,7 +59,8 @@ class FormulaGenerator {
   }
 
   Expr reduction(int depth, Side side = Side::both) {
-    static constexpr Op kKinds[] = {Op::sum, Op::sum, Op::sum, Op::sum, Op::max_over, Op::min_over, Op::prod, Op::logsumexp};
+    static constexpr Op kKinds[] = {Op::sum,      Op::sum,      Op::sum,  Op::sum,
+                                    Op::max_over, Op::min_over, Op::prod, Op::logsumexp};
     if (chance(8)) return user_reduction(depth, side);
     const Expr t = side == Side::both && chance(3) ? typical_term() : term(depth, side);
     return ir::make(kKinds[below(std::size(kKinds))], {t});
@@ -113,17 +114,20 @@ class FormulaGenerator {
     const ir::OpInfo& row = chance(2) ? table[below(table.size())] : ir::info(common_op());
     if (row.op == Op::pow) return chance(3) ? pow(argument(), exponent()) : pow(abs(argument()), exponent());
     // Functions whose arguments have a domain are given it, mostly.
-    const bool positive = row.op == Op::sqrt || row.op == Op::rsqrt || row.op == Op::log || row.op == Op::log2 || row.op == Op::log1p;
+    const bool positive =
+        row.op == Op::sqrt || row.op == Op::rsqrt || row.op == Op::log || row.op == Op::log2 || row.op == Op::log1p;
     if (positive && !chance(6)) return ir::make(row.op, {abs(argument())});
     if (row.op == Op::xlogy) return xlogy(argument(), abs(argument()));
-    if ((row.op == Op::exp || row.op == Op::exp2 || row.op == Op::expm1) && !chance(4)) return ir::make(row.op, {-abs(argument())});
+    if ((row.op == Op::exp || row.op == Op::exp2 || row.op == Op::expm1) && !chance(4))
+      return ir::make(row.op, {-abs(argument())});
     std::vector<Expr> args;
     for (int i = 0; i < row.arity; ++i) args.push_back(argument());
     return ir::make(row.op, args);
   }
 
   Op common_op() {
-    static constexpr Op kCommon[] = {Op::add, Op::sub, Op::mul, Op::div, Op::min, Op::max, Op::abs, Op::sqrt, Op::exp, Op::where};
+    static constexpr Op kCommon[] = {Op::add, Op::sub, Op::mul,  Op::div, Op::min,
+                                     Op::max, Op::abs, Op::sqrt, Op::exp, Op::where};
     return kCommon[below(std::size(kCommon))];
   }
 

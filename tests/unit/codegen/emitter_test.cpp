@@ -23,8 +23,7 @@ int programs(int count) {
 }
 
 bool can_run(Target target) {
-  return ExecutableMemory::available() &&
-         (target == Target::x86_avx512 ? cpu_features().avx512 : cpu_features().avx2);
+  return ExecutableMemory::available() && (target == Target::x86_avx512 ? cpu_features().avx512 : cpu_features().avx2);
 }
 
 plan::UpdateSource random_update(RandomProgram& random, Target target, Dtype type) {
@@ -46,14 +45,21 @@ plan::UpdateSource random_update(RandomProgram& random, Target target, Dtype typ
     if (!random.chance(6)) shape.inputs.push_back({Site::accumulator, s});
   for (int p = 0; p < kParams; ++p)
     if (random.chance(2)) shape.inputs.push_back({Site::param, p});
-  for (Input optional : {Input{Site::w, 0}, {Site::row, 0}, {Site::row, 2}, {Site::col, 0}, {Site::col, 1}, {Site::index_i, 0}, {Site::index_j, 0}})
+  for (Input optional : {Input{Site::w, 0},
+                         {Site::row, 0},
+                         {Site::row, 2},
+                         {Site::col, 0},
+                         {Site::col, 1},
+                         {Site::index_i, 0},
+                         {Site::index_j, 0}})
     if (random.chance(4)) shape.inputs.push_back(optional);
   source.program = random(shape);
   source.tile = plan::choose_tile(source.program, source.z_streams, target);
   if (random.chance(3)) {
     source.tile.vectors = 1 + random.below(3);
     source.tile.rows = 1 + random.below(4);
-    while (source.tile.vectors * (states * source.tile.rows + source.z_streams) > info.registers - 3 && source.tile.rows > 1)
+    while (source.tile.vectors * (states * source.tile.rows + source.z_streams) > info.registers - 3 &&
+           source.tile.rows > 1)
       --source.tile.rows;
   }
   for (int s = 0; s < states; ++s) source.promoted.push_back(random.chance(3));
@@ -71,11 +77,13 @@ plan::UpdateSource random_fused(RandomProgram& random, Target target, Dtype type
   shape.size = 1 + random.below(20);
   shape.masks = 3 + random.below(6);
   for (int s = 0; s < static_cast<int>(source.promoted.size()); ++s) shape.inputs.push_back({Site::accumulator, s});
-  for (Input optional : {Input{Site::param, 0}, {Site::row, 0}, {Site::row, 3}, {Site::col, 0}, {Site::index_i, 0}, {Site::index_j, 0}})
+  for (Input optional :
+       {Input{Site::param, 0}, {Site::row, 0}, {Site::row, 3}, {Site::col, 0}, {Site::index_i, 0}, {Site::index_j, 0}})
     if (random.chance(3)) shape.inputs.push_back(optional);
   source.epilogue = random(shape);
   while (plan::fused_group(source.epilogue, source.tile, static_cast<int>(source.promoted.size()),
-                            plan::target_info(target)) == 0 && source.tile.rows > 1) {
+                           plan::target_info(target)) == 0 &&
+         source.tile.rows > 1) {
     source.tile.rows /= 2;
     source.plane = source.tile.rows * source.tile.cols();
   }
@@ -94,8 +102,14 @@ plan::EpilogueSource random_epilogue(RandomProgram& random, Target target, Dtype
   shape.far = 2 + random.below(6);
   shape.masks = 3 + random.below(6);
   for (int s = 0; s < 1 + static_cast<int>(random.below(3)); ++s) shape.inputs.push_back({Site::accumulator, s});
-  for (Input optional : {Input{Site::param, 0}, {Site::param, 2}, {Site::row, 0}, {Site::row, 1}, {Site::col, 0}, {Site::col, 2},
-                         {Site::index_i, 0}, {Site::index_j, 0}})
+  for (Input optional : {Input{Site::param, 0},
+                         {Site::param, 2},
+                         {Site::row, 0},
+                         {Site::row, 1},
+                         {Site::col, 0},
+                         {Site::col, 2},
+                         {Site::index_i, 0},
+                         {Site::index_j, 0}})
     if (random.chance(3)) shape.inputs.push_back(optional);
   source.program = random(shape);
   source.plane = source.tile.rows * (source.tile.cols() + static_cast<int>(random.below(2)) * source.tile.lanes);
@@ -116,8 +130,15 @@ plan::FieldSource random_field(RandomProgram& random, Target target, Dtype type)
   shape.far = 2 + random.below(6);
   shape.masks = 3 + random.below(6);
   shape.inputs = {{Site::x, 0}, {Site::z, 0}};
-  for (Input optional : {Input{Site::w, 0}, {Site::param, 0}, {Site::param, 1}, {Site::pair_value, 0}, {Site::pair_value, 1},
-                         {Site::row, 0}, {Site::col, 1}, {Site::index_i, 0}, {Site::index_j, 0}})
+  for (Input optional : {Input{Site::w, 0},
+                         {Site::param, 0},
+                         {Site::param, 1},
+                         {Site::pair_value, 0},
+                         {Site::pair_value, 1},
+                         {Site::row, 0},
+                         {Site::col, 1},
+                         {Site::index_i, 0},
+                         {Site::index_j, 0}})
     if (random.chance(3)) shape.inputs.push_back(optional);
   source.program = random(shape);
   return source;
@@ -160,7 +181,8 @@ class Emitter : public ::testing::TestWithParam<std::tuple<Target, Dtype>> {
             return !check(candidate, seed).fault.empty();
           });
       }
-      FAIL() << "program " << index << ": " << check(source, seed).fault << "\n" << describe(source) << source.program.to_text();
+      FAIL() << "program " << index << ": " << check(source, seed).fault << "\n"
+             << describe(source) << source.program.to_text();
     }
     EXPECT_LE(refused * 3, count) << "refused " << refused << " of " << count;
     EXPECT_GE(specified * 2, values) << specified << " of " << values << " results are specified";
@@ -170,7 +192,8 @@ class Emitter : public ::testing::TestWithParam<std::tuple<Target, Dtype>> {
 
  private:
   static std::string describe(const plan::UpdateSource& s) {
-    std::string text = fmt::format("tile {} x {} vectors, streams {} {}, promoted", s.tile.rows, s.tile.vectors, s.x_streams, s.z_streams);
+    std::string text = fmt::format("tile {} x {} vectors, streams {} {}, promoted", s.tile.rows, s.tile.vectors,
+                                   s.x_streams, s.z_streams);
     for (bool p : s.promoted) text += p ? " 1" : " 0";
     return text + "\n" + (s.fused ? "epilogue: " + s.epilogue.to_text() : "");
   }
@@ -184,7 +207,9 @@ class Emitter : public ::testing::TestWithParam<std::tuple<Target, Dtype>> {
 
 TEST_P(Emitter, UpdatesEqualTheReference) { fuzz(3000, random_update, check_update<float>, check_update<double>); }
 TEST_P(Emitter, FusedUpdatesEqualTheReference) { fuzz(3000, random_fused, check_update<float>, check_update<double>); }
-TEST_P(Emitter, EpiloguesEqualTheReference) { fuzz(3000, random_epilogue, check_epilogue<float>, check_epilogue<double>); }
+TEST_P(Emitter, EpiloguesEqualTheReference) {
+  fuzz(3000, random_epilogue, check_epilogue<float>, check_epilogue<double>);
+}
 TEST_P(Emitter, FieldsEqualTheReference) { fuzz(3000, random_field, check_field<float>, check_field<double>); }
 
 std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Target, Dtype>>& info) {

@@ -20,9 +20,9 @@ struct ProgramShape {
   Dtype type = Dtype::float32;
   std::vector<ir::Input> inputs;
   int outputs = 1;
-  int size = 12;          // instructions besides the leaves
-  unsigned far = 4;       // one operand in `far` is any earlier value: low numbers make long lives
-  unsigned masks = 4;     // one instruction in `masks` makes a mask
+  int size = 12;       // instructions besides the leaves
+  unsigned far = 4;    // one operand in `far` is any earlier value: low numbers make long lives
+  unsigned masks = 4;  // one instruction in `masks` makes a mask
 };
 
 class RandomProgram {
@@ -51,9 +51,11 @@ class RandomProgram {
   /// A pattern: ordinary numbers, integers, zeros, subnormals, infinities, NaN, huge and tiny values.
   std::uint64_t number() {
     using Limits = std::numeric_limits<double>;
-    static constexpr double kSpecial[] = {0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, Limits::infinity(), -Limits::infinity(),
-                                          Limits::quiet_NaN(), 1e30, -1e30, 1e-39, -1e-44, 7.0, 0x1p23};
-    const double value = chance(3) ? kSpecial[below(std::size(kSpecial))] : std::normal_distribution<double>(0, 2)(random_);
+    static constexpr double kSpecial[] = {
+        0.0,  -0.0,  1.0,   -1.0,   0.5, 2.0,   -3.0, Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(),
+        1e30, -1e30, 1e-39, -1e-44, 7.0, 0x1p23};
+    const double value =
+        chance(3) ? kSpecial[below(std::size(kSpecial))] : std::normal_distribution<double>(0, 2)(random_);
     if (program_.type == Dtype::float64) {
       if (chance(40)) return below(1000);  // subnormal in double
       return std::bit_cast<std::uint64_t>(value);
@@ -81,14 +83,17 @@ class RandomProgram {
 
   /// Any value, a recent one, or a state combined with a recent one, as reductions do.
   std::int32_t output(const ProgramShape& shape) {
-    const auto state = std::find_if(shape.inputs.begin(), shape.inputs.end(),
-                                    [&](const ir::Input& in) { return in.site == ir::Site::accumulator && !chance(3); });
-    if (chance(3) || state == shape.inputs.end()) return chance(3) ? numbers_[below(numbers_.size())] : recent(numbers_, 4);
-    static constexpr Prim kCombines[] = {Prim::add, Prim::sub, Prim::fma, Prim::fnma, Prim::min, Prim::max, Prim::abs_max,
-                                         Prim::bit_or, Prim::bit_and, Prim::bit_or};
+    const auto state = std::find_if(shape.inputs.begin(), shape.inputs.end(), [&](const ir::Input& in) {
+      return in.site == ir::Site::accumulator && !chance(3);
+    });
+    if (chance(3) || state == shape.inputs.end())
+      return chance(3) ? numbers_[below(numbers_.size())] : recent(numbers_, 4);
+    static constexpr Prim kCombines[] = {Prim::add, Prim::sub,     Prim::fma,    Prim::fnma,    Prim::min,
+                                         Prim::max, Prim::abs_max, Prim::bit_or, Prim::bit_and, Prim::bit_or};
     const auto from = static_cast<std::int32_t>(state - shape.inputs.begin());
     ir::Instr instr{.op = kCombines[below(std::size(kCombines))], .a = recent(numbers_, 4), .b = from};
-    if (instr.op == Prim::bit_or && chance(2)) instr.a = add({.op = Prim::bit_and, .a = instr.a, .b = recent(numbers_, 4)});
+    if (instr.op == Prim::bit_or && chance(2))
+      instr.a = add({.op = Prim::bit_and, .a = instr.a, .b = recent(numbers_, 4)});
     if (ir::operand_count(instr.op) == 3) instr.b = recent(numbers_, 4), instr.c = from;
     if (ir::operand_count(instr.op) == 2 && chance(3)) std::swap(instr.a, instr.b);
     return add(instr);
@@ -96,10 +101,11 @@ class RandomProgram {
 
   void instruction(const ProgramShape& shape) {
     static constexpr Prim kNumbers[] = {
-        Prim::add, Prim::sub, Prim::mul, Prim::div, Prim::fma, Prim::fnma, Prim::fma, Prim::fnma, Prim::min, Prim::max,
-        Prim::abs_max, Prim::sqrt, Prim::floor, Prim::ceil, Prim::round, Prim::bit_and, Prim::bit_or, Prim::bit_xor,
+        Prim::add,        Prim::sub,        Prim::mul,         Prim::div,     Prim::fma,     Prim::fnma,
+        Prim::fma,        Prim::fnma,       Prim::min,         Prim::max,     Prim::abs_max, Prim::sqrt,
+        Prim::floor,      Prim::ceil,       Prim::round,       Prim::bit_and, Prim::bit_or,  Prim::bit_xor,
         Prim::bit_andnot, Prim::shift_left, Prim::shift_right, Prim::int_add, Prim::int_sub, Prim::int_max,
-        Prim::table16, Prim::bit_and, Prim::bit_or, Prim::add, Prim::sub};
+        Prim::table16,    Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
     ir::Instr instr{};
     if (chance(shape.masks)) {
       const bool logical = !masks_.empty() && chance(3);

@@ -20,9 +20,7 @@ using ir::Site;
 template <class T>
 class Arena {
  public:
-  explicit Arena(std::uint64_t seed) : random_(seed) {
-    random_.set_type(dtype_of<T>());
-  }
+  explicit Arena(std::uint64_t seed) : random_(seed) { random_.set_type(dtype_of<T>()); }
   std::vector<T> array(std::size_t size) {
     std::vector<T> values(size + kGuard, T(42));
     for (std::size_t i = 0; i < size; ++i) {
@@ -69,7 +67,8 @@ struct Outcome {
 };
 
 template <class Source>
-std::optional<std::vector<std::uint8_t>> emitted(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
+std::optional<std::vector<std::uint8_t>> emitted(const Source& source,
+                                                 std::vector<std::uint8_t> (*emit)(const Source&)) {
   try {
     return emit(source);
   } catch (const Error& error) {
@@ -88,8 +87,10 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
   if (!code) return outcome;
   const ir::Program& program = source.program;
   const int rows = source.tile.rows, cols = source.tile.cols(), states = static_cast<int>(program.outputs.size());
-  const int row_slots = std::max(slots_of(program, Site::row, Site::index_i), slots_of(source.epilogue, Site::row, Site::index_i));
-  const int col_slots = std::max(slots_of(program, Site::col, Site::index_j), slots_of(source.epilogue, Site::col, Site::index_j));
+  const int row_slots =
+      std::max(slots_of(program, Site::row, Site::index_i), slots_of(source.epilogue, Site::row, Site::index_i));
+  const int col_slots =
+      std::max(slots_of(program, Site::col, Site::index_j), slots_of(source.epilogue, Site::col, Site::index_j));
   const int planes = static_cast<int>(source.epilogue.outputs.size());
   Arena<T> arena(seed);
   const auto x = arena.array(kSteps * source.x_streams * rows), z = arena.array(kSteps * source.z_streams * cols);
@@ -99,9 +100,9 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
   auto out = arena.array(planes * source.plane);
   const int steps = static_cast<int>(seed % (kSteps + 1)), chunk = 1 + static_cast<int>(seed / 7 % kSteps);
   auto acc = arena.array(states * rows * cols);
-  const plan::UpdateArgs args{x.data(),   z.data(),   w.data(),   params.data(),   row.data(),
-                              col.data(), acc.data(), identity.data(), steps, chunk, out.data(),
-                              cols * static_cast<std::int64_t>(sizeof(T))};
+  const plan::UpdateArgs args{x.data(),   z.data(),   w.data(),   params.data(),
+                              row.data(), col.data(), acc.data(), identity.data(),
+                              steps,      chunk,      out.data(), cols * static_cast<std::int64_t>(sizeof(T))};
   call(*code, args);
   if (!arena.guarded(out)) outcome.fault = "wrote past the output";
   if (!arena.guarded(acc)) outcome.fault = "wrote past the accumulators";
@@ -129,8 +130,8 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
           if (!source.promoted[s]) continue;
           if (k >= chunk) {
             state[s].value += total[s].value;
-            state[s].known = std::max({state[s].known, total[s].known,
-                                       std::isnan(state[s].value) ? Known::but_nan_bits : Known::all});
+            state[s].known = std::max(
+                {state[s].known, total[s].known, std::isnan(state[s].value) ? Known::but_nan_bits : Known::all});
           }
           total[s] = state[s];
           state[s] = {};
@@ -155,8 +156,8 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
           const T value = out[p * source.plane + r * cols + c];
           outcome.count(expected[p]);
           if (!agree(value, expected[p]))
-            outcome.fault = fmt::format("plane {} at row {}, column {} after {} steps in chunks of {}: {} for {}", p, r, c, steps,
-                                        chunk, value, expected[p].value);
+            outcome.fault = fmt::format("plane {} at row {}, column {} after {} steps in chunks of {}: {} for {}", p, r,
+                                        c, steps, chunk, value, expected[p].value);
         }
         continue;
       }
@@ -165,8 +166,8 @@ Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
         const T value = acc[(s * rows + r) * cols + c];
         outcome.count(expected);
         if (!agree(value, expected))
-          outcome.fault = fmt::format("acc{} at row {}, column {} after {} steps in chunks of {}: {} for {}", s, r, c, steps,
-                                      chunk, value, expected.value);
+          outcome.fault = fmt::format("acc{} at row {}, column {} after {} steps in chunks of {}: {} for {}", s, r, c,
+                                      steps, chunk, value, expected.value);
       }
     }
   }
@@ -192,8 +193,9 @@ Outcome check_epilogue(const plan::EpilogueSource& source, std::uint64_t seed) {
   const std::int64_t stride = source.plane / rows;
   auto out = arena.array(planes * source.plane);
   const auto before = out;
-  plan::EpilogueArgs args{acc.data(), row.data(), col.data(), params.data(), out.data(),
-                          stride * static_cast<std::int64_t>(sizeof(T)), written};
+  plan::EpilogueArgs args{acc.data(),    row.data(), col.data(),
+                          params.data(), out.data(), stride * static_cast<std::int64_t>(sizeof(T)),
+                          written};
   call(*code, args);
   LaneReference<T> reference(program);
   std::vector<bool> touched(out.size(), false);
@@ -234,14 +236,16 @@ Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
   const ir::Program& program = source.program;
   const int cols = source.cols(), n = static_cast<int>(seed % 4);
   Arena<T> arena(seed);
-  const auto x = arena.array(cols), z = arena.array(n * (cols + 8)), w = arena.array(cols), params = arena.array(kParams);
+  const auto x = arena.array(cols), z = arena.array(n * (cols + 8)), w = arena.array(cols),
+             params = arena.array(kParams);
   const auto row = arena.array(slots_of(program, Site::row, Site::index_i));
   const auto col = arena.array(slots_of(program, Site::col, Site::index_j) * source.n_capacity);
   const auto pair = arena.array(2 * source.pair_stride), coef = arena.array(n * source.outputs);
   auto acc = arena.array(source.outputs * cols);
-  plan::FieldArgs args{x.data(),   z.data(),    w.data(),    params.data(),
-                       row.data(), col.data(),  pair.data(), coef.data(),
-                       acc.data(), static_cast<std::int64_t>((cols + 8) * sizeof(T)), n};
+  plan::FieldArgs args{
+      x.data(),   z.data(),    w.data(),    params.data(), row.data(),
+      col.data(), pair.data(), coef.data(), acc.data(),    static_cast<std::int64_t>((cols + 8) * sizeof(T)),
+      n};
   call(*code, args);
   if (!arena.guarded(acc)) outcome.fault = "wrote past the accumulators";
   LaneReference<T> reference(program);
@@ -264,12 +268,14 @@ Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
       }
       const LaneValue<T> phi = reference(in)[0];
       for (int o = 0; o < source.outputs; ++o)
-        sums[o] = {std::fma(phi.value, coef[at * source.outputs + o], sums[o].value), std::max(phi.known, sums[o].known)};
+        sums[o] = {std::fma(phi.value, coef[at * source.outputs + o], sums[o].value),
+                   std::max(phi.known, sums[o].known)};
     }
     for (int o = 0; o < source.outputs; ++o) {
       outcome.count(sums[o]);
       if (!agree(acc[o * cols + c], sums[o]))
-        outcome.fault = fmt::format("output {} at column {} of {} points: {} for {}", o, c, n, acc[o * cols + c], sums[o].value);
+        outcome.fault =
+            fmt::format("output {} at column {} of {} points: {} for {}", o, c, n, acc[o * cols + c], sums[o].value);
     }
   }
   return outcome;

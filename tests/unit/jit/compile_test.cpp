@@ -1,4 +1,6 @@
 // Source → kernel: machine code and the interpreter give the same bits; what does not fit falls back.
+#include "jit/compile.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +11,6 @@
 #include "core/error.h"
 #include "core/exec_memory.h"
 #include "ir/passes.h"
-#include "jit/compile.h"
 
 namespace mercer {
 namespace {
@@ -25,8 +26,7 @@ class NoExec {
 };
 
 bool can_run(Target target) {
-  return ExecutableMemory::available() &&
-         (target == Target::x86_avx512 ? cpu_features().avx512 : cpu_features().avx2);
+  return ExecutableMemory::available() && (target == Target::x86_avx512 ? cpu_features().avx512 : cpu_features().avx2);
 }
 
 std::shared_ptr<const plan::PairPlan> plan_of(const char* text, Target target, Dtype type = Dtype::float32) {
@@ -51,7 +51,8 @@ EpilogueSource wide_source(Target target, int width, int masks) {
   };
   const auto acc = add({.op = ir::Prim::input, .index = 0}), scale = add({.op = ir::Prim::input, .index = 1});
   std::vector<std::int32_t> values{acc}, conditions;
-  for (int i = 0; i < width; ++i) values.push_back(add({.op = ir::Prim::fma, .a = values.back(), .b = scale, .c = acc}));
+  for (int i = 0; i < width; ++i)
+    values.push_back(add({.op = ir::Prim::fma, .a = values.back(), .b = scale, .c = acc}));
   for (int i = 0; i < masks; ++i) conditions.push_back(add({.op = ir::Prim::less, .a = values[i], .b = values[i + 1]}));
   std::int32_t total = values.back();
   for (int i = width; i-- > 0;) total = add({.op = ir::Prim::add, .a = total, .b = values[i]});
@@ -66,8 +67,13 @@ std::vector<float> run(const jit::EpilogueKernel& kernel, const EpilogueSource& 
   std::normal_distribution<float> normal;
   std::vector<float> acc(2 * cols), params{0.75f}, out(2 * cols, -1.0f), points(2 * cols);
   for (float& v : acc) v = normal(random);
-  const EpilogueArgs args{acc.data(), points.data(), points.data(), params.data(), out.data(),
-                          static_cast<std::int64_t>(cols * sizeof(float)), 2};
+  const EpilogueArgs args{acc.data(),
+                          points.data(),
+                          points.data(),
+                          params.data(),
+                          out.data(),
+                          static_cast<std::int64_t>(cols * sizeof(float)),
+                          2};
   kernel(args);
   return out;
 }
@@ -87,9 +93,7 @@ class Compile : public ::testing::TestWithParam<Target> {
   }
 };
 
-TEST_P(Compile, ManyLiveValuesSpill) {
-  EXPECT_GT(expect_interpreted_bits(wide_source(GetParam(), 40, 0)), 0u);
-}
+TEST_P(Compile, ManyLiveValuesSpill) { EXPECT_GT(expect_interpreted_bits(wide_source(GetParam(), 40, 0)), 0u); }
 
 TEST_P(Compile, TooManyLiveValuesAreInterpreted) {
   EXPECT_EQ(expect_interpreted_bits(wide_source(GetParam(), 200, 0)), 0u);
@@ -137,7 +141,8 @@ TEST_P(Compile, AFormulaWithoutReductionHasNoUpdate) {
 TEST_P(Compile, AMonstrousFormulaIsServed) {
   const Expr s = sum(abs(points().x - points().z));
   Expr f = s;
-  for (int i = 0; i < 200; ++i) f = where(f < exp(sin(s * i) + row_value()), erf(s + col_value() * i), f + pow(s, 0.1 * i));
+  for (int i = 0; i < 200; ++i)
+    f = where(f < exp(sin(s * i) + row_value()), erf(s + col_value() * i), f + pow(s, 0.1 * i));
   plan::PairProblem problem;
   problem.outputs = {ir::simplify(f)};
   problem.target = GetParam();

@@ -1,9 +1,10 @@
 // MERCER_DUMP prints the stages it names, when a plan is made, and nothing else.
+#include "ops/dump.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "ops/dump.h"
 #include "core/error.h"
 #include "mercer/mercer.h"
 
@@ -16,8 +17,10 @@ class Dump : public ::testing::Test {
 
   /// What a call prints with this setting.
   static std::string printed(const char* setting, bool gradient = false, bool again = false) {
-    if (setting) setenv("MERCER_DUMP", setting, 1);
-    else unsetenv("MERCER_DUMP");
+    if (setting)
+      setenv("MERCER_DUMP", setting, 1);
+    else
+      unsetenv("MERCER_DUMP");
     Context context;
     std::vector<float> data(64, 0.5f), out(64);
     const Tensor x(data.data(), Dtype::float32, {3, 4}), z(data.data() + 12, Dtype::float32, {5, 4});
@@ -25,8 +28,10 @@ class Dump : public ::testing::Test {
     const Tensor field(out.data(), Dtype::float32, {3, 4});
     const Formula f("exp(-sum(abs(x-z)))");
     const auto call = [&] {
-      if (gradient) kernel_gradient(f, x, &z, coef, field, {}, context);
-      else pairwise(f, x, &z, pairs, {}, context);
+      if (gradient)
+        kernel_gradient(f, x, &z, coef, field, {}, context);
+      else
+        pairwise(f, x, &z, pairs, {}, context);
     };
     if (again) call();
     ::testing::internal::CaptureStderr();

@@ -87,7 +87,8 @@ std::vector<double> run(const Expr& e, const Data& data, Context& context, bool 
   if (uses.col) arguments.col = same ? view(row.data(), {data.m}) : view(col.data(), {data.n});
   for (const auto& [name, value] : parameters(e)) arguments.params[name] = data.params.at(name);
   const Tensor zs = view(z.data(), {data.n, data.k});
-  pairwise(f, view(x.data(), {data.m, data.k}), same ? nullptr : &zs, view(out.data(), {data.m, n}), arguments, context);
+  pairwise(f, view(x.data(), {data.m, data.k}), same ? nullptr : &zs, view(out.data(), {data.m, n}), arguments,
+           context);
   return std::vector<double>(out.begin(), out.end());
 }
 
@@ -106,14 +107,13 @@ std::vector<Target> targets() {
     try {
       context.set_target(t);
       list.push_back(t);
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
   return list;
 }
 
-std::string numeric_fault(const Expr& e, const Data& data, Dtype type, Context& context, const std::vector<Target>& list,
-                          Counts* counts) {
+std::string numeric_fault(const Expr& e, const Data& data, Dtype type, Context& context,
+                          const std::vector<Target>& list, Counts* counts) {
   const bool single = type == Dtype::float32;
   const Formula f(e);
   std::vector<Range> bounds;
@@ -127,21 +127,23 @@ std::string numeric_fault(const Expr& e, const Data& data, Dtype type, Context& 
         counts->tight += bound.known && bound.high - bound.low <= 1e-3L * bound.magnitude();
       }
       const long double oracle = ir::evaluate_wide(e, data.pair(i, j));
-      if (bound.known && !bound.contains(oracle)) return fmt::format("the oracle gives {}", static_cast<double>(oracle));
+      if (bound.known && !bound.contains(oracle))
+        return fmt::format("the oracle gives {}", static_cast<double>(oracle));
     }
   for (const Target target : list) {
     context.set_target(target);
     const std::vector<double> out = run(e, data, type, context);
     for (std::size_t p = 0; p < out.size(); ++p)
       if (bounds[p].known && !bounds[p].contains(out[p]))
-        return fmt::format("{} {} gives {} for pair {}, which lies in [{}, {}]", name_of(target), name_of(type), out[p], p,
-                           static_cast<double>(bounds[p].low), static_cast<double>(bounds[p].high));
+        return fmt::format("{} {} gives {} for pair {}, which lies in [{}, {}]", name_of(target), name_of(type), out[p],
+                           p, static_cast<double>(bounds[p].low), static_cast<double>(bounds[p].high));
     if (!f.symmetric() || ir::uses(e).index_i || ir::uses(e).index_j) continue;
     const std::vector<double> half = run(e, data, type, context, true);
     for (std::int64_t i = 0; i < data.m; ++i)
       for (std::int64_t j = 0; j < i; ++j) {
         const double a = half[i * data.m + j], b = half[j * data.m + i];
-        if (a != b && !(std::isnan(a) && std::isnan(b))) return fmt::format("{} is not symmetric: {} and {}", name_of(target), a, b);
+        if (a != b && !(std::isnan(a) && std::isnan(b)))
+          return fmt::format("{} is not symmetric: {} and {}", name_of(target), a, b);
       }
   }
   return "";
@@ -174,7 +176,8 @@ std::string plain_faults(const Expr& e, const Data& data) {
       const Range bound = ErrorBound(false, data.pair(i, j))(e);
       if (!bound.known) continue;
       const long double value = ir::evaluate_wide(simple, data.pair(i, j));
-      if (!bound.contains(value)) return fmt::format("simplified, {}, it gives {}", simple.to_text(), static_cast<double>(value));
+      if (!bound.contains(value))
+        return fmt::format("simplified, {}, it gives {}", simple.to_text(), static_cast<double>(value));
       if (symmetric && !bound.contains(exchanged(e, data, i, j))) return "it is called symmetric and is not";
     }
   return "";
@@ -187,7 +190,8 @@ TEST(FormulaFuzz, TextAndSimplificationKeepTheMeaning) {
     const Data data(seed);
     if (plain_faults(f, data).empty()) continue;
     const Expr small = fuzz::shrink(f, [&](const Expr& e) { return !plain_faults(e, data).empty(); });
-    FAIL() << "formula " << index << ": " << plain_faults(small, data) << "\n" << small.to_text() << "\nfrom " << f.to_text();
+    FAIL() << "formula " << index << ": " << plain_faults(small, data) << "\n"
+           << small.to_text() << "\nfrom " << f.to_text();
   }
 }
 
@@ -204,8 +208,8 @@ TEST(FormulaFuzz, EveryTargetStaysWithinTheErrorBound) {
     if (fault_of(f, data, type, context, list, &counts).empty()) continue;
     ++failures;
     const Expr small = fuzz::shrink(f, [&](const Expr& e) { return !fault_of(e, data, type, context, list).empty(); });
-    ADD_FAILURE() << "formula " << index << ": " << fault_of(small, data, type, context, list) << "\n" << small.to_text()
-                  << "\nfrom " << f.to_text();
+    ADD_FAILURE() << "formula " << index << ": " << fault_of(small, data, type, context, list) << "\n"
+                  << small.to_text() << "\nfrom " << f.to_text();
   }
   EXPECT_GE(counts.known * 2, counts.pairs) << counts.known << " of " << counts.pairs << " pairs are well defined";
   EXPECT_GE(counts.tight * 3, counts.pairs) << counts.tight << " of " << counts.pairs << " pairs have a tight bound";

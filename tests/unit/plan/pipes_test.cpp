@@ -27,8 +27,8 @@ void expect_same_results(const ir::Program& before, const ir::Program& after, st
     for (auto& input : inputs) input.value = std::bit_cast<T>(static_cast<ir::Pattern<T>>(random.number()));
     const auto expected = first(inputs), got = second(inputs);
     for (std::size_t o = 0; o < expected.size(); ++o)
-      ASSERT_TRUE(testing::agree(got[o].value, expected[o]))
-          << expected[o].value << " became " << got[o].value << "\n" << before.to_text() << after.to_text();
+      ASSERT_TRUE(testing::agree(got[o].value, expected[o])) << expected[o].value << " became " << got[o].value << "\n"
+                                                             << before.to_text() << after.to_text();
   }
 }
 
@@ -46,8 +46,10 @@ class Passes : public ::testing::TestWithParam<Dtype> {
       shape.size = 4 + static_cast<int>(random.below(16));
       const ir::Program before = testing::without_dead_code(random(shape)), after = pass(before);
       changed += before.to_text() != after.to_text();
-      if (GetParam() == Dtype::float64) expect_same_results<double>(before, after, seed);
-      else expect_same_results<float>(before, after, seed);
+      if (GetParam() == Dtype::float64)
+        expect_same_results<double>(before, after, seed);
+      else
+        expect_same_results<float>(before, after, seed);
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(changed, 0);
@@ -61,8 +63,9 @@ TEST_P(Passes, BalancingKeepsTheBits) {
 TEST_P(Passes, OrientingKeepsTheBits) {
   const Expr acc = ir::leaf(ir::Op::accumulator, 0), t = points().x - points().z;
   int changed = 0;
-  for (const Expr& update : {acc + abs(t), acc + t * t, max(acc, abs(t)), acc + pow(abs(t), 1.3), acc + pow(abs(t), 3.0),
-                             acc + t, acc + abs(t) * t, acc + exp(-abs(t)), min(acc, t), acc + sqrt(abs(t)), acc + sin(t)})
+  for (const Expr& update :
+       {acc + abs(t), acc + t * t, max(acc, abs(t)), acc + pow(abs(t), 1.3), acc + pow(abs(t), 3.0), acc + t,
+        acc + abs(t) * t, acc + exp(-abs(t)), min(acc, t), acc + sqrt(abs(t)), acc + sin(t)})
     for (bool finite : {false, true}) {
       ir::LowerOptions options;
       options.type = GetParam();
@@ -70,8 +73,10 @@ TEST_P(Passes, OrientingKeepsTheBits) {
       const ir::Program before = ir::lower({update}, options);
       const ir::Program after = orient_differences(before, target_info(Target::x86_avx512));
       changed += before.to_text() != after.to_text();
-      if (GetParam() == Dtype::float64) expect_same_results<double>(before, after, 3);
-      else expect_same_results<float>(before, after, 3);
+      if (GetParam() == Dtype::float64)
+        expect_same_results<double>(before, after, 3);
+      else
+        expect_same_results<float>(before, after, 3);
     }
   EXPECT_GT(changed, 4);
 }
@@ -97,7 +102,9 @@ TEST(Passes, BalancingMovesAConstantThatStandsTooFarDown) {
 }
 
 /// Four registers more than a small program needs, two lanes, one pipe.
-PrimCost flat(Prim prim, Dtype) { return {prim <= Prim::constant ? Pipe::none : Pipe::fma, prim <= Prim::constant ? 0.0 : 3.0}; }
+PrimCost flat(Prim prim, Dtype) {
+  return {prim <= Prim::constant ? Pipe::none : Pipe::fma, prim <= Prim::constant ? 0.0 : 3.0};
+}
 
 TEST(FakeTarget, FloorsComeFromItsTable) {
   const TargetInfo fake{Target::x86_avx2, "fake", 16, 8, 0, false, flat};

@@ -1,16 +1,18 @@
 // Plans of typical formulas: what becomes a stage, a stream, a state; tiles, chunks and floors.
+#include "plan/planner.h"
+
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "ir/passes.h"
 #include "mercer/formula.h"
-#include "plan/planner.h"
 #include "plan/registers.h"
 
 namespace mercer::plan {
 namespace {
 
-std::shared_ptr<const PairPlan> plan_of(const char* text, Target target = Target::x86_avx512, Dtype type = Dtype::float32) {
+std::shared_ptr<const PairPlan> plan_of(const char* text, Target target = Target::x86_avx512,
+                                        Dtype type = Dtype::float32) {
   PairProblem problem;
   problem.outputs = {ir::simplify(parse(text))};
   problem.type = type;
@@ -61,9 +63,7 @@ TEST(Planner, ParametersOfTheEpilogueAloneDoNotRepeatTheAccumulation) {
   EXPECT_EQ(plan_of("exp(-sum(max(abs(x-z)-c,0))/b)")->accumulation_params.size(), 1u);
 }
 
-TEST(Planner, IdentitiesMustBeNumbers) {
-  EXPECT_THROW(plan_of("reduce(x*z, state+incoming, identity=t)"), Error);
-}
+TEST(Planner, IdentitiesMustBeNumbers) { EXPECT_THROW(plan_of("reduce(x*z, state+incoming, identity=t)"), Error); }
 
 TEST(Planner, ChunksAreEvenAndShort) {
   const auto plan = plan_of("sum(abs(x-z))");
@@ -123,12 +123,15 @@ TEST(Planner, PlanesHoldWholeTiles) {
 }
 
 /// Cycles a vector of the update on a machine that runs one 512-bit instruction of each class a cycle.
-double floor_cycles(const char* text, Target target = Target::x86_avx512) { return floor_of(*plan_of(text, target)).update_cycles; }
+double floor_cycles(const char* text, Target target = Target::x86_avx512) {
+  return floor_of(*plan_of(text, target)).update_cycles;
+}
 
 TEST(Planner, FloorsOfTheClassicNorms) {
   EXPECT_DOUBLE_EQ(floor_cycles("sum(x*z)"), 1.0);
   EXPECT_DOUBLE_EQ(floor_cycles("sum((x-z)^2)"), 1.0);
-  // |x - z| is a subtraction and a bit operation, the sum an addition; one of the two additions may go to the multiplier.
+  // |x - z| is a subtraction and a bit operation, the sum an addition; one of the two additions may go to the
+  // multiplier.
   EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z))"), 1.5);
   EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z)^3)"), 2.0);
   EXPECT_DOUBLE_EQ(floor_cycles("sum(x*z)", Target::x86_avx2), 0.5);
