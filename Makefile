@@ -52,7 +52,7 @@ package: $(PACKAGE)  ## build the library and install the Python package into .v
 $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
 	@echo "building the library and the Python module; the first time takes minutes"
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
-	  -C build-dir=$(BUILD) -C cmake.define.MERCER_TESTS=ON .
+	  --config-settings=build-dir=$(BUILD) --config-settings=cmake.define.MERCER_TESTS=ON .
 	@touch $@
 
 demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
