@@ -43,8 +43,13 @@ class UpdateEmitter {
     const int first_free = accumulators + s_.z_streams * s_.tile.vectors;
     if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
     ProgramEmitter emitter(a, s_.program, s_.tile.vectors, register_range(first_free, info_.registers));
-    a.enter(ProgramEmitter::kStackBytes);
+    a.enter(kFrameBytes);
     load_pointers();
+    Xbyak::Label next_tile;
+    if (s_.fused) {
+      a.L(next_tile);
+      begin_tile();
+    }
     emitter.pin_constants();
     start();
     a.mov(first_chunk(), 1);
@@ -72,6 +77,8 @@ class UpdateEmitter {
     if (s_.fused) {
       add_earlier_chunks();
       run_epilogue();
+      a.dec(a.qword[a.rsp + kTilesSlot]);
+      a.jg(next_tile);
     } else {
       store_sums(false);
       for (int state = 0; state < states_; ++state)
@@ -89,14 +96,34 @@ class UpdateEmitter {
 
   void load_pointers() {
     MERCER_LOAD(x, UpdateArgs, x);
-    MERCER_LOAD(z, UpdateArgs, z);
-    MERCER_LOAD(w, UpdateArgs, w);
     MERCER_LOAD(params, UpdateArgs, params);
     MERCER_LOAD(row, UpdateArgs, row);
     MERCER_LOAD(col, UpdateArgs, col);
     MERCER_LOAD(acc, UpdateArgs, acc);
+    if (!s_.fused) return load_tile();
+    MERCER_LOAD(tiles, UpdateArgs, scratch);
+    a.mov(a.qword[a.rsp + kTilesSlot], a.scratch);
+    MERCER_LOAD(out, UpdateArgs, scratch);
+    a.mov(a.qword[a.rsp + kOutSlot], a.scratch);
+  }
+
+  /// What every tile starts with; x and row have moved on to its panels by themselves.
+  void load_tile() {
+    MERCER_LOAD(z, UpdateArgs, z);
+    MERCER_LOAD(w, UpdateArgs, w);
     MERCER_LOAD(k, UpdateArgs, loop);
     MERCER_LOAD(chunk, UpdateArgs, pair);
+  }
+
+  /// The tile's lines of the output are fetched for writing while its features are accumulated.
+  void begin_tile() {
+    load_tile();
+    a.mov(a.scratch, a.qword[a.rsp + kOutSlot]);
+    MERCER_LOAD(out_stride, UpdateArgs, count);
+    for (int row = 0; row < s_.tile.rows; ++row) {
+      for (int v = 0; v * 64 < s_.tile.cols() * element_; ++v) a.prefetchw(a.ptr[a.scratch + v * 64]);
+      if (row + 1 < s_.tile.rows) a.add(a.scratch, a.count);
+    }
   }
 
   template <class Body>
@@ -185,7 +212,7 @@ class UpdateEmitter {
     const int group = plan::fused_group(s_.epilogue, s_.tile, states_, info_);
     if (group == 0) fail(ErrorKind::compile, "codegen: the epilogue does not fit beside the accumulators.");
     ProgramEmitter emitter(a, s_.epilogue, s_.tile.vectors, register_range(accumulators, info_.registers), group);
-    MERCER_LOAD(out, UpdateArgs, out);
+    a.mov(a.out, a.qword[a.rsp + kOutSlot]);
     MERCER_LOAD(out_stride, UpdateArgs, pair);
     emitter.pin_constants();
     for (int row = 0; row < s_.tile.rows; ++row) {
@@ -196,7 +223,13 @@ class UpdateEmitter {
       emitter.emit(inputs, outputs);
       a.add(a.out, a.pair);
     }
+    a.mov(a.qword[a.rsp + kOutSlot], a.out);
+    if (s_.row_slots > 0) a.add(a.row, s_.row_slots * s_.tile.rows * element_);
   }
+
+  // Behind the spilled values: the tiles to go, and where the next one writes.
+  static constexpr int kTilesSlot = ProgramEmitter::kStackBytes, kOutSlot = kTilesSlot + 8;
+  static constexpr int kFrameBytes = kTilesSlot + 64;
 
   const UpdateSource& s_;
   const plan::TargetInfo& info_;

@@ -38,8 +38,11 @@ struct UpdateArgs {
   const void* identity;  // [state]
   std::int64_t k;        // features
   std::int64_t chunk;    // features between two promotions of partial sums, at least 1
-  void* out;               // fused kernels: as in EpilogueArgs, all rows of the tile are written
-  std::int64_t out_stride; // bytes
+  // Fused kernels: `tiles` tiles below one another (0 counts as 1). Their panels of x and of row follow each other in
+  // memory, and so do their rows of out; acc is scratch.
+  void* out;
+  std::int64_t out_stride;  // bytes from one row of the output to the next
+  std::int64_t tiles;
 };
 
 struct EpilogueArgs {
@@ -87,6 +90,7 @@ struct UpdateSource {
   bool fused = false;
   ir::Program epilogue;
   std::int64_t plane = 0;       // elements between the planes of out
+  int row_slots = 0;            // of the packed row values: steps from one tile to the next
 };
 
 struct EpilogueSource {

@@ -182,6 +182,7 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   source.fused = fused;
   if (fused) source.epilogue = variant.epilogue;
   source.plane = tile.rows * plane_width();
+  source.row_slots = row_slots;
   return source;
 }
 

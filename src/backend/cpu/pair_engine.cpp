@@ -54,21 +54,24 @@ template <class T>
 plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast,
                                           T* acc) const {
   return {xs,  zs,  weights_.data(),  (fast ? params_.fast : params_.general).data(), x_slots, z_slots,
-          acc, identity_.data(), item_.x.features, chunk_, nullptr, 0};
+          acc, identity_.data(), item_.x.features, chunk_, nullptr, 0, 1};
 }
 
 template <class T>
 void PairEngine<T>::compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
-                            std::int64_t out_stride) const {
+                            std::int64_t out_stride, std::int64_t tiles) const {
   const bool fast = finite && params_.fast_update;
   if (fast == (finite && params_.fast_epilogue) && fused_[fast]) {
     plan::UpdateArgs args = arguments(xs, x_slots, zs, z_slots, fast, acc);
     args.out = out;
     args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
+    args.tiles = tiles;
     return (*fused_[fast])(args);
   }
-  accumulate(xs, x_slots, zs, z_slots, finite, acc);
-  finish(acc, x_slots, z_slots, params_, finite, out, out_stride);
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    accumulate(xs + t * x_packer_.panel_size(), x_slots + t * x_packer_.slots_size(), zs, z_slots, finite, acc);
+    finish(acc, x_slots + t * x_packer_.slots_size(), z_slots, params_, finite, out + t * tile().rows * out_stride, out_stride);
+  }
 }
 
 template <class T>

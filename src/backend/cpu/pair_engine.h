@@ -43,9 +43,10 @@ class PairEngine {
   std::int64_t tile_size() const { return static_cast<std::int64_t>(tile().rows) * tile().cols(); }
   std::int64_t accumulator_size() const { return tile_size() * std::max<std::int64_t>(1, plan().promoted.size()); }
 
-  /// One tile from packed panels to all its rows of `out`, `out_stride` elements apart; acc is scratch.
+  /// `tiles` tiles from consecutive packed panels of x to all their rows of `out`, `out_stride` elements apart; acc is
+  /// scratch. `finite` holds for all of them.
   void compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
-               std::int64_t out_stride) const;
+               std::int64_t out_stride, std::int64_t tiles = 1) const;
   /// The two halves of compute(), for several epilogues on one accumulation acc[state][rows][cols].
   void accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const;
   void finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, bool finite, T* out,

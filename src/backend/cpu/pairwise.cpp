@@ -88,45 +88,56 @@ class PairwiseRun {
     for (std::int64_t p = x0; p < x1; ++p)
       w.finite[p - x0] = x.pack(p, w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size());
     for (std::int64_t q = z0; q < z1; ++q) {
-      for (std::int64_t p = x0; p < x1; ++p) {
-        if (symmetric_ && (q + 1) * cols <= p * rows) continue;
-        const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
-        const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
-        prefetch_output(p, q);
-        run_tile(p, q, xs, x_slots, w.finite[p - x0] && z_.is_finite(q), w);
+      for (std::int64_t p = x0; p < x1;) {
+        const std::int64_t run = run_length(p, x1, q, x0, w);
+        if (run > 0) run_direct(p, run, q, x0, w);
+        else if (!symmetric_ || (q + 1) * cols > p * rows) run_tile(p, q, x0, w);
+        p += std::max<std::int64_t>(run, 1);
       }
       if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
     }
   }
 
-  /// The tile's lines of the output are fetched for writing while its features are accumulated.
-  void prefetch_output(std::int64_t p, std::int64_t q) const {
-    const OutputMatrix& out = members_[0].out;
-    if (out.col_stride != 1) return;
-    const std::int64_t element = static_cast<std::int64_t>(size_of(out.dtype)), cols = engine_.tile().cols();
-    const char* first = static_cast<const char*>(out.data) + (p * engine_.tile().rows * out.row_stride + q * cols) * element;
-    const int rows = engine_.x_packer().points_in(p);
-    const std::int64_t bytes = engine_.z_packer().points_in(q) * element;
-    for (int r = 0; r < rows; ++r)
-      for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(first + r * out.row_stride * element + b, 1);
+  bool is_finite(std::int64_t p, std::int64_t q, std::int64_t x0, const Workspace& w) const {
+    return w.finite[p - x0] && z_.is_finite(q);
   }
 
-  /// One tile for every member: straight into the output where whole rows of the tile lie there contiguously.
-  void run_tile(std::int64_t p, std::int64_t q, const T* xs, const T* x_slots, bool finite, Workspace& w) {
-    const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols(), m0 = p * rows, n0 = q * cols;
-    const int present_rows = engine_.x_packer().points_in(p), present = engine_.z_packer().points_in(q);
-    const bool whole = present_rows == rows && present == cols && !(symmetric_ && n0 < m0 + rows);
-    const bool single = members_.size() == 1;
+  /// Tiles from p on that one kernel call can write straight into the output: whole ones, with contiguous rows there,
+  /// above the diagonal of a symmetric result, all of one variant.
+  std::int64_t run_length(std::int64_t p, std::int64_t x1, std::int64_t q, std::int64_t x0, const Workspace& w) const {
+    const OutputMatrix& out = members_[0].out;
+    const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols();
+    const bool direct = members_.size() == 1 && out.dtype == compute_dtype() && out.col_stride == 1;
+    if (!direct || engine_.z_packer().points_in(q) < cols) return 0;
+    std::int64_t last = p;
+    while (last < x1 && engine_.x_packer().points_in(last) == rows && (!symmetric_ || q * cols >= (last + 1) * rows) &&
+           is_finite(last, q, x0, w) == is_finite(p, q, x0, w))
+      ++last;
+    return last - p;
+  }
+
+  void run_direct(std::int64_t p, std::int64_t run, std::int64_t q, std::int64_t x0, Workspace& w) {
+    const Packer<T>& x = engine_.x_packer();
+    const OutputMatrix& out = members_[0].out;
+    T* target = static_cast<T*>(out.data) + p * engine_.tile().rows * out.row_stride + q * engine_.tile().cols();
+    engine_.compute(w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size(), z_.panel(q),
+                    z_.slot(q), is_finite(p, q, x0, w), w.acc.as<T>(), target, out.row_stride, run);
+  }
+
+  /// One tile for every member through a tile of scratch memory.
+  void run_tile(std::int64_t p, std::int64_t q, std::int64_t x0, Workspace& w) {
+    const Packer<T>& x = engine_.x_packer();
+    const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
+    const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
+    const std::int64_t cols = engine_.tile().cols(), m0 = p * engine_.tile().rows, n0 = q * cols;
+    const bool finite = is_finite(p, q, x0, w), single = members_.size() == 1;
     T* acc = w.acc.as<T>();
+    T* tile = w.tile.as<T>();
     if (!single) engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc);
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const OutputMatrix& out = members_[i].out;
-      const bool direct = whole && out.dtype == compute_dtype() && out.col_stride == 1;
-      T* target = direct ? static_cast<T*>(out.data) + m0 * out.row_stride + n0 : w.tile.as<T>();
-      const std::int64_t stride = direct ? out.row_stride : cols;
-      if (single) engine_.compute(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc, target, stride);
-      else engine_.finish(acc, x_slots, z_.slot(q), blocks_[i], finite, target, stride);
-      if (!direct) copy_tile(out, m0, n0, present_rows, present, target);
+      if (single) engine_.compute(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc, tile, cols);
+      else engine_.finish(acc, x_slots, z_.slot(q), blocks_[i], finite, tile, cols);
+      copy_tile(members_[i].out, m0, n0, x.points_in(p), engine_.z_packer().points_in(q), tile);
     }
   }
 

@@ -88,11 +88,18 @@ class PanelSweep {
     const std::int64_t tile = rows * cols;
     for (std::int64_t b = p0; b < p1; b += block) {
       const std::int64_t end = std::min(p1, b + block);
-      for (std::int64_t p = b; p < end; ++p) {
-        T* acc = w.acc.as<T>() + (single ? 0 : (p - b) * acc_size);
+      for (std::int64_t p = b; p < end;) {
+        // Panels that are all finite, or all not, make one run of tiles.
         const bool both = finite && x_.is_finite(p);
-        if (single) engine_.compute(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, acc, values + (p - b) * tile, cols);
-        else engine_.accumulate(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, acc);
+        std::int64_t last = p + 1;
+        while (single && last < end && (finite && x_.is_finite(last)) == both) ++last;
+        if (single)
+          engine_.compute(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, w.acc.as<T>(),
+                          values + (p - b) * tile, cols, last - p);
+        else
+          engine_.accumulate(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both,
+                             w.acc.as<T>() + (p - b) * acc_size);
+        p = last;
       }
       const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
       for (std::size_t member = 0; member < blocks_.size(); ++member) {
