@@ -239,7 +239,9 @@ Value Lowering::xlogy_value(const Expr& e) {
 Value Lowering::power_value(const Expr& e) {
   const Expr& exponent = e->args[1];
   const Range range = facts_.range(e->args[0]);
-  const PowFacts facts{range, never_nan(e->args[0])};
+  PowFacts facts{range, never_nan(e->args[0])};
+  if (exponent->op == Op::constant && !builder_.wide() && std::isfinite(exponent->value))
+    facts.exponent_rest = exponent->value - static_cast<double>(static_cast<float>(exponent->value));
   const auto general = [&] {
     const Value base_value = arg(e, 0), exponent_value = arg(e, 1);
     return lower_pow(base_value, exponent_value, facts);

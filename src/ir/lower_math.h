@@ -45,6 +45,7 @@ Value lower_erf(Value x);
 struct PowFacts {
   Range base = Range::any;
   bool base_finite = false;  // no NaN, no Inf; then subnormal bases may count as 2^-127 (2^-1023)
+  double exponent_rest = 0;  // what rounding a known exponent to the program's type took from it
 };
 /// base^exponent as C's pow, for any exponent.
 Value lower_pow(Value base, Value exponent, PowFacts facts);

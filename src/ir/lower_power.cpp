@@ -49,7 +49,9 @@ Value lower_pow(Value base, Value exponent, PowFacts facts) {
   const Value p = at_least(-limit, at_most(limit, exponent));
   const TwoPart log2 = log2_in_two_parts(m, !facts.base_finite);
   const Value high = p * log2.high;
-  const Value low = fma(p, log2.low, fma(p, log2.high, negated(high)));
+  Value low = fma(p, log2.low, fma(p, log2.high, negated(high)));
+  // An exponent such as 1/1.7 is off by up to 2^-25 of itself in float32: far from 1 that alone would be 1e-6.
+  if (facts.exponent_rest != 0) low = fma(log2.high, b.number(facts.exponent_rest), low);
   Value y = exp2_of_sum(high, low);
 
   // 0 and Inf: the same or, for negative exponents, the other of the two. The difference of patterns keeps NaN as well.

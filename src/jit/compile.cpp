@@ -41,7 +41,7 @@ std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::
     return std::make_unique<NativeKernel<Args>>(emit(source));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::compile) throw;
-    log_once(LogLevel::warning, "{}", error.what());
+    log_once(LogLevel::info, "{}", error.what());
     return nullptr;
   }
 }
@@ -50,8 +50,11 @@ std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::
 /// interpreter.
 template <class Args, class Interpreted, class Source>
 std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
-  if (source.target != Target::interpreter && ExecutableMemory::available())
+  if (source.target != Target::interpreter && ExecutableMemory::available()) {
     if (auto native = try_native<Args>(source, emit)) return native;
+    log_once(LogLevel::warning, "a formula is too large for {}; the interpreter runs it, several times slower",
+             plan::target_info(source.target).name);
+  }
   return std::make_unique<InterpretedKernel<Args, Interpreted>>(source);
 }
 
