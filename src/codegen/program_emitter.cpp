@@ -16,20 +16,13 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-std::uint64_t sign_mask(const ir::Program& program) {
-  return program.type == Dtype::float64 ? 0x8000000000000000ull : 0x80000000ull;
-}
-
-bool is_leaf(Prim op) { return op == Prim::input || op == Prim::constant; }
-
-std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
-
 }  // namespace
 
 ProgramEmitter::ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors,
                                std::vector<int> free_registers, int group)
     : a_(assembler), program_(program), vectors_(vectors),
-      group_(group > 0 ? group : plan::side_by_side(program, vectors, assembler.target())), free_(std::move(free_registers)) {
+      group_(group > 0 ? group : plan::side_by_side(program, vectors, assembler.target())),
+      free_(std::move(free_registers)) {
   for (int k = a_.target().mask_registers; k >= 1; --k) free_masks_.push_back(k);
   analyse();
 }
@@ -60,7 +53,7 @@ void ProgramEmitter::fuse_ternary(std::size_t i) {
   if (program_.code[instr.a].op != Prim::bit_and) std::swap(instr.a, instr.b);
   const std::int32_t inner = instr.a;
   if (program_.code[inner].op != Prim::bit_and || uses_[inner].size() != 1) return;
-  if (std::find(program_.outputs.begin(), program_.outputs.end(), inner) != program_.outputs.end()) return;
+  if (is_output(inner)) return;
   ternary_[i] = true;
   skipped_[inner] = true;
   instr.c = instr.b;
@@ -71,6 +64,10 @@ void ProgramEmitter::fuse_ternary(std::size_t i) {
     *std::find(list.begin(), list.end(), inner) = static_cast<int>(i);
     std::sort(list.begin(), list.end());
   }
+}
+
+bool ProgramEmitter::is_output(std::int32_t i) const {
+  return std::find(program_.outputs.begin(), program_.outputs.end(), i) != program_.outputs.end();
 }
 
 const Binding* ProgramEmitter::binding_of(std::int32_t i) const {
@@ -118,6 +115,13 @@ int ProgramEmitter::allocate() {
   return reg;
 }
 
+int ProgramEmitter::allocate_mask() {
+  if (free_masks_.empty()) fail(ErrorKind::compile, "codegen: the formula needs more masks than the target has.");
+  const int mask = free_masks_.back();
+  free_masks_.pop_back();
+  return mask;
+}
+
 void ProgramEmitter::spill_one() {
   std::int32_t victim = -1;
   int victim_v = 0, farthest = -1;
@@ -158,12 +162,12 @@ bool ProgramEmitter::dies(std::int32_t value, std::int32_t at, int v) const {
 }
 
 void ProgramEmitter::release_dead(std::int32_t i, int v) {
-  std::array<std::int32_t, 3> seen = operands(program_.code[i]);
+  const std::array<std::int32_t, 3> values = operands(program_.code[i]);
   for (int o = 0; o < 3; ++o) {
-    const std::int32_t value = seen[o];
-    if (value < 0 || (o > 0 && value == seen[0]) || (o > 1 && value == seen[1])) continue;
+    const std::int32_t value = values[o];
+    if (value < 0 || (o > 0 && value == values[0]) || (o > 1 && value == values[1])) continue;
     if (!dies(value, i, v)) continue;
-    if (std::find(program_.outputs.begin(), program_.outputs.end(), value) != program_.outputs.end()) continue;
+    if (is_output(value)) continue;
     Place& p = place(value, v);
     if (p.reg >= 0) {
       if (a_.wide() && ir::makes_mask(program_.code[value].op)) free_masks_.push_back(p.reg);
@@ -215,252 +219,6 @@ ProgramEmitter::Operand ProgramEmitter::operand(std::int32_t i, int v, bool need
   return load(i, v);
 }
 
-Xmm ProgramEmitter::destination(std::int32_t i, int v) {
-  if (in_place_[i] >= 0) return a_.reg((*outputs_)[in_place_[i]].first_register + v);
-  Place& p = place(i, v);
-  p.reg = allocate();
-  return a_.reg(p.reg);
-}
-
-void ProgramEmitter::emit_multiply_add(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  const bool negate = instr.op == Prim::fnma;
-  std::int32_t a = instr.a, b = instr.b;
-  auto held = [&](std::int32_t o) {
-    const Binding* bound = binding_of(o);
-    return pinned_[o] >= 0 || place(o, v).reg >= 0 || (bound && bound->kind == Binding::Kind::pinned);
-  };
-  auto reusable = [&](std::int32_t o) {
-    return place(o, v).reg >= 0 && pinned_[o] < 0 && dies(o, i, v) &&
-           std::find(program_.outputs.begin(), program_.outputs.end(), o) == program_.outputs.end();
-  };
-  auto take_over = [&](std::int32_t o) {  // the result moves into the register of a dying operand
-    const int reg = place(o, v).reg;
-    locked_.push_back(reg);
-    return reg;
-  };
-  auto settle = [&](std::int32_t o, int reg) {
-    place(o, v).reg = -1;
-    release_dead(i, v);
-    place(i, v).reg = reg;
-  };
-  if (!held(a) && held(b)) std::swap(a, b);
-  if (in_place_[i] >= 0) {
-    const Xmm ra = in_register(a, v);
-    a_.multiply_into(negate, a_.reg((*outputs_)[in_place_[i]].first_register + v), ra, operand(b, v, false).get());
-    return release_dead(i, v);
-  }
-  if (reusable(instr.c) && instr.c != a && instr.c != b) {
-    const int reg = take_over(instr.c);
-    const Xmm ra = in_register(a, v);
-    a_.multiply_into(negate, a_.reg(reg), ra, operand(b, v, false).get());
-    return settle(instr.c, reg);
-  }
-  if (!reusable(a) && reusable(b)) std::swap(a, b);
-  if (reusable(a) && a != instr.c) {
-    const int reg = take_over(a);
-    const Xmm rb = in_register(b, v);
-    a_.multiply_onto(negate, a_.reg(reg), rb, operand(instr.c, v, false).get());
-    return settle(a, reg);
-  }
-  const Xmm ra = in_register(a, v);
-  const Operand ob = operand(b, v, false);
-  const Operand oc = operand(instr.c, v, held(instr.c));
-  const Xmm dst = destination(i, v);
-  if (oc.memory && oc.memory->isBroadcast()) {
-    if (program_.code[instr.c].op == Prim::constant) a_.broadcast(dst, a_.pool().scalar(program_.code[instr.c].bits));
-    else a_.broadcast(dst, binding_of(instr.c)->base + binding_of(instr.c)->disp);
-  } else {
-    a_.move(dst, oc.get());
-  }
-  a_.multiply_into(negate, dst, ra, ob.get());
-  release_dead(i, v);
-}
-
-void ProgramEmitter::emit_ternary(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  std::int32_t a = instr.a, b = instr.b;
-  if (program_.code[a].op == Prim::constant) std::swap(a, b);
-  const Xmm ra = in_register(a, v), rb = in_register(b, v);
-  const Operand oc = operand(instr.c, v, false);
-  const Xmm dst = destination(i, v);
-  a_.move(dst, ra);
-  constexpr int kAndOr = 0xEA;  // (dst & second) | third
-  if (a_.is_double()) a_.vpternlogq(dst, rb, oc.get(), kAndOr);
-  else a_.vpternlogd(dst, rb, oc.get(), kAndOr);
-  release_dead(i, v);
-}
-
-void ProgramEmitter::emit_table(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  const auto& values = program_.tables[instr.index];
-  const Xmm index = in_register(instr.a, v);
-  const Xmm dst = destination(i, v);
-  auto table = [&](int byte) { return a_.ptr[a_.rip + a_.pool().table(values) + byte]; };
-  if (a_.wide() && !a_.is_double()) {
-    if (table_register_[instr.index] >= 0) a_.vpermps(Xbyak::Zmm(dst.getIdx()), Xbyak::Zmm(index.getIdx()), a_.reg(table_register_[instr.index]));
-    else a_.vpermps(Xbyak::Zmm(dst.getIdx()), Xbyak::Zmm(index.getIdx()), table(0));
-  } else if (a_.wide()) {
-    const Xmm low = a_.reg(allocate());
-    a_.move(low, table(0));
-    if (dst.getIdx() != index.getIdx()) a_.move(dst, index);
-    a_.vpermi2pd(dst, low, table(64));
-    release(low.getIdx());
-  } else if (!a_.is_double()) {
-    const Xbyak::Ymm d(dst.getIdx()), n(index.getIdx()), high(allocate()), choose(allocate());
-    a_.vpslld(choose, n, 28);  // bit 3 of the index becomes the sign that the blend reads
-    a_.vpermps(high, n, table(32));
-    a_.vpermps(d, n, table(0));
-    a_.vblendvps(d, d, high, choose);
-    release(high.getIdx());
-    release(choose.getIdx());
-  } else {
-    const Xbyak::Ymm d(dst.getIdx()), low_bits(allocate()), all(allocate());
-    a_.vpand(low_bits, Xbyak::Ymm(index.getIdx()), a_.ptr[a_.rip + a_.pool().vector(15)]);
-    a_.vpcmpeqd(all, all, all);
-    a_.vpxor(d, d, d);
-    a_.lea(a_.scratch, table(0));
-    a_.vgatherqpd(d, a_.ptr[a_.scratch + low_bits * 8], all);
-    release(low_bits.getIdx());
-    release(all.getIdx());
-  }
-  release_dead(i, v);
-}
-
-void ProgramEmitter::emit_compare(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  int predicate = 0;
-  switch (instr.op) {
-    case Prim::less: predicate = 17; break;        // LT_OQ
-    case Prim::less_equal: predicate = 18; break;  // LE_OQ
-    case Prim::equal: predicate = 0; break;        // EQ_OQ
-    case Prim::not_equal: predicate = 4; break;    // NEQ_UQ
-    default: predicate = 3; break;                 // UNORD_Q
-  }
-  const Xmm ra = in_register(instr.a, v);
-  const Operand ob = operand(instr.b, v, false);
-  if (a_.wide()) {
-    if (free_masks_.empty()) fail(ErrorKind::compile, "codegen: the formula needs more masks than the target has.");
-    const Xbyak::Opmask k(free_masks_.back());
-    free_masks_.pop_back();
-    place(i, v).reg = k.getIdx();
-    if (a_.is_double()) a_.vcmppd(k, ra, ob.get(), predicate);
-    else a_.vcmpps(k, ra, ob.get(), predicate);
-  } else {
-    const Xmm dst = destination(i, v);
-    if (a_.is_double()) a_.vcmppd(dst, ra, ob.get(), predicate);
-    else a_.vcmpps(dst, ra, ob.get(), predicate);
-  }
-  release_dead(i, v);
-}
-
-void ProgramEmitter::emit_mask(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  if (!a_.wide()) {
-    const Xmm ra = in_register(instr.a, v);
-    Xmm rb = ra;
-    if (instr.b >= 0) rb = in_register(instr.b, v);
-    const Xmm dst = destination(i, v);
-    switch (instr.op) {
-      case Prim::mask_and: a_.vpand(dst, ra, rb); break;
-      case Prim::mask_or: a_.vpor(dst, ra, rb); break;
-      case Prim::mask_xor: a_.vpxor(dst, ra, rb); break;
-      default: a_.vpxor(dst, ra, a_.ptr[a_.rip + a_.pool().vector(~0ull)]); break;
-    }
-    return release_dead(i, v);
-  }
-  const Xbyak::Opmask ka(place(instr.a, v).reg), kb(instr.b >= 0 ? place(instr.b, v).reg : 0);
-  release_dead(i, v);  // the result may take the register of an operand
-  if (free_masks_.empty()) fail(ErrorKind::compile, "codegen: the formula needs more masks than the target has.");
-  const Xbyak::Opmask dst(free_masks_.back());
-  free_masks_.pop_back();
-  place(i, v).reg = dst.getIdx();
-  switch (instr.op) {
-    case Prim::mask_and: return a_.kandw(dst, ka, kb);
-    case Prim::mask_or: return a_.korw(dst, ka, kb);
-    case Prim::mask_xor: return a_.kxorw(dst, ka, kb);
-    default: return a_.knotw(dst, ka);
-  }
-}
-
-void ProgramEmitter::emit_select(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  if (a_.wide()) {
-    const Xbyak::Opmask k(place(instr.a, v).reg);
-    const Xmm rc = in_register(instr.c, v);
-    const Operand ob = operand(instr.b, v, false);
-    const Xmm dst = destination(i, v);
-    if (a_.is_double()) a_.vblendmpd(dst | k, rc, ob.get());
-    else a_.vblendmps(dst | k, rc, ob.get());
-  } else {
-    const Xmm mask = in_register(instr.a, v), rc = in_register(instr.c, v);
-    const Operand ob = operand(instr.b, v, false);
-    const Xmm dst = destination(i, v);
-    if (a_.is_double()) a_.vblendvpd(dst, rc, ob.get(), mask);
-    else a_.vblendvps(dst, rc, ob.get(), mask);
-  }
-  release_dead(i, v);
-}
-
-/// AVX2 has no vrange: clear both signs, then take the larger.
-void ProgramEmitter::emit_abs_max(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  const std::uint64_t magnitude = ~sign_mask(program_) & (a_.is_double() ? ~0ull : 0xffffffffull);
-  const Xmm ra = in_register(instr.a, v), rb = in_register(instr.b, v);
-  const Xmm cleared = a_.reg(allocate());
-  a_.binary(Prim::bit_and, cleared, ra, a_.ptr[a_.rip + a_.pool().vector(magnitude)]);
-  const Xmm other = a_.reg(allocate());
-  a_.binary(Prim::bit_and, other, rb, a_.ptr[a_.rip + a_.pool().vector(magnitude)]);
-  const Xmm dst = destination(i, v);
-  a_.binary(Prim::max, dst, cleared, other);
-  release(cleared.getIdx());
-  release(other.getIdx());
-  release_dead(i, v);
-}
-
-void ProgramEmitter::emit_instruction(std::int32_t i, int v) {
-  const Instr& instr = program_.code[i];
-  locked_.clear();
-  // A slot stays taken until the instruction that reads it is out.
-  free_stack_.insert(free_stack_.end(), released_stack_.begin(), released_stack_.end());
-  released_stack_.clear();
-  if (ternary_[i]) return emit_ternary(i, v);
-  switch (instr.op) {
-    case Prim::fma:
-    case Prim::fnma: return emit_multiply_add(i, v);
-    case Prim::table16: return emit_table(i, v);
-    case Prim::select: return emit_select(i, v);
-    case Prim::less:
-    case Prim::less_equal:
-    case Prim::equal:
-    case Prim::not_equal:
-    case Prim::unordered: return emit_compare(i, v);
-    case Prim::mask_and:
-    case Prim::mask_or:
-    case Prim::mask_xor:
-    case Prim::mask_not: return emit_mask(i, v);
-    case Prim::abs_max:
-      if (!a_.wide()) return emit_abs_max(i, v);
-      break;
-    default: break;
-  }
-  if (ir::operand_count(instr.op) == 1) {
-    const bool shift = instr.op == Prim::shift_left || instr.op == Prim::shift_right;
-    const Operand oa = operand(instr.a, v, shift && !a_.wide());
-    release_dead(i, v);
-    return a_.unary(instr.op, destination(i, v), oa.get(), instr.bits);
-  }
-  std::int32_t a = instr.a, b = instr.b;
-  const Binding* bound = binding_of(a);
-  const bool a_in_memory = is_leaf(program_.code[a].op) && pinned_[a] < 0 && place(a, v).reg < 0 &&
-                           !(bound && bound->kind == Binding::Kind::pinned);
-  if (a_in_memory && plan::commutes(instr.op)) std::swap(a, b);
-  const Xmm ra = in_register(a, v);
-  const Operand ob = operand(b, v, false);
-  release_dead(i, v);
-  a_.binary(instr.op, destination(i, v), ra, ob.get());
-}
-
 /// Outputs that no instruction could write in place: copies, inputs passed through, stores to memory.
 void ProgramEmitter::finish_outputs() {
   now_ = kNever - 1;
@@ -497,6 +255,42 @@ void ProgramEmitter::finish_outputs() {
   }
 }
 
+void ProgramEmitter::find_uniform() {
+  for (std::size_t i = 0; i < program_.code.size(); ++i) {
+    const Instr& instr = program_.code[i];
+    if (instr.op == Prim::input) {
+      uniform_[i] = (*inputs_)[instr.index].kind == Binding::Kind::uniform;
+      continue;
+    }
+    uniform_[i] = true;
+    for (std::int32_t o : operands(instr)) uniform_[i] = uniform_[i] && (o < 0 || uniform_[o]);
+  }
+}
+
+/// Which instructions write a new state over the old one, in its own register.
+void ProgramEmitter::choose_in_place() {
+  in_place_.assign(program_.code.size(), -1);
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o) {
+    const Binding& to = (*outputs_)[o];
+    const std::int32_t value = program_.outputs[o];
+    const Instr& instr = program_.code[value];
+    if (to.kind != Binding::Kind::pinned || is_leaf(instr.op) || uniform_[value]) continue;
+    if (std::count(program_.outputs.begin(), program_.outputs.end(), value) > 1 || last_use_[value] >= 0) continue;
+    // The register of the old state may be overwritten once nothing reads that state any more.
+    bool safe = true, own_addend = false;
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(program_.code.size()); ++i) {
+      const Binding* b = binding_of(i);
+      if (!b || b->kind != Binding::Kind::pinned || b->first_register != to.first_register) continue;
+      safe = last_use_[i] <= value && !is_output(i);
+      own_addend = instr.c == i && instr.a != i && instr.b != i;
+    }
+    const bool multiply_add = instr.op == Prim::fma || instr.op == Prim::fnma;
+    const bool several_steps = instr.op == Prim::table16 || ternary_[value];
+    if (safe && !ir::makes_mask(instr.op) && !several_steps && (!multiply_add || own_addend))
+      in_place_[value] = static_cast<int>(o);
+  }
+}
+
 void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs) {
   inputs_ = &inputs;
   outputs_ = &outputs;
@@ -505,35 +299,9 @@ void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<
   free_stack_.clear();
   released_stack_.clear();
   next_stack_ = 0;
+  find_uniform();
+  choose_in_place();
   const std::int32_t n = static_cast<std::int32_t>(program_.code.size());
-  for (std::int32_t i = 0; i < n; ++i) {
-    const Instr& instr = program_.code[i];
-    if (instr.op == Prim::constant) uniform_[i] = true;
-    else if (instr.op == Prim::input) uniform_[i] = inputs[instr.index].kind == Binding::Kind::uniform;
-    else {
-      uniform_[i] = true;
-      for (std::int32_t o : operands(instr)) uniform_[i] = uniform_[i] && (o < 0 || uniform_[o]);
-    }
-    in_place_[i] = -1;
-  }
-  for (std::size_t o = 0; o < outputs.size(); ++o) {
-    const std::int32_t value = program_.outputs[o];
-    if (outputs[o].kind != Binding::Kind::pinned || is_leaf(program_.code[value].op) || uniform_[value]) continue;
-    if (std::count(program_.outputs.begin(), program_.outputs.end(), value) > 1 || last_use_[value] >= 0) continue;
-    // The register of the old state may be overwritten once nothing reads that state any more.
-    bool safe = true, own_addend = false;
-    for (std::int32_t i = 0; i < n; ++i) {
-      const Binding* b = binding_of(i);
-      if (!b || b->kind != Binding::Kind::pinned || b->first_register != outputs[o].first_register) continue;
-      safe = last_use_[i] <= value;
-      for (std::int32_t other : program_.outputs) safe = safe && other != i;
-      own_addend = program_.code[value].c == i && program_.code[value].a != i && program_.code[value].b != i;
-    }
-    const bool multiply_add = program_.code[value].op == Prim::fma || program_.code[value].op == Prim::fnma;
-    const bool mask = ir::makes_mask(program_.code[value].op);
-    const bool several_steps = program_.code[value].op == Prim::table16 || ternary_[value];
-    if (safe && !mask && !several_steps && (!multiply_add || own_addend)) in_place_[value] = static_cast<int>(o);
-  }
   for (int first = 0; first < vectors_; first += group_)
     for (std::int32_t i = 0; i < n; ++i) {
       if (is_leaf(program_.code[i].op) || skipped_[i] || first >= copies(i)) continue;

@@ -1,13 +1,17 @@
 // Emits one instance of a program: straight-line vector code with register allocation.
 //
 // A skeleton (x86_emit.cpp) owns the loops; for every row it calls emit() with bindings that say where each input lies
-// and where each output goes. The `vectors` instances of an instruction are emitted side by side, so that a long
-// dependency chain (a polynomial) always has that many independent neighbours.
+// and where each output goes. Instances of an instruction are emitted side by side, `group` of the `vectors` at a time, so
+// that a long dependency chain (a polynomial) always has that many independent neighbours.
 //
 // Allocation is a linear scan over the program: a register is freed at the last use of its value; when none is free, the
 // value with the farthest next use goes to the stack (or is dropped, when it can be loaded again).
+//
+// program_emitter.cpp has the analysis, the allocation and the loop over a program; program_instructions.cpp what each
+// primitive becomes. `i` is an instruction of the program, `v` one of its instances.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -15,6 +19,7 @@
 
 namespace mercer::codegen {
 
+/// Where an input lies, or where an output goes.
 struct Binding {
   enum class Kind { pinned, vector, uniform } kind = Kind::uniform;
   int first_register = 0;   // pinned: vector v lies in register first_register + v
@@ -42,10 +47,12 @@ class ProgramEmitter {
   static constexpr int kStackBytes = 64 * 96;
 
  private:
+  /// Where an instance's value lies now: a (mask) register, a slot of the stack, both, or neither.
   struct Place {
     int reg = -1;
     int stack = -1;
   };
+  /// An operand of an x86 instruction: a register or memory.
   struct Operand {
     std::optional<Xbyak::Xmm> reg;
     std::optional<Xbyak::Address> memory;
@@ -55,21 +62,34 @@ class ProgramEmitter {
     }
   };
 
+  // Once per program.
   void analyse();
   void fuse_ternary(std::size_t i);
+  // Once per instance of the program: the bindings decide these.
+  void find_uniform();
+  void choose_in_place();
+  void finish_outputs();
+
   int copies(std::int32_t i) const { return uniform_[i] ? 1 : vectors_; }
   Place& place(std::int32_t i, int v) { return places_[i * vectors_ + (uniform_[i] ? 0 : v)]; }
-  const Binding* binding_of(std::int32_t i) const;
+  const Binding* binding_of(std::int32_t i) const;  // null: not an input
+  bool is_output(std::int32_t i) const;
+  bool in_a_register(std::int32_t i, int v);
 
+  /// A free register, locked until the instruction is out.
   int allocate();
+  int allocate_mask();
   void spill_one();
   void release(int reg) { free_.push_back(reg); }
+  /// Gives back what the operands of `i` held, where this was their last use.
   void release_dead(std::int32_t i, int v);
   bool dies(std::int32_t value, std::int32_t at, int v) const;
 
   Operand operand(std::int32_t i, int v, bool need_register);
   Xbyak::Xmm in_register(std::int32_t i, int v) { return *operand(i, v, true).reg; }
   Operand load(std::int32_t i, int v);
+  /// The register that instruction `i` writes: the output's own, or a new one.
+  Xbyak::Xmm destination(std::int32_t i, int v);
 
   void emit_instruction(std::int32_t i, int v);
   void emit_multiply_add(std::int32_t i, int v);
@@ -79,25 +99,26 @@ class ProgramEmitter {
   void emit_mask(std::int32_t i, int v);
   void emit_select(std::int32_t i, int v);
   void emit_abs_max(std::int32_t i, int v);
-  Xbyak::Xmm destination(std::int32_t i, int v);
-  void finish_outputs();
+  void copy_addend(const Xbyak::Xmm& dst, std::int32_t i, const Operand& from);
 
   VectorAssembler& a_;
   ir::Program program_;
   int vectors_, group_;                     // `group_` of the `vectors_` instances are emitted side by side
   std::vector<int> free_, free_masks_;
-  std::vector<int> last_use_;
-  std::vector<std::vector<int>> uses_;
-  std::vector<bool> uniform_, skipped_;
+  // Per instruction.
+  std::vector<std::vector<int>> uses_;      // the instructions that read it, in order
+  std::vector<int> last_use_;               // -1: none
+  std::vector<bool> uniform_;               // one value for all vectors: one instance
+  std::vector<bool> skipped_;               // a bit_and that a ternary bit_or performs
   std::vector<bool> ternary_;               // a bit_or that also performs its first operand's bit_and
   std::vector<int> in_place_;               // output index whose pinned register the instruction may write, or -1
   std::vector<int> pinned_;                 // register of a pinned constant, or -1
-  std::vector<int> table_register_;
-  std::vector<Place> places_;
-  std::vector<int> locked_;
+  std::vector<Place> places_;               // [instruction][vector]
+  std::vector<int> table_register_;         // per table, or -1
+  std::vector<int> locked_;                 // registers that the current instruction uses
   std::vector<int> free_stack_, released_stack_;
-  int next_stack_ = 0;
-  std::int32_t now_ = 0;
+  int next_stack_ = 0;                      // the first stack slot that was never used
+  std::int32_t now_ = 0;                    // the current instruction
   const std::vector<Binding>* inputs_ = nullptr;
   const std::vector<Binding>* outputs_ = nullptr;
 };

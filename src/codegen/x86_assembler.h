@@ -2,6 +2,7 @@
 // codegen sees xbyak. xbyak writes into its own buffer; the finished bytes are copied into write-xor-execute memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -18,7 +19,7 @@ namespace mercer::codegen {
 class ConstantPool {
  public:
   explicit ConstantPool(bool is_double) : is_double_(is_double) {}
-  /// Offset of one element (or of `copies` of it) with this bit pattern.
+  /// One element with this bit pattern, a vector of it, sixteen elements.
   Xbyak::Label& scalar(std::uint64_t bits);
   Xbyak::Label& vector(std::uint64_t bits);
   Xbyak::Label& table(const std::array<double, 16>& values);
@@ -39,7 +40,6 @@ class VectorAssembler : public Xbyak::CodeGenerator {
   Xbyak::Xmm reg(int index) const;
   int element_bytes() const { return is_double_ ? 8 : 4; }
   int vector_bytes() const { return target_.vector_bytes; }
-  int lanes() const { return vector_bytes() / element_bytes(); }
   bool is_double() const { return is_double_; }
   bool wide() const { return wide_; }
   const plan::TargetInfo& target() const { return target_; }

@@ -79,6 +79,8 @@ struct Program {
 };
 
 inline constexpr bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
+/// Inputs and constants: operands of the instructions that read them, no work of their own.
+inline constexpr bool is_leaf(Prim p) { return p == Prim::input || p == Prim::constant; }
 int operand_count(Prim p);
 const char* name_of(Prim p);
 std::string name_of(const Input& input);  // "x0"
@@ -86,6 +88,9 @@ std::string name_of(const Input& input);  // "x0"
 inline std::int32_t operand_of(const Instr& instr, int operand) {
   return operand == 0 ? instr.a : operand == 1 ? instr.b : instr.c;
 }
+
+/// All three; -1 for those that the primitive does not have.
+inline std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
 
 /// Structural check: operands earlier, kinds right (masks where masks are due), inputs and tables in range.
 void verify(const Program& program);

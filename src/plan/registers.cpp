@@ -1,7 +1,6 @@
 #include "plan/registers.h"
 
 #include <algorithm>
-#include <array>
 
 namespace mercer::plan {
 
@@ -10,9 +9,7 @@ using ir::Prim;
 
 namespace {
 
-bool is_leaf(Prim op) { return op == Prim::input || op == Prim::constant; }
-std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
-
+/// Programs of at most so many steps, and of more than so many, leaves not counted.
 constexpr int kShortChain = 4, kLongProgram = 9;
 
 int steps_of(const ir::Program& program) {
@@ -95,7 +92,8 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
     if (is_leaf(instr.op)) continue;
     std::int32_t previous = -1;
     for (std::int32_t o : operands(instr)) {
-      if (o < 0 || o == previous || is_leaf(program.code[o].op) || last[o] != static_cast<int>(i) || output[o] >= 0) continue;
+      if (o < 0 || o == previous || is_leaf(program.code[o].op)) continue;
+      if (last[o] != static_cast<int>(i) || output[o] >= 0) continue;
       live -= !(ir::makes_mask(program.code[o].op) && embedded_broadcast);
       previous = o;
     }
@@ -135,8 +133,10 @@ bool masks_fit(const ir::Program& program, int vectors, const TargetInfo& target
 
 int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, const TargetInfo& target) {
   const int free = target.registers - states * tile.rows * tile.vectors;
-  for (int group : {tile.vectors, 1})
-    if (temporaries(epilogue, group, target.embedded_broadcast) + 1 <= free && masks_fit(epilogue, group, target)) return group;
+  for (int group : {tile.vectors, 1}) {
+    const int needed = temporaries(epilogue, group, target.embedded_broadcast) + 1;
+    if (needed <= free && masks_fit(epilogue, group, target)) return group;
+  }
   return 0;
 }
 
@@ -147,7 +147,8 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   struct Shape {
     int rows, vectors;
   };
-  static constexpr Shape kWide[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2}, {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
+  static constexpr Shape kWide[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2},
+                                    {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
   static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {3, 2}, {2, 2}, {8, 1}, {6, 1}, {4, 1}, {2, 1}, {1, 1}};
   // A long program hides its loads; what it wants is its constants in registers.
   static constexpr Shape kLongWide[] = {{6, 2}, {4, 2}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
@@ -157,8 +158,8 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   for (const Instr& instr : update.code) constants += instr.op == Prim::constant;
   constants = info.embedded_broadcast ? 0 : std::min(constants, 4);
   auto fits = [&](Shape s) {
-    const int needed_now = temporaries(update, side_by_side(update, s.vectors, info), info.embedded_broadcast);
-    return states * s.rows * s.vectors + z_streams * s.vectors + needed_now + constants <= info.registers;
+    const int needed = temporaries(update, side_by_side(update, s.vectors, info), info.embedded_broadcast);
+    return states * s.rows * s.vectors + z_streams * s.vectors + needed + constants <= info.registers;
   };
   TileShape tile{1, 1, info.lanes(update.type)};
   auto choose = [&](auto& shapes) {
@@ -169,9 +170,10 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
       return;
     }
   };
+  const bool is_long = steps_of(update) > kLongProgram, wide = info.registers > 16;
   if (target == Target::interpreter) tile = {8, 16, info.lanes(update.type)};
-  else if (target == Target::x86_avx512) steps_of(update) > kLongProgram ? choose(kLongWide) : choose(kWide);
-  else steps_of(update) > kLongProgram ? choose(kLongNarrow) : choose(kNarrow);
+  else if (wide) is_long ? choose(kLongWide) : choose(kWide);
+  else is_long ? choose(kLongNarrow) : choose(kNarrow);
   return tile;
 }
 
@@ -189,7 +191,8 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
     if (most < 1 || (vectors > 1 && !masks_fit(field, vectors, info))) continue;
     // φ is computed once per tile of outputs, a multiply-add per output; a few accumulators leave latency uncovered.
     const int tiles = (outputs + most - 1) / most, height = (outputs + tiles - 1) / tiles;
-    const double padding = static_cast<double>((needed + vectors - 1) / vectors * vectors) / static_cast<double>(needed);
+    const std::int64_t padded = (needed + vectors - 1) / vectors * vectors;
+    const double padding = static_cast<double>(padded) / static_cast<double>(needed);
     const double latency = std::max(1.0, 4.0 / (vectors * height));
     const double cost = (tiles * phi + outputs * latency) * padding;
     if (best_cost > 0 && cost >= best_cost) continue;

@@ -9,12 +9,13 @@
 
 namespace mercer::plan {
 
-/// a op b = b op a, bit for bit.
+/// a op b = b op a, bit for bit (but for the payload of a NaN).
 bool commutes(ir::Prim op);
 /// Leaves that some instruction can only take from a register: an x86 instruction reads memory as its last operand.
 std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast);
-/// How many of a row's `vectors` instances are emitted side by side. A long chain needs neighbours to fill its latencies;
-/// a short one leaves that to the processor's own reordering, and sixteen registers then hold a larger tile.
+/// How many of a row's `vectors` instances are emitted side by side: all of them or one. A long chain needs neighbours
+/// to fill its latencies; a short one leaves that to the processor's own reordering, and sixteen registers then hold a
+/// larger tile.
 int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target);
 /// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
@@ -24,8 +25,9 @@ bool masks_fit(const ir::Program& program, int vectors, const TargetInfo& target
 /// Vectors of an epilogue that fit side by side next to a tile's accumulators: all of them, one, or 0 for none.
 int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, const TargetInfo& target);
 
-/// The largest register tile whose accumulators, panels of z and temporaries fit the target.
+/// The largest register tile whose accumulators, vectors of z and temporaries fit the target.
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
+
 /// Vectors of features and outputs of one field kernel: few passes over φ, accumulators in registers.
 struct FieldShape {
   int vectors, outputs;
