@@ -6,39 +6,32 @@
 #include "core/env.h"
 #include "core/error.h"
 #include "core/exec_memory.h"
+#include "plan/target.h"
 
 namespace mercer {
 namespace {
 
-Target best_target() {
-  if (!ExecutableMemory::available()) return Target::interpreter;
-  if (cpu_features().avx512) return Target::x86_avx512;
-  return cpu_features().avx2 ? Target::x86_avx2 : Target::interpreter;
+bool can_run(Target target) {
+  if (target == Target::interpreter) return true;
+  return plan::target_info(target).runs_here() && ExecutableMemory::available();
 }
 
-bool can_run(Target target) {
-  switch (target) {
-    case Target::x86_avx512: return cpu_features().avx512 && ExecutableMemory::available();
-    case Target::x86_avx2: return cpu_features().avx2 && ExecutableMemory::available();
-    default: return true;
-  }
+Target best_target() {
+  for (const plan::TargetInfo* info : plan::targets())
+    if (can_run(info->target)) return info->target;
+  return Target::interpreter;
 }
 
 }  // namespace
 
-const char* name_of(Target target) {
-  switch (target) {
-    case Target::x86_avx512: return "x86_avx512";
-    case Target::x86_avx2: return "x86_avx2";
-    default: return "interpreter";
-  }
-}
-
 Target target_from_text(const std::string& name) {
   if (name == "auto") return best_target();
-  for (Target t : {Target::x86_avx512, Target::x86_avx2, Target::interpreter})
-    if (name == name_of(t)) return t;
-  fail(ErrorKind::invalid_argument, "target: must be auto, x86_avx512, x86_avx2 or interpreter. Received \"{}\".", name);
+  std::string known = "auto";
+  for (const plan::TargetInfo* info : plan::targets()) {
+    if (name == info->name) return info->target;
+    known += fmt::format("{}{}", info == plan::targets().back() ? " or " : ", ", info->name);
+  }
+  fail(ErrorKind::invalid_argument, "target: must be {}. Received \"{}\".", known, name);
 }
 
 Context::State::State() : target(target_from_text(env_text("MERCER_TARGET").value_or("auto"))) {
@@ -52,15 +45,16 @@ Context::~Context() = default;
 int Context::threads() const { return state_->pool.threads(); }
 
 void Context::set_threads(int count) {
-  require(count >= 0 && count <= 4096, "threads: must be from 1 to 4096, or 0 for the machine's own number. Received {}.",
-          count);
+  require(count >= 0 && count <= 4096,
+          "threads: must be from 1 to 4096, or 0 for the machine's own number. Received {}.", count);
   state_->pool.set_threads(count);
 }
 
 Target Context::target() const { return state_->target; }
 
 void Context::set_target(Target target) {
-  if (!can_run(target)) fail(ErrorKind::unsupported, "target: this machine cannot run it. Received {}.", name_of(target));
+  if (!can_run(target))
+    fail(ErrorKind::unsupported, "target: this machine cannot run it. Received {}.", name_of(target));
   state_->target = target;
 }
 
@@ -69,6 +63,8 @@ std::size_t Context::plan_count() const { return state_->pairs.size() + state_->
 void Context::clear_plans() {
   state_->pairs.clear();
   state_->fields.clear();
+  state_->dots.clear();
+  state_->exponentials.clear();
 }
 
 Context& Context::shared() {

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <bit>
 
-namespace mercer::plan {
+namespace mercer {
+
+const char* name_of(Target target) { return plan::target_info(target).name; }
+
+namespace plan {
 
 extern const TargetInfo kAvx512, kAvx2, kInterpreter;
 
+std::span<const TargetInfo* const> targets() {
+  static constexpr const TargetInfo* kTargets[] = {&kAvx512, &kAvx2, &kInterpreter};
+  return kTargets;
+}
+
 const TargetInfo& target_info(Target target) {
-  switch (target) {
-    case Target::x86_avx512: return kAvx512;
-    case Target::x86_avx2: return kAvx2;
-    default: return kInterpreter;
-  }
+  for (const TargetInfo* info : targets())
+    if (info->target == target) return *info;
+  return kInterpreter;
 }
 
 double PipeCount::cycles() const {
@@ -41,8 +48,9 @@ namespace {
 std::int32_t one_before(ir::Program& program, std::size_t& user) {
   const std::uint64_t bits = program.type == Dtype::float64 ? std::bit_cast<std::uint64_t>(1.0)
                                                             : std::bit_cast<std::uint32_t>(1.0f);
-  std::size_t from = 0;
-  while (from < program.code.size() && !(program.code[from].op == ir::Prim::constant && program.code[from].bits == bits)) ++from;
+  const auto is_one = [&](const ir::Instr& c) { return c.op == ir::Prim::constant && c.bits == bits; };
+  const auto from = static_cast<std::size_t>(std::find_if(program.code.begin(), program.code.end(), is_one) -
+                                             program.code.begin());
   if (from < user) return static_cast<std::int32_t>(from);
   if (from == program.code.size()) program.code.push_back({.op = ir::Prim::constant, .bits = bits});
   std::rotate(program.code.begin(), program.code.begin() + static_cast<std::ptrdiff_t>(from),
@@ -55,10 +63,6 @@ std::int32_t one_before(ir::Program& program, std::size_t& user) {
   ++user;
   return 0;
 }
-
-}  // namespace
-
-namespace {
 
 /// True when every use of value `i` would be the same for its negative.
 bool sign_is_irrelevant(const ir::Program& program, std::int32_t i) {
@@ -132,4 +136,5 @@ ir::Program balance_pipes(ir::Program program, const TargetInfo& target) {
   return program;
 }
 
-}  // namespace mercer::plan
+}  // namespace plan
+}  // namespace mercer

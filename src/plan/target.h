@@ -1,7 +1,8 @@
-// Targets: what the planner and the emitters know about a processor, as data.
+// Targets: what the planner and the emitters know about a processor, as data. The rows are in targets/.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ir/program.h"
 #include "mercer/device.h"
@@ -9,7 +10,7 @@
 
 namespace mercer::plan {
 
-/// Which execution pipe carries a primitive. Costs are in vector instructions of the class.
+/// Which execution pipe carries a primitive.
 enum class Pipe : std::uint8_t {
   none,     // inputs and constants: operands of the instructions that read them
   fma,      // multiply class
@@ -21,27 +22,30 @@ enum class Pipe : std::uint8_t {
 
 struct PrimCost {
   Pipe pipe;
-  double cycles;  // throughput of one vector instruction on its pipe
+  double cycles;  // that the pipe is busy with one vector
 };
 
 struct TargetInfo {
   Target target;
   const char* name;
   int vector_bytes;
-  int registers;
+  int registers;            // for vectors
   int mask_registers;       // 0: masks live in vector registers
   bool embedded_broadcast;  // an instruction may read one element and broadcast it
   PrimCost (*cost)(ir::Prim prim, Dtype type);
+  bool (*runs_here)() = nullptr;  // whether this processor has the instructions
 
   int lanes(Dtype type) const { return vector_bytes / static_cast<int>(size_of(type)); }
 };
 
+/// All of them, the best first.
+std::span<const TargetInfo* const> targets();
 const TargetInfo& target_info(Target target);
 
-/// Slots a program takes on each pipe, and the cycles that the busiest one needs: the floor of one vector.
+/// Cycles that a program keeps each pipe busy, per vector.
 struct PipeCount {
   double fma = 0, add = 0, either = 0, shuffle = 0;
-  double cycles() const;
+  double cycles() const;  ///< of the busiest one: the floor
 };
 PipeCount count_pipes(const ir::Program& program, const TargetInfo& target);
 

@@ -1,5 +1,7 @@
-// Costs of the x86 targets, measured on Zen 4 (one 512-bit or two 256-bit instructions of each class a cycle). Processors
-// with two full 512-bit units run faster than these floors say; the ratios between the classes hold.
+// The x86 targets, a row each; they share one table of costs, measured on Zen 4 (one 512-bit or two 256-bit instructions
+// of each class a cycle). Processors with two full 512-bit units run faster than these floors say; the ratios between
+// the classes hold.
+#include "core/cpu_features.h"
 #include "plan/target.h"
 
 namespace mercer::plan {
@@ -7,11 +9,12 @@ namespace {
 
 using ir::Prim;
 
-/// Cycles of div and sqrt for one vector of the wider instruction set.
+/// Cycles of div and sqrt for one vector.
 struct SlowOps {
   double div, sqrt;
 };
 
+/// `unit`: cycles of an ordinary vector instruction; `wide`: AVX-512.
 PrimCost cost(Prim prim, double unit, SlowOps slow, bool wide, bool is_double) {
   switch (prim) {
     case Prim::input:
@@ -55,17 +58,12 @@ PrimCost avx2_cost(Prim prim, Dtype type) {
   return cost(prim, 0.5, is_double ? SlowOps{5, 9} : SlowOps{3, 5}, false, is_double);
 }
 
-// Every primitive of the interpreter is a pass over blocks in the first-level cache: loads and a store, no pipe to balance.
-PrimCost interpreter_cost(Prim prim, Dtype) {
-  const bool free = prim == Prim::input || prim == Prim::constant;
-  return {free ? Pipe::none : Pipe::either, free ? 0.0 : 1.3};
-}
-
 }  // namespace
 
-extern const TargetInfo kAvx512, kAvx2, kInterpreter;
-const TargetInfo kAvx512{Target::x86_avx512, "x86_avx512", 64, 32, 7, true, avx512_cost};
-const TargetInfo kAvx2{Target::x86_avx2, "x86_avx2", 32, 16, 0, false, avx2_cost};
-const TargetInfo kInterpreter{Target::interpreter, "interpreter", 64, 32, 0, false, interpreter_cost};
+extern const TargetInfo kAvx512, kAvx2;
+const TargetInfo kAvx512{
+    Target::x86_avx512, "x86_avx512", 64, 32, 7, true, avx512_cost, [] { return cpu_features().avx512; }};
+const TargetInfo kAvx2{
+    Target::x86_avx2, "x86_avx2", 32, 16, 0, false, avx2_cost, [] { return cpu_features().avx2; }};
 
 }  // namespace mercer::plan
