@@ -15,10 +15,6 @@ namespace {
 /// Floats count exactly up to here.
 constexpr std::int64_t kLargestFloatIndex = std::int64_t{1} << 24;
 
-Shape leading(const Tensor& tensor, int trailing) {
-  return Shape(tensor.shape.begin(), tensor.shape.end() - trailing);
-}
-
 struct Extent {
   const char* begin;
   const char* end;
@@ -40,7 +36,8 @@ bool interleaved(const Tensor& a, const Tensor& b) {
   if (a.ndim() < 2 || b.ndim() < 2 || size_of(a.dtype) != size_of(b.dtype)) return false;
   const auto size = static_cast<std::int64_t>(size_of(a.dtype));
   const std::int64_t pitch = a.strides[a.ndim() - 2] * size;
-  if (pitch <= 0 || pitch != b.strides[b.ndim() - 2] * size || a.strides.back() != 1 || b.strides.back() != 1) return false;
+  if (a.strides.back() != 1 || b.strides.back() != 1) return false;
+  if (pitch <= 0 || pitch != b.strides[b.ndim() - 2] * size) return false;
   for (const Tensor* t : {&a, &b})
     for (int axis = 0; axis + 2 < t->ndim(); ++axis)
       if (t->shape[axis] > 1 && t->strides[axis] * size % pitch != 0) return false;
@@ -76,6 +73,14 @@ bool same_view(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
+Shape leading(const Tensor& tensor, int trailing) {
+  return Shape(tensor.shape.begin(), tensor.shape.end() - trailing);
+}
+
+char* element(const Tensor& tensor, std::int64_t elements) {
+  return static_cast<char*>(tensor.data) + elements * static_cast<std::int64_t>(size_of(tensor.dtype));
+}
+
 std::string text_of(const Shape& shape) {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
@@ -84,7 +89,8 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
   Shape result(std::max(a.size(), b.size()));
   for (std::size_t back = 1; back <= result.size(); ++back) {
     const std::int64_t p = back <= a.size() ? a[a.size() - back] : 1, q = back <= b.size() ? b[b.size() - back] : 1;
-    require(p == q || p == 1 || q == 1, "{}: batch axes must broadcast. Received {} and {}.", op, text_of(a), text_of(b));
+    require(p == q || p == 1 || q == 1, "{}: batch axes must broadcast. Received {} and {}.", op, text_of(a),
+            text_of(b));
     result[result.size() - back] = p == 1 ? q : p;
   }
   return result;
@@ -99,6 +105,15 @@ void check_input(const char* op, const char* name, const Tensor& tensor, int lea
   require(tensor.data != nullptr || tensor.count() == 0, "{}: {} has no memory. Received a null pointer.", op, name);
 }
 
+void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type) {
+  require(compute_type(tensor.dtype) == type, "{}: {} must have the computing type of x, {}. Received {}.", op, name,
+          name_of(type), name_of(tensor.dtype));
+}
+
+void check_output_type(const char* op, const Tensor& out, Dtype type) {
+  require(out.dtype == type, "{}: out must be {}. Received {}.", op, name_of(type), name_of(out.dtype));
+}
+
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs) {
   require(out.shape == expected, "{}: out must have shape {}. Received {}.", op, text_of(expected), text_of(out.shape));
   require(out.data != nullptr || out.count() == 0, "{}: out has no memory. Received a null pointer.", op);
@@ -110,9 +125,9 @@ void check_output(const char* op, const Tensor& out, const Shape& expected, cons
             out.to_text(), input->to_text());
 }
 
-Shape batch_strides(const Tensor& tensor, int trailing_axes, const Shape& batch) {
+Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch) {
   Shape strides(batch.size(), 0);
-  const int axes = tensor.ndim() - trailing_axes;
+  const int axes = tensor.ndim() - trailing;
   for (int back = 1; back <= axes; ++back)
     if (tensor.shape[axes - back] != 1) strides[batch.size() - back] = tensor.strides[axes - back];
   return strides;
@@ -122,12 +137,7 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
                    bool swap, const std::vector<Shape>& extra)
     : op_(op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap), formula_(f) {
   const Formula::Prepared& prepared = f.prepared();
-  check_input(op, "x", x_, 2);
-  check_input(op, "z", z_, 2);
-  require(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op, name_of(x_.dtype),
-          name_of(z_.dtype));
-  require(x_.shape.back() == z_.shape.back(), "{}: x and z must have the same number of features (last axis). Received {} and {}.",
-          op, text_of(x_.shape), text_of(z_.shape));
+  check_points();
   batch_ = broadcast(op, leading(x_, 2), leading(z_, 2));
   for (const Shape& shape : extra) batch_ = broadcast(op, batch_, shape);
   resolve_params(prepared);
@@ -137,21 +147,8 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
     const bool fits = !__builtin_mul_overflow(items_, extent, &items_);
     require(fits, "{}: the batch is too large. Received {}.", op, text_of(batch_));
   }
-  if (prepared.uses.w) {
-    require(arguments.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op);
-    const Tensor& w = *arguments.w;
-    check_input(op, "w", w, 1);
-    require(w.ndim() == 1 && w.shape[0] == features(), "{}: w must have shape ({},), one weight per feature. Received {}.",
-            op, features(), text_of(w.shape));
-    for (std::int64_t k = 0; k < features(); ++k) weights_.push_back(cpu::read_element(w.data, w.dtype, k * w.strides[0]));
-  } else {
-    require(!arguments.w, "{}: w was given, but the formula does not read the weights w[k].", op);
-  }
-  if ((prepared.uses.index_i || prepared.uses.index_j) && type() == Dtype::float32) {
-    const std::int64_t last = std::max({std::abs(arguments.i_offset) + m(), std::abs(arguments.j_offset) + n()});
-    require(last <= kLargestFloatIndex, "{}: the formula reads i or j, which float32 counts up to {}; use float64. Received {}.",
-            op, kLargestFloatIndex, last);
-  }
+  read_weights(prepared.uses.w);
+  check_indices(prepared.uses);
   same_points_ = (z == nullptr || same_view(x_, z_)) && arguments.i_offset == arguments.j_offset;
   if (prepared.uses.row || prepared.uses.col)
     same_points_ = same_points_ && arguments.row && arguments.col && same_view(*arguments.row, *arguments.col);
@@ -162,6 +159,38 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
   running_ = swap ? &bound_->swapped() : bound_.get();
 }
 
+void PairCall::check_points() {
+  check_input(op_, "x", x_, 2);
+  check_input(op_, "z", z_, 2);
+  require(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op_, name_of(x_.dtype),
+          name_of(z_.dtype));
+  require(x_.shape.back() == z_.shape.back(),
+          "{}: x and z must have the same number of features (last axis). Received {} and {}.", op_, text_of(x_.shape),
+          text_of(z_.shape));
+}
+
+void PairCall::read_weights(bool read) {
+  if (!read) {
+    require(!arguments_.w, "{}: w was given, but the formula does not read the weights w[k].", op_);
+    return;
+  }
+  require(arguments_.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op_);
+  const Tensor& w = *arguments_.w;
+  check_input(op_, "w", w, 1);
+  require(w.ndim() == 1 && w.shape[0] == features(),
+          "{}: w must have shape ({},), one weight per feature. Received {}.", op_, features(), text_of(w.shape));
+  for (std::int64_t k = 0; k < features(); ++k)
+    weights_.push_back(cpu::read_element(w.data, w.dtype, k * w.strides[0]));
+}
+
+void PairCall::check_indices(const ir::Uses& uses) const {
+  if (!(uses.index_i || uses.index_j) || type() != Dtype::float32) return;
+  const std::int64_t last = std::max(std::abs(arguments_.i_offset) + m(), std::abs(arguments_.j_offset) + n());
+  require(last <= kLargestFloatIndex,
+          "{}: the formula reads i or j, which float32 counts up to {}; use float64. Received {}.", op_,
+          kLargestFloatIndex, last);
+}
+
 void PairCall::check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count) {
   if (!read) {
     require(!values, "{}: {} was given, but the formula does not read it.", op_, name);
@@ -169,8 +198,8 @@ void PairCall::check_values(const char* name, const std::optional<Tensor>& value
   }
   require(values.has_value(), "{}: the formula reads {}; give it, one value per point. Received none.", op_, name);
   check_input(op_, name, *values, 1);
-  require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.", op_,
-          name, count, text_of(values->shape));
+  require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.",
+          op_, name, count, text_of(values->shape));
   batch_ = broadcast(op_, batch_, leading(*values, 1));
 }
 
@@ -184,39 +213,40 @@ void PairCall::resolve_params(const Formula::Prepared& prepared) {
     fail(ErrorKind::invalid_argument, "{}: the formula has no parameter \"{}\". It has {}.", op_, name,
          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   }
-  bool exponents_are_numbers = true;
-  std::vector<double> exponents;
   for (const Expr& leaf : prepared.params) {
-    ParamSource source;
-    source.leaf = leaf;
-    const auto given = arguments_.params.find(leaf->name);
-    if (given == arguments_.params.end()) {
-      require(leaf->has_default, "{}: the parameter \"{}\" needs a value. Received none.", op_, leaf->name);
-      source.number = leaf->value;
-    } else if (const double* number = std::get_if<double>(&given->second)) {
-      source.number = *number;
-    } else {
-      const Tensor& t = std::get<Tensor>(given->second);
-      require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
-              "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
-              leaf->name, t.to_text());
-      require(t.data != nullptr || t.count() == 0, "{}: the parameter \"{}\" has no memory. Received a null pointer.", op_,
-              leaf->name);
-      if (t.ndim() == 0) source.number = cpu::read_element(t.data, t.dtype, 0);
-      else {
-        source.tensor = &t;
-        batch_ = broadcast(op_, batch_, t.shape);
-      }
-    }
-    params_.push_back(std::move(source));
+    params_.push_back(source_of(leaf));
+    if (params_.back().tensor) batch_ = broadcast(op_, batch_, params_.back().tensor->shape);
   }
+  bind_exponents(prepared);
+}
+
+PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
+  const auto given = arguments_.params.find(leaf->name);
+  if (given == arguments_.params.end()) {
+    require(leaf->has_default, "{}: the parameter \"{}\" needs a value. Received none.", op_, leaf->name);
+    return {leaf, leaf->value};
+  }
+  if (const double* number = std::get_if<double>(&given->second)) return {leaf, *number};
+  const Tensor& t = std::get<Tensor>(given->second);
+  require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
+          "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
+          leaf->name, t.to_text());
+  require(t.data != nullptr || t.count() == 0,
+          "{}: the parameter \"{}\" has no memory. Received a null pointer.", op_, leaf->name);
+  if (t.ndim() == 0) return {leaf, cpu::read_element(t.data, t.dtype, 0)};
+  return {leaf, 0, &t};
+}
+
+void PairCall::bind_exponents(const Formula::Prepared& prepared) {
+  std::vector<double> numbers;
+  bool all = !prepared.exponents.empty();
   for (const Expr& leaf : prepared.exponents)
     for (const ParamSource& source : params_) {
       if (!same(source.leaf, leaf)) continue;
-      exponents_are_numbers = exponents_are_numbers && source.tensor == nullptr;
-      exponents.push_back(source.number);
+      all = all && source.tensor == nullptr;
+      numbers.push_back(source.number);
     }
-  if (!exponents.empty() && exponents_are_numbers) bound_ = prepared.bound(exponents);
+  if (all) bound_ = prepared.bound(numbers);
   else bound_ = std::shared_ptr<const Formula::Prepared>(std::shared_ptr<void>(), &prepared);
 }
 
@@ -243,9 +273,9 @@ std::vector<double> PairCall::values(std::int64_t index, const std::vector<Expr>
   for (const Expr& leaf : leaves)
     for (const ParamSource& source : params_) {
       if (!same(source.leaf, leaf)) continue;
-      if (!source.tensor) values.push_back(source.number);
-      else values.push_back(cpu::read_element(source.tensor->data, source.tensor->dtype,
-                                              offset(index, batch_strides(*source.tensor, 0, batch_))));
+      const Tensor* t = source.tensor;
+      values.push_back(t ? cpu::read_element(t->data, t->dtype, offset(index, batch_strides(*t, 0, batch_)))
+                         : source.number);
       break;
     }
   return values;
@@ -254,9 +284,6 @@ std::vector<double> PairCall::values(std::int64_t index, const std::vector<Expr>
 cpu::Points PairCall::points(bool of_x, std::int64_t index) const {
   const Tensor& t = of_x ? x_ : z_;
   const std::optional<Tensor>& user = of_x ? arguments_.row : arguments_.col;
-  auto element = [](const Tensor& a, std::int64_t elements) {
-    return static_cast<const char*>(a.data) + elements * static_cast<std::int64_t>(size_of(a.dtype));
-  };
   cpu::Points points;
   points.data = element(t, offset(index, of_x ? x_strides_ : z_strides_));
   points.dtype = t.dtype;
@@ -265,8 +292,10 @@ cpu::Points PairCall::points(bool of_x, std::int64_t index) const {
   points.point_stride = t.strides[t.ndim() - 2];
   points.feature_stride = t.strides.back();
   points.index_offset = of_x ? arguments_.i_offset : arguments_.j_offset;
-  if (user)
-    points.user = {element(*user, offset(index, of_x ? row_strides_ : col_strides_)), user->dtype, user->strides.back()};
+  if (user) {
+    const std::int64_t at = offset(index, of_x ? row_strides_ : col_strides_);
+    points.user = {element(*user, at), user->dtype, user->strides.back()};
+  }
   return points;
 }
 
@@ -275,20 +304,26 @@ cpu::PairItem PairCall::item(std::int64_t index) const {
   item.x = points(!swap_, index);
   item.z = points(swap_, index);
   item.weights = weights_.empty() ? nullptr : weights_.data();
-  item.same_points = same_points_;
   return item;
 }
 
-std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context) {
-  Context::State& state = context.state();
+plan::PairProblem pair_problem(const PairCall& call, Context& context) {
   plan::PairProblem problem;
   problem.type = call.type();
-  problem.target = state.target;
+  problem.target = context.target();
   problem.empty_features = call.features() == 0;
-  problem.rows_hint = std::min<std::int64_t>(call.rows(), 8);
-  const std::string key = fmt::format("{}|{}{}{}{}", call.formula().key, static_cast<int>(problem.type),
-                                      static_cast<int>(problem.target), problem.empty_features, problem.rows_hint);
-  return state.pairs.get(key, [&] {
+  problem.rows_hint = std::min(call.rows(), plan::kManyRows);
+  return problem;
+}
+
+std::string key_of(std::string_view text, const plan::PairProblem& problem) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", text, static_cast<int>(problem.type), static_cast<int>(problem.target),
+                     problem.empty_features, problem.block_columns, problem.rows_hint);
+}
+
+std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context) {
+  plan::PairProblem problem = pair_problem(call, context);
+  return context.state().pairs.get(key_of(call.formula().key, problem), [&] {
     problem.outputs = {call.formula().expression};
     return std::make_shared<const cpu::PairProgram>(dumped(plan::plan_pairs(problem)));
   });

@@ -1,8 +1,11 @@
 // What every operation on pairs shares: checks of the arguments, the batch, the parameters of each batch item.
 #pragma once
 
-#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/prepared.h"
@@ -16,13 +19,22 @@ std::string text_of(const Shape& shape);
 /// NumPy's rule, right-aligned. Throws with both shapes.
 Shape broadcast(const char* op, const Shape& a, const Shape& b);
 
-/// Refuses an output that overlaps itself (a stride of 0 over several elements) or an input.
-void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs);
+/// The axes of a tensor but for the last `trailing` ones.
+Shape leading(const Tensor& tensor, int trailing);
+
 /// float16, bfloat16, uint8, float32 or float64.
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes);
+/// An input besides x and z that is converted to the computing type, but neither widened to it nor narrowed.
+void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type);
+/// An output that is exactly of this type.
+void check_output_type(const char* op, const Tensor& out, Dtype type);
+/// Refuses an output that overlaps itself (a stride of 0 over several elements) or an input.
+void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs);
 
+/// The element so many elements behind the first.
+char* element(const Tensor& tensor, std::int64_t elements);
 /// Strides of a tensor's leading axes along the axes of the batch; 0 where it is broadcast.
-Shape batch_strides(const Tensor& tensor, int trailing_axes, const Shape& batch);
+Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch);
 
 /// A call after its checks.
 class PairCall {
@@ -32,7 +44,6 @@ class PairCall {
   PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments, bool swap,
            const std::vector<Shape>& extra = {});
 
-  const char* op() const { return op_; }
   const Shape& batch() const { return batch_; }
   std::int64_t items() const { return items_; }
   std::int64_t m() const { return x_.shape[x_.ndim() - 2]; }
@@ -41,15 +52,12 @@ class PairCall {
   Dtype type() const { return compute_type(x_.dtype); }
   /// The formula that runs: exponents bound, sides swapped when asked for.
   const Formula::Prepared& formula() const { return *running_; }
-  const Formula::Prepared& unswapped() const { return *bound_; }
-  bool same_points() const { return same_points_; }
   /// Points on the broadcast side of the running formula.
   std::int64_t rows() const { return swap_ ? n() : m(); }
   /// Whether the symmetric half may be computed once.
   bool symmetric() const { return same_points_ && formula().symmetric; }
+  /// Every array that the call reads.
   std::vector<const Tensor*> inputs() const;
-  const Tensor& x() const { return x_; }
-  const Tensor& z() const { return z_; }
 
   /// Points and weights of one batch item, in the order that the running formula wants.
   cpu::PairItem item(std::int64_t index) const;
@@ -62,12 +70,16 @@ class PairCall {
   struct ParamSource {
     Expr leaf;
     double number = 0;
-    const Tensor* tensor = nullptr;
-    Shape strides;
+    const Tensor* tensor = nullptr;  // null: `number` is the value
   };
 
+  void check_points();
+  void read_weights(bool read);
+  void check_indices(const ir::Uses& uses) const;
   void resolve_params(const Formula::Prepared& prepared);
   void check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count);
+  ParamSource source_of(const Expr& leaf) const;
+  void bind_exponents(const Formula::Prepared& prepared);
   cpu::Points points(bool of_x, std::int64_t index) const;
 
   const char* op_;
@@ -76,14 +88,18 @@ class PairCall {
   bool swap_, same_points_ = false;
   Shape batch_, x_strides_, z_strides_, row_strides_, col_strides_;
   std::int64_t items_ = 1;
-  std::shared_ptr<const Formula::Prepared> bound_;
-  const Formula::Prepared* running_ = nullptr;
-  Formula formula_;
+  Formula formula_;                                 // as given
+  std::shared_ptr<const Formula::Prepared> bound_;  // its exponents bound
+  const Formula::Prepared* running_ = nullptr;      // and its sides swapped
   std::vector<ParamSource> params_;
   std::vector<double> weights_;
 };
 
-/// The compiled program of a call's formula (or of several outputs under one key).
+/// What the planner is asked for this call; the outputs are still to be filled in.
+plan::PairProblem pair_problem(const PairCall& call, Context& context);
+/// A key for caches: the text says what is computed, the problem (but for its outputs) how.
+std::string key_of(std::string_view text, const plan::PairProblem& problem);
+/// The compiled program of the call's formula.
 std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context);
 
 /// Runs body(group) for independent groups: across threads when there are many, else each with all threads inside.

@@ -57,24 +57,23 @@ std::vector<std::int64_t> batch_shape(const Formula& f, const Tensor& x, const T
 
 void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& out, const Arguments& arguments,
               Context& context) {
-  const PairCall call("pairwise", f, x, z, arguments, is_column_major(out));
+  const bool swap = is_column_major(out);
+  const PairCall call("pairwise", f, x, z, arguments, swap);
   Shape expected = call.batch();
   expected.insert(expected.end(), {call.m(), call.n()});
   check_dtype(out, call.type());
   ops::check_output("pairwise", out, expected, call.inputs());
   if (out.count() == 0) return;
   const auto program = ops::pair_program(call, context);
-  const bool swap = is_column_major(out);
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
   const std::vector<Group> groups = make_groups(call, program->plan());
-  const auto element = static_cast<std::int64_t>(size_of(out.dtype));
   ops::for_each_group(static_cast<std::int64_t>(groups.size()), context, arguments,
                       [&](std::int64_t g, const cpu::RunOptions& run) {
     std::vector<cpu::PairMember> members;
     for (std::int64_t index : groups[g].items) {
       cpu::PairMember member;
       member.params = call.values(index, program->plan().general.split.params);
-      member.out.data = static_cast<char*>(out.data) + call.offset(index, out_strides) * element;
+      member.out.data = ops::element(out, call.offset(index, out_strides));
       member.out.dtype = out.dtype;
       member.out.row_stride = swap ? out.strides.back() : out.strides[out.ndim() - 2];
       member.out.col_stride = swap ? out.strides[out.ndim() - 2] : out.strides.back();

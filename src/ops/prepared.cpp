@@ -52,16 +52,8 @@ const Formula::Prepared& Formula::Prepared::swapped() const {
 }
 
 const Expr& Formula::Prepared::field() const {
-  std::call_once(field_once_, [this] {
-    field_ = ir::simplify(differentiate(expression, points().x));
-    field_key_ = field_.to_text();
-  });
+  std::call_once(field_once_, [this] { field_ = ir::simplify(differentiate(expression, points().x)); });
   return field_;
-}
-
-const std::string& Formula::Prepared::field_key() const {
-  field();
-  return field_key_;
 }
 
 std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {

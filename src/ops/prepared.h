@@ -1,7 +1,6 @@
 // A formula made ready for calls.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,7 +27,6 @@ struct Formula::Prepared {
   const Prepared& swapped() const;
   /// The derivative by x as a field (made once).
   const Expr& field() const;
-  const std::string& field_key() const;
 
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
@@ -37,7 +35,6 @@ struct Formula::Prepared {
   mutable std::once_flag swap_once_, field_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
-  mutable std::string field_key_;
   mutable RecentCache<Prepared> bound_{64};
 };
 

@@ -2,8 +2,6 @@
 // formula with its sides swapped, so that the points that stay lie along the vectors.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "core/error.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
@@ -20,15 +18,17 @@ struct FoldRow {
   const char* name;
 };
 
-constexpr FoldRow kFolds[] = {{ReduceKind::sum, cpu::Fold::sum, "sum"},          {ReduceKind::max, cpu::Fold::max, "max"},
-                              {ReduceKind::min, cpu::Fold::min, "min"},          {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},
-                              {ReduceKind::argmin, cpu::Fold::argmin, "argmin"}, {ReduceKind::logsumexp, cpu::Fold::logsumexp, "logsumexp"}};
+/// In the order of ReduceKind.
+constexpr FoldRow kFolds[] = {
+    {ReduceKind::sum, cpu::Fold::sum, "sum"},
+    {ReduceKind::max, cpu::Fold::max, "max"},
+    {ReduceKind::min, cpu::Fold::min, "min"},
+    {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},
+    {ReduceKind::argmin, cpu::Fold::argmin, "argmin"},
+    {ReduceKind::logsumexp, cpu::Fold::logsumexp, "logsumexp"},
+};
 
 bool is_index(ReduceKind kind) { return kind == ReduceKind::argmax || kind == ReduceKind::argmin; }
-
-char* element(const Tensor& t, std::int64_t elements) {
-  return static_cast<char*>(t.data) + elements * static_cast<std::int64_t>(size_of(t.dtype));
-}
 
 ir::LowerOptions options_of(Dtype type) {
   ir::LowerOptions options;
@@ -36,16 +36,20 @@ ir::LowerOptions options_of(Dtype type) {
   return options;
 }
 
+/// The kernels below depend on the tile alone.
+std::string tile_key(const plan::PairProblem& problem, int rows, int cols) {
+  return fmt::format("{}|{}|{}x{}", static_cast<int>(problem.target), static_cast<int>(problem.type), rows, cols);
+}
+
 /// A dot product over n on the columns of a pair tile: the kernel behind matrix-free products.
 std::shared_ptr<const jit::UpdateKernel> dot_kernel(const plan::PairPlan& pairs, int height, Context& context) {
-  const Target target = pairs.problem.target;
-  const Dtype type = pairs.problem.type;
-  const std::string key = fmt::format("{}|{}|{}x{}", static_cast<int>(target), static_cast<int>(type), height, pairs.tile.cols());
+  const std::string key = tile_key(pairs.problem, height, pairs.tile.cols());
   return context.state().dots.get(key, [&]() -> std::shared_ptr<const jit::UpdateKernel> {
+    const Expr update = ir::leaf(ir::Op::accumulator, 0) + points().x * points().z;
     plan::UpdateSource source;
-    source.target = target;
+    source.target = pairs.problem.target;
     source.tile = {height, pairs.tile.vectors, pairs.tile.lanes};
-    source.program = ir::lower({ir::leaf(ir::Op::accumulator, 0) + points().x * points().z}, options_of(type));
+    source.program = ir::lower({update}, options_of(pairs.problem.type));
     source.promoted = {true};
     return jit::compile(source);
   });
@@ -53,14 +57,13 @@ std::shared_ptr<const jit::UpdateKernel> dot_kernel(const plan::PairPlan& pairs,
 
 /// exp(P - shift[m]) on the tile of a plan.
 std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPlan& pairs, Context& context) {
-  const Target target = pairs.problem.target;
-  const Dtype type = pairs.problem.type;
-  const std::string key = fmt::format("{}|{}|{}x{}", static_cast<int>(target), static_cast<int>(type), pairs.tile.rows, pairs.tile.cols());
+  const std::string key = tile_key(pairs.problem, pairs.tile.rows, pairs.tile.cols());
   return context.state().exponentials.get(key, [&]() -> std::shared_ptr<const jit::EpilogueKernel> {
+    const Expr value = exp(ir::leaf(ir::Op::accumulator, 0) - col_value());
     plan::EpilogueSource source;
-    source.target = target;
+    source.target = pairs.problem.target;
     source.tile = pairs.tile;
-    source.program = ir::lower({exp(ir::leaf(ir::Op::accumulator, 0) - col_value())}, options_of(type));
+    source.program = ir::lower({value}, options_of(pairs.problem.type));
     return jit::compile(source);
   });
 }
@@ -72,7 +75,8 @@ const char* name_of(ReduceKind kind) { return kFolds[static_cast<int>(kind)].nam
 ReduceKind reduce_kind_from_text(const std::string& name) {
   for (const FoldRow& row : kFolds)
     if (name == row.name) return row.kind;
-  fail(ErrorKind::invalid_argument, "kernel_reduce: reduce must be sum, max, min, argmax, argmin or logsumexp. Received \"{}\".", name);
+  fail(ErrorKind::invalid_argument,
+       "kernel_reduce: reduce must be sum, max, min, argmax, argmin or logsumexp. Received \"{}\".", name);
 }
 
 void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& v, const Tensor& out,
@@ -81,12 +85,12 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   ops::check_input(op, "v", v, 1);
   const bool single = v.ndim() == 1;
   const int trailing = single ? 1 : 2;
-  const PairCall call(op, f, x, z, arguments, true, {Shape(v.shape.begin(), v.shape.end() - trailing)});
+  const PairCall call(op, f, x, z, arguments, true, {ops::leading(v, trailing)});
   const std::int64_t points = v.shape[v.ndim() - trailing];
-  require(points == call.n(), "{}: v must have one row per point of z ({}). Received shape {}.", op, call.n(), ops::text_of(v.shape));
-  require(compute_type(v.dtype) == call.type(), "{}: v must have the computing type of x, {}. Received {}.", op,
-          name_of(call.type()), name_of(v.dtype));
-  require(out.dtype == call.type(), "{}: out must be {}. Received {}.", op, name_of(call.type()), name_of(out.dtype));
+  require(points == call.n(), "{}: v must have one row per point of z ({}). Received shape {}.", op, call.n(),
+          ops::text_of(v.shape));
+  ops::check_computing_type(op, "v", v, call.type());
+  ops::check_output_type(op, out, call.type());
   const std::int64_t columns = single ? 1 : v.shape.back();
   Shape expected = call.batch();
   expected.push_back(call.m());
@@ -98,19 +102,18 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   const auto program = ops::pair_program(call, context);
   const Shape v_strides = ops::batch_strides(v, trailing, call.batch());
   const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
-  // Eight columns a tile at most; a few columns get a tile of their own height.
-  const int most = program->plan().tile.rows;
+  // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
   int height = 1;
-  while (height < columns && height * 2 <= std::max(1, most)) height *= 2;
+  while (height < columns && height * 2 <= program->plan().tile.rows) height *= 2;
   const auto kernel = dot_kernel(program->plan(), height, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::ProductMember member;
     member.params = call.values(index, program->plan().general.split.params);
-    member.v = element(v, call.offset(index, v_strides));
+    member.v = ops::element(v, call.offset(index, v_strides));
     member.v_dtype = v.dtype;
     member.v_row_stride = v.strides[v.ndim() - trailing];
     member.v_col_stride = single ? 0 : v.strides.back();
-    member.out = {element(out, call.offset(index, out_strides)), out.dtype, out.strides[out.ndim() - trailing],
+    member.out = {ops::element(out, call.offset(index, out_strides)), out.dtype, out.strides[out.ndim() - trailing],
                   single ? 1 : out.strides.back()};
     cpu::product(*program, call.item(index), {member}, columns, *kernel, height, run);
   });
@@ -121,7 +124,8 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   const char* op = "kernel_reduce";
   const PairCall call(op, f, x, z, arguments, true);
   const Dtype type = is_index(kind) ? Dtype::int64 : call.type();
-  require(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind), name_of(out.dtype));
+  require(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind),
+          name_of(out.dtype));
   require(call.n() > 0 || kind == ReduceKind::sum || kind == ReduceKind::logsumexp,
           "{}: {} needs at least one point of z. Received none.", op, name_of(kind));
   Shape expected = call.batch();
@@ -135,17 +139,19 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::PairMember member;
     member.params = call.values(index, program->plan().general.split.params);
-    member.out = {element(out, call.offset(index, out_strides)), out.dtype, out.strides.back(), 1};
+    member.out = {ops::element(out, call.offset(index, out_strides)), out.dtype, out.strides.back(), 1};
     cpu::reduce(*program, call.item(index), member, kFolds[static_cast<int>(kind)].fold, exponential.get(), run);
   });
 }
 
-void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values, const Tensor& indices,
-         const Arguments& arguments, Context& context) {
+void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values,
+         const Tensor& indices, const Arguments& arguments, Context& context) {
   const char* op = "knn";
   const PairCall call(op, f, x, z, arguments, true);
-  require(k >= 1 && k <= call.n(), "{}: k must be from 1 to the number of points of z ({}). Received {}.", op, call.n(), k);
-  require(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()), name_of(values.dtype));
+  require(k >= 1 && k <= call.n(), "{}: k must be from 1 to the number of points of z ({}). Received {}.", op, call.n(),
+          k);
+  require(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()),
+          name_of(values.dtype));
   require(indices.dtype == Dtype::int64, "{}: indices must be int64. Received {}.", op, name_of(indices.dtype));
   Shape expected = call.batch();
   expected.insert(expected.end(), {call.m(), k});
@@ -157,12 +163,13 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   const auto program = ops::pair_program(call, context);
   const Shape value_strides = ops::batch_strides(values, 2, call.batch());
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
-  auto matrix = [](const Tensor& t, std::int64_t offset) {
-    return cpu::OutputMatrix{element(t, offset), t.dtype, t.strides[t.ndim() - 2], t.strides.back()};
+  auto matrix = [&](const Tensor& t, std::int64_t index, const Shape& strides) {
+    return cpu::OutputMatrix{ops::element(t, call.offset(index, strides)), t.dtype, t.strides[t.ndim() - 2],
+                             t.strides.back()};
   };
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::nearest(*program, call.item(index), call.values(index, program->plan().general.split.params), k,
-                 matrix(values, call.offset(index, value_strides)), matrix(indices, call.offset(index, index_strides)), run);
+                 matrix(values, index, value_strides), matrix(indices, index, index_strides), run);
   });
 }
 

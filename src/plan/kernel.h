@@ -1,12 +1,12 @@
 // The CPU kernels' contract: what the three skeletons compute, and the arguments they take. The x86 emitter and the
-// interpreter both implement it; the back end calls either through the same pointers.
+// interpreter both implement it, but for the fused kernel, which is machine code only.
 //
 // update   acc[s][r][c] = fold over k of program(acc, xs[k][·][r], zs[k][·][c], w[k], …)      rows x cols tile
 //
 //            xs: [k][x_streams][rows]          one panel of packed rows
 //            zs: [k][z_streams][cols]          one panel of packed columns, cols = vectors * lanes
-//            acc: [state][rows][cols]          stays in registers over the k loop; sums are added to memory (promoted)
-//                                              and start again at zero after every `chunk` features
+//            acc: [state][rows][cols]          stays in registers for `chunk` features; then promoted sums are added to
+//                                              memory and start again at zero
 //
 //                      zs[k]  ├─ vector 0 ─┼─ vector 1 ─┼─ vector 2 ─┤
 //            xs[k][0] ──────▶ │ acc 0      │ acc 1      │ acc 2      │   AVX-512, float: 8 rows x 3 vectors
@@ -14,8 +14,12 @@
 //               …             │            │            │            │   5 for temporaries and constants
 //
 // epilogue out[p][r][c] = program_p(acc[·][r][c], row[·][r], col[·][c], …)
+// fused    update, then the epilogue on the registers; a run of `tiles` panels of x, one below the other, against one
+//          panel of z in one call
 // field    acc[o][c]    = sum over n of coef[n][o] * program(x[c], z[n][c], w[c], pair[·][n], col[·][n], row[·], …)
 //                         for one row of x; c runs over features
+//
+// Strides within a kernel are part of its source, strides between rows of the caller's memory are arguments.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +30,12 @@
 
 namespace mercer::plan {
 
-/// Arguments of the three skeletons. Pointers are to elements of the computing type.
+// Arguments. Pointers are to elements of the computing type; those that the program does not read may be null.
+
 struct UpdateArgs {
   const void* x;         // [k][x_streams][rows]
   const void* z;         // [k][z_streams][cols]
-  const void* w;         // [k], or null when the program does not read weights
+  const void* w;         // [k]
   const void* params;    // [slot]
   const void* row;       // [slot][rows]
   const void* col;       // [slot][cols]
@@ -38,20 +43,20 @@ struct UpdateArgs {
   const void* identity;  // [state]
   std::int64_t k;        // features
   std::int64_t chunk;    // features between two promotions of partial sums, at least 1
-  // Fused kernels: `tiles` tiles below one another (0 counts as 1). Their panels of x and of row follow each other in
-  // memory, and so do their rows of out; acc is scratch.
+  // Of fused kernels only. Panels of x and of row follow each other in memory, and so do the tiles' rows of out; acc is
+  // scratch.
   void* out;
-  std::int64_t out_stride;  // bytes from one row of the output to the next
-  std::int64_t tiles;
+  std::int64_t out_stride;  // bytes from one row of out to the next
+  std::int64_t tiles;       // 0 counts as 1
 };
 
 struct EpilogueArgs {
-  const void* acc;
-  const void* row;
-  const void* col;
-  const void* params;
+  const void* acc;          // [state][rows][cols]
+  const void* row;          // [slot][rows]
+  const void* col;          // [slot][cols]
+  const void* params;       // [slot]
   void* out;
-  std::int64_t out_stride;  // bytes from one row of the output to the next
+  std::int64_t out_stride;  // bytes from one row of out to the next
   std::int64_t rows;        // rows to write, at most the tile's
 };
 
@@ -59,9 +64,9 @@ struct FieldArgs {
   const void* x;          // [cols]
   const void* z;          // [n][cols]
   const void* w;          // [cols]
-  const void* params;
+  const void* params;     // [slot]
   const void* row;        // [slot]
-  const void* col;        // [slot][n_capacity]
+  const void* col;        // [slot], n_capacity elements apart, each [n]
   const void* pair;       // [slot], pair_stride elements apart, each [n]
   const void* coef;       // [n][outputs]
   void* acc;              // [outputs][cols]
@@ -69,7 +74,7 @@ struct FieldArgs {
   std::int64_t n;
 };
 
-/// Slots of the row and col arrays: the caller's value, the index, then the stages.
+/// Slots of the row and col arrays: the caller's value, the index, then the values of stage 0.
 inline constexpr int kUserSlot = 0, kIndexSlot = 1, kFirstStageSlot = 2;
 
 /// Shape of the register tile.
@@ -80,17 +85,18 @@ struct TileShape {
   int cols() const { return vectors * lanes; }
 };
 
+// Sources: what a kernel is compiled from.
+
 struct UpdateSource {
   Target target = Target::interpreter;
   TileShape tile;
   int x_streams = 1, z_streams = 1;
   ir::Program program;          // outputs: the new states
   std::vector<bool> promoted;   // per state: a sum, whose chunks are added up outside the registers
-  /// Fused kernels run the epilogue on the accumulators while they are in registers; acc is scratch then.
-  bool fused = false;
-  ir::Program epilogue;
-  std::int64_t plane = 0;       // elements between the planes of out
-  int row_slots = 0;            // of the packed row values: steps from one tile to the next
+  bool fused = false;           // the fields below are those of fused kernels
+  ir::Program epilogue;         // outputs: one per plane of out
+  std::int64_t plane = 0;       // elements between the planes
+  int row_slots = 0;            // slots of row in a panel
 };
 
 struct EpilogueSource {
@@ -102,11 +108,11 @@ struct EpilogueSource {
 
 struct FieldSource {
   Target target = Target::interpreter;
-  int vectors = 1, lanes = 16;
-  int outputs = 1;           // o
-  int n_capacity = 0;        // stride of the col slots
-  int pair_stride = 0;       // of the pair slots
-  ir::Program program;       // one output: φ
+  int vectors = 1, lanes = 16;  // of features
+  int outputs = 1;              // o
+  int n_capacity = 0;           // elements between the slots of col
+  int pair_stride = 0;          // elements between the slots of pair
+  ir::Program program;          // one output: φ
   int cols() const { return vectors * lanes; }
 };
 

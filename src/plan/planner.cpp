@@ -14,12 +14,14 @@ namespace {
 
 using ir::Op;
 
-/// Partial sums of more terms than this lose the contract of 1e-6 (notes in docs/design/promotion.md).
+/// Partial sums of more terms than this lose the contract of 1e-6 (docs/design/promotion.md).
 constexpr std::int64_t kLongestChunk = 256, kShortestChunk = 64;
+/// More outputs of a field than this are tiled like so many.
+constexpr std::int64_t kMostOutputs = 64;
 
-std::vector<double> constant_identities(const ir::Split& split) {
+std::vector<double> numbers_of(const std::vector<Expr>& identities) {
   std::vector<double> values;
-  for (const Expr& e : split.identities()) {
+  for (const Expr& e : identities) {
     require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
     values.push_back(e->value);
   }
@@ -75,7 +77,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   PairVariant variant;
   variant.split = ir::split(problem.outputs, {.reciprocal_uniforms = fast, .hoist = true});
   const ir::Split& split = variant.split;
-  variant.identity = constant_identities(split);
+  variant.identity = numbers_of(split.identities());
   ir::LowerOptions options;
   options.type = problem.type;
   options.params = split.param_leaves();
@@ -89,7 +91,8 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
     variant.update = schedule(ir::lower(split.updates(), options), target);
     if (fast) {
       options.assume_finite = true;
-      variant.update = cheaper(schedule(ir::lower(split.updates(), options), target), std::move(variant.update), target);
+      ir::Program finite = schedule(ir::lower(split.updates(), options), target);
+      variant.update = cheaper(std::move(finite), std::move(variant.update), target);
       options.assume_finite = false;
     }
   }
@@ -111,10 +114,7 @@ void add_stages(PairPlan& plan) {
     stage.of_x = value.of_x;
     stage.update = ir::lower(value.update, options);
     stage.finish = ir::lower({value.finish}, options);
-    for (const Expr& e : value.identity) {
-      require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
-      stage.identity.push_back(e->value);
-    }
+    stage.identity = numbers_of(value.identity);
     plan.stages.push_back(std::move(stage));
   }
   auto streams = [&](const std::vector<Expr>& list, Op side, std::vector<PairPlan::Stream>& out) {
@@ -179,8 +179,9 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   source.z_streams = static_cast<int>(z_streams.size());
   source.program = variant.update;
   source.promoted = promoted;
-  source.fused = fused;
-  if (fused) source.epilogue = variant.epilogue;
+  if (!fused) return source;
+  source.fused = true;
+  source.epilogue = variant.epilogue;
   source.plane = tile.rows * plane_width();
   source.row_slots = row_slots;
   return source;
@@ -209,8 +210,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->promoted.assign(split.states, false);
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->promoted[r.first_slot] = true;
-  const PairVariant& shape_from = plan->has_fast ? plan->fast : plan->general;
-  plan->tile = choose_tile(shape_from.update, static_cast<int>(plan->z_streams.size()), problem.target);
+  plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
@@ -224,45 +224,47 @@ std::string PairPlan::to_text() const {
   std::string text = fmt::format("target {}, {}, tile {} x {} ({} vectors of {})\n", target_info(problem.target).name,
                                  name_of(problem.type), tile.rows, tile.cols(), tile.vectors, tile.lanes);
   for (std::size_t s = 0; s < promoted.size(); ++s)
-    text += fmt::format("acc{}: starts at {}{}\n", s, general.identity[s], promoted[s] ? ", partial sums promoted" : "");
+    text += fmt::format("acc{}: starts at {}{}\n", s, general.identity[s],
+                        promoted[s] ? ", partial sums promoted" : "");
   text += has_fast ? "two variants: general, and fast for finite data\n" : "one variant for all data\n";
   return text;
 }
 
 FieldSource FieldPlan::source(bool fast) const {
-  return {target, vectors, target_info(target).lanes(type), outputs, n_capacity, pair_stride, fast ? fast_program : program};
+  const int lanes = target_info(target).lanes(type);
+  return {target, vectors, lanes, outputs, n_capacity, pair_stride, fast ? fast_program : program};
 }
 
-std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
-                                            std::int64_t features, int n_capacity, int pair_stride) {
+std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
+  const TargetInfo& target = target_info(problem.target);
   auto plan = std::make_shared<FieldPlan>();
-  plan->type = type;
-  plan->target = target;
-  plan->n_capacity = n_capacity;
-  plan->pair_stride = pair_stride;
-  plan->params = field.params;
-  plan->uniforms = lower_uniforms(field.uniforms, field.params);
+  plan->type = problem.type;
+  plan->target = problem.target;
+  plan->n_capacity = problem.n_capacity;
+  plan->pair_stride = problem.pair_stride;
+  plan->params = problem.field.params;
+  plan->uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
   ir::LowerOptions options;
-  options.type = type;
-  options.params = field.param_leaves();
-  Expr phi = field.field;
+  options.type = problem.type;
+  options.params = problem.field.param_leaves();
+  Expr phi = problem.field.field;
   plan->scale_slot = take_scale(phi);
-  plan->program = schedule(ir::lower({phi}, options), target_info(target));
+  plan->program = schedule(ir::lower({phi}, options), target);
   options.assume_finite = true;
-  plan->fast_program = cheaper(schedule(ir::lower({phi}, options), target_info(target)), plan->program, target_info(target));
+  plan->fast_program = cheaper(schedule(ir::lower({phi}, options), target), plan->program, target);
   plan->has_fast = !same_code(plan->program, plan->fast_program);
   const ir::Program& shape_from = plan->has_fast ? plan->fast_program : plan->program;
-  const FieldShape shape = choose_field(shape_from, outputs, features, target);
+  const int outputs = static_cast<int>(std::min(problem.outputs, kMostOutputs));
+  const FieldShape shape = choose_field(shape_from, outputs, problem.features, problem.target);
   plan->outputs = shape.outputs;
   plan->vectors = shape.vectors;
-  while (plan->vectors > 1 && !masks_fit(plan->program, plan->vectors, target_info(target))) --plan->vectors;
+  while (plan->vectors > 1 && !masks_fit(plan->program, plan->vectors, target)) --plan->vectors;
   return plan;
 }
 
 Floor floor_of(const PairPlan& plan) {
   const TargetInfo& target = target_info(plan.problem.target);
-  const PairVariant& variant = plan.has_fast ? plan.fast : plan.general;
-  return {count_pipes(variant.update, target).cycles(), count_pipes(variant.epilogue, target).cycles(),
+  return {count_pipes(plan.best().update, target).cycles(), count_pipes(plan.best().epilogue, target).cycles(),
           target.lanes(plan.problem.type)};
 }
 

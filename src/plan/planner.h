@@ -1,70 +1,75 @@
 // The planner: expressions of a pair become a plan, everything that code generation needs and `explain` prints.
 //
 // A plan has two variants of one arithmetic structure. The general one is right for all data. The fast one may assume
-// that the packed streams are finite and moderate and that 1/u is a normal number for every divisor u made of parameters;
-// the back end checks both per block of points, and runs the general one where they fail.
+// that the packed streams are finite and moderate and that 1/u is a normal number for every divisor u made of
+// parameters; the back end checks both per block of points, and runs the general one where they fail.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "plan/kernel.h"
 #include "ir/program.h"
 #include "ir/split.h"
+#include "plan/kernel.h"
 #include "plan/target.h"
 
 namespace mercer::plan {
 
 /// Streams larger than this, or not finite, take the general variant.
 inline constexpr double kModerate = 1e18;
+/// No tile is higher: from so many rows on, all problems have one plan.
+inline constexpr std::int64_t kManyRows = 8;
 
 /// What one pass over pairs computes.
 struct PairProblem {
-  std::vector<Expr> outputs;  // simplified; one, but for gradients
-  Dtype type = Dtype::float32;    // computing type
+  std::vector<Expr> outputs;          // simplified; one, but for gradients
+  Dtype type = Dtype::float32;        // computing type
   Target target = Target::interpreter;
-  bool empty_features = false;    // K = 0: identities must be exact
-  std::int64_t block_columns = 0; // outputs go to planes of about so many columns (0: of the tile's)
-  std::int64_t rows_hint = 1 << 20;  // points on the broadcast side: few rows take a lower tile
+  bool empty_features = false;        // K = 0: identities must be exact
+  std::int64_t block_columns = 0;     // outputs go to planes of about so many columns (0: of the tile's)
+  std::int64_t rows_hint = kManyRows; // points on the broadcast side: few rows take a lower tile
 };
 
 struct PairVariant {
   ir::Split split;
-  ir::Program update, epilogue;      // update is empty when the formula has no reduction of pairs
-  std::vector<double> identity;      // per state; parameters in identities are refused
-  ir::Program uniforms;              // float64: parameters and K in, one output per uniform
-  std::vector<int> reciprocals;      // uniforms that are 1/u
+  ir::Program update, epilogue;  // update is empty when the formula has no reduction of pairs
+  std::vector<double> identity;  // per state; parameters in identities are refused
+  ir::Program uniforms;          // float64: parameters and K in, one output per uniform
+  std::vector<int> reciprocals;  // uniforms that are 1/u
 };
 
 struct PairPlan {
-  PairProblem problem;
-  TileShape tile;
-  std::vector<bool> promoted;        // per state
-  /// Columns of a plane of outputs: a multiple of the tile's.
-  std::int64_t plane_width() const;
-  std::int64_t chunk(std::int64_t features) const;  // features between two promotions
-  PairVariant general, fast;
-  bool has_fast = false;             // false: both are the same and `fast` is empty
-
-  /// Stage 0 and streams, float64 programs for the interpreter; the same in both variants.
+  /// A value of stage 0 and a stream, as float64 programs for the interpreter; the same in both variants.
   struct Stage {
     bool of_x = true;
     ir::Program update, finish;
     std::vector<double> identity;
   };
   struct Stream {
-    bool plain = false;              // just x (or z): copied while packing
+    bool plain = false;  // just x (or z): copied while packing
     ir::Program program;
   };
+
+  PairProblem problem;
+  TileShape tile;
+  std::vector<bool> promoted;             // per state
+  PairVariant general, fast;
+  bool has_fast = false;                  // false: both are the same and `fast` is empty
   std::vector<Stage> stages;
   std::vector<Stream> x_streams, z_streams;
-  int row_slots = 0, col_slots = 0;  // arrays per point that the programs read
-  std::vector<Expr> accumulation_params;  // parameters that the accumulation depends on; others are the epilogue's alone
+  int row_slots = 0, col_slots = 0;       // arrays per point that the programs read
+  std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
 
-  /// `fused`: with the epilogue on the registers; only where can_fuse().
-  UpdateSource update_source(bool fast, bool fused = false) const;
+  const PairVariant& best() const { return has_fast ? fast : general; }
+  /// Columns of a plane of outputs: a multiple of the tile's.
+  std::int64_t plane_width() const;
+  /// Features between two promotions of partial sums; at least 1. It depends on the formula and K alone.
+  std::int64_t chunk(std::int64_t features) const;
+  /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
+  UpdateSource update_source(bool fast, bool fused = false) const;
   EpilogueSource epilogue_source(bool fast) const;
   std::string to_text() const;
 };
@@ -73,27 +78,40 @@ struct PairPlan {
 std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem);
 
 /// The gradient's second pass: φ per (m, n, k), contracted over n with `outputs` coefficients.
+struct FieldProblem {
+  ir::FieldSplit field;
+  Dtype type = Dtype::float32;  // computing type
+  Target target = Target::interpreter;
+  std::int64_t outputs = 1;     // o; a kernel takes some of them
+  std::int64_t features = 0;    // k
+  int n_capacity = 0;           // points n of a block: the stride of col and of pair values
+  int pair_stride = 0;          // elements between two pair values of a point; 0 when there is one
+};
+
 struct FieldPlan {
   Dtype type = Dtype::float32;
   Target target = Target::interpreter;
-  int outputs = 1, vectors = 1, n_capacity = 0, pair_stride = 0;
-  int scale_slot = -1;            // φ is this pair value times `program`: the driver folds it into the coefficients
+  int outputs = 1, vectors = 1;       // of one kernel
+  int n_capacity = 0, pair_stride = 0;
+  int scale_slot = -1;                // φ is this pair value times `program`: the driver folds it into the coefficients
   std::vector<Expr> params;
   ir::Program uniforms;
   ir::Program program;                // right for all data
   ir::Program fast_program;           // for rows of x and z that are finite and moderate
   bool has_fast = false;
+
   FieldSource source(bool fast) const;
 };
-std::shared_ptr<const FieldPlan> plan_field(const ir::FieldSplit& field, Dtype type, Target target, int outputs,
-                                            std::int64_t features, int n_capacity, int pair_stride);
 
-/// Cycles per vector of elements that the update's instruction mix needs at least, and per vector of pairs for the
-/// epilogue.
+std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem);
+
+/// The least time that the instruction mix of a plan's best variant allows.
 struct Floor {
-  double update_cycles = 0, epilogue_cycles = 0;
+  double update_cycles = 0;    // per vector of elements (m, n, k)
+  double epilogue_cycles = 0;  // per vector of pairs (m, n)
   int lanes = 16;
-  /// Elements (m, n, k) a second and core at this clock, the epilogue spread over the features.
+
+  /// Elements a second and core at this clock, the epilogue spread over the features.
   double elements_per_second(double hertz, std::int64_t features) const;
 };
 Floor floor_of(const PairPlan& plan);

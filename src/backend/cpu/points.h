@@ -28,7 +28,6 @@ struct Points {
 struct PairItem {
   Points x, z;
   const double* weights = nullptr;  // [K], or null when the formula reads none
-  bool same_points = false;         // x and z are the same points with the same offsets and values
 };
 
 /// Element `index` of an array of any dtype, as double.
