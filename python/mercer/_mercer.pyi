@@ -404,6 +404,16 @@ def plan_count() -> int:
 def clear_plans() -> None:
     """Forgets all compiled plans."""
 
+def clock_ghz() -> float:
+    """
+    The clock of this core in GHz, measured by a chain of dependent additions.
+    """
+
+def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> float:
+    """
+    Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.
+    """
+
 def env_rows() -> list[tuple[str, str, str]]:
     """The environment variables that Mercer reads: (name, default, meaning)."""
 

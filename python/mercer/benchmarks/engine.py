@@ -1,8 +1,9 @@
-"""The few private parts of Mercer that the benchmarks need, each absent-safe."""
+"""The few private parts of Mercer that the benchmarks need."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import mercer
@@ -27,17 +28,14 @@ def target(name: str | None) -> Iterator[None]:
         yield
 
 
+@functools.cache
+def clock_ghz() -> float:
+    """The clock of this core, measured once."""
+    return float(mercer._mercer.clock_ghz())
+
+
 def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> float | None:
-    """Gelem/s that the pipes of one core allow at today's clock; None when not modelled."""
-    model = getattr(mercer, "_floor", None)
-    if model is None or name == "interpreter":
+    """Gelem/s that the pipes of one core allow at the measured clock; None when not modelled."""
+    if name == "interpreter":
         return None
-    rate = model(formula, shape, dtype, name)
-    return float(rate) if rate else None
-
-
-def clock_ghz() -> float | None:
-    """The clock of this core, measured by a chain of FMAs."""
-    native = getattr(mercer, "_native", None) or getattr(mercer, "_mercer", None)
-    measure = getattr(native, "clock_ghz", None)
-    return float(measure()) if measure else None
+    return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock_ghz()))

@@ -35,6 +35,11 @@ def best_times(
     return best
 
 
+def time_once(call: Call) -> float:
+    """Seconds of the first call, for contestants of many seconds."""
+    return _seconds(call, 1, time.process_time)
+
+
 def rows_within(call: Callable[[int], object], rows: int, budget: float) -> int:
     """How many of ``rows`` rows a call may compute within ``budget`` seconds of CPU time."""
     probe = min(rows, 16)
