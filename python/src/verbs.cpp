@@ -144,13 +144,21 @@ nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::han
 /// Minkowski's distance with this p; a program uses few of them.
 Formula minkowski_formula(double p, bool weighted) {
   static auto& known = *new std::map<std::pair<double, bool>, Formula>;
+  if (std::isnan(p)) return Formula(minkowski(p, weighted));  // throws; no key of an ordered map
   auto found = known.find({p, weighted});
   if (found == known.end()) {
     Formula made(minkowski(p, weighted));
-    if (known.size() >= 256 || std::isnan(p)) known.clear();
+    if (known.size() >= 256) known.clear();
     found = known.emplace(std::pair{p, weighted}, std::move(made)).first;
   }
   return found->second;
+}
+
+double norm_of(nb::handle p) {
+  double value = 0;
+  if (nb::try_cast(p, value)) return value;
+  throw nb::type_error(
+      fmt::format("cdist: p must be a number. Received {}", nb::cast<std::string>(nb::repr(p))).c_str());
 }
 
 nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,
@@ -162,7 +170,7 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
     Call call("cdist", metric, x1, x2, options);
     return pairwise_into(call, out);
   }
-  const double power = p.is_none() ? 2.0 : nb::cast<double>(nb::float_(p));
+  const double power = p.is_none() ? 2.0 : norm_of(p);
   Call call("cdist", minkowski_formula(power, !w.is_none()), x1, x2, options);
   return pairwise_into(call, out);
 }
