@@ -1,10 +1,11 @@
 // out[o, m, k] = sum over n of coef[o, n] φ(x[m, k], z[n, k], pair values of (m, n)): two sweeps.
 //
-//   1. pair values   for a panel of rows of x and kWidth columns n: the tiles of pairwise, [slot][row][kWidth], in cache
+//   1. pair values   for a panel of rows of x and a block of columns n: the tiles of pairwise, [slot][row][n], in cache
 //   2. field         for each row m, panel of features and tile of outputs: accumulators over n in registers
 //
-// Sums over n run in the computing type over kWidth points, then in double. A pair value that is a factor of φ is folded
-// into the coefficients, once per (m, n, o) instead of once per (m, n, k).
+// Sums over n run in the computing type over a block, about 192 points, then in double. A pair value that is a factor
+// of φ is folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). The fast variant of φ runs
+// where the row of x and the block of z hold finite, moderate values only.
 #include <algorithm>
 
 #include "backend/cpu/operations.h"
@@ -28,7 +29,7 @@ class GradientRun {
     }
     const std::vector<double> params = with_uniforms(plan_.uniforms, item.field_params, features_);
     params_.assign(params.begin(), params.end());
-    rows_ = engine_.empty() ? 8 : engine_[0].tile().rows;
+    if (!engine_.empty()) rows_ = engine_[0].tile().rows;
   }
 
   void operator()() {
@@ -45,7 +46,7 @@ class GradientRun {
   }
 
  private:
-  /// Row-major [count][padded] copy in the computing type; the padding repeats nothing and is zero.
+  /// Row-major [count][padded] copy in the computing type, padded with zeros.
   void pack_rows(const Points& points, AlignedBuffer& target) {
     target = aligned_array<T>(checked_product({points.count, padded_}));
     run_.pool->run(points.count, [&](std::int64_t p, int) { pack_row(points, p, target.as<T>() + p * padded_); });
@@ -53,13 +54,16 @@ class GradientRun {
 
   void find_finite_blocks() {
     const std::int64_t points = item_.item.z.count;
-    for (std::int64_t n0 = 0; n0 < points; n0 += width_)
-      z_finite_.push_back(all_moderate(z_.as<T>() + n0 * padded_, std::min<std::int64_t>(width_, points - n0) * padded_));
+    for (std::int64_t n0 = 0; n0 < points; n0 += width_) {
+      const std::int64_t present = std::min<std::int64_t>(width_, points - n0);
+      z_finite_.push_back(all_moderate(z_.as<T>() + n0 * padded_, present * padded_));
+    }
   }
 
   void pack_row(const Points& points, std::int64_t p, T* row) const {
+    const std::int64_t first = p * points.point_stride;
     for (std::int64_t k = 0; k < features_; ++k)
-      row[k] = static_cast<T>(read_element(points.data, points.dtype, p * points.point_stride + k * points.feature_stride));
+      row[k] = static_cast<T>(read_element(points.data, points.dtype, first + k * points.feature_stride));
     std::fill(row + features_, row + padded_, T(0));
   }
 
@@ -89,8 +93,7 @@ class GradientRun {
     values.assign(2 * padded, T(0));
     for (std::int64_t n = 0; n < points.count; ++n) {
       T* block = values.data() + n / width_ * 2 * width_;
-      const PointValues& user = points.user;
-      if (user.data) block[plan::kUserSlot * width_ + n % width_] = static_cast<T>(read_element(user.data, user.dtype, n * user.stride));
+      block[plan::kUserSlot * width_ + n % width_] = static_cast<T>(points.user[n]);
       block[plan::kIndexSlot * width_ + n % width_] = static_cast<T>(n + points.index_offset);
     }
   }
@@ -114,24 +117,15 @@ class GradientRun {
     }
     for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, item_.item.z.count - n0);
-      compute_pairs(m0, count, n0, present, finite, w);
+      if (engine_.empty()) read_pairs(m0, count, n0, present, w);
+      else compute_pairs(n0, present, finite, w);
       for (std::int64_t r = 0; r < count; ++r) accumulate_row(m0 + r, r, n0, present, w);
     }
     for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
   }
 
   /// w.pairs[slot][row][width_] for columns n0 … n0 + present - 1.
-  void compute_pairs(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, bool finite, Workspace& w) {
-    if (engine_.empty()) {
-      w.pairs.reserve(rows_ * width_ * sizeof(T));
-      if (!item_.amplitude) return;  // a field without pair values
-      for (std::int64_t r = 0; r < count; ++r)
-        for (std::int64_t n = 0; n < present; ++n)
-          w.pairs.as<T>()[r * width_ + n] = static_cast<T>(
-              read_element(item_.amplitude, item_.amplitude_dtype,
-                           (m0 + r) * item_.amplitude_row_stride + (n0 + n) * item_.amplitude_col_stride));
-      return;
-    }
+  void compute_pairs(std::int64_t n0, std::int64_t present, bool finite, Workspace& w) {
     const PairEngine<T>& engine = engine_[0];
     const std::int64_t planes = static_cast<std::int64_t>(engine.plan().general.epilogue.outputs.size());
     w.pairs.reserve(planes * rows_ * width_ * sizeof(T));
@@ -143,37 +137,38 @@ class GradientRun {
     }
   }
 
+  /// The same from the caller's amplitudes.
+  void read_pairs(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, Workspace& w) {
+    w.pairs.reserve(rows_ * width_ * sizeof(T));
+    if (!item_.amplitude) return;  // a field without pair values
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t n = 0; n < present; ++n) {
+        const std::int64_t index = (m0 + r) * item_.amplitude_row_stride + (n0 + n) * item_.amplitude_col_stride;
+        w.pairs.as<T>()[r * width_ + n] = static_cast<T>(read_element(item_.amplitude, item_.amplitude_dtype, index));
+      }
+  }
+
   void accumulate_row(std::int64_t m, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) {
-    const PointValues& user = item_.item.x.user;
-    const T row_values[2] = {
-        user.data ? static_cast<T>(read_element(user.data, user.dtype, m * user.stride)) : T(0),
-        static_cast<T>(m + item_.item.x.index_offset)};
-    const T* pair = w.pairs.as<T>() + r * width_;
-    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_moderate(w.row.as<T>() + r * padded_, padded_);
+    const Points& x = item_.item.x;
+    const T row_values[2] = {static_cast<T>(x.user[m]), static_cast<T>(m + x.index_offset)};
+    const T* row = w.row.as<T>() + r * padded_;
+    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_moderate(row, padded_);
     const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
+    plan::FieldArgs args{};
+    args.params = params_.data();
+    args.row = row_values;
+    args.col = z_values_.data() + n0 / width_ * 2 * width_;
+    args.pair = w.pairs.as<T>() + r * width_;
+    args.acc = w.partial.as<T>();
+    args.z_stride = padded_ * static_cast<std::int64_t>(sizeof(T));
+    args.n = present;
     double* sums = w.sums.as<double>() + r * tiles() * plan_.outputs * padded_;
     for (std::int64_t t = 0; t < tiles(); ++t) {
-      const T* coef = coef_.as<T>() + (t * item_.item.z.count + n0) * plan_.outputs;
-      if (plan_.scale_slot >= 0) {
-        const T* scale = pair + plan_.scale_slot * static_cast<std::int64_t>(plan_.pair_stride);
-        T* scaled = w.scaled.as<T>();
-        for (std::int64_t n = 0; n < present; ++n)
-          for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
-        coef = scaled;
-      }
+      args.coef = coefficients(t, r, n0, present, w);
       for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) {
-        plan::FieldArgs args{};
-        args.x = w.row.as<T>() + r * padded_ + k0;
+        args.x = row + k0;
         args.z = z_.as<T>() + n0 * padded_ + k0;
         args.w = weights_.data() + k0;
-        args.params = params_.data();
-        args.row = row_values;
-        args.col = z_values_.data() + n0 / width_ * 2 * width_;
-        args.pair = pair;
-        args.coef = coef;
-        args.acc = w.partial.as<T>();
-        args.z_stride = padded_ * static_cast<std::int64_t>(sizeof(T));
-        args.n = present;
         kernel(args);
         for (int h = 0; h < plan_.outputs; ++h)
           for (std::int64_t c = 0; c < cols_; ++c)
@@ -182,23 +177,36 @@ class GradientRun {
     }
   }
 
+  /// [n][outputs of the tile], times the pair value that is a factor of φ.
+  const T* coefficients(std::int64_t tile, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) const {
+    const T* coef = coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
+    if (plan_.scale_slot < 0) return coef;
+    const T* scale = w.pairs.as<T>() + r * width_ + plan_.scale_slot * static_cast<std::int64_t>(plan_.pair_stride);
+    T* scaled = w.scaled.as<T>();
+    for (std::int64_t n = 0; n < present; ++n)
+      for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
+    return scaled;
+  }
+
   void write_row(std::int64_t m, const double* sums) const {
-    for (std::int64_t o = 0; o < item_.outputs; ++o)
+    for (std::int64_t o = 0; o < item_.outputs; ++o) {
+      T* row = static_cast<T*>(item_.out) + o * item_.out_output_stride + m * item_.out_row_stride;
       for (std::int64_t k = 0; k < features_; ++k)
-        static_cast<T*>(item_.out)[o * item_.out_output_stride + m * item_.out_row_stride + k * item_.out_feature_stride] =
-            static_cast<T>(sums[o * padded_ + k]);
+        row[k * item_.out_feature_stride] = static_cast<T>(sums[o * padded_ + k]);
+    }
   }
 
   const FieldProgram& field_;
   const plan::FieldPlan& plan_;
   const FieldItem& item_;
   RunOptions run_;
-  std::int64_t features_, cols_, padded_, width_, rows_ = 8;
+  std::int64_t features_, cols_, padded_, width_;
+  std::int64_t rows_ = plan::kManyRows;   // of x in a task: a tile's, where there are tiles
   std::vector<ParamBlock<T>> block_;      // at most one
   std::vector<PairEngine<T>> engine_;     // empty: amplitudes are given
   std::vector<T> params_, weights_, z_values_;
   AlignedBuffer z_, coef_;
-  std::vector<std::uint8_t> z_finite_;  // per block of width_ points
+  std::vector<std::uint8_t> z_finite_;    // per block of width_ points
   PackedSide<T> z_pairs_;
   std::vector<Workspace> workspaces_;
 };

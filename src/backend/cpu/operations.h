@@ -2,24 +2,19 @@
 // of the epilogue and in their output. Arguments are checked by ops/ before.
 #pragma once
 
+#include "backend/cpu/output.h"
 #include "backend/cpu/pair_engine.h"
 #include "core/parallel.h"
 
 namespace mercer::cpu {
-
-/// A strided matrix to write.
-struct OutputMatrix {
-  void* data = nullptr;
-  Dtype dtype = Dtype::float32;
-  std::int64_t row_stride = 0, col_stride = 0;  // elements
-};
 
 struct PairMember {
   std::vector<double> params;
   OutputMatrix out;
 };
 
-/// `workers` is read once per call: the pool's number of threads may change while the call runs.
+/// How a driver's loops are run. `workers` is read once per call: the pool's number of threads may change while the call
+/// runs.
 struct RunOptions {
   RunOptions(Pool* p, const Pool::Progress* asked) : pool(p), progress(asked), workers(p->threads()) {}
   void operator()(std::int64_t tasks, const Pool::Body& body) const { pool->run(tasks, body, progress, workers); }
@@ -47,10 +42,12 @@ void product(const PairProgram& program, const PairItem& item, const std::vector
              std::int64_t columns, const jit::UpdateKernel& kernel, int height, const RunOptions& run);
 
 enum class Fold { sum, max, min, argmax, argmin, logsumexp };
+/// member.out [M, 1]; int64 for argmax and argmin.
 /// `exponential` computes exp(acc - col[0]) on the program's tile (logsumexp only).
 void reduce(const PairProgram& program, const PairItem& item, const PairMember& member, Fold fold,
             const jit::EpilogueKernel* exponential, const RunOptions& run);
 
+/// The k smallest values per point that stays, and where they are: values, indices [M, k].
 void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
              const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run);
 
@@ -75,10 +72,5 @@ struct FieldProgram {
   }
 };
 void gradient(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run);
-
-/// Writes a block of the computing type into a strided output of any float dtype.
-template <class T>
-void write_block(const T* block, std::int64_t block_stride, std::int64_t rows, std::int64_t cols, const OutputMatrix& out,
-                 std::int64_t row0, std::int64_t col0);
 
 }  // namespace mercer::cpu

@@ -51,7 +51,9 @@ template bool all_moderate<float>(const float*, std::int64_t);
 template bool all_moderate<double>(const double*, std::int64_t);
 
 double read_element(const void* data, Dtype dtype, std::int64_t index) {
-  return with_type(dtype, [&](auto tag) { return static_cast<double>(static_cast<const decltype(tag)*>(data)[index]); });
+  return with_type(dtype, [&](auto tag) {
+    return static_cast<double>(static_cast<const decltype(tag)*>(data)[index]);
+  });
 }
 
 PackPrograms::PackPrograms(const plan::PairPlan& plan) {
@@ -98,7 +100,8 @@ void Packer<T>::copy(std::int64_t panel, T* values) const {
       const In* rows[kSquare];
       for (int s = 0; s < kSquare; ++s) {
         rows[s] = source(r + s);
-        for (std::int64_t k = k1; k < std::min(features, k1 + kRun); k += 64 / sizeof(In)) __builtin_prefetch(rows[s] + k);
+        for (std::int64_t k = k1; k < std::min(features, k1 + kRun); k += 64 / sizeof(In))
+          __builtin_prefetch(rows[s] + k);
       }
       T* target = values + k0 * width_ + r;
       for (std::int64_t k = k0; k < k1; ++k, target += width_)
@@ -114,10 +117,8 @@ void Packer<T>::copy(std::int64_t panel, T* values) const {
 template <class T>
 template <class In>
 void Packer<T>::gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const {
-  const int present = points_in(panel);
-  const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
   for (int r = 0; r < width_; ++r) {
-    const In* source = first + std::min(r, present - 1) * points_.point_stride;
+    const In* source = static_cast<const In*>(points_.data) + point(panel, r) * points_.point_stride;
     for (std::int64_t k = k0; k < k1; ++k)
       block[(k - k0) * width_ + r] = static_cast<double>(source[k * points_.feature_stride]);
   }
@@ -125,48 +126,62 @@ void Packer<T>::gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, dou
 
 template <class T>
 void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
-  const int present = points_in(panel);
   for (int r = 0; r < width_; ++r) {
-    const std::int64_t point = panel * width_ + std::min(r, present - 1);
-    const PointValues& user = points_.user;
-    slots[plan::kUserSlot * width_ + r] =
-        user.data ? static_cast<T>(read_element(user.data, user.dtype, point * user.stride)) : T(0);
-    slots[plan::kIndexSlot * width_ + r] = static_cast<T>(point + points_.index_offset);
+    const std::int64_t p = point(panel, r);
+    slots[plan::kUserSlot * width_ + r] = static_cast<T>(points_.user[p]);
+    slots[plan::kIndexSlot * width_ + r] = static_cast<T>(p + points_.index_offset);
   }
 }
+
+namespace {
+
+using Lanes = std::vector<double>;  // one value per point of a panel
+
+/// What the float64 programs of one panel read besides its features.
+struct PanelInputs {
+  Lanes user, index;
+  std::vector<Lanes> stages;  // values of stage 0 so far
+  double features = 0;
+  const double* weights = nullptr;
+  const std::vector<double>& params;
+
+  /// The inputs of a program at feature k, whose values are `x`; `states` are the accumulators of a stage.
+  std::vector<LaneSource> sources(const ElementProgram& program, const double* x, std::int64_t k,
+                                  const std::vector<Lanes>& states) const {
+    std::vector<LaneSource> list;
+    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
+    return list;
+  }
+
+ private:
+  LaneSource source(const ir::Input& input, const double* x, std::int64_t k, const std::vector<Lanes>& states) const {
+    static constexpr double kOne = 1.0;
+    switch (input.site) {
+      case ir::Site::x:
+      case ir::Site::z: return {x, false};
+      case ir::Site::w: return {weights ? weights + k : &kOne, true};
+      case ir::Site::param: return {&params[input.slot], true};
+      case ir::Site::features: return {&features, true};
+      case ir::Site::accumulator: return {states[input.slot].data(), false};
+      case ir::Site::index_i:
+      case ir::Site::index_j: return {index.data(), false};
+      default: return {input.slot == 0 ? user.data() : stages[input.slot - 1].data(), false};
+    }
+  }
+};
+
+}  // namespace
 
 /// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier; then the streams.
 template <class T>
 void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
   const std::int64_t features = points_.features;
-  const int present = points_in(panel);
-  std::vector<double> block(kFeatureBlock * width_), column(width_), user(width_), index(width_);
-  std::vector<std::vector<double>> stage_values;
+  PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(features), weights_, params_};
   for (int r = 0; r < width_; ++r) {
-    const std::int64_t point = panel * width_ + std::min(r, present - 1);
-    user[r] = points_.user.data ? read_element(points_.user.data, points_.user.dtype, point * points_.user.stride) : 0;
-    index[r] = static_cast<double>(point + points_.index_offset);
+    inputs.user[r] = points_.user[point(panel, r)];
+    inputs.index[r] = static_cast<double>(point(panel, r) + points_.index_offset);
   }
-  const double feature_count = static_cast<double>(features), one = 1.0;
-  auto source = [&](const ir::Input& input, const double* x, std::int64_t k,
-                    const std::vector<std::vector<double>>* states) -> LaneSource {
-    switch (input.site) {
-      case ir::Site::x:
-      case ir::Site::z: return {x, false};
-      case ir::Site::w: return {weights_ ? weights_ + k : &one, true};
-      case ir::Site::param: return {&params_[input.slot], true};
-      case ir::Site::features: return {&feature_count, true};
-      case ir::Site::accumulator: return {(*states)[input.slot].data(), false};
-      case ir::Site::index_i:
-      case ir::Site::index_j: return {index.data(), false};
-      default: return {input.slot == 0 ? user.data() : stage_values[input.slot - 1].data(), false};
-    }
-  };
-  auto sources = [&](const ElementProgram& program, const double* x, std::int64_t k, const auto* states) {
-    std::vector<LaneSource> list;
-    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
-    return list;
-  };
+  Lanes block(kFeatureBlock * width_), column(width_);
   auto each_feature = [&](auto&& body) {
     for (std::int64_t k0 = 0; k0 < features; k0 += kFeatureBlock) {
       const std::int64_t k1 = std::min(features, k0 + kFeatureBlock);
@@ -175,36 +190,31 @@ void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
     }
   };
   for (const PackPrograms::Stage& stage : side_.stages) {
-    std::vector<std::vector<double>> states;
+    std::vector<Lanes> states;
     std::vector<double*> outputs;
     for (double identity : stage.identity) states.emplace_back(width_, identity);
-    for (auto& state : states) outputs.push_back(state.data());
+    for (Lanes& state : states) outputs.push_back(state.data());
     each_feature([&](std::int64_t k, const double* x) {
-      stage.update(sources(stage.update, x, k, &states), outputs.data(), width_);
+      stage.update(inputs.sources(stage.update, x, k, states), outputs.data(), width_);
     });
-    stage_values.emplace_back(width_);
-    double* value = stage_values.back().data();
-    const std::vector<std::vector<double>> final_states = states;
-    stage.finish(sources(stage.finish, nullptr, 0, &final_states), &value, width_);
+    double* value = column.data();
+    stage.finish(inputs.sources(stage.finish, nullptr, 0, states), &value, width_);
+    inputs.stages.push_back(column);
   }
   if (streams_ > 0)
     each_feature([&](std::int64_t k, const double* x) {
       T* target = values + k * streams_ * width_;
       for (int s = 0; s < streams_; ++s, target += width_) {
-        const double* result = x;
-        if (!side_.plain[s]) {
-          double* out = column.data();
-          side_.streams[s](sources(side_.streams[s], x, k, static_cast<const std::vector<std::vector<double>>*>(nullptr)),
-                           &out, width_);
-          result = out;
-        }
-        for (int r = 0; r < width_; ++r) target[r] = static_cast<T>(result[r]);
+        double* result = column.data();
+        if (!side_.plain[s]) side_.streams[s](inputs.sources(side_.streams[s], x, k, {}), &result, width_);
+        const double* from = side_.plain[s] ? x : result;
+        for (int r = 0; r < width_; ++r) target[r] = static_cast<T>(from[r]);
       }
     });
   if (side_.slots > 0)
-    for (std::size_t q = 0; q < stage_values.size(); ++q)
+    for (std::size_t q = 0; q < inputs.stages.size(); ++q)
       for (int r = 0; r < width_; ++r)
-        slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(stage_values[q][r]);
+        slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(inputs.stages[q][r]);
 }
 
 template <class T>

@@ -7,7 +7,9 @@
 // is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size.
 #pragma once
 
-#include <memory>
+#include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "backend/cpu/element_program.h"
 #include "backend/cpu/points.h"
@@ -16,6 +18,9 @@
 #include "plan/planner.h"
 
 namespace mercer::cpu {
+
+/// Packed points kept at a time; more points take several passes.
+inline constexpr std::int64_t kPackedBytes = std::int64_t{256} << 20;
 
 /// Stage 0 and streams of a plan, ready to run.
 struct PackPrograms {
@@ -57,6 +62,8 @@ class Packer {
   void gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const;
   template <class In>
   void copy(std::int64_t panel, T* values) const;
+  /// The point behind lane r of a panel: the last one fills a short panel up.
+  std::int64_t point(std::int64_t panel, int r) const { return panel * width_ + std::min(r, points_in(panel) - 1); }
   void pack_general(std::int64_t panel, T* values, T* slots) const;
   void fill_slots(std::int64_t panel, T* slots) const;
 

@@ -35,7 +35,6 @@ ParamBlock<T>::ParamBlock(const plan::PairPlan& plan, const std::vector<double>&
   };
   fast_update = all_normal(plan.fast.update);
   fast_epilogue = all_normal(plan.fast.epilogue);
-  fast_allowed = fast_update && fast_epilogue;
 }
 
 template <class T>
@@ -53,8 +52,18 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
 template <class T>
 plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast,
                                           T* acc) const {
-  return {xs,  zs,  weights_.data(),  (fast ? params_.fast : params_.general).data(), x_slots, z_slots,
-          acc, identity_.data(), item_.x.features, chunk_, nullptr, 0, 1};
+  plan::UpdateArgs args{};
+  args.x = xs;
+  args.z = zs;
+  args.w = weights_.data();
+  args.params = (fast ? params_.fast : params_.general).data();
+  args.row = x_slots;
+  args.col = z_slots;
+  args.acc = acc;
+  args.identity = identity_.data();
+  args.k = item_.x.features;
+  args.chunk = chunk_;
+  return args;
 }
 
 template <class T>
@@ -69,13 +78,15 @@ void PairEngine<T>::compute(const T* xs, const T* x_slots, const T* zs, const T*
     return (*fused_[fast])(args);
   }
   for (std::int64_t t = 0; t < tiles; ++t) {
-    accumulate(xs + t * x_packer_.panel_size(), x_slots + t * x_packer_.slots_size(), zs, z_slots, finite, acc);
-    finish(acc, x_slots + t * x_packer_.slots_size(), z_slots, params_, finite, out + t * tile().rows * out_stride, out_stride);
+    const T* slots = x_slots + t * x_packer_.slots_size();
+    accumulate(xs + t * x_packer_.panel_size(), slots, zs, z_slots, finite, acc);
+    finish(acc, slots, z_slots, params_, finite, out + t * tile().rows * out_stride, out_stride);
   }
 }
 
 template <class T>
-void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const {
+void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite,
+                               T* acc) const {
   const bool fast = finite && params_.fast_update;
   const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
   if (update) (*update)(arguments(xs, x_slots, zs, z_slots, fast, acc));

@@ -6,28 +6,12 @@
 //   x panels │    │    │    │    │   over a range of z panels
 //            └────┴────┴────┴────┘
 #include <algorithm>
-#include <cstring>
-
 #include "backend/cpu/operations.h"
-#include "core/half.h"
 
 namespace mercer::cpu {
 namespace {
 
 constexpr std::int64_t kBlockRows = 96;
-constexpr std::int64_t kPackedBytes = std::int64_t{256} << 20;  // of z at a time
-
-template <class T>
-void store_element(const OutputMatrix& out, std::int64_t index, T value) {
-  switch (out.dtype) {
-    case Dtype::float16: static_cast<std::uint16_t*>(out.data)[index] = half_from_float(static_cast<float>(value)); break;
-    case Dtype::bfloat16:
-      static_cast<std::uint16_t*>(out.data)[index] = bfloat16_from_float(static_cast<float>(value));
-      break;
-    case Dtype::float64: static_cast<double*>(out.data)[index] = static_cast<double>(value); break;
-    default: static_cast<float*>(out.data)[index] = static_cast<float>(value); break;
-  }
-}
 
 struct Workspace {
   AlignedBuffer x, x_slots, acc, tile;
@@ -39,8 +23,9 @@ class PairwiseRun {
  public:
   PairwiseRun(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
               const RunOptions& run)
-      : item_(item), members_(members), symmetric_(symmetric), run_(run), blocks_(make_blocks(program, item, members)),
-        engine_(program, item, blocks_[0]), workspaces_(run.workers) {}
+      : item_(item), members_(members), symmetric_(symmetric), run_(run),
+        blocks_(param_blocks<T>(program.plan(), members, item.x.features)), engine_(program, item, blocks_[0]),
+        workspaces_(run.workers) {}
 
   void operator()() {
     const Packer<T>& z = engine_.z_packer();
@@ -53,13 +38,6 @@ class PairwiseRun {
   }
 
  private:
-  static std::vector<ParamBlock<T>> make_blocks(const PairProgram& program, const PairItem& item,
-                                                const std::vector<PairMember>& members) {
-    std::vector<ParamBlock<T>> blocks;
-    for (const PairMember& m : members) blocks.emplace_back(program.plan(), m.params, item.x.features);
-    return blocks;
-  }
-
   void run_panels() {
     const std::int64_t tile_rows = engine_.tile().rows, panels = engine_.x_packer().panels();
     const std::int64_t block = std::max<std::int64_t>(1, kBlockRows / tile_rows);
@@ -85,8 +63,10 @@ class PairwiseRun {
     w.acc.reserve(engine_.accumulator_size() * sizeof(T));
     w.tile.reserve(engine_.tile_size() * sizeof(T));
     w.finite.resize(x1 - x0);
-    for (std::int64_t p = x0; p < x1; ++p)
-      w.finite[p - x0] = x.pack(p, w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size());
+    for (std::int64_t p = x0; p < x1; ++p) {
+      const std::int64_t at = p - x0;
+      w.finite[at] = x.pack(p, w.x.as<T>() + at * x.panel_size(), w.x_slots.as<T>() + at * x.slots_size());
+    }
     for (std::int64_t q = z0; q < z1; ++q) {
       for (std::int64_t p = x0; p < x1;) {
         const std::int64_t run = run_length(p, x1, q, x0, w);
@@ -107,7 +87,7 @@ class PairwiseRun {
   std::int64_t run_length(std::int64_t p, std::int64_t x1, std::int64_t q, std::int64_t x0, const Workspace& w) const {
     const OutputMatrix& out = members_[0].out;
     const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols();
-    const bool direct = members_.size() == 1 && out.dtype == compute_dtype() && out.col_stride == 1;
+    const bool direct = members_.size() == 1 && out.dtype == dtype_of<T>() && out.col_stride == 1;
     if (!direct || engine_.z_packer().points_in(q) < cols) return 0;
     std::int64_t last = p;
     while (last < x1 && engine_.x_packer().points_in(last) == rows && (!symmetric_ || q * cols >= (last + 1) * rows) &&
@@ -141,7 +121,8 @@ class PairwiseRun {
     }
   }
 
-  void copy_tile(const OutputMatrix& out, std::int64_t m0, std::int64_t n0, int rows, int present, const T* tile) const {
+  void copy_tile(const OutputMatrix& out, std::int64_t m0, std::int64_t n0, int rows, int present,
+                 const T* tile) const {
     const std::int64_t cols = engine_.tile().cols();
     if (!symmetric_ || n0 >= m0 + rows) return write_block<T>(tile, cols, rows, present, out, m0, n0);
     for (int r = 0; r < rows; ++r)
@@ -174,8 +155,6 @@ class PairwiseRun {
       }
   }
 
-  static constexpr Dtype compute_dtype() { return sizeof(T) == 8 ? Dtype::float64 : Dtype::float32; }
-
   const PairItem& item_;
   const std::vector<PairMember>& members_;
   bool symmetric_;
@@ -187,25 +166,6 @@ class PairwiseRun {
 };
 
 }  // namespace
-
-template <class T>
-void write_block(const T* block, std::int64_t block_stride, std::int64_t rows, std::int64_t cols, const OutputMatrix& out,
-                 std::int64_t row0, std::int64_t col0) {
-  const bool same = (out.dtype == Dtype::float64) == (sizeof(T) == 8) && size_of(out.dtype) == sizeof(T);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t base = (row0 + r) * out.row_stride + col0 * out.col_stride;
-    if (same && out.col_stride == 1) {
-      std::memcpy(static_cast<T*>(out.data) + base, block + r * block_stride, cols * sizeof(T));
-      continue;
-    }
-    for (std::int64_t c = 0; c < cols; ++c) store_element<T>(out, base + c * out.col_stride, block[r * block_stride + c]);
-  }
-}
-
-template void write_block<float>(const float*, std::int64_t, std::int64_t, std::int64_t, const OutputMatrix&,
-                                 std::int64_t, std::int64_t);
-template void write_block<double>(const double*, std::int64_t, std::int64_t, std::int64_t, const OutputMatrix&,
-                                  std::int64_t, std::int64_t);
 
 void pairwise(const PairProgram& program, const PairItem& item, const std::vector<PairMember>& members, bool symmetric,
               const RunOptions& run) {

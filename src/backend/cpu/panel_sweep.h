@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/operations.h"
@@ -28,10 +29,9 @@ class PanelSweep {
   static constexpr std::int64_t kBlock = 96;                          // rows of P, a multiple of every tile height
   static constexpr std::int64_t kRangeRows = 4096;                    // shortest range of n
   static constexpr std::int64_t kEnoughTasks = 32;
-  static constexpr std::int64_t kPackedBytes = std::int64_t{256} << 20;
 
-  PanelSweep(const PairProgram& program, const PairItem& item, const std::vector<std::vector<double>>& params)
-      : item_(item), blocks_(make_blocks(program, item, params)), engine_(program, item, blocks_[0]) {}
+  PanelSweep(const PairProgram& program, const PairItem& item, std::vector<ParamBlock<T>> blocks)
+      : item_(item), blocks_(std::move(blocks)), engine_(program, item, blocks_[0]) {}
 
   std::int64_t panels() const { return engine_.z_packer().panels(); }
   int cols() const { return engine_.tile().cols(); }
@@ -65,16 +65,9 @@ class PanelSweep {
   }
 
  private:
-  static std::vector<ParamBlock<T>> make_blocks(const PairProgram& program, const PairItem& item,
-                                                const std::vector<std::vector<double>>& params) {
-    std::vector<ParamBlock<T>> blocks;
-    for (const auto& p : params) blocks.emplace_back(program.plan(), p, item.x.features);
-    return blocks;
-  }
-
   template <class Fold>
-  void sweep(std::int64_t q, std::int64_t range, std::int64_t p0, std::int64_t p1, std::int64_t block, SweepWorkspace& w,
-             int worker, const Fold& fold) {
+  void sweep(std::int64_t q, std::int64_t range, std::int64_t p0, std::int64_t p1, std::int64_t block,
+             SweepWorkspace& w, int worker, const Fold& fold) {
     const Packer<T>& z = engine_.z_packer();
     const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols();
     const std::int64_t acc_size = engine_.accumulator_size();

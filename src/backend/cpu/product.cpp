@@ -1,5 +1,6 @@
-// out[m, e] = sum over n of P[n, m] v[n, e]: every block of P, still in cache, goes through the register tile of a plain
-// dot product with n as its "feature". Blocks are summed in the computing type over at most 96 points, then in double.
+// out[m, e] = sum over n of P[n, m] v[n, e]: every block of P, still in cache, goes through the register tile of a
+// plain dot product with n as its "feature". Blocks are summed in the computing type over at most 96 points, then in
+// double.
 #include "backend/cpu/panel_sweep.h"
 
 namespace mercer::cpu {
@@ -24,13 +25,9 @@ AlignedBuffer pack_columns(const ProductMember& member, std::int64_t points, std
 template <class T>
 void run_product(const PairProgram& program, const PairItem& item, const std::vector<ProductMember>& members,
                  std::int64_t columns, const jit::UpdateKernel& kernel, int height, const RunOptions& run) {
-  std::vector<std::vector<double>> params;
   std::vector<AlignedBuffer> packed;
-  for (const ProductMember& m : members) {
-    params.push_back(m.params);
-    packed.push_back(pack_columns<T>(m, item.x.count, columns, height));
-  }
-  PanelSweep<T> sweep(program, item, params);
+  for (const ProductMember& m : members) packed.push_back(pack_columns<T>(m, item.x.count, columns, height));
+  PanelSweep<T> sweep(program, item, param_blocks<T>(program.plan(), members, item.x.features));
   const std::int64_t cols = sweep.cols(), tiles = (columns + height - 1) / height, ranges = sweep.ranges();
   const std::int64_t state = tiles * height * cols;  // doubles per (range, panel, member)
   const std::int64_t panels = sweep.panels(), count = static_cast<std::int64_t>(members.size());

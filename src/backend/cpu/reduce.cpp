@@ -15,13 +15,9 @@ inline bool replaces(T candidate, T best) {
   return better || (candidate != candidate && best == best);
 }
 
-struct FoldState {
-  std::vector<double> value, sum;
-  std::vector<std::int64_t> index;
-};
-
 template <bool kLargest, class T>
-void fold_extreme(const T* values, std::int64_t rows, std::int64_t cols, std::int64_t n0, T* best, std::int64_t* index) {
+void fold_extreme(const T* values, std::int64_t rows, std::int64_t cols, std::int64_t n0, T* best,
+                  std::int64_t* index) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
       const T candidate = values[r * cols + c];
@@ -38,7 +34,7 @@ class ReduceRun {
   ReduceRun(const PairProgram& program, const PairItem& item, const PairMember& member, Fold fold,
             const jit::EpilogueKernel* exponential, const RunOptions& run)
       : program_(program), item_(item), member_(member), fold_(fold), exponential_(exponential), run_(run),
-        sweep_(program, item, {member.params}) {}
+        sweep_(program, item, {ParamBlock<T>(program.plan(), member.params, item.x.features)}) {}
 
   void operator()() {
     const std::int64_t states = sweep_.ranges() * sweep_.panels() * sweep_.cols();
@@ -47,7 +43,9 @@ class ReduceRun {
     sum_.assign(states, 0.0);
     scratch_.resize(run_.workers);
     sweep_(run_, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, T* values,
-                     int worker) { fold_block((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, values, worker); });
+                     int worker) {
+      fold_block((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, values, worker);
+    });
     for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
   }
 
@@ -76,7 +74,8 @@ class ReduceRun {
     T* result = shift + plan::kFirstStageSlot * cols;
     for (std::int64_t c = 0; c < cols; ++c) {
       T top = best_[at + c];
-      for (std::int64_t r = 0; r < rows; ++r) top = replaces<true>(values[r * cols + c], top) ? values[r * cols + c] : top;
+      for (std::int64_t r = 0; r < rows; ++r)
+        top = replaces<true>(values[r * cols + c], top) ? values[r * cols + c] : top;
       if (top != best_[at + c]) {
         sum_[at + c] *= std::exp(static_cast<double>(best_[at + c]) - static_cast<double>(top));
         best_[at + c] = top;
@@ -156,57 +155,79 @@ struct Neighbour {
   }
 };
 
+/// A bounded heap of the best so far per (range, column), laid out [range][panel][cols] as above.
 template <class T>
-void run_nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
-                 const OutputMatrix& values_out, const OutputMatrix& indices_out, const RunOptions& run) {
-  PanelSweep<T> sweep(program, item, {params});
-  const std::int64_t cols = sweep.cols(), panels = sweep.panels();
-  std::vector<std::vector<Neighbour<T>>> heaps(sweep.ranges() * panels * cols);
-  // The largest value still wanted per column; a heap that is not full wants everything.
-  std::vector<T> bars(heaps.size(), std::numeric_limits<T>::quiet_NaN());
-  // Columns that only fill the last panel want nothing; a NaN there costs one look.
-  for (std::int64_t range = 0; range < sweep.ranges(); ++range)
-    for (std::int64_t c = item.z.count; c < panels * cols; ++c)
-      bars[range * panels * cols + c] = -std::numeric_limits<T>::infinity();
-  sweep(run, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, const T* values,
-                 int) {
-    const std::int64_t at = (range * panels + q) * cols;
-    const T* bar = &bars[at];
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const T* row = values + r * cols;
-      unsigned wanted = 0;
-      for (std::int64_t c = 0; c < cols; ++c) wanted |= !(row[c] >= bar[c]);
-      if (!wanted) continue;
-      for (std::int64_t c = 0; c < sweep.points_in(q); ++c) {
-        if (row[c] >= bar[c]) continue;
-        auto& heap = heaps[at + c];
-        const Neighbour<T> candidate{row[c], n0 + r};
-        if (static_cast<std::int64_t>(heap.size()) == k) {
-          if (!(candidate < heap.front())) continue;
-          std::pop_heap(heap.begin(), heap.end());
-          heap.back() = candidate;
-        } else {
-          heap.push_back(candidate);
-        }
-        std::push_heap(heap.begin(), heap.end());
-        if (static_cast<std::int64_t>(heap.size()) == k) bars[at + c] = heap.front().value;
-      }
+class NearestRun {
+ public:
+  NearestRun(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
+             const OutputMatrix& values, const OutputMatrix& indices)
+      : item_(item), k_(k), values_(values), indices_(indices),
+        sweep_(program, item, {ParamBlock<T>(program.plan(), params, item.x.features)}),
+        heaps_(sweep_.ranges() * columns()), bars_(heaps_.size(), std::numeric_limits<T>::quiet_NaN()) {
+    // Columns that only fill the last panel want nothing; a NaN there costs one look.
+    for (std::int64_t range = 0; range < sweep_.ranges(); ++range)
+      for (std::int64_t c = item.z.count; c < columns(); ++c)
+        bars_[range * columns() + c] = -std::numeric_limits<T>::infinity();
+  }
+
+  void operator()(const RunOptions& run) {
+    sweep_(run, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows,
+                    const T* values, int) {
+      for (std::int64_t r = 0; r < rows; ++r)
+        offer_row(range * columns() + q * sweep_.cols(), sweep_.points_in(q), n0 + r, values + r * sweep_.cols());
+    });
+    for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
+  }
+
+ private:
+  std::int64_t columns() const { return sweep_.panels() * sweep_.cols(); }
+
+  /// Point n for all columns of a panel; most rows hold nothing that is wanted.
+  void offer_row(std::int64_t at, int present, std::int64_t n, const T* row) {
+    const std::int64_t cols = sweep_.cols();
+    const T* bar = &bars_[at];
+    unsigned wanted = 0;
+    for (std::int64_t c = 0; c < cols; ++c) wanted |= !(row[c] >= bar[c]);
+    if (!wanted) return;
+    for (std::int64_t c = 0; c < present; ++c)
+      if (!(row[c] >= bar[c])) offer(at + c, {row[c], n});
+  }
+
+  void offer(std::int64_t at, const Neighbour<T>& candidate) {
+    std::vector<Neighbour<T>>& heap = heaps_[at];
+    if (static_cast<std::int64_t>(heap.size()) == k_) {
+      if (!(candidate < heap.front())) return;
+      std::pop_heap(heap.begin(), heap.end());
+      heap.back() = candidate;
+    } else {
+      heap.push_back(candidate);
     }
-  });
-  std::vector<Neighbour<T>> all;
-  for (std::int64_t m = 0; m < item.z.count; ++m) {
-    all.clear();
-    for (std::int64_t range = 0; range < sweep.ranges(); ++range) {
-      const auto& heap = heaps[(range * panels + m / cols) * cols + m % cols];
-      all.insert(all.end(), heap.begin(), heap.end());
+    std::push_heap(heap.begin(), heap.end());
+    if (static_cast<std::int64_t>(heap.size()) == k_) bars_[at] = heap.front().value;
+  }
+
+  void finish(std::int64_t m) {
+    all_.clear();
+    for (std::int64_t range = 0; range < sweep_.ranges(); ++range) {
+      const auto& heap = heaps_[range * columns() + m];
+      all_.insert(all_.end(), heap.begin(), heap.end());
     }
-    std::partial_sort(all.begin(), all.begin() + k, all.end());
-    for (std::int64_t i = 0; i < k; ++i) {
-      write_block<T>(&all[i].value, 1, 1, 1, values_out, m, i);
-      static_cast<std::int64_t*>(indices_out.data)[m * indices_out.row_stride + i * indices_out.col_stride] = all[i].index;
+    std::partial_sort(all_.begin(), all_.begin() + k_, all_.end());
+    for (std::int64_t i = 0; i < k_; ++i) {
+      write_block<T>(&all_[i].value, 1, 1, 1, values_, m, i);
+      static_cast<std::int64_t*>(indices_.data)[m * indices_.row_stride + i * indices_.col_stride] = all_[i].index;
     }
   }
-}
+
+  const PairItem& item_;
+  std::int64_t k_;
+  const OutputMatrix& values_;
+  const OutputMatrix& indices_;
+  PanelSweep<T> sweep_;
+  std::vector<std::vector<Neighbour<T>>> heaps_;
+  std::vector<T> bars_;  // the largest value still wanted; NaN, which wants everything, while a heap is not full
+  std::vector<Neighbour<T>> all_;  // of one point
+};
 
 }  // namespace
 
@@ -219,8 +240,9 @@ void reduce(const PairProgram& program, const PairItem& item, const PairMember& 
 
 void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
              const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run) {
-  if (program.plan().problem.type == Dtype::float64) run_nearest<double>(program, item, params, k, values, indices, run);
-  else run_nearest<float>(program, item, params, k, values, indices, run);
+  if (program.plan().problem.type == Dtype::float64)
+    NearestRun<double>(program, item, params, k, values, indices)(run);
+  else NearestRun<float>(program, item, params, k, values, indices)(run);
 }
 
 }  // namespace mercer::cpu
