@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
+#include "codegen/skeleton.h"
 
 namespace mercer::codegen {
 namespace {
@@ -30,39 +30,7 @@ void add(void* target, const void* values, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) t[i] += static_cast<const T*>(values)[i];
 }
 
-[[noreturn]] void unexpected(const char* skeleton, Site site) {
-  fail(ErrorKind::compile, "codegen: the {} skeleton has no such input. Received site {}.", skeleton,
-       static_cast<int>(site));
-}
-
 }  // namespace
-
-int point_slot(const Input& input) {
-  if (input.site == Site::index_i || input.site == Site::index_j) return plan::kIndexSlot;
-  return input.slot == 0 ? plan::kUserSlot : plan::kFirstStageSlot + input.slot - 1;
-}
-
-ir::Program with_contraction(const plan::FieldSource& source) {
-  ir::Program program = source.program;
-  const std::int32_t phi = program.outputs[0];
-  program.outputs.clear();
-  auto append = [&](ir::Instr instr) {
-    program.code.push_back(instr);
-    return static_cast<std::int32_t>(program.code.size()) - 1;
-  };
-  auto input = [&](Site site, int slot) {
-    program.inputs.push_back({site, slot});
-    ir::Instr instr{};
-    instr.op = ir::Prim::input;
-    instr.index = static_cast<std::int32_t>(program.inputs.size()) - 1;
-    return append(instr);
-  };
-  for (int o = 0; o < source.outputs; ++o) {
-    const std::int32_t coef = input(Site::incoming, o), acc = input(Site::accumulator, o);
-    program.outputs.push_back(append({ir::Prim::fma, phi, coef, acc, 0, 0}));
-  }
-  return program;
-}
 
 InterpretedUpdate::InterpretedUpdate(const plan::UpdateSource& source) : source_(source), program_(source.program) {}
 
@@ -92,16 +60,13 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
     else if (k == 0 && is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
     else if (k == 0) fill<float>(row.outputs[s], at(args.identity, s, element), cols);
   }
+  const std::int64_t x_step = source_.x_streams * rows, z_step = source_.z_streams * cols;
   for (std::size_t i = 0; i < row.inputs.size(); ++i) {
     const Input& in = program.inputs[i];
     LaneInput& lane = row.inputs[i];
     switch (in.site) {
-      case Site::x:
-        lane = {at(args.x, (k * source_.x_streams + in.slot) * rows + r, element), true, source_.x_streams * rows * size};
-        break;
-      case Site::z:
-        lane = {at(args.z, (k * source_.z_streams + in.slot) * cols, element), false, source_.z_streams * cols * size};
-        break;
+      case Site::x: lane = {at(args.x, k * x_step + in.slot * rows + r, element), true, x_step * size}; break;
+      case Site::z: lane = {at(args.z, k * z_step + in.slot * cols, element), false, z_step * size}; break;
       case Site::w: lane = {at(args.w, k, element), true, size}; break;
       case Site::param: lane = {at(args.params, in.slot, element), true, 0}; break;
       case Site::row:
@@ -109,7 +74,7 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
       case Site::col:
       case Site::index_j: lane = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
       case Site::accumulator: lane = {row.outputs[in.slot], false, 0}; break;
-      default: unexpected("update", in.site);
+      default: refuse_input("update", in.site);
     }
   }
   const std::int64_t steps = std::min(args.chunk, args.k - k);
@@ -121,7 +86,8 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   }
 }
 
-InterpretedEpilogue::InterpretedEpilogue(const plan::EpilogueSource& source) : source_(source), program_(source.program) {}
+InterpretedEpilogue::InterpretedEpilogue(const plan::EpilogueSource& source)
+    : source_(source), program_(source.program) {}
 
 void InterpretedEpilogue::operator()(const plan::EpilogueArgs& args) const {
   const ir::Program& program = program_.program();
@@ -139,7 +105,7 @@ void InterpretedEpilogue::operator()(const plan::EpilogueArgs& args) const {
         case Site::col:
         case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * cols, element), false, 0}; break;
         case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
-        default: unexpected("epilogue", in.site);
+        default: refuse_input("epilogue", in.site);
       }
     }
     for (std::size_t p = 0; p < outputs.size(); ++p)
@@ -148,7 +114,8 @@ void InterpretedEpilogue::operator()(const plan::EpilogueArgs& args) const {
   }
 }
 
-InterpretedField::InterpretedField(const plan::FieldSource& source) : source_(source), program_(with_contraction(source)) {}
+InterpretedField::InterpretedField(const plan::FieldSource& source)
+    : source_(source), program_(with_contraction(source)) {}
 
 void InterpretedField::operator()(const plan::FieldArgs& args) const {
   const ir::Program& program = program_.program();
@@ -172,7 +139,7 @@ void InterpretedField::operator()(const plan::FieldArgs& args) const {
       case Site::pair_value: inputs[i] = {at(args.pair, in.slot * source_.pair_stride, element), true, size}; break;
       case Site::incoming: inputs[i] = {at(args.coef, in.slot, element), true, source_.outputs * size}; break;
       case Site::accumulator: inputs[i] = {outputs[in.slot], false, 0}; break;
-      default: unexpected("field", in.site);
+      default: refuse_input("field", in.site);
     }
   }
   if (args.n > 0) program_.run_steps(inputs.data(), outputs.data(), cols, args.n);

@@ -1,4 +1,5 @@
-// The three skeletons (plan/kernel.h) run by the interpreter: the same arguments, layouts and results as machine code.
+// The three skeletons (plan/kernel.h) run by the interpreter: the same arguments, layouts and results as machine code,
+// but no fused kernel.
 #pragma once
 
 #include <cstddef>
@@ -45,10 +46,5 @@ class InterpretedField {
   plan::FieldSource source_;
   InterpretedProgram program_;
 };
-
-/// Appends acc[o] + φ coef[o] for every output of a field to the program of φ; coef[o] is read as incoming(o).
-ir::Program with_contraction(const plan::FieldSource& source);
-/// Slot of a row or col input in the packed arrays of values per point.
-int point_slot(const ir::Input& input);
 
 }  // namespace mercer::codegen

@@ -1,11 +1,11 @@
 // Emits one instance of a program: straight-line vector code with register allocation.
 //
 // A skeleton (x86_emit.cpp) owns the loops; for every row it calls emit() with bindings that say where each input lies
-// and where each output goes. Instances of an instruction are emitted side by side, `group` of the `vectors` at a time, so
-// that a long dependency chain (a polynomial) always has that many independent neighbours.
+// and where each output goes. Instances of an instruction are emitted side by side, `group` of the `vectors` at a time,
+// so that a long dependency chain (a polynomial) always has that many independent neighbours.
 //
-// Allocation is a linear scan over the program: a register is freed at the last use of its value; when none is free, the
-// value with the farthest next use goes to the stack (or is dropped, when it can be loaded again).
+// Allocation is a linear scan over the program: a register is freed at the last use of its value; when none is free,
+// the value with the farthest next use goes to the stack (or is dropped, when it can be loaded again).
 //
 // program_emitter.cpp has the analysis, the allocation and the loop over a program; program_instructions.cpp what each
 // primitive becomes. `i` is an instruction of the program, `v` one of its instances.

@@ -23,10 +23,12 @@ void ConstantPool::write_element(Xbyak::CodeGenerator& code, std::uint64_t bits)
 void ConstantPool::write(Xbyak::CodeGenerator& code, int vector_bytes) {
   const int lanes = vector_bytes / (is_double_ ? 8 : 4);
   code.align(64, false);
+  auto bits_of = [&](double v) {
+    return is_double_ ? std::bit_cast<std::uint64_t>(v) : std::bit_cast<std::uint32_t>(static_cast<float>(v));
+  };
   for (auto& [values, label] : tables_) {
     code.L(label);
-    for (double v : values)
-      write_element(code, is_double_ ? std::bit_cast<std::uint64_t>(v) : std::bit_cast<std::uint32_t>(static_cast<float>(v)));
+    for (double v : values) write_element(code, bits_of(v));
   }
   for (auto& [bits, label] : vectors_) {
     code.L(label);

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <numeric>
 
-#include "codegen/interpreted_kernels.h"
 #include "codegen/program_emitter.h"
+#include "codegen/skeleton.h"
 #include "core/error.h"
 #include "plan/registers.h"
 
@@ -24,14 +24,10 @@ std::vector<int> register_range(int first, int end) {
   return list;
 }
 
-[[noreturn]] void unexpected(const char* skeleton, Site site) {
-  fail(ErrorKind::compile, "codegen: the {} skeleton has no such input. Received site {}.", skeleton,
-       static_cast<int>(site));
-}
-
 #define MERCER_LOAD(field_, type_, reg_) a.mov(a.reg_, a.ptr[a.args + static_cast<int>(offsetof(type_, field_))])
 
-/// Loop over k around `rows` instances of the program.
+/// Loop over k around `rows` instances of the program; in a fused kernel the epilogue follows, and a loop over tiles
+/// stands around both.
 class UpdateEmitter {
  public:
   explicit UpdateEmitter(const UpdateSource& source)
@@ -51,29 +47,7 @@ class UpdateEmitter {
       begin_tile();
     }
     emitter.pin_constants();
-    start();
-    a.mov(first_chunk(), 1);
-    Xbyak::Label next_chunk, last_chunk, again, done, end;
-    a.L(next_chunk);
-    a.mov(a.count, chunk());
-    a.cmp(a.count, remaining());
-    a.jle(last_chunk);
-    a.mov(a.count, remaining());
-    a.L(last_chunk);
-    a.sub(remaining(), a.count);
-    a.test(a.count, a.count);
-    a.jz(done);
-    a.align(32);
-    a.L(again);
-    body(emitter);
-    a.dec(a.count);
-    a.jnz(again);
-    a.L(done);
-    a.test(remaining(), remaining());
-    a.jz(end);
-    store_sums(true);
-    a.jmp(next_chunk);
-    a.L(end);
+    accumulate(emitter);
     if (s_.fused) {
       add_earlier_chunks();
       run_epilogue();
@@ -126,6 +100,33 @@ class UpdateEmitter {
     }
   }
 
+  /// The loop over chunks around the loop over features.
+  void accumulate(ProgramEmitter& emitter) {
+    start();
+    a.mov(first_chunk(), 1);
+    Xbyak::Label next_chunk, last_chunk, again, done, end;
+    a.L(next_chunk);
+    a.mov(a.count, chunk());
+    a.cmp(a.count, remaining());
+    a.jle(last_chunk);
+    a.mov(a.count, remaining());
+    a.L(last_chunk);
+    a.sub(remaining(), a.count);
+    a.test(a.count, a.count);
+    a.jz(done);
+    a.align(32);
+    a.L(again);
+    body(emitter);
+    a.dec(a.count);
+    a.jnz(again);
+    a.L(done);
+    a.test(remaining(), remaining());
+    a.jz(end);
+    store_sums(true);
+    a.jmp(next_chunk);
+    a.L(end);
+  }
+
   template <class Body>
   void each_accumulator(int state, Body&& body) {
     for (int row = 0; row < s_.tile.rows; ++row)
@@ -157,7 +158,7 @@ class UpdateEmitter {
       case Site::col:
       case Site::index_j: return Binding::memory(a.col, point_slot(input) * cols * element_);
       case Site::accumulator: return Binding::registers(accumulator(input.slot, row, 0));
-      default: unexpected("update", input.site);
+      default: refuse_input("update", input.site);
     }
   }
 
@@ -183,7 +184,7 @@ class UpdateEmitter {
       if (s_.promoted[state]) each_accumulator(state, body);
   }
 
-  /// Sums go to memory after a chunk: stored after the first, added after the others. Then they start again at zero.
+  /// Sums go to memory after a chunk: stored after the first, added after the others. With `again` they start at zero.
   void store_sums(bool again) {
     if (std::find(s_.promoted.begin(), s_.promoted.end(), true) == s_.promoted.end()) return;
     Xbyak::Label store;
@@ -198,6 +199,7 @@ class UpdateEmitter {
     a.xor_(first_chunk(), first_chunk());
   }
 
+  /// The last chunk's sums stay in registers for the epilogue; those before it are in memory.
   void add_earlier_chunks() {
     Xbyak::Label only;
     a.test(first_chunk(), first_chunk());
@@ -241,7 +243,8 @@ class UpdateEmitter {
 class EpilogueEmitter {
  public:
   explicit EpilogueEmitter(const EpilogueSource& source)
-      : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type), element_(a.element_bytes()) {}
+      : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type),
+        element_(a.element_bytes()) {}
 
   std::vector<std::uint8_t> emit() {
     int group = s_.tile.vectors;
@@ -277,22 +280,25 @@ class EpilogueEmitter {
 
  private:
   void instance(ProgramEmitter& emitter, int first_vector) {
-    const int rows = s_.tile.rows, cols = s_.tile.cols(), shift = first_vector * a.vector_bytes();
+    const int shift = first_vector * a.vector_bytes();
     std::vector<Binding> inputs, outputs;
-    for (const Input& input : s_.program.inputs) {
-      switch (input.site) {
-        case Site::accumulator: inputs.push_back(Binding::memory(a.acc, input.slot * rows * cols * element_ + shift)); break;
-        case Site::row:
-        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, point_slot(input) * rows * element_)); break;
-        case Site::col:
-        case Site::index_j: inputs.push_back(Binding::memory(a.col, point_slot(input) * cols * element_ + shift)); break;
-        case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
-        default: unexpected("epilogue", input.site);
-      }
-    }
+    for (const Input& input : s_.program.inputs) inputs.push_back(bind(input, shift));
     for (std::size_t p = 0; p < s_.program.outputs.size(); ++p)
       outputs.push_back(Binding::memory(a.out, static_cast<int>(p * s_.plane) * element_ + shift));
     emitter.emit(inputs, outputs);
+  }
+
+  Binding bind(const Input& input, int shift) const {
+    const int rows = s_.tile.rows, cols = s_.tile.cols();
+    switch (input.site) {
+      case Site::accumulator: return Binding::memory(a.acc, input.slot * rows * cols * element_ + shift);
+      case Site::row:
+      case Site::index_i: return Binding::broadcast(a.row, point_slot(input) * rows * element_);
+      case Site::col:
+      case Site::index_j: return Binding::memory(a.col, point_slot(input) * cols * element_ + shift);
+      case Site::param: return Binding::broadcast(a.params, input.slot * element_);
+      default: refuse_input("epilogue", input.site);
+    }
   }
 
   const EpilogueSource& s_;
@@ -343,32 +349,30 @@ class FieldEmitter {
  private:
   void body(ProgramEmitter& emitter) {
     std::vector<Binding> inputs, outputs;
-    for (const Input& input : program_.inputs) {
-      switch (input.site) {
-        case Site::x: inputs.push_back(Binding::memory(a.x, 0)); break;
-        case Site::z: inputs.push_back(Binding::memory(a.z, 0)); break;
-        case Site::w: inputs.push_back(Binding::memory(a.w, 0)); break;
-        case Site::param: inputs.push_back(Binding::broadcast(a.params, input.slot * element_)); break;
-        case Site::row:
-        case Site::index_i: inputs.push_back(Binding::broadcast(a.row, point_slot(input) * element_)); break;
-        case Site::col:
-        case Site::index_j:
-          inputs.push_back(Binding::broadcast(a.col, point_slot(input) * s_.n_capacity * element_));
-          break;
-        case Site::pair_value:
-          inputs.push_back(Binding::broadcast(a.pair, input.slot * s_.pair_stride * element_));
-          break;
-        case Site::incoming: inputs.push_back(Binding::broadcast(a.out, input.slot * element_)); break;
-        case Site::accumulator: inputs.push_back(Binding::registers(input.slot * s_.vectors)); break;
-        default: unexpected("field", input.site);
-      }
-    }
+    for (const Input& input : program_.inputs) inputs.push_back(bind(input));
     for (int o = 0; o < s_.outputs; ++o) outputs.push_back(Binding::registers(o * s_.vectors));
     emitter.emit(inputs, outputs);
     a.add(a.z, a.loop);
     a.add(a.col, element_);
     a.add(a.pair, element_);
     a.add(a.out, s_.outputs * element_);
+  }
+
+  Binding bind(const Input& input) const {
+    switch (input.site) {
+      case Site::x: return Binding::memory(a.x, 0);
+      case Site::z: return Binding::memory(a.z, 0);
+      case Site::w: return Binding::memory(a.w, 0);
+      case Site::param: return Binding::broadcast(a.params, input.slot * element_);
+      case Site::row:
+      case Site::index_i: return Binding::broadcast(a.row, point_slot(input) * element_);
+      case Site::col:
+      case Site::index_j: return Binding::broadcast(a.col, point_slot(input) * s_.n_capacity * element_);
+      case Site::pair_value: return Binding::broadcast(a.pair, input.slot * s_.pair_stride * element_);
+      case Site::incoming: return Binding::broadcast(a.out, input.slot * element_);
+      case Site::accumulator: return Binding::registers(input.slot * s_.vectors);
+      default: refuse_input("field", input.site);
+    }
   }
 
   const FieldSource& s_;

@@ -46,8 +46,6 @@ std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::
   }
 }
 
-/// Machine code if it can be had; what cannot be compiled, or a system that denies executable memory, is served by the
-/// interpreter.
 template <class Args, class Interpreted, class Source>
 std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
   if (source.target != Target::interpreter && ExecutableMemory::available()) {

@@ -1,6 +1,7 @@
 // Source → something that runs: machine code where the target and the system allow it, else the interpreter.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 
@@ -23,6 +24,8 @@ using UpdateKernel = Kernel<plan::UpdateArgs>;
 using EpilogueKernel = Kernel<plan::EpilogueArgs>;
 using FieldKernel = Kernel<plan::FieldArgs>;
 
+/// Machine code if it can be had. A formula that is too large for the target's registers is served by the interpreter,
+/// with a warning; a system that denies executable memory has all of them served so.
 std::unique_ptr<UpdateKernel> compile(const plan::UpdateSource& source);
 std::unique_ptr<EpilogueKernel> compile(const plan::EpilogueSource& source);
 std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source);
@@ -30,18 +33,20 @@ std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source);
 /// The kernels of a pair plan, each compiled when a call first needs it.
 class PairKernels {
  public:
-  explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {}
   struct Variant {
     std::unique_ptr<UpdateKernel> update;  // null when the formula has no reduction of pairs
     std::unique_ptr<EpilogueKernel> epilogue;
   };
+
+  explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {}
   const plan::PairPlan& plan() const { return *plan_; }
   const Variant& variant(bool fast) const;
-  /// Update and epilogue in one kernel; null where they do not fit the registers together.
+  /// Update and epilogue in one kernel; null where they do not fit the registers together, or the interpreter serves.
   const UpdateKernel* fused(bool fast) const;
 
  private:
   std::shared_ptr<const plan::PairPlan> plan_;
+  // [fast]
   mutable std::once_flag compiled_[2], fused_compiled_[2];
   mutable Variant variants_[2];
   mutable std::unique_ptr<UpdateKernel> fused_[2];

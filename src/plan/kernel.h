@@ -47,7 +47,7 @@ struct UpdateArgs {
   // scratch.
   void* out;
   std::int64_t out_stride;  // bytes from one row of out to the next
-  std::int64_t tiles;       // 0 counts as 1
+  std::int64_t tiles;       // 0 counts as 1; more only where the planes of out lie so far apart
 };
 
 struct EpilogueArgs {

@@ -70,7 +70,6 @@ plan::UpdateSource random_update(RandomProgram& random, Target target, Dtype typ
 plan::UpdateSource random_fused(RandomProgram& random, Target target, Dtype type) {
   plan::UpdateSource source = random_update(random, target, type);
   source.fused = true;
-  source.plane = source.tile.rows * source.tile.cols();
   ProgramShape shape;
   shape.type = type;
   shape.outputs = 1 + random.below(2);
@@ -83,10 +82,11 @@ plan::UpdateSource random_fused(RandomProgram& random, Target target, Dtype type
   source.epilogue = random(shape);
   while (plan::fused_group(source.epilogue, source.tile, static_cast<int>(source.promoted.size()),
                            plan::target_info(target)) == 0 &&
-         source.tile.rows > 1) {
+         source.tile.rows > 1)
     source.tile.rows /= 2;
-    source.plane = source.tile.rows * source.tile.cols();
-  }
+  source.plane = kTiles * source.tile.rows * source.tile.cols();
+  source.row_slots = std::max(slots_of(source.program, Site::row, Site::index_i),
+                              slots_of(source.epilogue, Site::row, Site::index_i));
   return source;
 }
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "codegen/interpreted_kernels.h"
+#include "codegen/skeleton.h"
 #include "codegen/x86_emit.h"
 #include "core/error.h"
 #include "core/exec_memory.h"
@@ -79,99 +79,136 @@ std::optional<std::vector<std::uint8_t>> emitted(const Source& source,
 
 inline constexpr int kParams = 3, kSteps = 3;
 
+/// Tiles that a fused kernel computes in one call, at most; its planes are this many tiles long.
+inline constexpr int kTiles = 3;
+
+/// An update, alone or with an epilogue on a run of tiles, against the programs lane by lane.
+template <class T>
+class UpdateCheck {
+ public:
+  UpdateCheck(const plan::UpdateSource& source, std::uint64_t seed)
+      : source_(source), steps_(static_cast<int>(seed % (kSteps + 1))), chunk_(1 + static_cast<int>(seed / 7 % kSteps)),
+        tiles_(source.fused ? 1 + static_cast<int>(seed / 3 % kTiles) : 1), arena_(seed), update_(source.program),
+        epilogue_(source.epilogue) {
+    x_ = arena_.array(tiles_ * x_panel());
+    z_ = arena_.array(kSteps * source.z_streams * cols_);
+    w_ = arena_.array(kSteps);
+    params_ = arena_.array(kParams);
+    identity_ = arena_.array(states_);
+    row_ = arena_.array(tiles_ * row_panel());
+    col_ = arena_.array(slots(Site::col, Site::index_j) * cols_);
+    out_ = arena_.array(planes_ * source.plane);
+    acc_ = arena_.array(states_ * rows_ * cols_);
+  }
+
+  Outcome operator()(const std::vector<std::uint8_t>& code) {
+    plan::UpdateArgs args{};
+    args.x = x_.data();
+    args.z = z_.data();
+    args.w = w_.data();
+    args.params = params_.data();
+    args.row = row_.data();
+    args.col = col_.data();
+    args.acc = acc_.data();
+    args.identity = identity_.data();
+    args.k = steps_;
+    args.chunk = chunk_;
+    args.out = out_.data();
+    args.out_stride = cols_ * static_cast<std::int64_t>(sizeof(T));
+    args.tiles = tiles_ == 1 ? 0 : tiles_;
+    call(code, args);
+    if (!arena_.guarded(out_)) outcome_.fault = "wrote past the output";
+    if (!arena_.guarded(acc_)) outcome_.fault = "wrote past the accumulators";
+    for (int tile = 0; tile < tiles_; ++tile)
+      for (int r = 0; r < rows_; ++r)
+        for (int c = 0; c < cols_; ++c) check_pair(tile, r, c);
+    return outcome_;
+  }
+
+ private:
+  using Lanes = std::vector<LaneValue<T>>;
+
+  int slots(Site site, Site other) const {
+    return std::max(slots_of(source_.program, site, other), slots_of(source_.epilogue, site, other));
+  }
+  int x_panel() const { return steps_ * source_.x_streams * rows_; }
+  int row_panel() const { return std::max(source_.row_slots, slots(Site::row, Site::index_i)) * rows_; }
+
+  Lanes inputs(const ir::Program& program, const Lanes& state, int tile, int r, int c, int k) const {
+    Lanes in;
+    for (const Input& i : program.inputs) {
+      switch (i.site) {
+        case Site::x: in.push_back({x_[tile * x_panel() + (k * source_.x_streams + i.slot) * rows_ + r]}); break;
+        case Site::z: in.push_back({z_[(k * source_.z_streams + i.slot) * cols_ + c]}); break;
+        case Site::w: in.push_back({w_[k]}); break;
+        case Site::param: in.push_back({params_[i.slot]}); break;
+        case Site::row:
+        case Site::index_i: in.push_back({row_[tile * row_panel() + codegen::point_slot(i) * rows_ + r]}); break;
+        case Site::col:
+        case Site::index_j: in.push_back({col_[codegen::point_slot(i) * cols_ + c]}); break;
+        default: in.push_back(state[i.slot]);
+      }
+    }
+    return in;
+  }
+
+  /// The states of a pair after all steps, promoted sums put together.
+  Lanes folded(int tile, int r, int c) {
+    Lanes state(states_), total(states_);
+    for (int s = 0; s < states_; ++s) state[s].value = source_.promoted[s] ? T(0) : identity_[s];
+    for (int k = 0; k < steps_; ++k) {
+      state = update_(inputs(source_.program, state, tile, r, c, k));
+      for (int s = 0; s < states_ && ((k + 1) % chunk_ == 0 || k + 1 == steps_); ++s) {
+        if (!source_.promoted[s]) continue;
+        if (k >= chunk_) {
+          state[s].value += total[s].value;
+          state[s].known = std::max(
+              {state[s].known, total[s].known, std::isnan(state[s].value) ? Known::but_nan_bits : Known::all});
+        }
+        total[s] = state[s];
+        state[s] = {};
+      }
+    }
+    for (int s = 0; s < states_; ++s)
+      if (source_.promoted[s]) state[s] = total[s];
+    return state;
+  }
+
+  void check_pair(int tile, int r, int c) {
+    const Lanes state = folded(tile, r, c);
+    const auto compare = [&](const char* what, int index, T value, const LaneValue<T>& expected) {
+      outcome_.count(expected);
+      if (agree(value, expected)) return;
+      outcome_.fault = fmt::format("{}{} of tile {} at row {}, column {} after {} steps in chunks of {}: {} for {}",
+                                   what, index, tile, r, c, steps_, chunk_, value, expected.value);
+    };
+    if (!source_.fused) {
+      for (int s = 0; s < states_; ++s) compare("acc", s, acc_[(s * rows_ + r) * cols_ + c], state[s]);
+      return;
+    }
+    const Lanes expected = epilogue_(inputs(source_.epilogue, state, tile, r, c, 0));
+    for (int p = 0; p < planes_; ++p)
+      compare("plane ", p, out_[p * source_.plane + (tile * rows_ + r) * cols_ + c], expected[p]);
+  }
+
+  const plan::UpdateSource& source_;
+  const int rows_ = source_.tile.rows, cols_ = source_.tile.cols();
+  const int states_ = static_cast<int>(source_.program.outputs.size());
+  const int planes_ = static_cast<int>(source_.epilogue.outputs.size());
+  const int steps_, chunk_, tiles_;
+  Arena<T> arena_;
+  LaneReference<T> update_, epilogue_;
+  std::vector<T> x_, z_, w_, params_, identity_, row_, col_, out_, acc_;
+  Outcome outcome_;
+};
+
 template <class T>
 Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
   const auto code = emitted(source, codegen::emit_update);
-  Outcome outcome;
-  outcome.refused = !code;
-  if (!code) return outcome;
-  const ir::Program& program = source.program;
-  const int rows = source.tile.rows, cols = source.tile.cols(), states = static_cast<int>(program.outputs.size());
-  const int row_slots =
-      std::max(slots_of(program, Site::row, Site::index_i), slots_of(source.epilogue, Site::row, Site::index_i));
-  const int col_slots =
-      std::max(slots_of(program, Site::col, Site::index_j), slots_of(source.epilogue, Site::col, Site::index_j));
-  const int planes = static_cast<int>(source.epilogue.outputs.size());
-  Arena<T> arena(seed);
-  const auto x = arena.array(kSteps * source.x_streams * rows), z = arena.array(kSteps * source.z_streams * cols);
-  const auto w = arena.array(kSteps), params = arena.array(kParams), identity = arena.array(states);
-  const auto row = arena.array(row_slots * rows), col = arena.array(col_slots * cols);
-  LaneReference<T> reference(program), finish(source.epilogue);
-  auto out = arena.array(planes * source.plane);
-  const int steps = static_cast<int>(seed % (kSteps + 1)), chunk = 1 + static_cast<int>(seed / 7 % kSteps);
-  auto acc = arena.array(states * rows * cols);
-  const plan::UpdateArgs args{x.data(),   z.data(),   w.data(),   params.data(),
-                              row.data(), col.data(), acc.data(), identity.data(),
-                              steps,      chunk,      out.data(), cols * static_cast<std::int64_t>(sizeof(T))};
-  call(*code, args);
-  if (!arena.guarded(out)) outcome.fault = "wrote past the output";
-  if (!arena.guarded(acc)) outcome.fault = "wrote past the accumulators";
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c) {
-      std::vector<LaneValue<T>> state(states), total(states);
-      for (int s = 0; s < states; ++s) state[s].value = source.promoted[s] ? T(0) : identity[s];
-      for (int k = 0; k < steps; ++k) {
-        std::vector<LaneValue<T>> in;
-        for (const Input& i : program.inputs) {
-          switch (i.site) {
-            case Site::x: in.push_back({x[(k * source.x_streams + i.slot) * rows + r]}); break;
-            case Site::z: in.push_back({z[(k * source.z_streams + i.slot) * cols + c]}); break;
-            case Site::w: in.push_back({w[k]}); break;
-            case Site::param: in.push_back({params[i.slot]}); break;
-            case Site::row:
-            case Site::index_i: in.push_back({row[codegen::point_slot(i) * rows + r]}); break;
-            case Site::col:
-            case Site::index_j: in.push_back({col[codegen::point_slot(i) * cols + c]}); break;
-            default: in.push_back(state[i.slot]);
-          }
-        }
-        state = reference(in);
-        for (int s = 0; s < states && ((k + 1) % chunk == 0 || k + 1 == steps); ++s) {
-          if (!source.promoted[s]) continue;
-          if (k >= chunk) {
-            state[s].value += total[s].value;
-            state[s].known = std::max(
-                {state[s].known, total[s].known, std::isnan(state[s].value) ? Known::but_nan_bits : Known::all});
-          }
-          total[s] = state[s];
-          state[s] = {};
-        }
-      }
-      for (int s = 0; s < states; ++s)
-        if (source.promoted[s]) state[s] = total[s];
-      if (source.fused) {
-        std::vector<LaneValue<T>> in;
-        for (const Input& i : source.epilogue.inputs) {
-          switch (i.site) {
-            case Site::param: in.push_back({params[i.slot]}); break;
-            case Site::row:
-            case Site::index_i: in.push_back({row[codegen::point_slot(i) * rows + r]}); break;
-            case Site::col:
-            case Site::index_j: in.push_back({col[codegen::point_slot(i) * cols + c]}); break;
-            default: in.push_back(state[i.slot]);
-          }
-        }
-        const auto expected = finish(in);
-        for (int p = 0; p < planes; ++p) {
-          const T value = out[p * source.plane + r * cols + c];
-          outcome.count(expected[p]);
-          if (!agree(value, expected[p]))
-            outcome.fault = fmt::format("plane {} at row {}, column {} after {} steps in chunks of {}: {} for {}", p, r,
-                                        c, steps, chunk, value, expected[p].value);
-        }
-        continue;
-      }
-      for (int s = 0; s < states; ++s) {
-        const LaneValue<T> expected = state[s];
-        const T value = acc[(s * rows + r) * cols + c];
-        outcome.count(expected);
-        if (!agree(value, expected))
-          outcome.fault = fmt::format("acc{} at row {}, column {} after {} steps in chunks of {}: {} for {}", s, r, c,
-                                      steps, chunk, value, expected.value);
-      }
-    }
-  }
-  return outcome;
+  Outcome refused;
+  refused.refused = true;
+  if (!code) return refused;
+  return UpdateCheck<T>(source, seed)(*code);
 }
 
 template <class T>
