@@ -41,7 +41,8 @@ void detect_instructions(CpuFeatures& cpu) {
   const bool saves_ymm = (saved & 0x6) == 0x6;
   const bool saves_zmm = (saved & 0xe6) == 0xe6;
   cpu.avx2 = saves_ymm && bit(one.ecx, 28) && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
-  cpu.avx512 = cpu.avx2 && saves_zmm && bit(seven.ebx, 16) && bit(seven.ebx, 17) && bit(seven.ebx, 30) && bit(seven.ebx, 31);
+  const bool f_dq_bw_vl = bit(seven.ebx, 16) && bit(seven.ebx, 17) && bit(seven.ebx, 30) && bit(seven.ebx, 31);
+  cpu.avx512 = cpu.avx2 && saves_zmm && f_dq_bw_vl;
   cpu.avx512_bf16 = cpu.avx512 && bit(seven_one.eax, 5);
   cpu.avx512_fp16 = cpu.avx512 && bit(seven.edx, 23);
 }

@@ -17,7 +17,8 @@ const std::vector<EnvRow>& env_table() {
       {"MERCER_NO_EXEC", "0", "1 behaves as if executable memory were denied: the interpreter serves."},
       {"MERCER_DUMP", "", "Stages to print to stderr as they are made, of ir,plan,program,source."},
       {"MERCER_LOG", "warning", "Least severe message printed: off, error, warning, info or debug."},
-      {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer", "Where compiled kernels are kept; off disables."},
+      {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer",
+       "Where compiled kernels are kept; off disables."},
       {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
       {"MERCER_BLAS", "the first of the known names", "BLAS and LAPACK library to load: a path or a soname."},
   };

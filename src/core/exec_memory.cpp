@@ -1,5 +1,5 @@
-// mmap read+write, copy, mprotect read+execute. One mapping a kernel: packing several into a page would need a page that
-// is written after it became executable.
+// mmap read+write, copy, mprotect read+execute. One mapping a kernel: packing several into a page would need a page
+// that is written after it became executable.
 #include "core/exec_memory.h"
 
 #include <sys/mman.h>
@@ -80,12 +80,14 @@ std::int64_t ExecutableMemory::limit() {
 ExecutableMemory::ExecutableMemory(const void* code, std::size_t bytes) {
   require(bytes > 0, "executable memory: code must not be empty. Received 0 bytes.");
   if (!available()) {
-    fail(ErrorKind::compile, "executable memory: the system (or MERCER_NO_EXEC) denies it; use the interpreter. Received {} bytes.",
+    fail(ErrorKind::compile,
+         "executable memory: the system (or MERCER_NO_EXEC) denies it; use the interpreter. Received {} bytes.",
          bytes);
   }
   if (mappings_alive.fetch_add(1, std::memory_order_relaxed) >= limit()) {
     mappings_alive.fetch_sub(1, std::memory_order_relaxed);
-    fail(ErrorKind::compile, "executable memory: at most {} kernels (half of vm.max_map_count) may be alive; clear plans.", limit());
+    fail(ErrorKind::compile,
+         "executable memory: at most {} kernels (half of vm.max_map_count) may be alive; clear plans.", limit());
   }
   mapped_ = round_to_pages(bytes);
   data_ = map_code(code, bytes, mapped_);

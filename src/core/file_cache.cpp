@@ -103,7 +103,8 @@ std::string temporary_name() {
 fs::path default_directory() {
   if (const auto named = env_text("MERCER_CACHE_DIR")) return *named == "off" ? fs::path() : fs::path(*named);
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/') return fs::path(xdg) / "mercer";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return fs::path(home) / ".cache" / "mercer";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
+    return fs::path(home) / ".cache" / "mercer";
   return {};
 }
 

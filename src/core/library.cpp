@@ -47,7 +47,8 @@ std::string Library::path() const {
 void* Library::find(const char* symbol) const { return handle_ == nullptr ? nullptr : ::dlsym(handle_, symbol); }
 
 void* Library::get(const char* symbol) const {
-  if (handle_ == nullptr) fail(ErrorKind::unsupported, "library: {} needs a library that did not load:\n{}", symbol, reason_);
+  if (handle_ == nullptr)
+    fail(ErrorKind::unsupported, "library: {} needs a library that did not load:\n{}", symbol, reason_);
   void* address = find(symbol);
   if (address == nullptr) fail(ErrorKind::unsupported, "library: {} has no symbol {}.", name_, symbol);
   return address;

@@ -21,7 +21,8 @@ LogLevel level_from_environment() {
   for (int level = 0; level < 5; ++level) {
     if (text == kLevelNames[level]) return static_cast<LogLevel>(level);
   }
-  log_message(LogLevel::warning, fmt::format("MERCER_LOG: must be off, error, warning, info or debug. Received {}.", text));
+  log_message(LogLevel::warning,
+              fmt::format("MERCER_LOG: must be off, error, warning, info or debug. Received {}.", text));
   return LogLevel::warning;
 }
 

@@ -142,7 +142,8 @@ struct Pool::Crew {
     try {
       while (static_cast<int>(workers.size()) < wanted) workers.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
-      log_once(LogLevel::warning, "pool: only {} of {} workers could be started: {}", workers.size(), wanted, error.what());
+      log_once(LogLevel::warning, "pool: only {} of {} workers could be started: {}", workers.size(), wanted,
+               error.what());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }

@@ -32,8 +32,9 @@ class Pool {
   /// worker is in 0..threads()-1 (0 is the caller) and no two calls of one run share it at a time. A run inside a body
   /// is executed inline; runs from several threads share the workers. The first exception of a body is thrown here and
   /// the tasks not yet begun are skipped. At most `most` workers take part (0: threads()), which bounds `worker` for
-  /// callers that made room for each of them before. progress is asked on the calling thread between its tasks, at most every
-  /// 50 ms, and once more at the end if it was asked at all (that answer is ignored); false throws Cancelled.
+  /// callers that made room for each of them before. progress is asked on the calling thread between its tasks, at
+  /// most every 50 ms, and once more at the end if it was asked at all (that answer is ignored); false throws
+  /// Cancelled.
   void run(std::int64_t tasks, const Body& body, const Progress* progress = nullptr, int most = 0);
 
  private:

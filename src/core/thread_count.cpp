@@ -48,7 +48,8 @@ double quota_of_version_1(const std::string& directory) {
 /// then the root of the mount is the container's own group.
 double cgroup_quota() {
   const std::string root = "/sys/fs/cgroup";
-  double least = std::min({quota_of(root), quota_of_version_1(root + "/cpu"), quota_of_version_1(root + "/cpu,cpuacct")});
+  double least =
+      std::min({quota_of(root), quota_of_version_1(root + "/cpu"), quota_of_version_1(root + "/cpu,cpuacct")});
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("0::/")) continue;

@@ -109,8 +109,8 @@ struct LowerOptions {
 };
 
 /// Lowers expressions over the leaves of Split (x and z slots are streams) to one program, one output each, in order.
-/// Equal subexpressions are computed once. acc + a * b becomes fma(a, b, acc) where acc is an accumulator leaf; there is
-/// no other contraction (it could make an exact zero inexact).
+/// Equal subexpressions are computed once. acc + a * b becomes fma(a, b, acc) where acc is an accumulator leaf; there
+/// is no other contraction (it could make an exact zero inexact).
 Program lower(const std::vector<Expr>& outputs, const LowerOptions& options);
 
 /// Runs a program on scalars, the reference for emitters: one value per input; returns one value per output. T is float

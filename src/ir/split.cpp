@@ -134,8 +134,8 @@ Expr Splitter::lift_reduction(const Expr& e, Context context) {
   }
   if (context != Context::pair) {
     fail(ErrorKind::unsupported,
-         "formula: a reduction inside another reduction may read one side only (x or z), because both would need a pass "
-         "over the features for every pair and feature. Received {}.",
+         "formula: a reduction inside another reduction may read one side only (x or z), because both would need a "
+         "pass over the features for every pair and feature. Received {}.",
          e.to_text());
   }
   return pair_reduction(e);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "codegen/x86_emit.h"
 #include "core/error.h"
@@ -24,64 +23,53 @@ std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape sha
   problem.type = compute_type(dtype);
   problem.target = target;
   problem.empty_features = shape.k == 0;
-  problem.rows_hint = shape.m < 8 ? shape.m : 8;
+  problem.rows_hint = std::min(shape.m, plan::kManyRows);
   return plan::plan_pairs(problem);
 }
 
-std::string pipes(const ir::Program& program, const plan::TargetInfo& target) {
+std::string with_pipes(const ir::Program& program, const plan::TargetInfo& target) {
   const plan::PipeCount count = plan::count_pipes(program, target);
-  return fmt::format("multiply {:.1f}, add {:.1f}, either {:.1f}, shuffle {:.1f}: {:.2f} cycles a vector", count.fma,
-                     count.add, count.either, count.shuffle, count.cycles());
+  return fmt::format("{}multiply {:.1f}, add {:.1f}, either {:.1f}, shuffle {:.1f}: {:.2f} cycles a vector\n",
+                     program.to_text(), count.fma, count.add, count.either, count.shuffle, count.cycles());
+}
+
+std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
+  const plan::Floor floor = plan::floor_of(plan);
+  const double pairs = static_cast<double>(shape.m) * static_cast<double>(shape.n);
+  const double elements = pairs * static_cast<double>(shape.k);
+  const double cycles = (elements * floor.update_cycles + pairs * floor.epilogue_cycles) / floor.lanes;
+  return fmt::format("{} x {} x {}: {:.4g} cycles on one core, {:.2f} elements a cycle\n", shape.m, shape.n, shape.k,
+                     cycles, cycles > 0 ? elements / cycles : 0.0);
 }
 
 std::string section(const char* title, const std::string& text) { return fmt::format("## {}\n{}\n", title, text); }
 
 }  // namespace
 
-double measure_clock() {
-  // A dependent integer addition takes one cycle on every x86-64 core of this century.
-  constexpr std::int64_t kAdditions = 40'000'000;
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto start = std::chrono::steady_clock::now();
-    std::uint64_t value = 1;
-    for (std::int64_t i = 0; i < kAdditions / 8; ++i)
-      asm volatile("add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0"
-                   : "+r"(value));
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kAdditions) / seconds.count() * 1e-9);
-  }
-  return best;
-}
-
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz) {
   return plan::floor_of(*plan_of(f, shape, dtype, target)).elements_per_second(gigahertz, shape.k);
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
-  require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.", shape.m,
-          shape.n, shape.k);
+  require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
+          shape.m, shape.n, shape.k);
   const auto plan = plan_of(f, shape, dtype, target);
   const plan::TargetInfo& info = plan::target_info(target);
-  const plan::PairVariant& variant = plan->has_fast ? plan->fast : plan->general;
-  const plan::Floor floor = plan::floor_of(*plan);
-  const double elements = static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  const double pairs = static_cast<double>(shape.m) * static_cast<double>(shape.n);
-  const double cycles = (elements * floor.update_cycles + pairs * floor.epilogue_cycles) / floor.lanes;
+  const plan::PairVariant& variant = plan->best();
   std::string text;
-  text += section("formula", f.expression().to_text() + (f.symmetric() ? "\nsymmetric: z = x computes half of the pairs" : "") + "\n");
+  text += section("formula", f.expression().to_text() +
+                                 (f.symmetric() ? "\nsymmetric: z = x computes half of the pairs" : "") + "\n");
   text += section("split", variant.split.to_text());
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
-  if (!plan->promoted.empty()) text += section("update, per (m, n, k)", variant.update.to_text() + pipes(variant.update, info) + "\n");
-  text += section("epilogue, per (m, n)", variant.epilogue.to_text() + pipes(variant.epilogue, info) + "\n");
+  const bool reduces = !plan->promoted.empty();
+  if (reduces) text += section("update, per (m, n, k)", with_pipes(variant.update, info));
+  text += section("epilogue, per (m, n)", with_pipes(variant.epilogue, info));
   if (target != Target::interpreter) {
-    const auto update_bytes = plan->promoted.empty() ? 0 : codegen::emit_update(plan->update_source(plan->has_fast)).size();
-    text += section("code", fmt::format("update {} bytes, epilogue {} bytes\n", update_bytes,
-                                        codegen::emit_epilogue(plan->epilogue_source(plan->has_fast)).size()));
+    const std::size_t update = reduces ? codegen::emit_update(plan->update_source(plan->has_fast)).size() : 0;
+    const std::size_t epilogue = codegen::emit_epilogue(plan->epilogue_source(plan->has_fast)).size();
+    text += section("code", fmt::format("update {} bytes, epilogue {} bytes\n", update, epilogue));
   }
-  text += section("floor", fmt::format("{} x {} x {}: {:.4g} cycles on one core, {:.2f} elements a cycle\n", shape.m, shape.n,
-                                       shape.k, cycles, cycles > 0 ? elements / cycles : 0.0));
-  return text;
+  return text + section("floor", floor_text(*plan, shape));
 }
 
 }  // namespace mercer

@@ -1,5 +1,5 @@
-// Gradients: a first sweep over the features makes what the pair contributes, a second one contracts it with φ. They are
-// planned apart: a pair plan and a field plan under one key.
+// Gradients: a first sweep over the features makes what the pair contributes, a second one contracts it with φ. They
+// are planned apart: a pair plan and a field plan under one key.
 #include <fmt/format.h>
 
 #include "core/error.h"

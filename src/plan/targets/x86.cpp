@@ -1,6 +1,6 @@
-// The x86 targets, a row each; they share one table of costs, measured on Zen 4 (one 512-bit or two 256-bit instructions
-// of each class a cycle). Processors with two full 512-bit units run faster than these floors say; the ratios between
-// the classes hold.
+// The x86 targets, a row each; they share one table of costs, measured on Zen 4 (one 512-bit or two 256-bit
+// instructions of each class a cycle). Processors with two full 512-bit units run faster than these floors say; the
+// ratios between the classes hold.
 #include "core/cpu_features.h"
 #include "plan/target.h"
 

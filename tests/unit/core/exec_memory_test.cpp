@@ -18,7 +18,8 @@ namespace {
 #if defined(__x86_64__)
 
 ExecutableMemory returns(int value) {
-  const unsigned char code[] = {0xb8, static_cast<unsigned char>(value), static_cast<unsigned char>(value >> 8), 0, 0, 0xc3};
+  const auto low = static_cast<unsigned char>(value), high = static_cast<unsigned char>(value >> 8);
+  const unsigned char code[] = {0xb8, low, high, 0, 0, 0xc3};
   return ExecutableMemory(code, sizeof code);
 }
 

@@ -83,7 +83,8 @@ TEST_P(HalfFormat, overflow_and_special_values) {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 __attribute__((target("f16c"))) std::uint16_t narrow_by_hardware(float value) {
-  return static_cast<std::uint16_t>(__builtin_ia32_vcvtps2ph(__extension__(__attribute__((vector_size(16))) float){value}, 0)[0]);
+  const auto vector = __extension__(__attribute__((vector_size(16))) float){value};
+  return static_cast<std::uint16_t>(__builtin_ia32_vcvtps2ph(vector, 0)[0]);
 }
 
 TEST(Half, agrees_with_the_hardware) {

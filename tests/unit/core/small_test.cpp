@@ -68,7 +68,8 @@ TEST(Aligned, products_are_checked) {
   EXPECT_EQ(checked_product({kLargest, 1}), kLargest);
   EXPECT_EQ(checked_product({kLargest, kLargest, 0}), 0);
   EXPECT_EQ(kind_of_error([] { checked_product({kLargest, 2}); }), ErrorKind::invalid_argument);
-  EXPECT_EQ(kind_of_error([] { checked_product({std::int64_t{1} << 32, std::int64_t{1} << 31}); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_of_error([] { checked_product({std::int64_t{1} << 32, std::int64_t{1} << 31}); }),
+            ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of_error([] { checked_product({-1, -1}); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of_error([] { aligned_array<double>(std::int64_t{1} << 61); }), ErrorKind::invalid_argument);
   EXPECT_EQ(aligned_array<double>(8).size(), 64);
