@@ -44,6 +44,7 @@ struct Arguments {
   std::optional<Tensor> w, row, col;
   std::int64_t i_offset = 0, j_offset = 0;
   ProgressCallback progress;
+  const char* verb = nullptr;  ///< the name in error messages, for wrappers that have one of their own
 };
 
 /// The batch shape of a call: broadcast(x.shape[:-2], z.shape[:-2], parameter shapes…).

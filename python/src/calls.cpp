@@ -61,6 +61,7 @@ Call::Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options o
 
 Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options)
     : verb_(verb), formula_(formula), x_(x, {verb, "x"}), watch_(verb, options.progress.ptr() == Py_True) {
+  arguments_.verb = verb;
   read_points(x, z);
   if (!options.row.is_none()) arguments_.row = input(options.row, "row");
   if (!options.col.is_none()) arguments_.col = input(options.col, "col");

@@ -135,17 +135,17 @@ Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch) {
 
 PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments,
                    bool swap, const std::vector<Shape>& extra)
-    : op_(op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap), formula_(f) {
+    : op_(arguments.verb ? arguments.verb : op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap), formula_(f) {
   const Formula::Prepared& prepared = f.prepared();
   check_points();
-  batch_ = broadcast(op, leading(x_, 2), leading(z_, 2));
-  for (const Shape& shape : extra) batch_ = broadcast(op, batch_, shape);
+  batch_ = broadcast(op_, leading(x_, 2), leading(z_, 2));
+  for (const Shape& shape : extra) batch_ = broadcast(op_, batch_, shape);
   resolve_params(prepared);
   check_values("row", arguments.row, prepared.uses.row, m());
   check_values("col", arguments.col, prepared.uses.col, n());
   for (std::int64_t extent : batch_) {
     const bool fits = !__builtin_mul_overflow(items_, extent, &items_);
-    require(fits, "{}: the batch is too large. Received {}.", op, text_of(batch_));
+    require(fits, "{}: the batch is too large. Received {}.", op_, text_of(batch_));
   }
   read_weights(prepared.uses.w);
   check_indices(prepared.uses);

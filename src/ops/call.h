@@ -44,6 +44,7 @@ class PairCall {
   PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments, bool swap,
            const std::vector<Shape>& extra = {});
 
+  const char* op() const { return op_; }
   const Shape& batch() const { return batch_; }
   std::int64_t items() const { return items_; }
   std::int64_t m() const { return x_.shape[x_.ndim() - 2]; }

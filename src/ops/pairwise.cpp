@@ -43,9 +43,9 @@ bool is_column_major(const Tensor& out) {
   return out.ndim() >= 2 && out.strides[out.ndim() - 2] == 1 && out.strides.back() != 1;
 }
 
-void check_dtype(const Tensor& out, Dtype type) {
+void check_dtype(const char* op, const Tensor& out, Dtype type) {
   const bool narrow = type == Dtype::float32 && (out.dtype == Dtype::float16 || out.dtype == Dtype::bfloat16);
-  require(out.dtype == type || narrow, "pairwise: out must be {}{}. Received {}.", name_of(type),
+  require(out.dtype == type || narrow, "{}: out must be {}{}. Received {}.", op, name_of(type),
           type == Dtype::float32 ? ", float16 or bfloat16" : "", name_of(out.dtype));
 }
 
@@ -61,8 +61,8 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const PairCall call("pairwise", f, x, z, arguments, swap);
   Shape expected = call.batch();
   expected.insert(expected.end(), {call.m(), call.n()});
-  check_dtype(out, call.type());
-  ops::check_output("pairwise", out, expected, call.inputs());
+  check_dtype(call.op(), out, call.type());
+  ops::check_output(call.op(), out, expected, call.inputs());
   if (out.count() == 0) return;
   const auto program = ops::pair_program(call, context);
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
