@@ -25,7 +25,6 @@ double Facts::bound(const Expr& e) {
 
 double Facts::bound_of(const Expr& e) {
   const auto arg = [&](std::size_t i) { return bound(e->args[i]); };
-  const bool others = options_.assume_finite && options_.assume_finite_others;
   switch (e->op) {
     case Op::constant: return std::isnan(e->value) ? kUnknown : std::fabs(e->value);
     case Op::x:
@@ -34,7 +33,7 @@ double Facts::bound_of(const Expr& e) {
     case Op::row:
     case Op::col:
     case Op::param:
-    case Op::pair_value: return others ? kPromised : kUnknown;
+    case Op::pair_value: return kUnknown;
     case Op::index_i:
     case Op::index_j:
     case Op::features: return 0x1p63;
@@ -78,8 +77,7 @@ Range Facts::range_of(const Expr& e) {
   };
   const auto slot_promised = [&] {
     const auto slot = static_cast<std::size_t>(e->slot);
-    return options_.nonnegative_accumulators ||
-           (slot < options_.nonnegative_slots.size() && options_.nonnegative_slots[slot]);
+    return slot < options_.nonnegative_slots.size() && options_.nonnegative_slots[slot];
   };
   switch (e->op) {
     case Op::constant: return e->value < 0 ? Range::nonpositive : Range::any;

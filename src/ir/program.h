@@ -100,11 +100,9 @@ struct LowerOptions {
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
   /// and powers may then use forms that would lose a NaN.
   bool assume_finite = false;
-  /// With assume_finite: w, row, col, parameters and pair values keep the same bounds.
-  bool assume_finite_others = false;
-  /// All accumulators are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0; needs K > 0).
-  bool nonnegative_accumulators = false;
-  std::vector<bool> nonnegative_slots;  // the same promise (>= 0 or NaN) for single accumulator slots; may be shorter
+  /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which
+  /// needs K > 0); may be shorter than there are slots.
+  std::vector<bool> nonnegative_slots;
   std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
 };
 

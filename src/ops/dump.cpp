@@ -58,6 +58,9 @@ std::string sources_of(const plan::PairPlan& plan) {
     if (!plan.promoted.empty())
       text +=
           section(fmt::format("source: {} update", name), hexadecimal(plan.update_source(fast), codegen::emit_update));
+    if (plan.can_fuse(fast))
+      text += section(fmt::format("source: {} update and epilogue", name),
+                      hexadecimal(plan.update_source(fast, true), codegen::emit_update));
     text += section(fmt::format("source: {} epilogue", name),
                     hexadecimal(plan.epilogue_source(fast), codegen::emit_epilogue));
   }
@@ -109,10 +112,12 @@ std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages) {
                                               name_of(plan.type), plan.outputs, plan.vectors));
   if (stages.program) {
     text += section_of("program: field uniforms", plan.uniforms);
-    text += section_of("program: field", plan.has_fast ? plan.fast_program : plan.program);
+    text += section_of("program: general field", plan.program);
+    if (plan.has_fast) text += section_of("program: fast field", plan.fast_program);
   }
-  if (stages.source && native)
-    text += section("source: field", hexadecimal(plan.source(plan.has_fast), codegen::emit_field));
+  if (!stages.source || !native) return text;
+  text += section("source: general field", hexadecimal(plan.source(false), codegen::emit_field));
+  if (plan.has_fast) text += section("source: fast field", hexadecimal(plan.source(true), codegen::emit_field));
   return text;
 }
 

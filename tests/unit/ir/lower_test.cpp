@@ -61,7 +61,7 @@ TEST(Lower, MaximumPropagatesNanWithAsFewPrimitivesAsThePromisesAllow) {
   EXPECT_EQ(prims_of(update), (Prims{Prim::sub, Prim::bit_and, Prim::int_max}));
   EXPECT_EQ(prims_of(update, true), (Prims{Prim::sub, Prim::bit_and, Prim::max}));
   LowerOptions options = options_of(Dtype::float32, true);
-  options.nonnegative_accumulators = true;
+  options.nonnegative_slots = {true};
   EXPECT_EQ(prims(lower({update}, options)), (Prims{Prim::sub, Prim::abs_max}));
   EXPECT_EQ(prims_of(update, false, Dtype::float64),
             (Prims{Prim::sub, Prim::bit_and, Prim::max, Prim::unordered, Prim::select}));
