@@ -1,6 +1,8 @@
 // Where and how calls run: the thread pool, the instruction set, the cache of compiled plans.
 #pragma once
 
+#include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,44 +11,54 @@ namespace mercer {
 
 /// Instruction sets of the CPU back end. `interpreter` needs no executable memory.
 enum class Target { x86_avx512, x86_avx2, interpreter };
-const char* name_of(Target target);
-/// "auto" gives the best target of this machine; throws invalid_argument for a name it does not know, unsupported for
-/// one that this machine cannot run.
+const char* name_of(Target target);  ///< "x86_avx512"
+/// The target of that name, whether or not this machine can run it; "auto" gives the best one that it can. Throws
+/// invalid_argument, with the known names, for any other.
 Target target_from_text(const std::string& name);
 
 /// Asked now and then during long work, on the calling thread: `done` of `total` steps so far. Returning false
 /// cancels the call, which then throws Cancelled with its output half written.
 using ProgressCallback = std::function<bool(double done, double total)>;
 
-/// State shared by calls. The default one reads MERCER_THREADS and MERCER_TARGET; safe to use from many threads.
+/// State shared by calls: a thread pool, a target, and the compiled plans, of which the most recently used are kept.
+/// Safe to use from many threads at once; calls of one context share its threads. Programs rarely need another one than
+/// shared().
 class Context {
  public:
   struct State;
+  /// Threads from MERCER_THREADS (or the machine's number), target from MERCER_TARGET (or the best). Throws
+  /// invalid_argument for a target that there is not, unsupported for one that this machine cannot run.
   Context();
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  /// Threads that a call uses, the calling one among them.
   int threads() const;
-  void set_threads(int count);  ///< results do not depend on it
+  /// From 1 to 4096; 0 for the machine's own number. Results do not depend on it.
+  void set_threads(int count);
   Target target() const;
+  /// For calls from now on. Throws unsupported when this machine cannot run it.
   void set_target(Target target);
-  std::size_t plan_count() const;  ///< compiled plans held now
+  /// Compiled plans held now.
+  std::size_t plan_count() const;
+  /// Forgets them and unmaps their code; calls that still use it finish first.
   void clear_plans();
-  State& state() { return *state_; }
+  State& state() { return *state_; }  ///< for Mercer itself
 
+  /// The context of calls that name none, made at the first use.
   static Context& shared();
 
  private:
   std::unique_ptr<State> state_;
 };
 
-/// Thrown when a progress callback asked to stop.
+/// Thrown when a progress callback asked to stop. It is no Error: nothing went wrong.
 struct Cancelled : std::exception {
   const char* what() const noexcept override { return "mercer: cancelled by the caller"; }
 };
 
-/// What this machine offers and what Mercer chose, as text.
+/// What this machine offers and what Mercer chose, as lines of text.
 std::string describe_machine();
 
 }  // namespace mercer

@@ -7,6 +7,9 @@
 //
 // An expression outside every reduction is evaluated once per pair (m, n); inside a reduction it is the term, evaluated
 // once per feature k. A reduction whose argument has one side only (a norm, a mean) is computed once per point.
+//
+// Values are IEEE: NaN and infinities go their way, x - x is not 0 for an infinity. Nothing here computes; building an
+// expression throws invalid_argument only where a comment says so, a formula as a whole is checked by Formula.
 #pragma once
 
 #include <map>
@@ -43,10 +46,12 @@ class Expr {
 
 bool same(const Expr& a, const Expr& b);  ///< structural equality
 
+// Leaves.
+
 struct Points {
   Expr x, z;
 };
-Points points();                          ///< the features x[m, k] and z[n, k]
+Points points();                          ///< the features x[m, k] and z[n, k], to be read inside a reduction
 Expr weights();                           ///< w[k]
 Expr row_value();                         ///< row[m], a number per point of x given by the caller
 Expr col_value();                         ///< col[n]
@@ -54,7 +59,10 @@ Expr index_i();                           ///< i = m + offset of the rows
 Expr index_j();                           ///< j = n + offset of the columns
 Expr feature_count();                     ///< K
 Expr param(std::string name);             ///< a parameter that each call must give
-Expr param(std::string name, double default_value);
+Expr param(std::string name, double default_value);  ///< one that a call may leave out
+
+// Operators. Comparisons and logical operations give 1 or 0; what is not 0, NaN included, counts as true. (== and &&
+// keep their meaning in C++.)
 
 Expr operator+(const Expr& a, const Expr& b);
 Expr operator-(const Expr& a, const Expr& b);
@@ -70,14 +78,16 @@ Expr not_equal(const Expr& a, const Expr& b);
 Expr logical_and(const Expr& a, const Expr& b);
 Expr logical_or(const Expr& a, const Expr& b);
 Expr logical_not(const Expr& a);
-Expr where(const Expr& condition, const Expr& a, const Expr& b);
+Expr where(const Expr& condition, const Expr& a, const Expr& b);  ///< a where the condition is true, else b
+
+// Functions. float32 results are within a few units in the last place (docs/guide/precision.md). Angles are radians.
 
 Expr abs(const Expr& a);
-Expr sign(const Expr& a);
+Expr sign(const Expr& a);   ///< -1, 0 or 1
 Expr square(const Expr& a);
 Expr sqrt(const Expr& a);
-Expr rsqrt(const Expr& a);
-Expr rcp(const Expr& a);
+Expr rsqrt(const Expr& a);  ///< 1 / sqrt(a)
+Expr rcp(const Expr& a);    ///< 1 / a
 Expr exp(const Expr& a);
 Expr exp2(const Expr& a);
 Expr expm1(const Expr& a);
@@ -93,18 +103,19 @@ Expr erf(const Expr& a);
 Expr floor(const Expr& a);
 Expr ceil(const Expr& a);
 Expr round(const Expr& a);  ///< to nearest, ties to even
-Expr fma(const Expr& a, const Expr& b, const Expr& c);
-Expr min(const Expr& a, const Expr& b);
+Expr fma(const Expr& a, const Expr& b, const Expr& c);  ///< a * b + c, rounded once
+Expr min(const Expr& a, const Expr& b);                 ///< NaN when either is
 Expr max(const Expr& a, const Expr& b);
 Expr pow(const Expr& a, const Expr& b);
-Expr xlogy(const Expr& a, const Expr& b);
-Expr atan2(const Expr& a, const Expr& b);
+Expr xlogy(const Expr& a, const Expr& b);               ///< a log(b), 0 for a = 0
+Expr atan2(const Expr& a, const Expr& b);               ///< the angle of the point (b, a)
 Expr copysign(const Expr& magnitude, const Expr& sign);
 
-/// Reductions over the features k.
+// Reductions over the features k. Those of no features (K = 0) give 0, 1, -Inf, Inf and -Inf.
+
 Expr sum(const Expr& term);
 Expr prod(const Expr& term);
-Expr max(const Expr& term);
+Expr max(const Expr& term);  ///< NaN when any term is
 Expr min(const Expr& term);
 Expr logsumexp(const Expr& term);
 
@@ -112,15 +123,16 @@ Expr logsumexp(const Expr& term);
 /// `merge` (optional) combines two states, the second read as incoming(s); `finish` makes one number of the state.
 /// `associative` says that the combine may be split over k and merged (it then needs `merge`).
 struct Reduce {
-  std::vector<Expr> term;
-  std::vector<Expr> combine;
-  std::vector<Expr> identity;
-  std::vector<Expr> merge;
-  Expr finish;
+  std::vector<Expr> term;      // read as incoming(0), incoming(1), …
+  std::vector<Expr> combine;   // the new states, one per slot
+  std::vector<Expr> identity;  // the states before the first feature: numbers
+  std::vector<Expr> merge;     // of two states, or empty
+  Expr finish;                 // may be empty when there is one slot: state(0)
   bool associative = false;
 };
-Expr state(int slot = 0);
-Expr incoming(int slot = 0);
+Expr state(int slot = 0);      ///< a slot of the state, inside combine, merge and finish
+Expr incoming(int slot = 0);   ///< a slot of what is combined with it
+/// Throws invalid_argument when the lengths do not fit together.
 Expr reduce(const Reduce& description);
 
 /// Reads the text form (docs/reference/grammar.md). Throws invalid_argument with a caret under the fault.
@@ -133,7 +145,8 @@ Expr differentiate(const Expr& expression, const Expr& variable);
 
 /// Names of the parameters in order of first use; a value where a default is known.
 std::vector<std::pair<std::string, std::optional<double>>> parameters(const Expr& expression);
-/// The same expression with parameters replaced by expressions (numbers among them).
+/// The same expression with parameters replaced by expressions (numbers among them); names that it does not have are
+/// ignored.
 Expr bind(const Expr& expression, const std::map<std::string, Expr>& values);
 
 }  // namespace mercer

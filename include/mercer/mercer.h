@@ -3,6 +3,7 @@
 
 #include "mercer/device.h"
 #include "mercer/error.h"
+#include "mercer/explain.h"
 #include "mercer/formula.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"

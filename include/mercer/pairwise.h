@@ -1,10 +1,14 @@
 // Operations on all pairs of points. Each is out = verb(formula, x, z, …) with the output given by the caller.
 //
-// Shapes: x [..., M, K], z [..., N, K] (leading axes broadcast with each other and with the shapes of the parameters),
-// w [K], row [..., M], col [..., N]. x and z share one dtype: float16, bfloat16, uint8 (computed in float32), float32, float64.
-// Outputs have the computing type (out of pairwise and kernel_matrix may also be 16 bits wide). Every array may have
-// any strides; an output must not overlap an input or itself.
-// Everything is checked before anything is written; a broken rule throws invalid_argument.
+// Shapes   x [..., M, K], z [..., N, K], w [K], row [..., M], col [..., N]. Leading axes broadcast with each other and
+//          with the shapes of the parameters, by NumPy's rule; "..." in the shape of an output is the result.
+// Dtypes   x and z share one: float16, bfloat16, uint8 (computed in float32), float32, float64. Outputs have the
+//          computing type; `pairwise` also writes float16 and bfloat16 when that is float32. w, row and col may be any
+//          of the five; v, coef and amplitude must be float64 where x is, and must not where it is not.
+// Memory   Every array may have any strides, in elements. An output must not overlap an input or itself.
+// Errors   Everything is checked before anything is written; a broken rule throws invalid_argument, a formula that is
+//          not offered throws unsupported. Only a cancelled call (Arguments::progress) leaves its output half written.
+// Results  Equal from run to run, and independent of the number of threads and of the other batch items.
 #pragma once
 
 #include <cstdint>
@@ -21,75 +25,79 @@
 
 namespace mercer {
 
-/// A formula made ready for calls: simplified, checked, with its parameters in order. Cheap to copy.
+/// A formula made ready for calls: simplified, checked, with its parameters in order. Cheap to copy; plans are kept by
+/// the context under its text, so equal formulas share them. Throws invalid_argument for an expression that breaks the
+/// grammar (a term outside a reduction, say), with the part at fault.
 class Formula {
  public:
   struct Prepared;
   Formula(const Expr& expression);  // NOLINT(google-explicit-constructor)
   Formula(std::string_view text);   // NOLINT(google-explicit-constructor)
   Formula(const char* text) : Formula(std::string_view(text)) {}  // NOLINT(google-explicit-constructor)
-  const Expr& expression() const;
-  bool symmetric() const;
+  const Expr& expression() const;  ///< simplified
+  bool symmetric() const;          ///< f(x, z) = f(z, x), row and i swapped with col and j
   const Prepared& prepared() const { return *prepared_; }
 
  private:
   std::shared_ptr<const Prepared> prepared_;
 };
 
-/// The value of a parameter: a number, or an array whose shape broadcasts with the batch axes (float32 or float64).
+/// The value of a parameter: a number, or an array of float32, float64 or int64 whose shape broadcasts with the batch
+/// axes. An array adds its axes to the output; in `pairwise`, values that only the epilogue reads share one
+/// accumulation.
 using Argument = std::variant<double, Tensor>;
 
+/// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are
+/// refused, as is one that it needs and does not get.
 struct Arguments {
-  std::map<std::string, Argument> params;
-  std::optional<Tensor> w, row, col;
-  std::int64_t i_offset = 0, j_offset = 0;
-  ProgressCallback progress;
-  const char* verb = nullptr;  ///< the name in error messages, for wrappers that have one of their own
+  std::map<std::string, Argument> params = {};  // those with a default may be left out
+  std::optional<Tensor> w = {};                 // [K], weights of the features
+  std::optional<Tensor> row = {}, col = {};     // [..., M] and [..., N], a number per point
+  std::int64_t i_offset = 0, j_offset = 0;      // i = m + i_offset, j = n + j_offset: for parts of a larger matrix
+  ProgressCallback progress = {};               // asked at most every 50 ms
+  const char* verb = nullptr;                   // the name in errors, for wrappers that have one of their own
 };
 
-/// The batch shape of a call: broadcast(x.shape[:-2], z.shape[:-2], parameter shapes…).
-std::vector<std::int64_t> batch_shape(const Formula& f, const Tensor& x, const Tensor& z, const Arguments& arguments = {});
+/// The batch shape of a call, the "..." of its output: broadcast(x.shape[:-2], z.shape[:-2], parameter shapes…).
+std::vector<std::int64_t> batch_shape(const Formula& f, const Tensor& x, const Tensor& z,
+                                      const Arguments& arguments = {});
 
-/// out[..., m, n] = f(x[..., m, :], z[..., n, :]). Pass z = nullptr for "the same points as x": then only half of the
-/// pairs is computed where the formula is symmetric, and the result is symmetric bitwise.
+/// out[..., m, n] = f(x[..., m, :], z[..., n, :]); out [..., M, N].
+///
+/// z = nullptr means "the same points as x", as does a z that is the same view. Where the formula is symmetric too,
+/// half of the pairs is computed and the result is symmetric bitwise. The other verbs take z = nullptr likewise.
 void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& out, const Arguments& arguments = {},
               Context& context = Context::shared());
 
-/// out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e]; v [..., N, E] or [N] (then out is [..., M]). Memory O(M + N).
+/// out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e]; the matrix of f is never stored, memory is O(M + N).
+/// v [..., N, E] and out [..., M, E], or v [N] and out [..., M].
 void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& v, const Tensor& out,
                     const Arguments& arguments = {}, Context& context = Context::shared());
 
 enum class ReduceKind { sum, max, min, argmax, argmin, logsumexp };
-const char* name_of(ReduceKind kind);
-ReduceKind reduce_kind_from_text(const std::string& name);
+const char* name_of(ReduceKind kind);                            ///< "argmin"
+ReduceKind reduce_kind_from_text(const std::string& name);       ///< throws invalid_argument with the known names
 
-/// out[..., m] = reduction over n of f(x_m, z_n). NaN wins in max and min (and its first index in argmax and argmin);
-/// ties go to the smaller index. argmax and argmin write int64. N = 0: sum gives 0, logsumexp -Inf, the others refuse.
+/// out[..., m] = reduction over n of f(x_m, z_n); out [..., M], int64 for argmax and argmin. NaN wins in max and min
+/// (and its first index in argmax and argmin); ties go to the smaller index. N = 0: sum gives 0, logsumexp -Inf, the
+/// others refuse.
 void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKind kind, const Tensor& out,
                    const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// The k smallest values of f(x_m, z_n) over n, ascending, ties by index, NaN last. values, indices: [..., M, k], int64 indices.
-void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values, const Tensor& indices,
-         const Arguments& arguments = {}, Context& context = Context::shared());
+/// The k smallest values of f(x_m, z_n) over n, ascending, ties by index, NaN last; 1 <= k <= N.
+/// values [..., M, k] in the computing type, indices [..., M, k] int64.
+void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values,
+         const Tensor& indices, const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// out[..., o, m, k] = sum_n coef[..., o, n] * d f(x_m, z_n) / d x_mk. coef [..., O, N] or [N] (then out is [..., M, K]).
+/// out[..., o, m, k] = sum_n coef[..., o, n] * d f(x_m, z_n) / d x_mk. The derivative is 0 at kinks and singular
+/// points, so that coincident points contribute nothing. With z = nullptr, z is still held fixed.
+/// coef [..., O, N] and out [..., O, M, K], or coef [N] and out [..., M, K].
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]), where phi is a formula without
-/// reductions, read at one feature.
+/// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]); phi has no reductions, it
+/// is read at one feature. amplitude [..., M, N]; coef and out as above.
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
-
-/// Every stage of a call as text: IR, split, plan, program, floor. Needs no data.
-struct ExplainShape {
-  std::int64_t m = 4096, n = 4096, k = 256;
-};
-std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
-
-/// Elements (m, n, k) a second that one core can reach at this clock by the instruction mix, in 1e9.
-double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
-/// The core's clock in GHz, measured by a chain of dependent additions.
-double measure_clock();
 
 }  // namespace mercer

@@ -1,6 +1,8 @@
-// A strided view of somebody else's memory. Mercer never owns the arrays it reads or writes.
+// A strided view of somebody else's memory. Mercer never owns the arrays it reads or writes: they must live until the
+// call that takes the view returns.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -9,6 +11,8 @@
 
 namespace mercer {
 
+/// Element types. Points are float16, bfloat16, float32, float64 or uint8; int64 is for indices and parameters, boolean
+/// is known so that it can be refused by name.
 enum class Dtype : std::uint8_t { float16, bfloat16, float32, float64, uint8, int64, boolean };
 
 /// Bytes of one element.
@@ -33,20 +37,26 @@ struct Tensor {
   Tensor(void* data, Dtype dtype, std::vector<std::int64_t> shape);
 
   int ndim() const { return static_cast<int>(shape.size()); }
+  /// Elements; 1 for no axes, 0 when an axis has none.
   std::int64_t count() const;
   /// "float32[3, 4]".
   std::string to_text() const;
 };
 
+/// The dtype of a C++ type. 16-bit floats have none: give their dtype to the constructor of Tensor.
 template <class T>
 constexpr Dtype dtype_of() {
-  if constexpr (sizeof(T) == 8 && static_cast<T>(0.5) != T(0)) return Dtype::float64;
-  else if constexpr (sizeof(T) == 4) return Dtype::float32;
-  else if constexpr (sizeof(T) == 8) return Dtype::int64;
-  else return Dtype::uint8;
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::uint8_t> ||
+                    std::is_same_v<T, std::int64_t>,
+                "Mercer's arrays hold float, double, std::uint8_t or std::int64_t");
+  if constexpr (std::is_same_v<T, float>) return Dtype::float32;
+  else if constexpr (std::is_same_v<T, double>) return Dtype::float64;
+  else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::uint8;
+  else return Dtype::int64;
 }
 
-/// A contiguous row-major view of typed memory: `view(x.data(), {m, k})`.
+/// A contiguous row-major view of typed memory: `view(x.data(), {m, k})`. Inputs are never written, so memory that is
+/// only read may be const.
 template <class T>
 Tensor view(const T* data, std::vector<std::int64_t> shape) {
   return Tensor(const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>(), std::move(shape));

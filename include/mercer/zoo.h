@@ -1,4 +1,8 @@
-// The named metrics and kernels. Each is a row of text in src/formula/zoo.cpp; nothing else in Mercer knows their names.
+// The named metrics and kernels. Each is a row of text in src/formula/zoo.cpp; nothing else in Mercer knows their
+// names. They are ordinary formulas:
+//
+//   pairwise(zoo("cityblock"), x, &z, out);
+//   pairwise(zoo("laplace"), x, &z, out, {.params = {{"bandwidth", 2.0}}});
 #pragma once
 
 #include <map>
@@ -13,12 +17,13 @@ namespace mercer {
 /// One number that a zoo entry takes. Static options (a norm's p) choose the text; the others stay parameters of the
 /// formula with this default, so that a call may give a number or an array.
 struct ZooOption {
-  std::string name;
+  std::string name;            // "bandwidth"
   double default_value = 1.0;
   bool is_static = false;
-  std::string doc;
+  std::string doc;             // one line
 };
 
+/// A row of the table.
 struct ZooEntry {
   std::string name;                  // "cityblock", "matern52"
   std::vector<std::string> aliases;  // "manhattan", "l1"
@@ -32,12 +37,16 @@ struct ZooEntry {
   std::string domain;                // values for which it is defined: "real", "nonnegative", "positive"
 };
 
+/// All entries, metrics first.
 const std::vector<ZooEntry>& zoo_table();
 /// By name or alias; nullptr when there is none.
 const ZooEntry* find_zoo_entry(std::string_view name);
-/// The formula of an entry. Options not given take their defaults. Throws invalid_argument with the known names.
+/// The formula of an entry. `weighted` asks for the form that reads w[k]. Options not given take their defaults. Throws
+/// invalid_argument for a name or an option that there is not (with the known ones), a value out of its range, and a
+/// weighted form that the entry does not have.
 Expr zoo(std::string_view name, const std::map<std::string, double>& options = {}, bool weighted = false);
-/// (sum_k |x - z|^p)^(1/p) for p in (0, inf], the number of differing features for p = 0; root = false leaves the sum.
+/// (sum_k |x - z|^p)^(1/p) for p in (0, inf], the number of differing features for p = 0; weighted: w[k] times each
+/// term. root = false leaves the sum. Throws invalid_argument for a negative p or NaN.
 Expr minkowski(double p, bool weighted = false, bool root = true);
 
 }  // namespace mercer

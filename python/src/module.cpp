@@ -7,6 +7,7 @@
 #include "core/file_cache.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
+#include "mercer/explain.h"
 #include "symbols.h"
 
 namespace mercer::python {

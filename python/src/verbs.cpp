@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "docs.h"
 #include "mercer/error.h"
+#include "mercer/explain.h"
 #include "mercer/zoo.h"
 #include "symbols.h"
 

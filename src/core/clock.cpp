@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "mercer/pairwise.h"
+#include "mercer/explain.h"
 
 namespace mercer {
 

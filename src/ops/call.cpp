@@ -135,7 +135,8 @@ Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch) {
 
 PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments,
                    bool swap, const std::vector<Shape>& extra)
-    : op_(arguments.verb ? arguments.verb : op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap), formula_(f) {
+    : op_(arguments.verb ? arguments.verb : op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap),
+      formula_(f) {
   const Formula::Prepared& prepared = f.prepared();
   check_points();
   batch_ = broadcast(op_, leading(x_, 2), leading(z_, 2));

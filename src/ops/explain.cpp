@@ -5,7 +5,7 @@
 
 #include "codegen/x86_emit.h"
 #include "core/error.h"
-#include "mercer/pairwise.h"
+#include "mercer/explain.h"
 #include "ops/prepared.h"
 #include "plan/planner.h"
 

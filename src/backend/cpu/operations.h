@@ -13,8 +13,7 @@ struct PairMember {
   OutputMatrix out;
 };
 
-/// How a driver's loops are run. `workers` is read once per call: the pool's number of threads may change while the call
-/// runs.
+/// How a driver's loops are run. `workers` is read once per call: the pool's number of threads may change meanwhile.
 struct RunOptions {
   RunOptions(Pool* p, const Pool::Progress* asked) : pool(p), progress(asked), workers(p->threads()) {}
   void operator()(std::int64_t tasks, const Pool::Body& body) const { pool->run(tasks, body, progress, workers); }
