@@ -18,8 +18,8 @@ struct ExplainShape {
 
 /// Every stage of `pairwise` as text: the simplified formula, its split, the plan, the programs with the slots that
 /// they take on each pipe, the size of the code, and the floor in cycles. `dtype` is that of x and z. Exponents that
-/// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for a formula
-/// that the target cannot run.
+/// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
+/// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
