@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 # Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
+# A child of a background job inherits an ignored SIGINT; Python then installs no handler of its own.
 LONG = """
-    import numpy as np, mercer as mc
+    import signal, numpy as np, mercer as mc
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     x = np.random.default_rng(0).normal(size=(60000, 200)).astype("f")
     print("ready", flush=True)
     mc.kernel_product("laplace", x, None, x[:, :1], progress={progress})
