@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 # Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
-# A child of a background job inherits an ignored SIGINT; Python then installs no handler of its own.
+# A background job's child inherits an ignored SIGINT; Python then installs no handler of its own.
 LONG = """
     import signal, numpy as np, mercer as mc
     signal.signal(signal.SIGINT, signal.default_int_handler)
