@@ -72,6 +72,28 @@ ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
   return count_pipes(a, target).cycles() <= count_pipes(b, target).cycles() ? a : b;
 }
 
+/// Maxima of non-negative values on the float unit: with 256-bit vectors it leaves the subtraction more room than the
+/// integer one (0.85 instead of 0.91 cycles for the largest difference on Zen 4). A float maximum may lose a NaN, so only
+/// programs of differences and sums of the points qualify: finite points make none. False: nothing changed.
+bool to_float_maxima(ir::Program& program) {
+  using ir::Prim;
+  for (const ir::Input& input : program.inputs)
+    if (input.site != ir::Site::x && input.site != ir::Site::z && input.site != ir::Site::accumulator) return false;
+  for (const ir::Instr& instr : program.code) {
+    auto constant = [&](std::int32_t o) { return program.code[o].op == Prim::constant; };  // it might be a NaN
+    const bool sum = (instr.op == Prim::add || instr.op == Prim::sub) && !constant(instr.a) && !constant(instr.b);
+    const bool leaf = instr.op == Prim::input || instr.op == Prim::constant;
+    if (!sum && !leaf && instr.op != Prim::bit_and && instr.op != Prim::int_max) return false;
+  }
+  bool changed = false;
+  for (ir::Instr& instr : program.code) {
+    if (instr.op != Prim::int_max) continue;
+    instr.op = Prim::max;
+    changed = true;
+  }
+  return changed;
+}
+
 PairVariant make_variant(const PairProblem& problem, bool fast) {
   const TargetInfo& target = target_info(problem.target);
   PairVariant variant;
@@ -94,6 +116,9 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
       ir::Program finite = schedule(ir::lower(split.updates(), options), target);
       variant.update = cheaper(std::move(finite), std::move(variant.update), target);
       options.assume_finite = false;
+      ir::Program maxima = ir::lower(split.updates(), options);
+      if (target.registers <= 16 && to_float_maxima(maxima))
+        variant.update = cheaper(schedule(std::move(maxima), target), std::move(variant.update), target);
     }
   }
   variant.epilogue = schedule(ir::lower(split.epilogue, options), target);
