@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +48,15 @@ class Formula {
 /// accumulation.
 using Argument = std::variant<double, Tensor>;
 
+/// Where a call on CUDA arrays puts its work, and where its scratch memory comes from. Calls on arrays of the CPU ignore
+/// it.
+struct Queue {
+  void* stream = nullptr;  // CUstream or cudaStream_t of the arrays' device; null: its default stream
+  /// Asked at most once a call, for bytes on the arrays' device at a multiple of 256, that stay until the work put into
+  /// the stream is done. Empty: the driver's own pool, ordered by the stream.
+  std::function<void*(std::int64_t bytes)> allocate = {};
+};
+
 /// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are
 /// refused, as is one that it needs and does not get.
 struct Arguments {
@@ -54,7 +64,8 @@ struct Arguments {
   std::optional<Tensor> w = {};                 // [K], weights of the features
   std::optional<Tensor> row = {}, col = {};     // [..., M] and [..., N], a number per point
   std::int64_t i_offset = 0, j_offset = 0;      // i = m + i_offset, j = n + j_offset: for parts of a larger matrix
-  ProgressCallback progress = {};               // asked at most every 50 ms
+  Queue queue = {};                             // of CUDA arrays
+  ProgressCallback progress = {};               // CPU only; asked at most every 50 ms
   const char* verb = nullptr;                   // the name in errors, for wrappers that have one of their own
 };
 

@@ -22,6 +22,15 @@ const char* name_of(Dtype dtype);
 /// The type in which values of `dtype` are computed: float64 for float64, float32 for all others.
 Dtype compute_type(Dtype dtype);
 
+/// Where an array lies. CUDA devices count from 0, as the driver counts them.
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+  std::string to_text() const;  ///< "cpu", "cuda:0"
+};
+
 /// A view: element (i0, i1, …) lies at data + size_of(dtype) * sum_a i_a * strides[a].
 /// Strides count elements; they may be zero (broadcast) or negative.
 struct Tensor {
@@ -29,6 +38,7 @@ struct Tensor {
   Dtype dtype = Dtype::float32;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
+  Device device = {};
 
   Tensor() = default;
   /// A view with the given strides (in elements).

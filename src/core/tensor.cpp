@@ -23,6 +23,8 @@ std::size_t size_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].size;
 const char* name_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].name; }
 Dtype compute_type(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
 
+std::string Device::to_text() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }
+
 Tensor::Tensor(void* data_in, Dtype dtype_in, std::vector<std::int64_t> shape_in, std::vector<std::int64_t> strides_in)
     : data(data_in), dtype(dtype_in), shape(std::move(shape_in)), strides(std::move(strides_in)) {
   require(shape.size() == strides.size(), "Tensor: shape and strides must have one entry per axis. Received {} and {}.",

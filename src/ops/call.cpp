@@ -114,8 +114,14 @@ void check_output_type(const char* op, const Tensor& out, Dtype type) {
   require(out.dtype == type, "{}: out must be {}. Received {}.", op, name_of(type), name_of(out.dtype));
 }
 
+void check_device(const char* op, const char* name, const Tensor& tensor, Device device) {
+  require(tensor.device == device, "{}: {} must lie on the device of x, {}. Received one on {}.", op, name,
+          device.to_text(), tensor.device.to_text());
+}
+
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs) {
   require(out.shape == expected, "{}: out must have shape {}. Received {}.", op, text_of(expected), text_of(out.shape));
+  check_device(op, "out", out, inputs.front()->device);
   require(out.data != nullptr || out.count() == 0, "{}: out has no memory. Received a null pointer.", op);
   if (out.count() == 0) return;
   require(!overlaps_itself(out), "{}: no two elements of out may share memory. Received strides {}.", op,
@@ -163,6 +169,7 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
 void PairCall::check_points() {
   check_input(op_, "x", x_, 2);
   check_input(op_, "z", z_, 2);
+  check_device(op_, "z", z_, x_.device);
   require(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op_, name_of(x_.dtype),
           name_of(z_.dtype));
   require(x_.shape.back() == z_.shape.back(),
@@ -178,6 +185,7 @@ void PairCall::read_weights(bool read) {
   require(arguments_.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op_);
   const Tensor& w = *arguments_.w;
   check_input(op_, "w", w, 1);
+  check_device(op_, "w", w, x_.device);
   require(w.ndim() == 1 && w.shape[0] == features(),
           "{}: w must have shape ({},), one weight per feature. Received {}.", op_, features(), text_of(w.shape));
   for (std::int64_t k = 0; k < features(); ++k)
@@ -199,6 +207,7 @@ void PairCall::check_values(const char* name, const std::optional<Tensor>& value
   }
   require(values.has_value(), "{}: the formula reads {}; give it, one value per point. Received none.", op_, name);
   check_input(op_, name, *values, 1);
+  check_device(op_, name, *values, x_.device);
   require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.",
           op_, name, count, text_of(values->shape));
   batch_ = broadcast(op_, batch_, leading(*values, 1));

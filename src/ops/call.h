@@ -28,7 +28,9 @@ void check_input(const char* op, const char* name, const Tensor& tensor, int lea
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type);
 /// An output that is exactly of this type.
 void check_output_type(const char* op, const Tensor& out, Dtype type);
-/// Refuses an output that overlaps itself (a stride of 0 over several elements) or an input.
+/// Arrays of one call lie on one device. Parameters may stay on the CPU.
+void check_device(const char* op, const char* name, const Tensor& tensor, Device device);
+/// Refuses an output on another device, one that overlaps itself (a stride of 0 over several elements) or an input.
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs);
 
 /// The element so many elements behind the first.
@@ -50,6 +52,7 @@ class PairCall {
   std::int64_t m() const { return x_.shape[x_.ndim() - 2]; }
   std::int64_t n() const { return z_.shape[z_.ndim() - 2]; }
   std::int64_t features() const { return x_.shape.back(); }
+  Device device() const { return x_.device; }
   Dtype type() const { return compute_type(x_.dtype); }
   /// The formula that runs: exponents bound, sides swapped when asked for.
   const Formula::Prepared& formula() const { return *running_; }

@@ -36,6 +36,7 @@ struct Contraction {
     require(coef.shape.back() == call.n(),
             "{}: coef must have one entry per point of z ({}) in its last axis. Received shape {}.", op, call.n(),
             ops::text_of(coef.shape));
+    ops::check_device(op, "coef", coef, call.device());
     ops::check_computing_type(op, "coef", coef, call.type());
     ops::check_output_type(op, out, call.type());
     Shape expected = call.batch();
@@ -126,6 +127,7 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   require(amplitude.shape[amplitude.ndim() - 2] == call.m() && amplitude.shape.back() == call.n(),
           "{}: amplitude must have shape (..., {}, {}). Received {}.", op, call.m(), call.n(),
           ops::text_of(amplitude.shape));
+  ops::check_device(op, "amplitude", amplitude, call.device());
   ops::check_computing_type(op, "amplitude", amplitude, call.type());
   std::vector<const Tensor*> inputs = call.inputs();
   inputs.push_back(&amplitude);

@@ -89,6 +89,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   const std::int64_t points = v.shape[v.ndim() - trailing];
   require(points == call.n(), "{}: v must have one row per point of z ({}). Received shape {}.", op, call.n(),
           ops::text_of(v.shape));
+  ops::check_device(op, "v", v, call.device());
   ops::check_computing_type(op, "v", v, call.type());
   ops::check_output_type(op, out, call.type());
   const std::int64_t columns = single ? 1 : v.shape.back();
