@@ -3,7 +3,9 @@
 
     core | ir | formula | plan | codegen | jit | backend | ops
 
-Public headers (mercer/...) are everybody's. Prints each offending include as file:line and exits 1.
+Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
+codegen: only codegen includes from it, and its files include only their neighbours. Prints each
+offending include as file:line and exits 1.
 """
 
 from __future__ import annotations
@@ -13,25 +15,35 @@ import re
 import sys
 
 STAGES = ["core", "ir", "formula", "plan", "codegen", "jit", "backend", "ops"]
+KERNELS = "kernels"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+
+
+def offence(path: pathlib.Path, stage: str, included: str) -> str | None:
+    """Why this file of this stage must not include that, if so."""
+    target = included.split("/")[0]
+    if stage == KERNELS:
+        if (path.parent / included).is_file():
+            return None
+        return f'device text includes "{included}", which is no file of its own folder'
+    if target == KERNELS and stage != "codegen":
+        return f'{stage}/ includes "{included}", but device text is seen by codegen/ only'
+    if target in STAGES and STAGES.index(target) > STAGES.index(stage):
+        return f'{stage}/ includes "{included}", but {target}/ lies to its right'
+    return None
 
 
 def offences(src: pathlib.Path) -> list[str]:
     found = []
-    for path in sorted(p for p in src.rglob("*") if p.suffix in {".h", ".cpp", ".inc"}):
+    for path in sorted(p for p in src.rglob("*") if p.suffix in {".h", ".cpp", ".inc", ".cuh"}):
         stage = path.relative_to(src).parts[0]
-        if stage not in STAGES:
+        if stage not in (*STAGES, KERNELS):
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
-            if not match:
-                continue
-            target = match.group(1).split("/")[0]
-            if target in STAGES and STAGES.index(target) > STAGES.index(stage):
-                found.append(
-                    f'{path}:{number}: {stage}/ includes "{match.group(1)}", '
-                    f"but {target}/ lies to its right"
-                )
+            reason = match and offence(path, stage, match.group(1))
+            if reason:
+                found.append(f"{path}:{number}: {reason}")
     return found
 
 

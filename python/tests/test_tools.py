@@ -24,3 +24,19 @@ def test_layers(tmp_path):
     found = check_layers(tmp_path)
     assert found.returncode == 1
     assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
+
+
+def test_device_text_belongs_to_codegen(tmp_path):
+    kernels = tmp_path / "kernels" / "cuda"
+    for folder in (kernels, tmp_path / "codegen", tmp_path / "jit"):
+        folder.mkdir(parents=True)
+    (kernels / "pack.h").write_text("")
+    (kernels / "tile.cuh").write_text('#include "pack.h"\n')
+    (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/pack.h"\n')
+    assert check_layers(tmp_path).returncode == 0
+    (kernels / "tile.cuh").write_text('#include "core/error.h"\n')
+    (tmp_path / "jit" / "compile.cpp").write_text('#include "kernels/cuda/pack.h"\n')
+    found = check_layers(tmp_path)
+    assert found.returncode == 1
+    assert 'tile.cuh:1: device text includes "core/error.h"' in found.stdout
+    assert 'compile.cpp:1: jit/ includes "kernels/cuda/pack.h"' in found.stdout
