@@ -1,0 +1,85 @@
+// A cubin loaded on a device, its functions, launches.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/cuda_driver.h"
+#include "jit/cuda_compile.h"
+
+namespace mercer::jit {
+
+struct Dim3 {
+  std::int64_t x = 1, y = 1, z = 1;
+};
+
+/// A kernel ready to run. Belongs to its module and lives as long as that.
+class CudaFunction {
+ public:
+  CudaFunction(CuFunction handle, std::string name, const CudaDevice& device);
+
+  const std::string& name() const { return name_; }
+  CuFunction handle() const { return handle_; }
+  int registers() const { return registers_; }
+  int local_bytes() const { return local_bytes_; }      ///< spills and indexed arrays, a thread
+  int static_shared() const { return static_shared_; }  ///< bytes a block
+  int max_threads() const { return max_threads_; }      ///< a block may have
+  /// Blocks of this size that fit one multiprocessor at once.
+  int blocks_per_multiprocessor(int threads, std::int64_t dynamic_shared) const;
+
+  /// Puts the kernel onto the stream and returns; `args` are pointers to the arguments, in order. Dynamic shared memory
+  /// beyond 48 KB is opted in to at the first launch that asks for it. Throws device for a launch that the device
+  /// cannot do, before it is tried where the sizes tell.
+  void launch(Dim3 grid, Dim3 block, std::int64_t dynamic_shared, CuStream stream, void** args) const;
+  /// The same in clusters of blocks (compute capability 9.0 and newer), and, with `overlap`, allowed to start before
+  /// the kernel ahead of it on the stream has ended; it then waits itself (griddepcontrol.wait).
+  void launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int64_t dynamic_shared, CuStream stream, void** args,
+                       bool overlap = false) const;
+
+ private:
+  void prepare(Dim3 grid, Dim3 block, std::int64_t dynamic_shared) const;
+  void check_launch(int result, Dim3 grid, Dim3 block, std::int64_t dynamic_shared) const;
+  void opt_in_to_shared(std::int64_t dynamic_shared) const;
+
+  CuFunction handle_;
+  std::string name_;
+  const CudaDevice* device_;
+  int registers_ = 0, local_bytes_ = 0, static_shared_ = 0, max_threads_ = 0;
+  mutable std::atomic<std::int64_t> opted_in_{0};
+};
+
+/// A loaded cubin. Loading synchronises the device, so it must not happen inside a graph capture; nor is it undone by
+/// itself: unloading synchronises too and breaks captured graphs.
+class CudaModule {
+ public:
+  /// The module of these bytes on this device: loaded once in the life of the process.
+  static std::shared_ptr<const CudaModule> load(const CudaBinary& binary, int device);
+  ~CudaModule();
+  CudaModule(const CudaModule&) = delete;
+  CudaModule& operator=(const CudaModule&) = delete;
+
+  int device() const { return device_->index; }
+  /// A kernel of it by its name in the cubin: declare kernels extern "C". Throws compile when there is none.
+  const CudaFunction& function(const std::string& name) const;
+
+ private:
+  CudaModule(const CudaBinary& binary, const CudaDevice& device);
+
+  std::string name_;
+  const CudaDevice* device_;
+  CuModule handle_ = nullptr;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, CudaFunction> functions_;
+};
+
+/// Unloads the modules that nobody holds and returns their number. Waits for the devices; graphs that were captured
+/// with their kernels must not be launched again.
+int trim_cuda_modules();
+/// Modules loaded now.
+int cuda_module_count();
+
+}  // namespace mercer::jit
