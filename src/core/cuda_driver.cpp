@@ -1,0 +1,331 @@
+#include "core/cuda_driver.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "core/error.h"
+#include "core/library.h"
+
+namespace mercer {
+namespace {
+
+constexpr const char* kForked =
+    "this process was forked after CUDA had started, and NVIDIA's driver does not work in such a child; start it by "
+    "spawn or forkserver, or fork before the first use of the GPU";
+
+struct Table {
+  Library library{{"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}};
+  CudaDriver driver{};
+  std::string missing;  // a symbol that an old driver lacks
+
+  Table() {
+    if (!library) return;
+    take_devices();
+    take_modules();
+    take_memory();
+    take_streams();
+    take_optional(driver.launch_ex, "cuLaunchKernelEx");
+    take_optional(driver.tensor_map_tiled, "cuTensorMapEncodeTiled");
+  }
+
+ private:
+  template <class Function>
+  void take_optional(Function*& slot, const char* symbol) {
+    slot = reinterpret_cast<Function*>(library.find(symbol));
+  }
+  template <class Function>
+  void take(Function*& slot, const char* symbol) {
+    take_optional(slot, symbol);
+    if (slot == nullptr && missing.empty()) missing = symbol;
+  }
+
+  // The suffix _v2 is what cuda.h makes of the plain name; the plain symbols have 32-bit sizes or other contexts.
+  void take_devices() {
+    take(driver.get_version, "cuDriverGetVersion");
+    take(driver.init, "cuInit");
+    take(driver.error_name, "cuGetErrorName");
+    take(driver.error_string, "cuGetErrorString");
+    take(driver.device_count, "cuDeviceGetCount");
+    take(driver.device_get, "cuDeviceGet");
+    take(driver.device_name, "cuDeviceGetName");
+    take(driver.device_attribute, "cuDeviceGetAttribute");
+    take(driver.device_memory, "cuDeviceTotalMem_v2");
+    take(driver.primary_retain, "cuDevicePrimaryCtxRetain");
+    take(driver.context_push, "cuCtxPushCurrent_v2");
+    take(driver.context_pop, "cuCtxPopCurrent_v2");
+    take(driver.context_current, "cuCtxGetCurrent");
+    take(driver.context_device, "cuCtxGetDevice");
+    take(driver.context_synchronize, "cuCtxSynchronize");
+  }
+  void take_modules() {
+    take(driver.module_load, "cuModuleLoadData");
+    take(driver.module_unload, "cuModuleUnload");
+    take(driver.module_function, "cuModuleGetFunction");
+    take(driver.module_global, "cuModuleGetGlobal_v2");
+    take(driver.function_attribute, "cuFuncGetAttribute");
+    take(driver.set_function_attribute, "cuFuncSetAttribute");
+    take(driver.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    take(driver.launch, "cuLaunchKernel");
+  }
+  void take_memory() {
+    take(driver.memory_info, "cuMemGetInfo_v2");
+    take(driver.memory_alloc, "cuMemAlloc_v2");
+    take(driver.memory_free, "cuMemFree_v2");
+    take(driver.memory_alloc_async, "cuMemAllocAsync");
+    take(driver.memory_free_async, "cuMemFreeAsync");
+    take(driver.set_bytes_async, "cuMemsetD8Async");
+    take(driver.set_words_async, "cuMemsetD32Async");
+    take(driver.copy_async, "cuMemcpyAsync");
+    take(driver.pointer_attribute, "cuPointerGetAttribute");
+  }
+  void take_streams() {
+    take(driver.stream_create, "cuStreamCreate");
+    take(driver.stream_destroy, "cuStreamDestroy_v2");
+    take(driver.stream_query, "cuStreamQuery");
+    take(driver.stream_synchronize, "cuStreamSynchronize");
+    take(driver.stream_wait, "cuStreamWaitEvent");
+    take(driver.stream_is_capturing, "cuStreamIsCapturing");
+    take(driver.stream_begin_capture, "cuStreamBeginCapture_v2");
+    take(driver.stream_end_capture, "cuStreamEndCapture");
+    take(driver.graph_instantiate, "cuGraphInstantiateWithFlags");
+    take(driver.graph_launch, "cuGraphLaunch");
+    take(driver.graph_executable_destroy, "cuGraphExecDestroy");
+    take(driver.graph_destroy, "cuGraphDestroy");
+    take(driver.event_create, "cuEventCreate");
+    take(driver.event_destroy, "cuEventDestroy_v2");
+    take(driver.event_record, "cuEventRecord");
+    take(driver.event_query, "cuEventQuery");
+    take(driver.event_synchronize, "cuEventSynchronize");
+    take(driver.event_elapsed, "cuEventElapsedTime");
+  }
+};
+
+const Table& table() {
+  static const Table table;
+  return table;
+}
+
+/// No symbol may be missing, but for the functions that may be null.
+bool complete(const Table& table) { return table.library && table.missing.empty(); }
+
+std::atomic<bool> starting{false}, forked{false};
+
+void note_fork() {
+  if (starting) forked = true;
+}
+
+std::string load_failure(const Table& table) {
+  std::string reason = table.library.why_not().substr(0, table.library.why_not().find('\n'));
+  if (table.library) reason = fmt::format("{} is too old: it has no {}", table.library.path(), table.missing);
+  return reason;
+}
+
+/// Empty when the driver has started.
+std::string start() {
+  const Table& loaded = table();
+  if (!complete(loaded)) return load_failure(loaded);
+  ::pthread_atfork(nullptr, nullptr, note_fork);
+  starting = true;
+  const int result = loaded.driver.init(0);
+  if (result == kCuSuccess) return {};
+  // What cuInit says in a child whose parent had started CUDA by other means, such as torch.
+  if (result == kCuNotInitialized) return kForked;
+  return fmt::format("cuInit gave {}", cuda_error_text(result));
+}
+
+const std::string& start_failure() {
+  static const std::string failure = start();
+  return failure;
+}
+
+}  // namespace
+
+const CudaDriver* cuda_driver() {
+  if (forked.load(std::memory_order_relaxed) || !start_failure().empty()) return nullptr;
+  return &table().driver;
+}
+
+std::string cuda_why_not() { return forked ? kForked : start_failure(); }
+
+const CudaDriver& need_cuda(const char* op) {
+  if (const CudaDriver* driver = cuda_driver()) return *driver;
+  const std::string reason = cuda_why_not();
+  fail(reason == kForked ? ErrorKind::device : ErrorKind::unsupported,
+       "{}: a CUDA driver that works in this process is needed. Received none: {}.", op, reason);
+}
+
+int cuda_driver_version() {
+  int version = 0;
+  if (complete(table())) table().driver.get_version(&version);
+  return version;
+}
+
+namespace {
+
+int attribute(const CudaDriver& cuda, int which, int device) {
+  int value = 0;
+  return cuda.device_attribute(&value, which, device) == kCuSuccess ? value : 0;
+}
+
+CudaDevice query_device(const CudaDriver& cuda, int index) {
+  constexpr int kClock = 13, kMultiprocessors = 16, kL2 = 38, kMajor = 75, kMinor = 76, kShared = 81, kSharedOptIn = 97,
+                kMemoryPools = 115;
+  int handle = 0;
+  check_cuda(cuda.device_get(&handle, index), "cuda: cuDeviceGet");
+  std::array<char, 256> name{};
+  check_cuda(cuda.device_name(name.data(), static_cast<int>(name.size()) - 1, handle), "cuda: cuDeviceGetName");
+  std::size_t memory = 0;
+  check_cuda(cuda.device_memory(&memory, handle), "cuda: cuDeviceTotalMem");
+  CudaDevice device;
+  device.index = index;
+  device.name = name.data();
+  device.memory = static_cast<std::int64_t>(memory);
+  device.major = attribute(cuda, kMajor, handle);
+  device.minor = attribute(cuda, kMinor, handle);
+  device.multiprocessors = attribute(cuda, kMultiprocessors, handle);
+  device.shared_per_block = attribute(cuda, kSharedOptIn, handle);
+  device.shared_per_multiprocessor = attribute(cuda, kShared, handle);
+  device.l2_bytes = attribute(cuda, kL2, handle);
+  device.clock_khz = attribute(cuda, kClock, handle);
+  device.memory_pools = attribute(cuda, kMemoryPools, handle) != 0;
+  return device;
+}
+
+std::vector<CudaDevice> query_devices() {
+  const CudaDriver& cuda = *cuda_driver();
+  int count = 0;
+  check_cuda(cuda.device_count(&count), "cuda: cuDeviceGetCount");
+  std::vector<CudaDevice> devices;
+  for (int index = 0; index < count; ++index) devices.push_back(query_device(cuda, index));
+  return devices;
+}
+
+/// The primary context of a device, retained once and for good.
+CuContext primary_context(const CudaDriver& cuda, int device) {
+  static std::vector<std::atomic<CuContext>> contexts(cuda_devices().size());
+  std::atomic<CuContext>& slot = contexts[static_cast<std::size_t>(device)];
+  if (CuContext known = slot.load(std::memory_order_acquire)) return known;
+  int handle = 0;
+  CuContext context = nullptr;
+  check_cuda(cuda.device_get(&handle, device), "cuda: cuDeviceGet");
+  check_cuda(cuda.primary_retain(&context, handle), "cuda: cuDevicePrimaryCtxRetain");
+  slot.store(context, std::memory_order_release);
+  return context;
+}
+
+}  // namespace
+
+std::string CudaDevice::architecture() const { return fmt::format("sm_{}{}", capability(), major >= 9 ? "a" : ""); }
+
+const std::vector<CudaDevice>& cuda_devices() {
+  static const std::vector<CudaDevice> none;
+  if (cuda_driver() == nullptr) return none;
+  static const std::vector<CudaDevice> devices = query_devices();
+  return devices;
+}
+
+int cuda_device_count() { return static_cast<int>(cuda_devices().size()); }
+
+const CudaDevice& cuda_device(int index) {
+  need_cuda("cuda");
+  const auto& devices = cuda_devices();
+  require(index >= 0 && index < cuda_device_count(), "cuda: the device must be one of {} that there are. Received {}.",
+          devices.size(), index);
+  const CudaDevice& device = devices[static_cast<std::size_t>(index)];
+  if (device.major < 8)
+    fail(ErrorKind::unsupported, "cuda: compute capability 8.0 or newer is needed. Received {}.{} ({}).", device.major,
+         device.minor, device.name);
+  return device;
+}
+
+int cuda_device_of(const void* pointer) {
+  constexpr unsigned kHost = 1;
+  const CudaDriver* cuda = cuda_driver();
+  if (cuda == nullptr || pointer == nullptr) return -1;
+  const auto address = reinterpret_cast<CuPointer>(pointer);
+  unsigned type = 0;
+  int device = -1;
+  if (cuda->pointer_attribute(&type, kCuPointerMemoryType, address) != kCuSuccess || type == kHost) return -1;
+  return cuda->pointer_attribute(&device, kCuPointerDevice, address) == kCuSuccess ? device : -1;
+}
+
+bool cuda_is_capturing(int device, CuStream stream) {
+  // The legacy stream answers so while any other stream records; using it would spoil that recording.
+  constexpr int kCaptureImplicit = 906;
+  const CudaScope scope(device);
+  int status = 0;
+  const int result = cuda_driver()->stream_is_capturing(stream, &status);
+  if (result == kCaptureImplicit) return true;
+  check_cuda(result, "cuda: cuStreamIsCapturing");
+  return status != 0;
+}
+
+CudaScope::CudaScope(int device) {
+  const CudaDriver& cuda = need_cuda("cuda");
+  require(device >= 0 && device < cuda_device_count(),
+          "cuda: the device must be one of {} that there are. Received {}.", cuda_device_count(), device);
+  CuContext wanted = primary_context(cuda, device), current = nullptr;
+  check_cuda(cuda.context_current(&current), "cuda: cuCtxGetCurrent");
+  if (current == wanted) return;
+  check_cuda(cuda.context_push(wanted), "cuda: cuCtxPushCurrent");
+  pushed_ = true;
+}
+
+CudaScope::~CudaScope() {
+  if (!pushed_) return;
+  CuContext popped = nullptr;
+  table().driver.context_pop(&popped);  // fails only when the context is lost, which the next call tells
+}
+
+std::string cuda_error_text(int result) {
+  const CudaDriver& cuda = table().driver;
+  const char *name = nullptr, *text = nullptr;
+  if (!complete(table()) || cuda.error_name(result, &name) != kCuSuccess || name == nullptr)
+    return fmt::format("CUDA error {}", result);
+  if (cuda.error_string(result, &text) != kCuSuccess || text == nullptr) return name;
+  return fmt::format("{} ({})", name, text);
+}
+
+namespace {
+
+/// Errors after which the context refuses everything.
+bool is_lost(int result) { return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719); }
+
+[[noreturn]] void fail_out_of_memory(const char* what, std::int64_t bytes) {
+  std::size_t free = 0, total = 0;
+  std::string rest;
+  if (const CudaDriver* cuda = cuda_driver(); cuda != nullptr && cuda->memory_info(&free, &total) == kCuSuccess)
+    rest = fmt::format("; {} of its {} bytes are free", free, total);
+  const std::string asked = bytes < 0 ? "what is asked for" : fmt::format("{} bytes more", bytes);
+  fail(ErrorKind::device, "{}: the GPU's memory must hold {}. Received CUDA_ERROR_OUT_OF_MEMORY{}.", what, asked, rest);
+}
+
+}  // namespace
+
+void check_cuda(int result, const char* what, std::int64_t bytes) {
+  if (result == kCuSuccess) [[likely]]
+    return;
+  if (result == kCuOutOfMemory) fail_out_of_memory(what, bytes);
+  if (is_lost(result))
+    fail(ErrorKind::device,
+         "{}: kernels that ran before must have succeeded. Received {}; this process cannot use the GPU any more.",
+         what, cuda_error_text(result));
+  fail(ErrorKind::device, "{}: the CUDA driver must accept it. Received {}.", what, cuda_error_text(result));
+}
+
+std::string describe_cuda() {
+  if (cuda_driver() == nullptr) return fmt::format("GPU: none; {}\n", cuda_why_not());
+  const int version = cuda_driver_version();
+  std::string text = fmt::format("CUDA driver: {}.{}\n", version / 1000, version % 1000 / 10);
+  for (const CudaDevice& device : cuda_devices()) {
+    text += fmt::format("GPU {}: {}, {}, {} multiprocessors, {:.1f} GiB{}\n", device.index, device.name,
+                        device.architecture(), device.multiprocessors, static_cast<double>(device.memory) / (1 << 30),
+                        device.major < 8 ? "; too old, 8.0 is needed" : "");
+  }
+  return text;
+}
+
+}  // namespace mercer
