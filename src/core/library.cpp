@@ -19,11 +19,21 @@ std::string first_missing(void* handle, const std::vector<std::string>& needed) 
 }  // namespace
 
 Library::Library(const std::vector<std::string>& names, const std::vector<std::string>& needed) {
+  try_names(names, needed, RTLD_NOW | RTLD_LOCAL);
+}
+
+Library Library::already_loaded(const std::vector<std::string>& names, const std::vector<std::string>& needed) {
+  Library library;
+  library.try_names(names, needed, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  return library;
+}
+
+void Library::try_names(const std::vector<std::string>& names, const std::vector<std::string>& needed, int flags) {
   for (const std::string& name : names) {
-    void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* handle = ::dlopen(name.c_str(), flags);
     if (handle == nullptr) {
       const char* error = ::dlerror();
-      reason_ += fmt::format("{}: {}\n", name, error != nullptr ? error : "unknown reason");
+      reason_ += fmt::format("{}: {}\n", name, error != nullptr ? error : "not loaded");
       continue;
     }
     const std::string missing = first_missing(handle, needed);

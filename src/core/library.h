@@ -14,9 +14,12 @@ class Library {
   /// Tries the names in order and keeps the first that loads and has every symbol of `needed`.
   Library(const std::vector<std::string>& names, const std::vector<std::string>& needed = {});
 
+  /// The first of the names that this process has loaded already; loads nothing.
+  static Library already_loaded(const std::vector<std::string>& names, const std::vector<std::string>& needed = {});
+
   explicit operator bool() const { return handle_ != nullptr; }
-  const std::string& name() const { return name_; }      ///< the name that loaded
-  std::string path() const;                              ///< the file that it is, if the loader tells
+  const std::string& name() const { return name_; }       ///< the name that loaded
+  std::string path() const;                               ///< the file that it is, if the loader tells
   const std::string& why_not() const { return reason_; }  ///< one line a name tried; empty when loaded
   /// The address of a symbol, nullptr when absent.
   void* find(const char* symbol) const;
@@ -28,6 +31,8 @@ class Library {
   }
 
  private:
+  void try_names(const std::vector<std::string>& names, const std::vector<std::string>& needed, int flags);
+
   void* handle_ = nullptr;
   std::string name_, reason_;
 };

@@ -1,8 +1,8 @@
 // NVRTC, NVIDIA's compiler of CUDA C++ as a library: found and loaded at run time.
 //
-// Where it is looked for, the first that serves: MERCER_NVRTC; a copy that is in the process already (torch's, jax's);
+// Where it is looked for: MERCER_NVRTC, and then nowhere else; a copy that is in the process already (torch's, jax's);
 // folders handed over by the package (pip wheels); LD_LIBRARY_PATH; CUDA_HOME, CUDA_PATH, /usr/local/cuda*; the
-// loader's own places. Of several versions the newest one whose major number the driver serves.
+// loader's own places. The first whose major version the driver serves, else the first.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ struct NvrtcResult {
 class Nvrtc {
  public:
   struct Functions;
-  explicit Nvrtc(const Functions& functions, std::string file);
+  Nvrtc(const Functions& functions, std::string file);
 
   int major() const { return major_; }
   int minor() const { return minor_; }
@@ -59,7 +59,9 @@ const Nvrtc* nvrtc_if_loaded();
 std::optional<std::filesystem::path> nvrtc_file();
 /// What was looked for, in one line; empty when nvrtc() serves.
 std::string nvrtc_why_not();
-/// "NVRTC 13.0 (file)", or why there is none and what to install.
+/// The pip package that holds the NVRTC for this machine's driver.
+const char* nvrtc_package();
+/// "NVRTC: 13.0 (file)", or why there is none and what to install.
 std::string describe_nvrtc();
 
 }  // namespace mercer
