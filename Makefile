@@ -60,7 +60,7 @@ demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
 
 test: test-cpp test-python  ## all C++ and Python tests
 
-test-cpp: $(PACKAGE)  ## the C++ tests
+test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) --output-on-failure
 

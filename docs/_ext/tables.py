@@ -13,8 +13,8 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 ROOT = pathlib.Path(__file__).parents[2]
-# {"NAME", "default", "doc"}; a row of the table stands on one line.
-ENV_ROW = re.compile(r'\{"(MERCER_\w+)", "([^"]*)", "([^"]*)"\}')
+# {"NAME", "default", "doc"}, on one line or two.
+ENV_ROW = re.compile(r'\{"(MERCER_\w+)",\s*"([^"]*)",\s*"([^"]*)"\}')
 
 
 def _cell(content: str | list[nodes.Node]) -> nodes.entry:

@@ -118,9 +118,9 @@ void note_fork() {
 }
 
 std::string load_failure(const Table& table) {
-  std::string reason = table.library.why_not().substr(0, table.library.why_not().find('\n'));
-  if (table.library) reason = fmt::format("{} is too old: it has no {}", table.library.path(), table.missing);
-  return reason;
+  if (table.library) return fmt::format("{} is too old: it has no {}", table.library.path(), table.missing);
+  const std::string reason = table.library.why_not().substr(0, table.library.why_not().find('\n'));
+  return reason.substr(reason.find(": ") + 2);  // the loader's own words name the library too
 }
 
 /// Empty when the driver has started.
