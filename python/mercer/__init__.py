@@ -16,6 +16,8 @@ out as they are.
 
 from __future__ import annotations
 
+import builtins as _builtins
+
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
 from mercer import zoo
 from mercer._context import info, options
@@ -29,3 +31,8 @@ from mercer._mercer import (
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
+
+# `from mercer import *` leaves Python's own sum, max, abs and their like alone.
+__all__ = [
+    name for name in dir() if name[0] != "_" and name not in (*dir(_builtins), "annotations")
+]

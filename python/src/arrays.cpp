@@ -3,75 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <memory>
-#include <unordered_map>
 
+#include "cuda_driver.h"
 #include "mercer/error.h"
 
 namespace mercer::python {
 namespace {
-
-std::string type_text(nb::handle object) {
-  const nb::handle type = object.type();
-  return fmt::format("{}.{}", nb::cast<std::string>(nb::str(type.attr("__module__"))),
-                     nb::cast<std::string>(nb::str(type.attr("__qualname__"))));
-}
-
-nb::object loaded_module(const char* name) {
-  PyObject* modules = PyImport_GetModuleDict();
-  return nb::borrow(PyDict_GetItemString(modules, name));
-}
-
-bool is_instance(nb::handle object, const nb::object& module, const char* type) {
-  return module.is_valid() && PyObject_IsInstance(object.ptr(), module.attr(type).ptr()) == 1;
-}
-
-/// What `object`'s type is at home in; nullptr for anything but an array.
-std::unique_ptr<Library> find_library(nb::handle object) {
-  auto library = std::make_unique<Library>();
-  const nb::object numpy = loaded_module("numpy"), torch = loaded_module("torch");
-  if (is_instance(object, numpy, "ndarray")) {
-    library->kind = Library::Kind::numpy;
-    library->name = "numpy";
-    library->namespace_ = numpy;
-  } else if (is_instance(object, torch, "Tensor")) {
-    library->kind = Library::Kind::torch;
-    library->name = "torch";
-    library->namespace_ = torch;
-    const nb::object type = nb::borrow(object.type());
-    if (nb::hasattr(type, "__dlpack_c_exchange_api__")) {
-      const nb::object capsule = type.attr("__dlpack_c_exchange_api__");
-      const auto* exchange =
-          static_cast<const DLPackExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-      if (exchange == nullptr)
-        PyErr_Clear();
-      else if (exchange->version.major == 1 && exchange->view_of_object != nullptr)
-        library->exchange = exchange;
-    }
-  } else if (nb::hasattr(object, "__dlpack__")) {
-    const std::string module = nb::cast<std::string>(nb::str(object.type().attr("__module__")));
-    library->name = module.substr(0, module.find('.'));
-    if (nb::hasattr(object, "__array_namespace__"))
-      library->namespace_ = object.attr("__array_namespace__")();
-    else
-      library->namespace_ = nb::module_::import_(library->name.c_str());
-  } else {
-    return nullptr;
-  }
-  library->empty = library->namespace_.attr("empty");
-  return library;
-}
-
-/// Looked up once for each type. The types and libraries are kept until the process ends.
-const Library* cached_library(nb::handle object) {
-  static auto& known = *new std::unordered_map<PyTypeObject*, std::unique_ptr<Library>>;
-  const auto found = known.find(Py_TYPE(object.ptr()));
-  if (found != known.end()) return found->second.get();
-  std::unique_ptr<Library> library = find_library(object);
-  if (library == nullptr) return nullptr;  // not kept: NumPy may be imported later
-  Py_INCREF(Py_TYPE(object.ptr()));
-  return known.emplace(Py_TYPE(object.ptr()), std::move(library)).first->second.get();
-}
 
 /// The dtype of a buffer's format, native byte order only.
 bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
@@ -111,34 +48,80 @@ bool dtype_from_dlpack(DLDataType type, Dtype& dtype) {
   return true;
 }
 
+/// The element type in the array interface's spelling, such as "<f4".
+bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
+  if (type.size() != 3 || type[0] == '>') return false;
+  struct Row {
+    const char* code;
+    Dtype dtype;
+  };
+  for (const Row& row : {Row{"f2", Dtype::float16},
+                         {"f4", Dtype::float32},
+                         {"f8", Dtype::float64},
+                         {"u1", Dtype::uint8},
+                         {"i8", Dtype::int64},
+                         {"b1", Dtype::boolean}}) {
+    if (type.compare(1, 2, row.code) != 0) continue;
+    dtype = row.dtype;
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::int64_t> integers(const nb::object& sequence) {
+  std::vector<std::int64_t> values;
+  for (const nb::handle value : sequence) values.push_back(nb::cast<std::int64_t>(value));
+  return values;
+}
+
 constexpr const char* kRealRule = "must be float16, bfloat16, float32, float64 or uint8";
 
 }  // namespace
 
-const Library& library_of(nb::handle object, Place place) {
-  const Library* library = cached_library(object);
-  if (library == nullptr) {
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{}: {} must be an array of NumPy, PyTorch or another library that speaks DLPack. Received "
-                            "{}; write numpy.asarray({})",
-                            place.verb, place.name, type_text(object), place.name));
-  }
-  return *library;
-}
-
-bool is_array(nb::handle object) { return cached_library(object) != nullptr; }
-
 Array::Array(nb::handle object, Place place, Access access)
     : object_(nb::borrow(object)), place_(place), library_(&library_of(object, place)) {
-  if (library_->kind == Library::Kind::numpy) {
-    view_buffer(access);
-    return;
+  const Library::Kind kind = library_->kind;
+  if (kind == Library::Kind::jax) {
+    fail(ErrorKind::invalid_argument, "must come from the library of x. Received an array of jax");
   }
-  if (library_->kind == Library::Kind::torch) check_torch();
-  if (library_->exchange != nullptr)
+  if (kind == Library::Kind::torch) check_torch();
+  if (kind == Library::Kind::numpy)
+    view_buffer(access);
+  else if (library_->exchange != nullptr)
     view_exchange();
-  else
+  else if (kind == Library::Kind::cupy)
+    view_cupy();
+  else if (library_->has_dlpack)
     view_capsule(access);
+  else
+    view_interface(access);
+}
+
+/// An element type in the letters of NumPy and the struct module, native byte order only.
+void Array::take_format(const char* format, Py_ssize_t item_size) {
+  if (dtype_from_format(format, item_size, tensor_.dtype)) return;
+  const bool swapped = format[0] == '>' || format[0] == '!';
+  if (swapped && std::strchr("efdlq", format[1])) {
+    fail_dtype("must be in the byte order of this machine",
+               fmt::format("{0}.astype({0}.dtype.newbyteorder('='))", place_.name));
+  }
+  const bool narrows = std::strchr("bhHiIlLqQ", format[std::strlen(format) - 1]) != nullptr;
+  fail_dtype(kRealRule, narrows ? as_float32() : "");
+}
+
+/// The tensor's data and shape are set.
+void Array::take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(tensor_.data) % item_size == 0;
+  tensor_.strides.resize(bytes.size());
+  for (std::size_t axis = 0; axis < bytes.size(); ++axis) {
+    tensor_.strides[axis] = bytes[axis] / item_size;
+    aligned &= bytes[axis] % item_size == 0;
+  }
+  if (aligned || tensor_.count() == 0) return;
+  fail(ErrorKind::invalid_argument,
+       fmt::format("must have its elements at multiples of their size. Received a view across other fields or an odd "
+                   "address; pass {}.copy()",
+                   place_.name));
 }
 
 void Array::view_buffer(Access access) {
@@ -150,29 +133,10 @@ void Array::view_buffer(Access access) {
   const Py_buffer& view = buffer_.view;
   if (access == Access::write && view.readonly)
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-  if (!dtype_from_format(view.format, view.itemsize, tensor_.dtype)) {
-    const bool swapped = view.format[0] == '>' || view.format[0] == '!';
-    if (swapped && std::strchr("efdlq", view.format[1])) {
-      fail_dtype("must be in the byte order of this machine",
-                 fmt::format("{0}.astype({0}.dtype.newbyteorder('='))", place_.name));
-    }
-    const bool narrows = std::strchr("bhHiIlLqQ", view.format[std::strlen(view.format) - 1]) != nullptr;
-    fail_dtype(kRealRule, narrows ? as_float32() : "");
-  }
+  take_format(view.format, view.itemsize);
   tensor_.data = view.buf;
   tensor_.shape.assign(view.shape, view.shape + view.ndim);
-  tensor_.strides.resize(view.ndim);
-  bool aligned = reinterpret_cast<std::uintptr_t>(view.buf) % view.itemsize == 0;
-  for (int axis = 0; axis < view.ndim; ++axis) {
-    tensor_.strides[axis] = view.strides[axis] / view.itemsize;
-    aligned &= view.strides[axis] % view.itemsize == 0;
-  }
-  if (!aligned && tensor_.count() != 0) {
-    fail(ErrorKind::invalid_argument,
-         fmt::format("must have its elements at multiples of their size. Received a view across other fields or an odd "
-                     "address; pass {}.copy()",
-                     place_.name));
-  }
+  take_strides({view.strides, view.strides + view.ndim}, view.itemsize);
 }
 
 /// PyTorch: gradients would be lost without a word, and a lazily negated tensor would be read with the wrong sign.
@@ -190,38 +154,81 @@ void Array::check_torch() const {
   }
 }
 
-void Array::check_device(DLDevice device) const {
-  if (device.type == kDLCPU) return;
-  fail(ErrorKind::unsupported, fmt::format("must lie in the memory of the CPU. Received an array on {} {}",
-                                           device.type == kDLCUDA ? "CUDA device" : "a device of DLPack type",
-                                           device.type == kDLCUDA ? device.id : device.type));
+/// Pinned memory of the host counts as the CPU's, managed memory as its device's.
+void Array::take_device(DLDevice device) {
+  switch (device.type) {
+    case kDLCPU:
+    case kDLCUDAHost: tensor_.device = {}; return;
+    case kDLCUDA:
+    case kDLCUDAManaged: tensor_.device = {DeviceKind::cuda, device.id}; return;
+    default: break;
+  }
+  fail(ErrorKind::unsupported,
+       fmt::format("must lie on the CPU or on a CUDA device. Received an array on a device of DLPack type {}",
+                   device.type));
 }
 
 void Array::view_exchange() {
   DLTensor view;
   if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
     const nb::python_error reason;  // takes the pending Python error, which says less than this
-    fail(ErrorKind::unsupported, fmt::format("must be a dense array in the memory of the CPU. Received one on {}, {}",
-                                             nb::cast<std::string>(nb::str(nb::object(object_.attr("device")))),
-                                             nb::cast<std::string>(nb::str(nb::object(object_.attr("layout"))))));
+    const nb::object layout = nb::getattr(object_, "layout", nb::str("an unknown layout"));
+    fail(ErrorKind::unsupported,
+         fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}",
+                     nb::cast<std::string>(nb::str(nb::object(object_.attr("device")))),
+                     nb::cast<std::string>(nb::str(layout))));
   }
-  check_device(view.device);
+  take_device(view.device);
   take(view);
 }
 
+/// CuPy before its C table. Its __dlpack__ and its interface would look after streams, which are the current ones here.
+void Array::view_cupy() {
+  const nb::object memory = object_.attr("data"), dtype = object_.attr("dtype");
+  tensor_.device = {DeviceKind::cuda, nb::cast<int>(memory.attr("device_id"))};
+  const auto item_size = nb::cast<std::int64_t>(dtype.attr("itemsize"));
+  take_format(nb::cast<std::string>(dtype.attr("char")).c_str(), item_size);
+  tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(memory.attr("ptr")));
+  tensor_.shape = integers(object_.attr("shape"));
+  take_strides(integers(object_.attr("strides")), item_size);
+}
+
+/// The CUDA array interface, version 2 or 3; from 3 on it may name the stream in which the array is in use.
+void Array::view_interface(Access access) {
+  capsule_ = object_.attr("__cuda_array_interface__");
+  const auto entry = [&](const char* key) { return nb::borrow(PyDict_GetItemString(capsule_.ptr(), key)); };
+  const auto given = [](const nb::object& value) { return value.is_valid() && !value.is_none(); };
+  if (given(entry("mask"))) fail(ErrorKind::unsupported, "must have no mask. Received a masked array");
+  const nb::object data = entry("data");
+  if (access == Access::write && nb::cast<bool>(data[1]))
+    fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
+  const auto type = nb::cast<std::string>(entry("typestr"));
+  if (!dtype_from_typestr(type, tensor_.dtype)) fail_dtype(kRealRule);
+  const auto item_size = static_cast<std::int64_t>(size_of(tensor_.dtype));
+  tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(nb::object(data[0])));
+  tensor_.shape = integers(entry("shape"));
+  if (given(entry("strides")))
+    take_strides(integers(entry("strides")), item_size);
+  else
+    tensor_ = Tensor(tensor_.data, tensor_.dtype, std::move(tensor_.shape));
+  if (given(entry("stream"))) producer_stream_ = nb::cast<std::uintptr_t>(entry("stream"));
+  tensor_.device = {DeviceKind::cuda, device_of_pointer(tensor_.data)};
+}
+
 void Array::view_capsule(Access access) {
-  if (library_->name == "jax" || library_->name == "jaxlib") {
-    fail(ErrorKind::unsupported, fmt::format("must be an array that can be read in place; JAX arrays are not offered "
-                                             "here. Received one; pass numpy.asarray({})",
-                                             place_.name));
-  }
   const nb::object device = object_.attr("__dlpack_device__")();
-  check_device({nb::cast<std::int32_t>(device[0]), nb::cast<std::int32_t>(device[1])});
+  take_device({nb::cast<std::int32_t>(device[0]), nb::cast<std::int32_t>(device[1])});
+  // PyTorch's own stream is the one that we use, so nothing is to be ordered (-1). Else the producer makes the legacy
+  // default stream (1) wait for it.
+  nb::dict options;
+  if (on_cuda()) options["stream"] = library_->kind == Library::Kind::torch ? -1 : 1;
+  nb::dict versioned = nb::steal<nb::dict>(PyDict_Copy(options.ptr()));
+  versioned["max_version"] = nb::make_tuple(1, 0);
   try {
-    capsule_ = object_.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    capsule_ = object_.attr("__dlpack__")(**versioned);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule_ = object_.attr("__dlpack__")();  // a producer of before DLPack 1.0
+    capsule_ = object_.attr("__dlpack__")(**options);  // a producer of before DLPack 1.0
   }
   // The capsule is not consumed: its own destructor frees what it holds once capsule_ goes.
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
@@ -260,6 +267,13 @@ void Array::require_same_library(const Array& first) const {
                                                 first.place_.name, first.library_->name, library_->name));
 }
 
+void Array::require_same_device(const Array& first) const {
+  if (tensor_.device == first.tensor_.device) return;
+  fail(ErrorKind::invalid_argument,
+       fmt::format("must lie on the device of {}, {}. Received an array on {}", first.place_.name,
+                   first.tensor_.device.to_text(), tensor_.device.to_text()));
+}
+
 std::string Array::as_float32() const {
   return fmt::format("{}{}", place_.name, library_->kind == Library::Kind::torch ? ".float()" : ".astype('float32')");
 }
@@ -269,21 +283,10 @@ void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {
 }
 
 void Array::fail_dtype(const std::string& rule, const std::string& advice) const {
+  const bool bare = capsule_.is_valid() && PyDict_Check(capsule_.ptr());  // the CUDA array interface
+  const nb::object type = bare ? nb::object(capsule_["typestr"]) : nb::object(object_.attr("dtype"));
   throw DtypeFault(fmt::format("{}: {} {}. Received {}{}{}", place_.verb, place_.name, rule,
-                               nb::cast<std::string>(nb::str(nb::object(object_.attr("dtype")))),
-                               advice.empty() ? "" : "; write ", advice));
-}
-
-nb::object make_array(const Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape) {
-  nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    PyTuple_SET_ITEM(extents.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
-  }
-  const nb::object type = library.namespace_.attr(name_of(dtype));
-  if (library.kind != Library::Kind::other || !nb::hasattr(like, "device")) {
-    return library.empty(extents, nb::arg("dtype") = type);
-  }
-  return library.empty(extents, nb::arg("dtype") = type, nb::arg("device") = like.attr("device"));
+                               nb::cast<std::string>(nb::str(type)), advice.empty() ? "" : "; write ", advice));
 }
 
 }  // namespace mercer::python

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "mercer/error.h"
+#include "ops/call.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -12,7 +13,7 @@ constexpr auto kSignalInterval = std::chrono::milliseconds(50);
 constexpr auto kBarDelay = std::chrono::seconds(2);
 
 bool same_points(const Tensor& x, const Tensor& z) {
-  return x.data == z.data && x.dtype == z.dtype && x.shape == z.shape && x.strides == z.strides;
+  return x.data == z.data && x.dtype == z.dtype && x.shape == z.shape && x.strides == z.strides && x.device == z.device;
 }
 
 std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
@@ -62,6 +63,8 @@ Call::Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options o
 Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options)
     : verb_(verb), formula_(formula), x_(x, {verb, "x"}), watch_(verb, options.progress.ptr() == Py_True) {
   arguments_.verb = verb;
+  if (!options.workspace.is_none()) queue_.use_workspace(options.workspace, x_);
+  if (x_.on_cuda()) arguments_.queue = queue_.open(x_);
   read_points(x, z);
   if (!options.row.is_none()) arguments_.row = input(options.row, "row");
   if (!options.col.is_none()) arguments_.col = input(options.col, "col");
@@ -105,13 +108,13 @@ Argument Call::read_param(nb::handle name, nb::handle value) {
     return number;
   }
   const char* text = PyUnicode_AsUTF8(name.ptr());
-  if (is_array(value)) return input(value, text);
+  if (is_array(value)) return hold_param(value, text);
   if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) {
-    // Numbers written out: an array of the library of x.
-    const Library& library = x_.library();
-    const nb::object array =
-        library.namespace_.attr("asarray")(value, nb::arg("dtype") = library.namespace_.attr(name_of(compute_dtype())));
-    return input(array, text);
+    // Numbers written out: an array of the library of x, but on the CPU.
+    const bool numpy = x_.on_cuda() && x_.library().kind != Library::Kind::torch;
+    const nb::object home = numpy ? nb::object(nb::module_::import_("numpy")) : x_.library().namespace_;
+    const nb::object type = home.attr(name_of(compute_dtype()));
+    return hold_param(home.attr("asarray")(value, nb::arg("dtype") = type), text);
   }
   const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
   if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
@@ -123,24 +126,42 @@ Argument Call::read_param(nb::handle name, nb::handle value) {
 const Array& Call::hold(nb::handle object, const char* name, Access access) {
   Array& array = held_.emplace_back(object, Place{verb_, name}, access);
   array.require_same_library(x_);
+  array.require_same_device(x_);
+  queue_.wait_for(array);
   return array;
+}
+
+/// Parameters of a call on CUDA arrays may stay on the CPU, in NumPy's arrays too.
+const Tensor& Call::hold_param(nb::handle object, const char* name) {
+  Array& array = held_.emplace_back(object, Place{verb_, name});
+  const bool stays = x_.on_cuda() && !array.on_cuda();
+  if (!stays || array.library().kind != Library::Kind::numpy) array.require_same_library(x_);
+  if (!stays) array.require_same_device(x_);
+  queue_.wait_for(array);
+  return array.tensor();
 }
 
 const Tensor& Call::input(nb::handle object, const char* name) { return hold(object, name, Access::read).tensor(); }
 
-std::vector<std::int64_t> Call::batch() const {
-  const bool flat = x().ndim() == 2 && (!z_ || z_->ndim() == 2);
-  if (flat) {
-    bool numbers = true;
-    for (const auto& [name, value] : arguments_.params) numbers &= std::holds_alternative<double>(value);
-    if (numbers) return {};
+std::vector<std::int64_t> Call::batch(const std::vector<std::int64_t>& extra) const {
+  std::vector<std::int64_t> batch = extra;
+  const auto add = [&](const Tensor& tensor, int trailing) {
+    if (tensor.ndim() > trailing) batch = ops::broadcast(verb_, batch, ops::leading(tensor, trailing));
+  };
+  add(x(), 2);
+  if (z_) add(*z_, 2);
+  if (arguments_.row) add(*arguments_.row, 1);
+  if (arguments_.col) add(*arguments_.col, 1);
+  for (const auto& [name, value] : arguments_.params) {
+    if (const auto* tensor = std::get_if<Tensor>(&value)) add(*tensor, 0);
   }
-  return batch_shape(formula_, x(), z_ ? *z_ : x(), arguments_);
+  return batch;
 }
 
 nb::object Call::output(nb::handle out, const char* name, Dtype dtype,
                         const std::function<std::vector<std::int64_t>()>& shape, const Tensor*& view) {
-  nb::object object = out.is_none() ? make_array(x_.library(), x_.object(), dtype, shape()) : nb::borrow(out);
+  nb::object object =
+      out.is_none() ? make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name}) : nb::borrow(out);
   view = &hold(object, name, Access::write).tensor();
   return object;
 }

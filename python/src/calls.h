@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "mercer/pairwise.h"
+#include "queues.h"
 
 namespace mercer::python {
 
@@ -35,7 +36,7 @@ class Watch {
 
 /// The options that every verb shares, as Python gave them.
 struct Options {
-  nb::handle row, col, w, i_offset, j_offset, progress;
+  nb::handle row, col, w, i_offset, j_offset, workspace, progress;
   nb::dict params;
 };
 
@@ -46,6 +47,7 @@ class Call {
   /// `f` as the user wrote it; static options of a zoo entry are taken out of options.params.
   Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options options);
 
+  const char* verb() const { return verb_; }
   const Formula& formula() const { return formula_; }
   const Tensor& x() const { return x_.tensor(); }
   /// nullptr for the same points.
@@ -54,7 +56,8 @@ class Call {
   std::int64_t rows() const { return x().shape[x().ndim() - 2]; }
   std::int64_t columns() const { return z_ ? z_->shape[z_->ndim() - 2] : rows(); }
   Dtype compute_dtype() const { return compute_type(x().dtype); }
-  std::vector<std::int64_t> batch() const;
+  /// The leading axes of the output; `extra` are those of further arrays of the call.
+  std::vector<std::int64_t> batch(const std::vector<std::int64_t>& extra = {}) const;
 
   /// Reads a further array of the call.
   const Tensor& input(nb::handle object, const char* name);
@@ -69,6 +72,7 @@ class Call {
   const char* verb_;
   Formula formula_;
   Array x_;
+  CallQueue queue_;
   std::optional<Tensor> z_;
   std::deque<Array> held_;
   Arguments arguments_;
@@ -78,6 +82,7 @@ class Call {
   void read_params(const nb::dict& params);
   Argument read_param(nb::handle name, nb::handle value);
   const Array& hold(nb::handle object, const char* name, Access access);
+  const Tensor& hold_param(nb::handle object, const char* name);
 };
 
 template <class Work>
@@ -88,6 +93,7 @@ void Call::run(Work&& work) {
   } catch (const Cancelled&) {
     throw nb::python_error();
   }
+  queue_.release_streams();
 }
 
 }  // namespace mercer::python

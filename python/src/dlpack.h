@@ -5,7 +5,7 @@
 
 namespace mercer::python {
 
-enum : std::int32_t { kDLCPU = 1, kDLCUDA = 2 };
+enum : std::int32_t { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLCUDAManaged = 13 };
 enum : std::uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
 enum : std::uint64_t { kDLReadOnly = 1 };
 
@@ -44,17 +44,20 @@ struct DLManagedTensorVersioned {  // a capsule named "dltensor_versioned"
   DLTensor tensor;
 };
 
-/// The table of C functions behind the attribute __dlpack_c_exchange_api__ of an array type.
+/// The table of C functions behind the attribute __dlpack_c_exchange_api__ of an array type. Functions give 0 where
+/// they succeed.
 struct DLPackExchange {
   struct {
     std::uint32_t major, minor;
   } version;
   void* previous;
-  void* allocate;
-  void* managed_from_object;
-  void* managed_to_object;
-  int (*view_of_object)(void* object, DLTensor* out);  // borrowed; may be nullptr
-  void* current_stream;
+  /// A new array of the prototype's shape, dtype and device. Needs no GIL.
+  int (*allocate)(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
+                  void (*set_error)(void* context, const char* kind, const char* message));
+  int (*managed_from_object)(void* object, DLManagedTensorVersioned** out);
+  int (*managed_to_object)(DLManagedTensorVersioned* array, void** out_object);  // takes the array
+  int (*view_of_object)(void* object, DLTensor* out);                            // borrowed; may be nullptr
+  int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** out);
 };
 
 }  // namespace mercer::python

@@ -6,7 +6,8 @@ namespace mercer::python {
 #define MERCER_SHARED_OPTIONS                                                                                         \
   "row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None " \
   "= None, i_offset: int = 0, "                                                                                       \
-  "j_offset: int = 0, progress: bool = False, **params: mercer._types.Parameter"
+  "j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: "              \
+  "mercer._types.Parameter"
 #define MERCER_POINTS "f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None"
 
 inline constexpr char kPairwiseSignature[] =
@@ -21,7 +22,8 @@ inline constexpr char kPairwiseDoc[] =
 - out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
 - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
 - i_offset, j_offset: added to the indices that the formula reads as i and j.
-- progress: show a bar once the call has taken two seconds.
+- workspace: on CUDA, an array of uint8 on the device of x, to be used as the call's scratch memory.
+- progress: show a bar once the call has taken two seconds; on the CPU only.
 - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
   bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
@@ -83,7 +85,7 @@ inline constexpr char kGradientFieldSignature[] =
     "def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, "
     "amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, "
     "*, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | "
-    "None = None, w: mercer._types.ArrayT | None = None, "
+    "None = None, w: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, "
     "progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT";
 inline constexpr char kGradientFieldDoc[] =
     R"doc(A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
@@ -96,14 +98,15 @@ inline constexpr char kCdistSignature[] =
     "def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, "
     "metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT "
     "| None = None, "
-    "progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT";
+    "workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> "
+    "mercer._types.ArrayT";
 inline constexpr char kCdistDoc[] =
     R"doc(Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
 
 x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
 ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K] weights,
-where the metric has a weighted form. out, progress and errors: those of pairwise.
+where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
 In float32 the relative error is at most 1e-6; duplicates have distance 0.)doc";
 
 inline constexpr char kExplainSignature[] =

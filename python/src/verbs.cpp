@@ -11,6 +11,7 @@
 #include "mercer/error.h"
 #include "mercer/explain.h"
 #include "mercer/zoo.h"
+#include "ops/call.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -26,6 +27,10 @@ Shape joined(Shape batch, std::initializer_list<std::int64_t> rest) {
   return batch;
 }
 
+Shape leading(const Tensor& tensor, int trailing) {
+  return tensor.ndim() > trailing ? ops::leading(tensor, trailing) : Shape{};
+}
+
 nb::object pairwise_into(Call& call, nb::handle out) {
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -39,29 +44,30 @@ nb::object pairwise_into(Call& call, nb::handle out) {
 }
 
 nb::object py_pairwise(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
-                       nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress, nb::kwargs params) {
-  Call call("pairwise", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+                       nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                       nb::handle progress, nb::kwargs params) {
+  Call call("pairwise", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   return pairwise_into(call, out);
 }
 
 nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
-                            nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress,
-                            nb::kwargs params) {
-  Call call("kernel_matrix", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+                            nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                            nb::handle progress, nb::kwargs params) {
+  Call call("kernel_matrix", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   return pairwise_into(call, out);
 }
 
 nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                             nb::handle progress, nb::kwargs params) {
-  Call call("kernel_product", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+                             nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  Call call("kernel_product", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   const Tensor& values = call.input(v, "v");
   const Tensor* view = nullptr;
   nb::object result = call.output(
       out, "out", call.compute_dtype(),
       [&] {
-        return values.ndim() == 1 ? joined(call.batch(), {call.rows()})
-                                  : joined(call.batch(), {call.rows(), values.ndim() == 0 ? 0 : values.shape.back()});
+        if (values.ndim() < 2) return joined(call.batch(), {call.rows()});
+        return joined(call.batch(leading(values, 2)), {call.rows(), values.shape.back()});
       },
       view);
   call.run([&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); });
@@ -70,9 +76,9 @@ nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handl
 
 nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std::string& reduce, nb::handle out,
                             nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                            nb::handle progress, nb::kwargs params) {
+                            nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const ReduceKind kind = reduce_kind_from_text(reduce);
-  Call call("kernel_reduce", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+  Call call("kernel_reduce", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   const bool gives_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -83,9 +89,9 @@ nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std:
 }
 
 nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
-                  nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle progress,
-                  nb::kwargs params) {
-  Call call("knn", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+                  nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                  nb::handle progress, nb::kwargs params) {
+  Call call("knn", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   if (k < 1 || k > call.columns()) {  // before its arrays are made
     throw Error(
         ErrorKind::invalid_argument,
@@ -108,35 +114,37 @@ nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::
 }
 
 /// The shape of a gradient: coefficients [N] give [..., M, K], [..., O, N] give [..., O, M, K].
-Shape gradient_shape(const Call& call, const Tensor& coef, Shape batch) {
+Shape gradient_shape(const Call& call, const Tensor& coef, const Shape& extra = {}) {
+  Shape batch = call.batch(coef.ndim() > 2 ? ops::broadcast(call.verb(), leading(coef, 2), extra) : extra);
   if (coef.ndim() > 1) batch.push_back(coef.shape[coef.ndim() - 2]);
   return joined(std::move(batch), {call.rows(), call.x().shape.back()});
 }
 
 nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                               nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                              nb::handle progress, nb::kwargs params) {
-  Call call("kernel_gradient", f, x, z, {row, col, w, i_offset, j_offset, progress, params});
+                              nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  Call call("kernel_gradient", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
   const Tensor& coefficients = call.input(coef, "coef");
   const Tensor* view = nullptr;
   nb::object result = call.output(
-      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, call.batch()); }, view);
+      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients); }, view);
   call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
   return result;
 }
 
 nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
-                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle progress,
-                             nb::kwargs params) {
+                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle workspace,
+                             nb::handle progress, nb::kwargs params) {
   const Expr field = find_expr(phi, "gradient_field");
   const nb::int_ zero(0);
   // The call needs a formula for its batch; that of a constant reads nothing but the shapes.
-  Call call("gradient_field", Formula(Expr(0.0)), x, z, Options{row, col, w, zero, zero, progress, params});
+  Call call("gradient_field", Formula(Expr(0.0)), x, z, Options{row, col, w, zero, zero, workspace, progress, params});
   const Tensor& amplitudes = call.input(amplitude, "amplitude");
   const Tensor& coefficients = call.input(coef, "coef");
   const Tensor* view = nullptr;
   nb::object result = call.output(
-      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, call.batch()); }, view);
+      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, leading(amplitudes, 2)); },
+      view);
   const Tensor& columns = call.z() != nullptr ? *call.z() : call.x();
   call.run([&] { gradient_field(field, call.x(), columns, amplitudes, coefficients, *view, call.arguments()); });
   return result;
@@ -163,10 +171,10 @@ double norm_of(nb::handle p) {
 }
 
 nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,
-                    nb::handle progress, nb::kwargs params) {
+                    nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const nb::int_ zero(0);
   if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
-  const Options options{nb::none(), nb::none(), w, zero, zero, progress, params};
+  const Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
   if (!metric.is_none()) {
     Call call("cdist", metric, x1, x2, options);
     return pairwise_into(call, out);
@@ -197,7 +205,7 @@ void bind_verbs(nb::module_& module) {
   // The options that all verbs over pairs share; i_offset and j_offset count from 0.
 #define MERCER_OPTIONS                                                                                \
   "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "i_offset"_a = 0, "j_offset"_a = 0, \
-  "progress"_a = false, "params"_a
+  "workspace"_a = nb::none(), "progress"_a = false, "params"_a
   module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
              MERCER_OPTIONS, nb::sig(kPairwiseSignature), kPairwiseDoc);
   module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
@@ -212,11 +220,12 @@ void bind_verbs(nb::module_& module) {
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
 #undef MERCER_OPTIONS
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),
-             "out"_a = nb::none(), "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "progress"_a = false,
-             "params"_a, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
+             "out"_a = nb::none(), "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(),
+             "workspace"_a = nb::none(), "progress"_a = false, "params"_a, nb::sig(kGradientFieldSignature),
+             kGradientFieldDoc);
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
-             "w"_a = nb::none(), "out"_a = nb::none(), "progress"_a = false, "params"_a, nb::sig(kCdistSignature),
-             kCdistDoc);
+             "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false, "params"_a,
+             nb::sig(kCdistSignature), kCdistDoc);
   module.def("explain", py_explain, "f"_a, "shape"_a = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
              "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
 }

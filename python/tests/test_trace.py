@@ -194,3 +194,16 @@ def test_differentiate_takes_symbols_and_names():
 def test_symmetric():
     assert mc.kernel("sum(abs(x-z))").symmetric
     assert not mc.kernel("sum(x*log(z))").symmetric
+
+
+def test_a_star_import_leaves_the_builtins_alone():
+    import builtins
+
+    names = {}
+    exec("from mercer import *", names)
+    assert names["cdist"] is mc.cdist
+    assert names["gauss"] is mc.gauss
+    assert names["knn"] is mc.knn
+    for name in mc.__all__:
+        assert not hasattr(builtins, name), name
+    assert not {"sum", "max", "abs", "annotations", "builtins"} & set(mc.__all__)

@@ -1,0 +1,211 @@
+#include "libraries.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <unordered_map>
+
+#include "mercer/error.h"
+
+namespace mercer::python {
+namespace {
+
+nb::object loaded_module(const char* name) {
+  PyObject* modules = PyImport_GetModuleDict();
+  return nb::borrow(PyDict_GetItemString(modules, name));
+}
+
+bool is_instance(nb::handle object, const nb::object& module, const char* type) {
+  return module.is_valid() && nb::hasattr(module, type) &&
+         PyObject_IsInstance(object.ptr(), module.attr(type).ptr()) == 1;
+}
+
+const DLPackExchange* find_exchange(nb::handle object) {
+  const nb::object type = nb::borrow(object.type());
+  if (!nb::hasattr(type, "__dlpack_c_exchange_api__")) return nullptr;
+  const nb::object capsule = type.attr("__dlpack_c_exchange_api__");
+  const auto* table = static_cast<const DLPackExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  if (table == nullptr) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  return table->version.major == 1 && table->view_of_object != nullptr ? table : nullptr;
+}
+
+void fill_torch(Library& library, nb::handle object) {
+  library.exchange = find_exchange(object);
+  const nb::object inner = library.namespace_.attr("_C");
+  if (nb::hasattr(inner, "_cuda_getCurrentRawStream")) library.stream_of = inner.attr("_cuda_getCurrentRawStream");
+}
+
+void fill_cupy(Library& library, nb::handle object) {
+  library.exchange = find_exchange(object);
+  const nb::object cuda = library.namespace_.attr("cuda");
+  library.runtime = cuda.attr("runtime");
+  library.stream_of = cuda.attr("get_current_stream");
+}
+
+/// A library that nobody here has heard of: its namespace by the array API standard, else the module of its type.
+void fill_other(Library& library, nb::handle object) {
+  const std::string module = nb::cast<std::string>(nb::str(object.type().attr("__module__")));
+  library.name = module.substr(0, module.find('.'));
+  if (nb::hasattr(object, "__array_namespace__"))
+    library.namespace_ = object.attr("__array_namespace__")();
+  else
+    library.namespace_ = nb::module_::import_(library.name.c_str());
+  if (library.has_dlpack) library.exchange = find_exchange(object);
+}
+
+struct KnownLibrary {
+  const char* name;
+  const char* array_type;
+  Library::Kind kind;
+};
+constexpr KnownLibrary kKnown[] = {
+    {"numpy", "ndarray", Library::Kind::numpy},
+    {"torch", "Tensor", Library::Kind::torch},
+    {"cupy", "ndarray", Library::Kind::cupy},
+    {"jax", "Array", Library::Kind::jax},
+};
+
+/// What `object`'s type is at home in; nullptr for anything but an array.
+std::unique_ptr<Library> find_library(nb::handle object) {
+  auto library = std::make_unique<Library>();
+  for (const KnownLibrary& known : kKnown) {
+    const nb::object module = loaded_module(known.name);
+    if (!is_instance(object, module, known.array_type)) continue;
+    library->kind = known.kind;
+    library->name = known.name;
+    library->namespace_ = module;
+    break;
+  }
+  library->has_dlpack = nb::hasattr(object, "__dlpack__");
+  switch (library->kind) {
+    case Library::Kind::torch: fill_torch(*library, object); break;
+    case Library::Kind::cupy: fill_cupy(*library, object); break;
+    case Library::Kind::jax: return library;
+    case Library::Kind::other:
+      if (PyType_Check(object.ptr())) return nullptr;
+      if (!library->has_dlpack && !nb::hasattr(object, "__cuda_array_interface__")) return nullptr;
+      fill_other(*library, object);
+      break;
+    default: break;
+  }
+  if (nb::hasattr(library->namespace_, "empty")) library->empty = library->namespace_.attr("empty");
+  return library;
+}
+
+/// Looked up once for each type. The types and libraries are kept until the process ends.
+Library* cached_library(nb::handle object) {
+  static auto& known = *new std::unordered_map<PyTypeObject*, std::unique_ptr<Library>>;
+  const auto found = known.find(Py_TYPE(object.ptr()));
+  if (found != known.end()) return found->second.get();
+  std::unique_ptr<Library> library = find_library(object);
+  if (library == nullptr) return nullptr;  // not kept: NumPy may be imported later
+  Py_INCREF(Py_TYPE(object.ptr()));
+  return known.emplace(Py_TYPE(object.ptr()), std::move(library)).first->second.get();
+}
+
+nb::object extents_of(const std::vector<std::int64_t>& shape) {
+  nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    PyTuple_SET_ITEM(extents.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
+  }
+  return extents;
+}
+
+/// torch.empty(shape, dtype=, device=). Not the C table's allocator: record_stream and resize_ pass over its tensors.
+nb::object make_tensor(Library& library, nb::handle like, const nb::object& extents, Dtype dtype) {
+  static PyObject* const names =
+      PyTuple_Pack(2, PyUnicode_InternFromString("dtype"), PyUnicode_InternFromString("device"));
+  const nb::object device = like.attr("device");
+  PyObject* const arguments[] = {extents.ptr(), library.dtype(dtype).ptr(), device.ptr()};
+  PyObject* made = PyObject_Vectorcall(library.empty.ptr(), arguments, 1, names);
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
+}  // namespace
+
+const nb::object& Library::dtype(Dtype dtype) {
+  nb::object& known = dtypes[static_cast<int>(dtype)];
+  if (!known.is_valid()) known = namespace_.attr(name_of(dtype));
+  return known;
+}
+
+std::string type_text(nb::handle object) {
+  const nb::handle type = object.type();
+  return fmt::format("{}.{}", nb::cast<std::string>(nb::str(type.attr("__module__"))),
+                     nb::cast<std::string>(nb::str(type.attr("__qualname__"))));
+}
+
+Library& library_of(nb::handle object, Place place) {
+  Library* library = cached_library(object);
+  if (library == nullptr) {
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: {} must be an array of NumPy, PyTorch or another library that speaks DLPack. Received "
+                            "{}; write numpy.asarray({})",
+                            place.verb, place.name, type_text(object), place.name));
+  }
+  return *library;
+}
+
+bool is_array(nb::handle object) { return cached_library(object) != nullptr; }
+
+bool is_jax(nb::handle object) {
+  const Library* library = cached_library(object);
+  return library != nullptr && library->kind == Library::Kind::jax;
+}
+
+CupyDevice::CupyDevice(const Library& library, int index) : library_(library) {
+  const nb::object current = library_.runtime.attr("getDevice")();
+  if (nb::cast<int>(current) == index) return;
+  library_.runtime.attr("setDevice")(index);
+  before_ = current;
+}
+
+CupyDevice::~CupyDevice() {
+  if (!before_.is_valid()) return;
+  nb::error_scope keep;
+  try {
+    library_.runtime.attr("setDevice")(before_);
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("mercer: setting CuPy's device back");
+  }
+}
+
+nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
+                      Place place) {
+  if (!library.empty.is_valid()) {
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: {} must be given where the library of x has no function empty. Received none; x is {}",
+                            place.verb, place.name, type_text(like)));
+  }
+  const nb::object extents = extents_of(shape);
+  if (library.kind == Library::Kind::torch) return make_tensor(library, like, extents, dtype);
+  const nb::object& type = library.dtype(dtype);
+  if (library.kind == Library::Kind::numpy) return library.empty(extents, nb::arg("dtype") = type);
+  if (library.kind == Library::Kind::cupy) {
+    const CupyDevice current(library, nb::cast<int>(like.attr("data").attr("device_id")));
+    return library.empty(extents, nb::arg("dtype") = type);
+  }
+  if (!nb::hasattr(like, "device")) return library.empty(extents, nb::arg("dtype") = type);
+  return library.empty(extents, nb::arg("dtype") = type, nb::arg("device") = like.attr("device"));
+}
+
+DLDevice to_dlpack(Device device) {
+  return {device.kind == DeviceKind::cuda ? kDLCUDA : kDLCPU, static_cast<std::int32_t>(device.index)};
+}
+
+DLDataType to_dlpack(Dtype dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
+  switch (dtype) {
+    case Dtype::bfloat16: return {kDLBfloat, bits, 1};
+    case Dtype::uint8: return {kDLUInt, bits, 1};
+    case Dtype::int64: return {kDLInt, bits, 1};
+    case Dtype::boolean: return {kDLBool, bits, 1};
+    default: return {kDLFloat, bits, 1};
+  }
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,69 @@
+// The libraries that arrays come from: how each reads, makes and orders its arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>  // in every file: casters must not differ from one to the next
+
+#include <string>
+#include <vector>
+
+#include "dlpack.h"
+#include "mercer/tensor.h"
+
+namespace mercer::python {
+
+namespace nb = nanobind;
+
+/// An array type's home: how its arrays are read and new ones are made. One for each array type, kept for good.
+struct Library {
+  enum class Kind { numpy, torch, cupy, jax, other };
+  Kind kind = Kind::other;
+  std::string name;                          // "numpy", "torch", …
+  nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none
+  nb::object namespace_;                     // what holds the dtypes
+  nb::object dtypes[7];                      // the library's own, by Dtype; found at the first use
+  nb::object runtime;                        // of CuPy: cupy.cuda.runtime
+  nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
+  const DLPackExchange* exchange = nullptr;  // where the type offers it
+  bool has_dlpack = false;                   // else it has the CUDA array interface only
+
+  const nb::object& dtype(Dtype dtype);
+};
+
+/// Which argument of which verb an array is, for messages.
+struct Place {
+  const char* verb;
+  const char* name;
+};
+
+/// "torch.Tensor".
+std::string type_text(nb::handle object);
+
+/// Throws with the way to convert when `object` is not an array.
+Library& library_of(nb::handle object, Place place);
+bool is_array(nb::handle object);
+/// An array of JAX, or what stands for one while JAX traces a function.
+bool is_jax(nb::handle object);
+
+/// Makes a device CuPy's current one for a while.
+class CupyDevice {
+ public:
+  CupyDevice(const Library& library, int index);
+  ~CupyDevice();
+  CupyDevice(const CupyDevice&) = delete;
+  CupyDevice& operator=(const CupyDevice&) = delete;
+
+ private:
+  const Library& library_;
+  nb::object before_;  // invalid where nothing had to change
+};
+
+/// A new array of the library of `like`, on its device, uninitialised.
+nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
+                      Place place);
+
+/// The device as DLPack names it.
+DLDevice to_dlpack(Device device);
+DLDataType to_dlpack(Dtype dtype);
+
+}  // namespace mercer::python

@@ -1,0 +1,44 @@
+// The stream of a call on CUDA arrays, and its scratch memory, both of the caller's library.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "arrays.h"
+#include "mercer/pairwise.h"
+
+namespace mercer::python {
+
+/// Opened, used for one call, and destroyed with the GIL held; only `allocate` runs without it.
+class CallQueue {
+ public:
+  CallQueue() = default;
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  /// The queue of a call on x: the current stream of its library on its device.
+  Queue open(const Array& x);
+  /// From now on scratch memory lies in this array instead. Throws unless it is a contiguous one of uint8 on x's
+  /// device.
+  void use_workspace(nb::handle workspace, const Array& x);
+  /// Work waits for the stream in which this array is in use, where its library names another one.
+  void wait_for(const Array& array);
+  /// Those streams wait for the work. After the call.
+  void release_streams();
+
+ private:
+  void* allocate(std::int64_t bytes);
+  void* workspace_memory(std::int64_t bytes) const;
+  void* exchange_memory(std::int64_t bytes);
+  void* library_memory(std::int64_t bytes);
+
+  const Array* x_ = nullptr;
+  void* stream_ = nullptr;
+  std::vector<void*> other_streams_;
+  std::optional<Array> workspace_;
+  DLManagedTensorVersioned* managed_ = nullptr;
+  nb::object held_;
+};
+
+}  // namespace mercer::python
