@@ -36,12 +36,12 @@ struct Header {
 };
 static_assert(sizeof(Header) == 40);
 
-class File {
+class OpenFile {
  public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
+  explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
   explicit operator bool() const { return descriptor_ >= 0; }
@@ -74,9 +74,9 @@ class File {
 
 bool only_ours(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 022) == 0; }
 
-/// The payload if the open file is whole, ours and of this key.
-std::optional<std::string> check_out(const File& file, const struct stat& status, std::string_view key) {
-  if (!S_ISREG(status.st_mode) || !only_ours(status)) return std::nullopt;
+/// The payload if the open file is whole and of this key.
+std::optional<std::string> check_out(const OpenFile& file, const struct stat& status, std::string_view key) {
+  if (!S_ISREG(status.st_mode)) return std::nullopt;
   if (status.st_size < static_cast<off_t>(sizeof(Header)) || status.st_size > kLargestFile) return std::nullopt;
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   if (!file.read_all(bytes.data(), bytes.size())) return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<std::string> check_out(const File& file, const struct stat& status
   return bytes;
 }
 
-void note_use(const File& file, const struct stat& status) {
+void note_use(const OpenFile& file, const struct stat& status) {
   if (std::time(nullptr) - status.st_mtim.tv_sec > kUseGranularity) ::futimens(file.descriptor(), nullptr);
 }
 
@@ -136,7 +136,16 @@ FileCache::FileCache(fs::path directory, std::int64_t size_cap_bytes)
     : directory_(std::move(directory)), size_cap_(size_cap_bytes) {}
 
 FileCache::FileCache(FileCache&& other) noexcept
-    : directory_(std::move(other.directory_)), size_cap_(other.size_cap_), until_trim_(other.until_trim_.load()) {}
+    : directory_(std::move(other.directory_)),
+      size_cap_(other.size_cap_),
+      read_only_(other.read_only_),
+      until_trim_(other.until_trim_.load()) {}
+
+FileCache FileCache::read_only(fs::path directory) {
+  FileCache store(std::move(directory), 0);
+  store.read_only_ = true;
+  return store;
+}
 
 FileCache FileCache::from_environment() {
   constexpr std::int64_t kDefaultMiB = 256, kMostMiB = std::int64_t{1} << 24;
@@ -148,17 +157,17 @@ fs::path FileCache::path_of(std::string_view key) const { return directory_ / (h
 std::optional<std::string> FileCache::read(std::string_view key) const {
   if (directory_.empty()) return std::nullopt;
   const fs::path path = path_of(key);
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status {};
   if (!file) {
-    if (errno == ELOOP) ::unlink(path.c_str());  // a link in a file's place is not ours
+    if (errno == ELOOP && !read_only_) ::unlink(path.c_str());  // a link in a file's place is not ours
     return std::nullopt;
   }
   if (::fstat(file.descriptor(), &status) != 0) return std::nullopt;
-  auto payload = check_out(file, status, key);
-  if (payload) {
-    note_use(file, status);
-  } else {
+  std::optional<std::string> payload;
+  if (read_only_ || only_ours(status)) payload = check_out(file, status, key);
+  if (payload && !read_only_) note_use(file, status);
+  if (!payload && !read_only_) {
     log(LogLevel::info, "cache: {} did not check out and is removed", path.string());
     ::unlink(path.c_str());
   }
@@ -185,7 +194,8 @@ bool FileCache::prepare_directory() const {
 
 bool FileCache::write(std::string_view key, std::string_view payload) {
   const auto total = static_cast<std::int64_t>(sizeof(Header) + key.size() + payload.size());
-  if (directory_.empty() || total > std::min(size_cap_, kLargestFile) || !prepare_directory()) return false;
+  if (read_only_ || directory_.empty() || total > std::min(size_cap_, kLargestFile) || !prepare_directory())
+    return false;
 
   std::string bytes(sizeof(Header), '\0');
   bytes.append(key).append(payload);
@@ -195,7 +205,7 @@ bool FileCache::write(std::string_view key, std::string_view payload) {
   const fs::path temporary = directory_ / temporary_name();
   bool ok = false;
   {
-    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const OpenFile file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     ok = file && file.write_all(bytes);
   }
   // No fsync: after a power failure the checksum tells, and a kernel can be compiled again.
@@ -217,11 +227,11 @@ void FileCache::trim_now_and_then(std::int64_t written) {
 }
 
 void FileCache::remove(std::string_view key) {
-  if (!directory_.empty()) ::unlink(path_of(key).c_str());
+  if (!directory_.empty() && !read_only_) ::unlink(path_of(key).c_str());
 }
 
 void FileCache::trim(std::int64_t cap_bytes) {
-  if (directory_.empty()) return;
+  if (directory_.empty() || read_only_) return;
   std::vector<Entry> entries = list(directory_);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.time < b.time; });
   const auto dead_before = fs::file_time_type::clock::now() - kTemporaryLife;
@@ -233,6 +243,33 @@ void FileCache::trim(std::int64_t cap_bytes) {
     ::unlink(entry.path.c_str());
     if (!entry.temporary) total -= entry.bytes;
   }
+}
+
+namespace {
+
+/// The key that stands in a file; empty for one that is not ours.
+std::string key_in(const fs::path& path, std::int64_t bytes) {
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  Header header;
+  if (!file || !file.read_all(reinterpret_cast<char*>(&header), sizeof header) || header.magic != kMagic) return {};
+  if (header.key_bytes > static_cast<std::uint64_t>(bytes)) return {};
+  std::string key(header.key_bytes, '\0');
+  return file.read_all(key.data(), key.size()) ? key : std::string();
+}
+
+}  // namespace
+
+std::vector<FileCache::File> FileCache::files() const {
+  std::vector<File> found;
+  if (directory_.empty()) return found;
+  const auto now = fs::file_time_type::clock::now();
+  for (const Entry& entry : list(directory_)) {
+    if (entry.temporary) continue;
+    const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - entry.time).count();
+    found.push_back({entry.path, key_in(entry.path, entry.bytes), entry.bytes, std::max<std::int64_t>(age, 0)});
+  }
+  std::sort(found.begin(), found.end(), [](const File& a, const File& b) { return a.age_seconds < b.age_seconds; });
+  return found;
 }
 
 FileCache::Stats FileCache::stats() const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mercer {
 
@@ -21,11 +22,18 @@ class FileCache {
   struct Stats {
     std::int64_t files = 0, bytes = 0;
   };
+  struct File {
+    std::filesystem::path path;
+    std::string key;
+    std::int64_t bytes = 0, age_seconds = 0;  // since it was written or, within an hour, last read
+  };
 
   /// An empty directory name makes a cache that never has anything. The directory is made at the first write.
   FileCache(std::filesystem::path directory, std::int64_t size_cap_bytes);
   /// MERCER_CACHE_DIR and MERCER_CACHE_SIZE.
   static FileCache from_environment();
+  /// A folder that came with the program: read with the same checks but whoever owns it, never written, never tidied.
+  static FileCache read_only(std::filesystem::path directory);
   FileCache(FileCache&& other) noexcept;
   FileCache(const FileCache&) = delete;
   FileCache& operator=(const FileCache&) = delete;
@@ -38,6 +46,8 @@ class FileCache {
   void trim(std::int64_t cap_bytes);
   void clear() { trim(0); }
   Stats stats() const;
+  /// The files that there are, the youngest first. Their payloads are not read, nor checked.
+  std::vector<File> files() const;
 
   const std::filesystem::path& directory() const { return directory_; }
   std::int64_t size_cap() const { return size_cap_; }
@@ -49,6 +59,7 @@ class FileCache {
 
   std::filesystem::path directory_;
   std::int64_t size_cap_;
+  bool read_only_ = false;
   std::atomic<std::int64_t> until_trim_{0};  // bytes to write before the directory is looked at again
 };
 

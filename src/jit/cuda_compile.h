@@ -56,6 +56,7 @@ class CudaCompiler {
 
  private:
   std::string compiler_version();
+  std::string find_version();
 
   FileCache cache_, store_;
   std::mutex version_mutex_;

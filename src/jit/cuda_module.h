@@ -49,7 +49,8 @@ class CudaFunction {
   std::string name_;
   const CudaDevice* device_;
   int registers_ = 0, local_bytes_ = 0, static_shared_ = 0, max_threads_ = 0;
-  mutable std::atomic<std::int64_t> opted_in_{0};
+  mutable std::mutex mutex_;
+  mutable std::atomic<std::int64_t> opted_in_{0};  // bytes of dynamic shared memory
 };
 
 /// A loaded cubin. Loading synchronises the device, so it must not happen inside a graph capture; nor is it undone by

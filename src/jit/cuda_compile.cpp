@@ -1,0 +1,288 @@
+#include "jit/cuda_compile.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "codegen/cuda_text.h"
+#include "core/env.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "core/nvrtc.h"
+#include "core/parallel.h"
+
+namespace mercer::jit {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kFileName = "kernel.cu";        // what the log calls the text
+constexpr const char* kLastCompiler = "nvrtc\nlast";  // the version that compiled last, for a cache without its NVRTC
+constexpr std::int64_t kStoreFileCap = std::int64_t{1} << 30;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+const codegen::CudaText* embedded(std::string_view name) {
+  for (const codegen::CudaText& text : codegen::cuda_texts())
+    if (text.name == name) return &text;
+  return nullptr;
+}
+
+/// Adds the embedded files that the text includes, and what they include, each once.
+void add_included(std::string_view text, std::vector<NvrtcHeader>& headers) {
+  constexpr std::string_view kInclude = "#include \"";
+  for (std::size_t at = text.find(kInclude); at != std::string_view::npos; at = text.find(kInclude, at)) {
+    at += kInclude.size();
+    const std::string_view name = text.substr(at, text.find('"', at) - at);
+    const auto known = [&](const NvrtcHeader& header) { return header.name == name; };
+    const codegen::CudaText* file = embedded(name);
+    if (file == nullptr || std::any_of(headers.begin(), headers.end(), known)) continue;
+    headers.push_back({file->name, file->text});
+    add_included(file->text, headers);
+  }
+}
+
+std::vector<NvrtcHeader> headers_of(const CudaSource& source) {
+  std::vector<NvrtcHeader> headers;
+  add_included(source.text, headers);
+  return headers;
+}
+
+/// Readable at its beginning, for `mercer cache list`; the hash stands for everything.
+std::string key_of(const CudaSource& source, const std::string& compiler) {
+  std::string all;
+  const auto add = [&all](std::string_view part) { all += fmt::format("{}:{}", part.size(), part); };
+  add(source.text);
+  for (const NvrtcHeader& header : headers_of(source)) add(header.name), add(header.text);
+  for (const std::string& option : source.options) add(option);
+  return fmt::format("cubin\n{}\n{}\n{}\n{}", source.name, source.architecture, compiler, hash128(all).to_text());
+}
+
+std::vector<std::string> options_of(const CudaSource& source, const Nvrtc& compiler) {
+  std::vector<std::string> options = {"--gpu-architecture=" + source.architecture, "--std=c++17"};
+  // Leaves textures and the device's own runtime out of the prologue: 8 ms of 40 for an empty kernel.
+  if (std::pair(compiler.major(), compiler.minor()) >= std::pair(12, 9)) options.push_back("-minimal");
+  options.insert(options.end(), source.options.begin(), source.options.end());
+  return options;
+}
+
+std::string_view line_of(std::string_view text, int number) {
+  for (int line = 1; line < number; ++line) {
+    const auto end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+/// The lines that a log's messages "file(12): error …" are about.
+std::string lines_concerned(const std::string& log, const std::string& text, const std::vector<NvrtcHeader>& headers) {
+  constexpr std::size_t kMost = 20;
+  std::set<std::pair<std::string_view, int>> seen;
+  std::string lines;
+  const auto add_from = [&](std::string_view file, std::string_view content) {
+    const std::string mark = std::string(file) + "(";
+    for (auto at = log.find(mark); at != std::string::npos && seen.size() < kMost; at = log.find(mark, at)) {
+      at += mark.size();
+      int number = 0;
+      std::from_chars(log.data() + at, log.data() + log.size(), number);
+      if (number > 0 && seen.emplace(file, number).second)
+        lines += fmt::format("  {}:{}: {}\n", file, number, line_of(content, number));
+    }
+  };
+  add_from(kFileName, text);
+  for (const NvrtcHeader& header : headers) add_from(header.name, header.text);
+  return lines;
+}
+
+[[noreturn]] void fail_without_nvrtc(const CudaSource& source) {
+  fail(
+      ErrorKind::unsupported,
+      "cuda: NVRTC is needed to compile {} for {}; pip install {} brings it, or set MERCER_NVRTC to its file. Received "
+      "none: {}",
+      source.name, source.architecture, nvrtc_package(), nvrtc_why_not());
+}
+
+void require_architecture(const CudaSource& source, const Nvrtc& compiler) {
+  if (compiler.knows(source.architecture)) return;
+  fail(ErrorKind::compile,
+       "cuda: NVRTC must know the architecture; a newer {} may. Received {}, and NVRTC {} ({}), which knows {}.",
+       nvrtc_package(), source.architecture, compiler.version(), compiler.file(),
+       fmt::join(compiler.architectures(), ", "));
+}
+
+[[noreturn]] void fail_of_text(const CudaSource& source, const Nvrtc& compiler, const std::string& log) {
+  constexpr std::size_t kMostLog = 8000;
+  fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}", source.name,
+       source.architecture, compiler.version(), log.substr(0, kMostLog),
+       lines_concerned(log, source.text, headers_of(source)));
+}
+
+std::mutex store_mutex;
+fs::path& store_of_package() {
+  static fs::path folder;
+  return folder;
+}
+
+fs::path store_folder() {
+  if (const auto named = env_text("MERCER_STORE")) return *named;
+  const std::lock_guard lock(store_mutex);
+  return store_of_package();
+}
+
+}  // namespace
+
+CudaCompiler::CudaCompiler(FileCache cache, fs::path store)
+    : cache_(std::move(cache)), store_(FileCache::read_only(std::move(store))) {}
+
+CudaCompiler& CudaCompiler::shared() {
+  static CudaCompiler compiler(FileCache::from_environment(), store_folder());
+  return compiler;
+}
+
+std::string CudaCompiler::compiler_version() {
+  const std::lock_guard lock(version_mutex_);
+  if (version_.empty()) version_ = find_version();
+  return version_;
+}
+
+// Loading NVRTC takes 5 to 10 ms, ten times what reading a kernel does, so its version is kept beside the kernels.
+std::string CudaCompiler::find_version() {
+  if (const Nvrtc* loaded = nvrtc_if_loaded()) return loaded->version();
+  std::string key;
+  const auto file = nvrtc_file();
+  if (struct stat status{}; file && ::stat(file->c_str(), &status) == 0) {
+    key = fmt::format("nvrtc\n{}\n{}\n{}.{}", file->string(), status.st_size, status.st_mtim.tv_sec,
+                      status.st_mtim.tv_nsec);
+    if (auto known = cache_.read(key)) return std::move(*known);
+  }
+  const Nvrtc* compiler = nvrtc();
+  if (compiler == nullptr) return cache_.read(kLastCompiler).value_or("");
+  if (!key.empty() && compiler->file() == file->string()) cache_.write(key, compiler->version());
+  return compiler->version();
+}
+
+std::optional<CudaBinary> CudaCompiler::find(const CudaSource& source) {
+  const Clock::time_point start = Clock::now();
+  CudaBinary binary{source.name, source.architecture, {}, {}, CudaBinary::Origin::store, 0};
+  auto cubin = store_.read(key_of(source, "any compiler"));
+  if (!cubin) {
+    binary.origin = CudaBinary::Origin::cache;
+    cubin = cache_.read(key_of(source, compiler_version()));
+  }
+  if (!cubin) return std::nullopt;
+  binary.cubin = std::move(*cubin);
+  binary.seconds = seconds_since(start);
+  return binary;
+}
+
+CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
+  const Clock::time_point start = Clock::now();
+  const Nvrtc* compiler = nvrtc();
+  if (compiler == nullptr) fail_without_nvrtc(source);
+  require_architecture(source, *compiler);
+  NvrtcResult result = compiler->compile(kFileName, source.text, options_of(source, *compiler), headers_of(source));
+  if (!result.ok) fail_of_text(source, *compiler, result.log);
+  const double seconds = seconds_since(start);
+  log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
+  return {source.name,           source.architecture,          std::move(result.cubin),
+          std::move(result.log), CudaBinary::Origin::compiled, seconds};
+}
+
+CudaBinary CudaCompiler::compile(const CudaSource& source) {
+  if (auto found = find(source)) return std::move(*found);
+  CudaBinary binary = compile_now(source);
+  const std::string version = nvrtc()->version();
+  cache_.write(key_of(source, version), binary.cubin);
+  if (cache_.read(kLastCompiler) != version) cache_.write(kLastCompiler, version);
+  return binary;
+}
+
+std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>& sources) {
+  std::vector<CudaBinary> binaries(sources.size());
+  std::vector<std::exception_ptr> errors(sources.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < sources.size(); i = next++) {
+      try {
+        binaries[i] = compile(sources[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  // Threads of their own: a pool's workers would be kept from computing for seconds.
+  std::vector<std::thread> threads;
+  const std::size_t wanted = std::min(sources.size(), static_cast<std::size_t>(default_thread_count()));
+  for (std::size_t t = 1; t < wanted; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return binaries;
+}
+
+void set_cuda_store(fs::path folder) {
+  const std::lock_guard lock(store_mutex);
+  store_of_package() = std::move(folder);
+}
+
+void add_to_cuda_store(const fs::path& folder, const CudaSource& source, const CudaBinary& binary) {
+  FileCache store(folder, kStoreFileCap);
+  const std::string key = key_of(source, "any compiler");
+  if (!store.write(key, binary.cubin))
+    fail(ErrorKind::compile, "cuda store: the folder must be one that can be written. Received {}.", folder.string());
+  ::chmod(store.path_of(key).c_str(), 0644);  // shipped to be read by everybody
+}
+
+namespace {
+
+/// The number before `unit` in the line, 0 when the line has no such.
+int number_before(std::string_view line, std::string_view unit) {
+  auto at = line.find(unit);
+  if (at == std::string_view::npos) return 0;
+  auto start = at;
+  while (start > 0 && line[start - 1] >= '0' && line[start - 1] <= '9') --start;
+  int number = 0;
+  std::from_chars(line.data() + start, line.data() + at, number);
+  return number;
+}
+
+}  // namespace
+
+std::vector<PtxasReport> ptxas_reports(const std::string& log) {
+  constexpr std::string_view kEntry = "Compiling entry function '";
+  std::vector<PtxasReport> reports;
+  for (std::string_view rest = log; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (const auto at = line.find(kEntry); at != std::string_view::npos) {
+      const std::string_view name = line.substr(at + kEntry.size());
+      reports.push_back({std::string(name.substr(0, name.find('\'')))});
+    }
+    if (reports.empty()) continue;
+    PtxasReport& report = reports.back();
+    if (line.find("spill stores") != std::string_view::npos) {
+      report.stack = number_before(line, " bytes stack frame");
+      report.spill_stores = number_before(line, " bytes spill stores");
+      report.spill_loads = number_before(line, " bytes spill loads");
+    }
+    if (line.find(" registers") != std::string_view::npos) {
+      report.registers = number_before(line, " registers");
+      report.shared = number_before(line, " bytes smem");
+    }
+  }
+  return reports;
+}
+
+}  // namespace mercer::jit
