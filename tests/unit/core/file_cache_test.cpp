@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -214,6 +215,101 @@ TEST_F(FileCacheTest, processes_that_write_at_once_and_are_killed_leave_whole_fi
     ::waitpid(child, nullptr, 0);
   }
   EXPECT_TRUE(c.read("shared"));  // never removed by mistake
+}
+
+/// Runs `check` in forked children, all at once, and tells how many of them it holds in.
+template <class Check>
+int held_in_children(int children, Check check) {
+  std::vector<pid_t> pids;
+  for (int child = 0; child < children; ++child) {
+    const pid_t pid = ::fork();
+    if (pid == 0) std::_Exit(check(child) ? 0 : 1);
+    pids.push_back(pid);
+  }
+  int held = 0;
+  for (const pid_t pid : pids) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    held += WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  return held;
+}
+
+TEST_F(FileCacheTest, two_hundred_processes_share_one_key) {
+  const std::string payload(100000, 'p');
+  const auto use = [&](int) {
+    FileCache mine = cache(64 * kMiB);
+    for (int round = 0; round < 5; ++round) {
+      if (const auto known = mine.read("shared"); known && *known != payload) return false;
+      if (!mine.write("shared", payload) || mine.read("shared") != payload) return false;
+    }
+    return true;
+  };
+  constexpr int kProcesses = 200;
+  EXPECT_EQ(held_in_children(kProcesses, use), kProcesses);
+  EXPECT_EQ(cache().stats().files, 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory()), fs::directory_iterator()), 1);  // nothing temporary
+}
+
+TEST_F(FileCacheTest, processes_that_write_and_trim_at_once_keep_their_bearings) {
+  const std::int64_t cap = 256 << 10;
+  const auto use = [&](int child) {
+    FileCache mine = cache(cap);
+    for (int round = 0; round < 40; ++round) {
+      const std::string key = std::to_string(child) + "-" + std::to_string(round);
+      if (!mine.write(key, std::string(4000, 'x'))) return false;
+      if (const auto known = mine.read(key); known && known->size() != 4000) return false;
+    }
+    return true;
+  };
+  EXPECT_EQ(held_in_children(8, use), 8);
+  FileCache c = cache(cap);
+  c.write("last", "x");  // a new writer looks at the folder at once
+  EXPECT_LE(c.stats().bytes, cap);
+}
+
+TEST_F(FileCacheTest, a_full_disk_leaves_what_was_there) {
+  FileCache c = cache();
+  ASSERT_TRUE(c.write("key", "payload"));
+  const auto full = [&](int) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4096, 4096};  // write(2) then fails in the middle of a file, as on a full disk
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    FileCache mine = cache();
+    return !mine.write("key", std::string(20000, 'x')) && mine.read("key") == "payload";
+  };
+  EXPECT_EQ(held_in_children(1, full), 1);
+  EXPECT_EQ(c.read("key"), "payload");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory()), fs::directory_iterator()), 1);
+}
+
+TEST_F(FileCacheTest, files_are_listed_with_their_keys) {
+  FileCache c = cache();
+  ASSERT_TRUE(c.write("old key", "payload"));
+  ASSERT_TRUE(c.write("key", "payload"));
+  fs::last_write_time(c.path_of("old key"), fs::file_time_type::clock::now() - std::chrono::hours(2));
+  put(directory() / "foreign.mk", "foreign");
+  const std::vector<FileCache::File> files = c.files();
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_EQ(files[2].key, "old key");
+  EXPECT_NEAR(static_cast<double>(files[2].age_seconds), 7200, 60);
+  EXPECT_EQ(files[2].bytes, 40 + 7 + 7);
+  EXPECT_EQ(files[2].path, c.path_of("old key"));
+  EXPECT_TRUE(FileCache("", kMiB).files().empty());
+}
+
+TEST_F(FileCacheTest, a_read_only_folder_is_read_as_it_is) {
+  ASSERT_TRUE(cache().write("key", "payload"));
+  ::chmod(cache().path_of("key").c_str(), 0664);
+  FileCache store = FileCache::read_only(directory());
+  EXPECT_EQ(store.read("key"), "payload");
+  EXPECT_FALSE(store.write("other", "payload"));
+  store.remove("key");
+  store.clear();
+  EXPECT_EQ(store.read("key"), "payload");
+  put(store.path_of("bad"), "damaged");
+  EXPECT_FALSE(store.read("bad"));
+  EXPECT_TRUE(fs::exists(store.path_of("bad")));
 }
 
 TEST_F(FileCacheTest, environment_chooses_the_place) {
