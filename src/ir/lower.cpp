@@ -16,6 +16,7 @@ namespace mercer::ir {
 namespace {
 
 using Product = std::pair<Value, Value>;
+constexpr double kLog2OfE = 1.4426950408889634;
 
 class Lowering {
  public:
@@ -51,6 +52,13 @@ class Lowering {
     return builder_.emit(op, a, b);
   }
   bool never_nan(const Expr& e) { return facts_.never_nan(e); }
+  bool on_gpu() const { return options_.processor != Processor::cpu; }
+  /// Whether the special-function unit serves: it computes in float32.
+  bool has_unit() const { return on_gpu() && !builder_.wide(); }
+  Value root(Value a) {
+    return has_unit() && options_.processor == Processor::gpu_terms ? builder_.emit(Prim::sqrt_unit, a) : sqrt(a);
+  }
+  Value unit_power(const Expr& base, const Expr& exponent);
 
   const LowerOptions& options_;
   Builder builder_;
@@ -105,7 +113,7 @@ Value Lowering::make_value(const Expr& e) {
     case Op::neg: return negated(arg(e, 0));
     case Op::abs: return magnitude(arg(e, 0));
     case Op::sign: return sign_value(e);
-    case Op::sqrt: return sqrt(arg(e, 0));
+    case Op::sqrt: return root(arg(e, 0));
     case Op::rsqrt: return 1.0 / sqrt(arg(e, 0));
     case Op::rcp: return 1.0 / arg(e, 0);
     case Op::floor: return builder_.emit(Prim::floor, arg(e, 0));
@@ -139,8 +147,8 @@ Value Lowering::function_value(const Expr& e) {
   const Value x = arg(e, 0);
   const Range range = facts_.range(e->args[0]);
   switch (e->op) {
-    case Op::exp: return lower_exp(x, range);
-    case Op::exp2: return lower_exp2(x, range);
+    case Op::exp: return has_unit() ? builder_.emit(Prim::exp2_unit, x * kLog2OfE) : lower_exp(x, range);
+    case Op::exp2: return has_unit() ? builder_.emit(Prim::exp2_unit, x) : lower_exp2(x, range);
     case Op::expm1: return lower_expm1(x, range);
     case Op::log: return lower_log(x, range);
     case Op::log2: return lower_log2(x, range);
@@ -210,6 +218,7 @@ Value Lowering::extremum_value(const Expr& e) {
   const Expr *first = &e->args[0], *second = &e->args[1];
   if (second->node()->op == Op::accumulator) std::swap(first, second);
   const Value a = value(*first), b = value(*second);
+  if (on_gpu()) return builder_.emit(is_max ? Prim::max_nan : Prim::min_nan, a, b);
   const bool safe = options_.assume_finite && (*first)->op == Op::accumulator && never_nan(*second);
   if (is_max && (*second)->op == Op::abs && facts_.range(*first) == Range::nonnegative && safe)
     return builder_.emit(Prim::abs_max, a, arg(*second, 0));
@@ -246,16 +255,26 @@ Value Lowering::power_value(const Expr& e) {
     const Value base_value = arg(e, 0), exponent_value = arg(e, 1);
     return lower_pow(base_value, exponent_value, facts);
   };
-  if (exponent->op != Op::constant) return general();
+  const bool unit = has_unit() && options_.processor == Processor::gpu_terms && range == Range::nonnegative;
+  if (exponent->op != Op::constant) return unit ? unit_power(e->args[0], exponent) : general();
   const double p = exponent->value;
   if (p == 0) return builder_.number(1);
   if (p == 1) return arg(e, 0);
   if (p == -1) return 1.0 / arg(e, 0);
-  if (p == 0.5 && range == Range::nonnegative) return sqrt(arg(e, 0));
-  if (p == -0.5 && range == Range::nonnegative) return 1.0 / sqrt(arg(e, 0));
+  if (p == 0.5 && range == Range::nonnegative) return root(arg(e, 0));
+  if (p == -0.5 && range == Range::nonnegative) return 1.0 / root(arg(e, 0));
   if (const auto factors = power_product(e->args[0], p)) return factors->first * factors->second;
   if (const auto factors = power_product(e->args[0], -p)) return 1.0 / (factors->first * factors->second);
-  return general();
+  return unit ? unit_power(e->args[0], exponent) : general();
+}
+
+// base^p = 2^(p log2 base), base >= 0. The error grows with |p log2 base|. An unknown exponent may be 0, and 0 * log2 0
+// must not become NaN: the logarithm then stops at the largest number.
+Value Lowering::unit_power(const Expr& base, const Expr& exponent) {
+  constexpr double kSmallestLog = -0x1p120;
+  Value log2 = builder_.emit(Prim::log2_unit, value(base));
+  if (exponent->op != Op::constant) log2 = builder_.emit(Prim::max_nan, log2, builder_.number(kSmallestLog));
+  return builder_.emit(Prim::exp2_unit, value(exponent) * log2);
 }
 
 // base^p as a product of two values, where one is cheaper than the general power and as accurate.
@@ -270,10 +289,10 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
   }
   if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
-    return Product(whole, sqrt(value(base)));
+    return Product(whole, root(value(base)));
   }
   const bool table_power =
-      nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
+      !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
   if (!table_power) return std::nullopt;
   const Value root = root_of_fixed_power(value(base), p);
   return Product(root, root);

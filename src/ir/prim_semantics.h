@@ -37,6 +37,11 @@ Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::ui
     case Prim::max: return x > y ? a : b;
     case Prim::abs_max: return std::fabs(x) > std::fabs(y) ? pattern_of<T>(std::fabs(x)) : pattern_of<T>(std::fabs(y));
     case Prim::sqrt: return pattern_of<T>(std::sqrt(x));
+    case Prim::max_nan: return x > y || !(x == x) ? a : b;
+    case Prim::min_nan: return x < y || !(x == x) ? a : b;
+    case Prim::exp2_unit: return pattern_of<T>(std::exp2(x));
+    case Prim::log2_unit: return pattern_of<T>(std::log2(x));
+    case Prim::sqrt_unit: return pattern_of<T>(std::sqrt(x));
     case Prim::floor: return pattern_of<T>(std::floor(x));
     case Prim::ceil: return pattern_of<T>(std::ceil(x));
     case Prim::round: return pattern_of<T>(std::nearbyint(x));

@@ -17,6 +17,7 @@ struct PrimRow {
 constexpr PrimRow kPrims[] = {
     {"input", 0},      {"constant", 0},   {"add", 2},         {"sub", 2},      {"mul", 2},       {"div", 2},
     {"fma", 3},        {"fnma", 3},       {"min", 2},         {"max", 2},      {"abs_max", 2},   {"sqrt", 1},
+    {"max_nan", 2},    {"min_nan", 2},    {"exp2_unit", 1},   {"log2_unit", 1}, {"sqrt_unit", 1},
     {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
     {"table16", 1},    {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},

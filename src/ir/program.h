@@ -25,6 +25,9 @@ enum class Prim : std::uint8_t {
   min, max,  // as x86: a < b ? a : b (a > b ? a : b): the second argument when either is NaN or both are zero
   abs_max,   // max(|a|, |b|) for arguments that are not NaN
   sqrt,
+  // Of GPUs alone.
+  max_nan, min_nan,                   // NaN when either is NaN
+  exp2_unit, log2_unit, sqrt_unit,    // of the special-function unit: float32, about 2^-22 relative (log2: or absolute)
   floor, ceil, round,  // to integral; round: ties to even
   // Bits of the same width as the float.
   bit_and, bit_or, bit_xor,
@@ -95,8 +98,16 @@ inline std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.
 /// Structural check: operands earlier, kinds right (masks where masks are due), inputs and tables in range.
 void verify(const Program& program);
 
+/// What a program runs on.
+enum class Processor : std::uint8_t {
+  cpu,
+  gpu,        // maxima that keep NaN; exp2 on the special-function unit
+  gpu_terms,  // and all powers and roots: for sums over many features, at the accuracy of the unit
+};
+
 struct LowerOptions {
   Dtype type = Dtype::float32;
+  Processor processor = Processor::cpu;
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
   /// and powers may then use forms that would lose a NaN.
   bool assume_finite = false;

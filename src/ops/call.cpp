@@ -188,6 +188,7 @@ void PairCall::read_weights(bool read) {
   check_device(op_, "w", w, x_.device);
   require(w.ndim() == 1 && w.shape[0] == features(),
           "{}: w must have shape ({},), one weight per feature. Received {}.", op_, features(), text_of(w.shape));
+  if (on_cuda()) return;  // packed there
   for (std::int64_t k = 0; k < features(); ++k)
     weights_.push_back(cpu::read_element(w.data, w.dtype, k * w.strides[0]));
 }
@@ -243,6 +244,10 @@ PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
           leaf->name, t.to_text());
   require(t.data != nullptr || t.count() == 0,
           "{}: the parameter \"{}\" has no memory. Received a null pointer.", op_, leaf->name);
+  require(t.device.kind == DeviceKind::cpu || t.device == x_.device,
+          "{}: the parameter \"{}\" must lie on the CPU or on the device of x, {}. Received one on {}.", op_, leaf->name,
+          x_.device.to_text(), t.device.to_text());
+  if (t.device.kind == DeviceKind::cuda) return {leaf, 0, &t};  // never read back
   if (t.ndim() == 0) return {leaf, cpu::read_element(t.data, t.dtype, 0)};
   return {leaf, 0, &t};
 }
@@ -315,6 +320,52 @@ cpu::PairItem PairCall::item(std::int64_t index) const {
   item.z = points(swap_, index);
   item.weights = weights_.empty() ? nullptr : weights_.data();
   return item;
+}
+
+cuda::JobSide PairCall::job_side(bool of_x) const {
+  const Tensor& t = of_x ? x_ : z_;
+  const std::optional<Tensor>& user = of_x ? arguments_.row : arguments_.col;
+  cuda::JobSide side;
+  side.points = {t.data, t.dtype, of_x ? x_strides_ : z_strides_};
+  side.count = t.shape[t.ndim() - 2];
+  side.point_stride = t.strides[t.ndim() - 2];
+  side.feature_stride = t.strides.back();
+  side.index_offset = of_x ? arguments_.i_offset : arguments_.j_offset;
+  if (user) {
+    side.user = {user->data, user->dtype, of_x ? row_strides_ : col_strides_};
+    side.user_stride = user->strides.back();
+  }
+  return side;
+}
+
+cuda::PairJob PairCall::job() const {
+  constexpr std::int64_t kMostFeatures = 0x7fffffff - 4096;
+  require(features() <= kMostFeatures, "{}: at most {} features are offered on CUDA. Received {}.", op_, kMostFeatures,
+          features());
+  cuda::PairJob job;
+  job.op = op_;
+  job.device = x_.device.index;
+  job.queue = &arguments_.queue;
+  job.batch = batch_;
+  job.items = items_;
+  job.x = job_side(!swap_);
+  job.z = job_side(swap_);
+  job.features = features();
+  if (arguments_.w) {
+    job.weights = {arguments_.w->data, arguments_.w->dtype, {}};
+    job.weight_stride = arguments_.w->strides[0];
+  }
+  for (const ParamSource& source : params_) {
+    cuda::JobParam param{source.leaf, source.number, {}, false};
+    if (const Tensor* t = source.tensor) {
+      param.array = {t->data, t->dtype, batch_strides(*t, 0, batch_)};
+      param.on_device = t->device.kind == DeviceKind::cuda;
+    }
+    job.params.push_back(std::move(param));
+  }
+  job.type = type();
+  job.same_points = same_points_;
+  return job;
 }
 
 plan::PairProblem pair_problem(const PairCall& call, Context& context) {

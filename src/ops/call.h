@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cuda/job.h"
 #include "ops/prepared.h"
 
 namespace mercer::ops {
@@ -63,6 +64,9 @@ class PairCall {
   /// Every array that the call reads.
   std::vector<const Tensor*> inputs() const;
 
+  /// On arrays of a CUDA device: all batch items at once, in the order that the running formula wants.
+  cuda::PairJob job() const;
+  bool on_cuda() const { return x_.device.kind == DeviceKind::cuda; }
   /// Points and weights of one batch item, in the order that the running formula wants.
   cpu::PairItem item(std::int64_t index) const;
   /// Values of these parameter leaves for one batch item.
@@ -85,6 +89,7 @@ class PairCall {
   ParamSource source_of(const Expr& leaf) const;
   void bind_exponents(const Formula::Prepared& prepared);
   cpu::Points points(bool of_x, std::int64_t index) const;
+  cuda::JobSide job_side(bool of_x) const;
 
   const char* op_;
   Tensor x_, z_;

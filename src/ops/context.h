@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "backend/cpu/operations.h"
+#include "backend/cuda/operations.h"
 #include "core/parallel.h"
 #include "mercer/device.h"
 
@@ -68,6 +69,7 @@ struct Context::State {
   std::atomic<Target> target;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
+  RecentCache<cuda::PairKernels> cuda_pairs{kPlans};
   RecentCache<jit::UpdateKernel> dots{32};
   RecentCache<jit::EpilogueKernel> exponentials{32};
 };

@@ -35,11 +35,11 @@ std::string hexadecimal(const Source& source, std::vector<std::uint8_t> (*emit)(
 
 std::string programs_of(const plan::PairPlan& plan) {
   std::string text;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    text += section_of(fmt::format("program: stage {}, per feature", s), plan.stages[s].update);
-    text += section_of(fmt::format("program: stage {}, per point", s), plan.stages[s].finish);
+  for (std::size_t s = 0; s < plan.sides.stages.size(); ++s) {
+    text += section_of(fmt::format("program: stage {}, per feature", s), plan.sides.stages[s].update);
+    text += section_of(fmt::format("program: stage {}, per point", s), plan.sides.stages[s].finish);
   }
-  for (const auto& [name, streams] : {std::pair{'x', &plan.x_streams}, std::pair{'z', &plan.z_streams}})
+  for (const auto& [name, streams] : {std::pair{'x', &plan.sides.x_streams}, std::pair{'z', &plan.sides.z_streams}})
     for (std::size_t s = 0; s < streams->size(); ++s)
       text += section_of(fmt::format("program: stream {}{}", name, s), (*streams)[s].program);
   for (const auto& [name, variant] : {std::pair{"general", &plan.general}, std::pair{"fast", &plan.fast}}) {

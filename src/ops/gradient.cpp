@@ -83,6 +83,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.coef_axes)});
   contraction.check(op, call, coef, out, call.inputs());
   if (out.count() == 0) return;
+  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
   Context::State& state = context.state();
   const Formula::Prepared& formula = call.formula();
   plan::PairProblem problem = ops::pair_problem(call, context);
@@ -133,6 +134,7 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   inputs.push_back(&amplitude);
   contraction.check(op, call, coef, out, inputs);
   if (out.count() == 0) return;
+  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
   // simplify() may have moved a factor out of the sum: use φ itself then.
   const Expr& bound = call.formula().expression;
   const Expr term = bound->op == ir::Op::sum ? bound->args[0] : ir::simplify(phi);

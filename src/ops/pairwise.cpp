@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "ops/call.h"
+#include "ops/cuda_call.h"
 
 namespace mercer {
 namespace {
@@ -64,8 +65,15 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   check_dtype(call.op(), out, call.type());
   ops::check_output(call.op(), out, expected, call.inputs());
   if (out.count() == 0) return;
-  const auto program = ops::pair_program(call, context);
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const auto kernels = ops::cuda_kernels(call, job, {.out = out.dtype}, context);
+    const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
+    return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
+                          call.symmetric());
+  }
+  const auto program = ops::pair_program(call, context);
   const std::vector<Group> groups = make_groups(call, program->plan());
   ops::for_each_group(static_cast<std::int64_t>(groups.size()), context, arguments,
                       [&](std::int64_t g, const cpu::RunOptions& run) {

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
+#include "ops/cuda_call.h"
 
 namespace mercer {
 namespace {
@@ -29,6 +30,9 @@ constexpr FoldRow kFolds[] = {
 };
 
 bool is_index(ReduceKind kind) { return kind == ReduceKind::argmax || kind == ReduceKind::argmin; }
+
+/// The CPU runs the formula with its sides swapped.
+bool on_cpu(const Tensor& x) { return x.device.kind == DeviceKind::cpu; }
 
 ir::LowerOptions options_of(Dtype type) {
   ir::LowerOptions options;
@@ -85,7 +89,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   ops::check_input(op, "v", v, 1);
   const bool single = v.ndim() == 1;
   const int trailing = single ? 1 : 2;
-  const PairCall call(op, f, x, z, arguments, true, {ops::leading(v, trailing)});
+  const PairCall call(op, f, x, z, arguments, on_cpu(x), {ops::leading(v, trailing)});
   const std::int64_t points = v.shape[v.ndim() - trailing];
   require(points == call.n(), "{}: v must have one row per point of z ({}). Received shape {}.", op, call.n(),
           ops::text_of(v.shape));
@@ -100,9 +104,20 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   inputs.push_back(&v);
   ops::check_output(op, out, expected, inputs);
   if (out.count() == 0) return;
-  const auto program = ops::pair_program(call, context);
   const Shape v_strides = ops::batch_strides(v, trailing, call.batch());
   const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const int pass = static_cast<int>(std::min(columns, ops::kProductColumns));
+    const auto kernels = ops::cuda_kernels(
+        call, job, {.out = out.dtype, .consumer = plan::Consumer::product, .columns = pass}, context);
+    return cuda::product(*kernels, job,
+                         {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},
+                         columns,
+                         {out.data, out.dtype, out.strides[out.ndim() - trailing], single ? 0 : out.strides.back(),
+                          out_strides});
+  }
+  const auto program = ops::pair_program(call, context);
   // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
   int height = 1;
   while (height < columns && height * 2 <= program->plan().tile.rows) height *= 2;
@@ -123,7 +138,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
 void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKind kind, const Tensor& out,
                    const Arguments& arguments, Context& context) {
   const char* op = "kernel_reduce";
-  const PairCall call(op, f, x, z, arguments, true);
+  const PairCall call(op, f, x, z, arguments, on_cpu(x));
   const Dtype type = is_index(kind) ? Dtype::int64 : call.type();
   require(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind),
           name_of(out.dtype));
@@ -133,8 +148,14 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   expected.push_back(call.m());
   ops::check_output(op, out, expected, call.inputs());
   if (out.count() == 0) return;
-  const auto program = ops::pair_program(call, context);
   const Shape out_strides = ops::batch_strides(out, 1, call.batch());
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const auto kernels = ops::cuda_kernels(
+        call, job, {.out = out.dtype, .consumer = plan::Consumer::fold, .fold = kind}, context);
+    return cuda::reduce(*kernels, job, {out.data, out.dtype, out.strides.back(), 0, out_strides});
+  }
+  const auto program = ops::pair_program(call, context);
   std::shared_ptr<const jit::EpilogueKernel> exponential;
   if (kind == ReduceKind::logsumexp) exponential = exponential_kernel(program->plan(), context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
@@ -148,7 +169,7 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
 void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, const Tensor& values,
          const Tensor& indices, const Arguments& arguments, Context& context) {
   const char* op = "knn";
-  const PairCall call(op, f, x, z, arguments, true);
+  const PairCall call(op, f, x, z, arguments, on_cpu(x));
   require(k >= 1 && k <= call.n(), "{}: k must be from 1 to the number of points of z ({}). Received {}.", op, call.n(),
           k);
   require(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()),
@@ -161,6 +182,7 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   inputs.push_back(&values);
   ops::check_output(op, indices, expected, inputs);
   if (values.count() == 0) return;
+  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
   const auto program = ops::pair_program(call, context);
   const Shape value_strides = ops::batch_strides(values, 2, call.batch());
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());

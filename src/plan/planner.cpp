@@ -19,15 +19,6 @@ constexpr std::int64_t kLongestChunk = 256, kShortestChunk = 64;
 /// More outputs of a field than this are tiled like so many.
 constexpr std::int64_t kMostOutputs = 64;
 
-std::vector<double> numbers_of(const std::vector<Expr>& identities) {
-  std::vector<double> values;
-  for (const Expr& e : identities) {
-    require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
-    values.push_back(e->value);
-  }
-  return values;
-}
-
 /// Sums and maxima of terms that are never negative stay >= 0, which the lowering of what follows can use. (A maximum
 /// starts at +0 instead of -Inf then.)
 std::vector<bool> nonnegative_slots(const ir::Split& split) {
@@ -37,29 +28,6 @@ std::vector<bool> nonnegative_slots(const ir::Split& split) {
       for (const Expr& arg : r.update[0]->args)
         if (arg->op != Op::accumulator && ir::is_nonnegative(arg)) slots[r.first_slot] = true;
   return slots;
-}
-
-/// Uniforms are computed in double, once per batch item.
-ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<Expr>& params) {
-  ir::LowerOptions options;
-  options.type = Dtype::float64;
-  options.params = params;
-  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}}
-                          : ir::lower(uniforms, options);
-}
-
-std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {
-  std::vector<Expr> params;
-  auto add = [&](const Expr& e) {
-    for (const Expr& known : params)
-      if (same(known, e)) return;
-    if (e->op == Op::param) params.push_back(e);
-  };
-  for (const Expr& output : outputs)
-    ir::for_each(output, [&](const Expr& e) {
-      if (ir::is_reduction(e->op)) ir::for_each(e, add);
-    });
-  return params;
 }
 
 ir::Program schedule(ir::Program program, const TargetInfo& target) {
@@ -128,39 +96,6 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   return variant;
 }
 
-/// Stage 0 runs in double whatever the computing type: it costs O((M + N) K).
-void add_stages(PairPlan& plan) {
-  const ir::Split& split = plan.general.split;
-  ir::LowerOptions options;
-  options.type = Dtype::float64;
-  options.params = split.param_leaves();
-  for (const ir::StageValue& value : split.stages) {
-    PairPlan::Stage stage;
-    stage.of_x = value.of_x;
-    stage.update = ir::lower(value.update, options);
-    stage.finish = ir::lower({value.finish}, options);
-    stage.identity = numbers_of(value.identity);
-    plan.stages.push_back(std::move(stage));
-  }
-  auto streams = [&](const std::vector<Expr>& list, Op side, std::vector<PairPlan::Stream>& out) {
-    for (const Expr& e : list) {
-      PairPlan::Stream stream;
-      stream.plain = e->op == side && e->slot == 0;
-      if (!stream.plain) stream.program = ir::lower({e}, options);
-      out.push_back(std::move(stream));
-    }
-  };
-  streams(split.x_streams, Op::x, plan.x_streams);
-  streams(split.z_streams, Op::z, plan.z_streams);
-}
-
-bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> sites) {
-  for (const ir::Input& input : program.inputs)
-    for (ir::Site site : sites)
-      if (input.site == site) return true;
-  return false;
-}
-
 bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() == b.to_text(); }
 
 /// When φ is one pair value times the rest, leaves the rest in `phi` and returns the slot; -1 otherwise.
@@ -200,8 +135,8 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   UpdateSource source;
   source.target = problem.target;
   source.tile = tile;
-  source.x_streams = static_cast<int>(x_streams.size());
-  source.z_streams = static_cast<int>(z_streams.size());
+  source.x_streams = static_cast<int>(sides.x_streams.size());
+  source.z_streams = static_cast<int>(sides.z_streams.size());
   source.program = variant.update;
   source.promoted = promoted;
   if (!fused) return source;
@@ -227,15 +162,15 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->problem = problem;
   plan->general = make_variant(problem, false);
   plan->fast = make_variant(problem, true);
-  add_stages(*plan);
   const ir::Split& split = plan->general.split;
+  plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->has_fast = !same_code(plan->general.update, plan->fast.update) ||
                    !same_code(plan->general.epilogue, plan->fast.epilogue);
   plan->promoted.assign(split.states, false);
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->promoted[r.first_slot] = true;
-  plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->z_streams.size()), problem.target);
+  plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->sides.z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {

@@ -13,6 +13,7 @@
 #include "ir/program.h"
 #include "ir/split.h"
 #include "plan/kernel.h"
+#include "plan/sides.h"
 #include "plan/target.h"
 
 namespace mercer::plan {
@@ -41,24 +42,12 @@ struct PairVariant {
 };
 
 struct PairPlan {
-  /// A value of stage 0 and a stream, as float64 programs for the interpreter; the same in both variants.
-  struct Stage {
-    bool of_x = true;
-    ir::Program update, finish;
-    std::vector<double> identity;
-  };
-  struct Stream {
-    bool plain = false;  // just x (or z): copied while packing
-    ir::Program program;
-  };
-
   PairProblem problem;
   TileShape tile;
   std::vector<bool> promoted;             // per state
   PairVariant general, fast;
   bool has_fast = false;                  // false: both are the same and `fast` is empty
-  std::vector<Stage> stages;
-  std::vector<Stream> x_streams, z_streams;
+  Sides sides;                            // the same in both variants
   int row_slots = 0, col_slots = 0;       // arrays per point that the programs read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
 

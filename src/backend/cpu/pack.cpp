@@ -57,16 +57,16 @@ double read_element(const void* data, Dtype dtype, std::int64_t index) {
 }
 
 PackPrograms::PackPrograms(const plan::PairPlan& plan) {
-  for (const plan::PairPlan::Stage& stage : plan.stages)
+  for (const plan::Sides::Stage& stage : plan.sides.stages)
     (stage.of_x ? x : z).stages.push_back({ElementProgram(stage.update), ElementProgram(stage.finish), stage.identity});
-  auto streams = [](const std::vector<plan::PairPlan::Stream>& list, Side& side) {
+  auto streams = [](const std::vector<plan::Sides::Stream>& list, Side& side) {
     for (const auto& stream : list) {
       side.plain.push_back(stream.plain);
       side.streams.push_back(stream.plain ? ElementProgram() : ElementProgram(stream.program));
     }
   };
-  streams(plan.x_streams, x);
-  streams(plan.z_streams, z);
+  streams(plan.sides.x_streams, x);
+  streams(plan.sides.z_streams, z);
   x.slots = plan.row_slots;
   z.slots = plan.col_slots;
 }

@@ -26,21 +26,21 @@ int accumulators(const PairPlan& plan) {
 
 TEST(Planner, NormsAndMeansBecomeStages) {
   const auto cosine = plan_of("1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))");
-  EXPECT_EQ(cosine->stages.size(), 2u);
+  EXPECT_EQ(cosine->sides.stages.size(), 2u);
   EXPECT_EQ(cosine->general.split.states, 1);
   const auto centred = plan_of("sum((x - sum(x)/K)*(z - sum(z)/K))");
-  EXPECT_EQ(centred->stages.size(), 2u);
-  EXPECT_EQ(centred->x_streams.size(), 1u);
-  EXPECT_FALSE(centred->x_streams[0].plain);
+  EXPECT_EQ(centred->sides.stages.size(), 2u);
+  EXPECT_EQ(centred->sides.x_streams.size(), 1u);
+  EXPECT_FALSE(centred->sides.x_streams[0].plain);
 }
 
 TEST(Planner, OneSidedFunctionsBecomeStreams) {
   const auto plan = plan_of("sum((sqrt(x)-sqrt(z))^2)");
-  ASSERT_EQ(plan->x_streams.size(), 1u);
-  EXPECT_FALSE(plan->x_streams[0].plain);
-  EXPECT_FALSE(plan->z_streams[0].plain);
-  EXPECT_TRUE(plan_of("sum(abs(x-z))")->x_streams[0].plain);
-  EXPECT_TRUE(plan_of("sum(abs(x-z))")->stages.empty());
+  ASSERT_EQ(plan->sides.x_streams.size(), 1u);
+  EXPECT_FALSE(plan->sides.x_streams[0].plain);
+  EXPECT_FALSE(plan->sides.z_streams[0].plain);
+  EXPECT_TRUE(plan_of("sum(abs(x-z))")->sides.x_streams[0].plain);
+  EXPECT_TRUE(plan_of("sum(abs(x-z))")->sides.stages.empty());
 }
 
 TEST(Planner, SumsArePromotedAndOthersAreNot) {
@@ -87,7 +87,7 @@ TEST(Planner, TilesFitTheRegisters) {
       for (Target target : {Target::x86_avx512, Target::x86_avx2}) {
         const auto plan = plan_of(text, target, type);
         EXPECT_EQ(plan->tile.lanes, target_info(target).lanes(type)) << text;
-        EXPECT_LE(accumulators(*plan) + static_cast<int>(plan->z_streams.size()) * plan->tile.vectors,
+        EXPECT_LE(accumulators(*plan) + static_cast<int>(plan->sides.z_streams.size()) * plan->tile.vectors,
                   target_info(target).registers - 1)
             << text;
       }

@@ -1,0 +1,138 @@
+// Operations that fold the pairs over n: every block keeps its rows' states over a range of n; a second kernel merges
+// the ranges in order.
+#include <algorithm>
+
+#include "backend/cuda/operations.h"
+#include "backend/cuda/panels.h"
+#include "core/error.h"
+
+namespace mercer::cuda {
+namespace {
+
+/// Tiles of n that one block adds up at most: longer sums of float32 would lose the contract.
+constexpr std::int64_t kLongestRange = 256;
+constexpr std::int64_t kMostSplits = 64, kMostBlocks = 0x7fffffff;
+
+/// Ranges of n: the fewest with which the last wave of blocks leaves little of the device idle.
+std::int64_t choose_splits(std::int64_t tiles_m, std::int64_t tiles_n, std::int64_t slots) {
+  const std::int64_t least = std::max<std::int64_t>(1, (tiles_n + kLongestRange - 1) / kLongestRange);
+  const std::int64_t most = std::min(tiles_n, std::max(least, kMostSplits));
+  std::int64_t best = least;
+  double best_use = 0;
+  for (std::int64_t splits = least; splits <= most; ++splits) {
+    const std::int64_t blocks = tiles_m * splits, waves = (blocks + slots - 1) / slots;
+    // A wave takes as long as its longest range.
+    const std::int64_t longest = (tiles_n + splits - 1) / splits;
+    const double use = static_cast<double>(tiles_m * tiles_n) / static_cast<double>(waves * slots * longest);
+    if (use > best_use * 1.03) {
+      best = splits;
+      best_use = use;
+    }
+  }
+  return best;
+}
+
+class FoldLaunch {
+ public:
+  FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
+      : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
+    groups_.steps.resize(5);
+  }
+
+  void run(const JobOperand* v, std::int64_t columns) {
+    const plan::GpuPairPlan& plan = *kernels_.plan;
+    const std::int64_t tiles_m = (job_.x.count + plan.tile.tile_m - 1) / plan.tile.tile_m;
+    const std::int64_t tiles_n = (job_.z.count + plan.tile.tile_n - 1) / plan.tile.tile_n;
+    const std::int64_t items = job_.items;
+    splits_ = choose_splits(tiles_m * items, tiles_n,
+                            std::int64_t{kernels_.device->multiprocessors} * plan.tile.min_blocks);
+    if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
+    if (v) lay_out(panel_, job_, workspace_);
+    const std::int64_t element = static_cast<std::int64_t>(size_of(job_.type));
+    const std::int64_t state = v ? element : 16;
+    pass_ = std::min<std::int64_t>(columns, plan.problem.columns);
+    ld_ = panels_.x().ld;
+    partial_ = workspace_.add(items * splits_ * pass_ * ld_ * state);
+    std::int64_t blocks = 0;
+    const bool fits = !__builtin_mul_overflow(tiles_m * splits_, items, &blocks) && blocks <= kMostBlocks;
+    require(fits, "{}: at most 2^31 - 1 blocks are offered in one call on CUDA. Received {} rows, {} times.", job_.op,
+            job_.x.count, items);
+    for (std::size_t axis = 0; axis < job_.batch.size(); ++axis) {
+      groups_.extent.push_back(job_.batch[axis]);
+      groups_.steps[0].push_back(panels_.x().batch_steps[axis]);
+      groups_.steps[1].push_back(panels_.z().batch_steps[axis]);
+      groups_.steps[2].push_back(panels_.item_steps()[axis]);
+      groups_.steps[3].push_back(out_.batch_strides[axis]);
+      groups_.steps[4].push_back(v ? panel_.batch_steps[axis] : 0);
+    }
+    groups_.merge(job_.op);
+    workspace_.take(*job_.queue, job_.op);
+    panels_.run(workspace_);
+    if (v) pack(panel_, job_, workspace_);
+    for (std::int64_t first = 0; first < columns; first += pass_) {
+      launch_tiles(blocks, first, std::min(pass_, columns - first));
+      launch_merge(first, std::min(pass_, columns - first));
+    }
+  }
+
+ private:
+  void launch_tiles(std::int64_t blocks, std::int64_t first, std::int64_t columns) {
+    const plan::GpuPairPlan& plan = *kernels_.plan;
+    PairArguments a = panels_.arguments(workspace_);
+    a.out = workspace_.at<>(partial_);
+    a.partial_ld = ld_;
+    a.splits = static_cast<int>(splits_);
+    a.columns = static_cast<int>(columns);
+    a.v = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
+    a.v_ld = panel_.ld;
+    a.groups = groups_.axes();
+    groups_.write(0, a.x_step);
+    groups_.write(1, a.z_step);
+    groups_.write(2, a.item_step);
+    groups_.write(4, a.v_step);
+    void* args[] = {&a};
+    kernels_.tile.function->launch({blocks}, {plan.tile.threads()}, plan.shared_bytes(job_.features),
+                                   static_cast<CuStream>(job_.queue->stream), args);
+  }
+
+  void launch_merge(std::int64_t first, std::int64_t columns) {
+    MergeArguments a{};
+    a.partial = workspace_.at<>(partial_);
+    a.out = static_cast<char*>(out_.data) + first * out_.col_stride * static_cast<std::int64_t>(size_of(out_.dtype));
+    a.m = job_.x.count;
+    a.ld = ld_;
+    a.out_row = out_.row_stride;
+    a.out_column = out_.col_stride;
+    a.columns = static_cast<int>(columns);
+    a.splits = static_cast<int>(splits_);
+    a.groups = groups_.axes();
+    groups_.write(3, a.out_step);
+    void* args[] = {&a};
+    const std::int64_t results = job_.items * columns * a.m;
+    kernels_.merge.function->launch({(results + 127) / 128}, {128}, 0, static_cast<CuStream>(job_.queue->stream), args);
+  }
+
+  const PairKernels& kernels_;
+  const PairJob& job_;
+  const JobMatrix& out_;
+  Workspace workspace_;
+  Panels panels_;
+  PlainPanel panel_;
+  BatchWalk groups_;
+  std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
+};
+
+}  // namespace
+
+void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
+             const JobMatrix& out) {
+  const CudaScope scope(job.device);
+  FoldLaunch(kernels, job, out).run(&v, columns);
+}
+
+void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out) {
+  const CudaScope scope(job.device);
+  FoldLaunch(kernels, job, out).run(nullptr, 1);
+}
+
+}  // namespace mercer::cuda

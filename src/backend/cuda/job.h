@@ -1,0 +1,70 @@
+// A checked call on arrays of one CUDA device, all batch items of it at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/expr.h"
+#include "mercer/pairwise.h"
+
+namespace mercer::cuda {
+
+/// An array and how it steps along the batch axes (elements; 0 where it is broadcast).
+struct BatchedArray {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::float32;
+  std::vector<std::int64_t> batch_strides;
+
+  bool steps(std::size_t axis) const { return axis < batch_strides.size() && batch_strides[axis] != 0; }
+};
+
+/// Points [count, features] and a value per point.
+struct JobSide {
+  BatchedArray points;
+  std::int64_t count = 0, point_stride = 0, feature_stride = 0;
+  BatchedArray user;  // data is null where nothing was given
+  std::int64_t user_stride = 0;
+  std::int64_t index_offset = 0;
+};
+
+struct JobParam {
+  Expr leaf;
+  double number = 0;
+  BatchedArray array;    // data is null for a number
+  bool on_device = false;
+  bool is_number() const { return array.data == nullptr; }
+};
+
+struct PairJob {
+  const char* op = "";
+  int device = 0;
+  const Queue* queue = nullptr;
+  std::vector<std::int64_t> batch;
+  std::int64_t items = 1;
+  JobSide x, z;
+  std::int64_t features = 0;
+  BatchedArray weights;  // [K]
+  std::int64_t weight_stride = 0;
+  std::vector<JobParam> params;
+  Dtype type = Dtype::float32;  // computing type
+  bool same_points = false;
+
+  /// One batch item of it, as a job without batch axes.
+  PairJob item(std::int64_t index) const;
+  const JobParam& param(const Expr& leaf) const;
+};
+
+/// Offset of a batch item in an array, in elements.
+std::int64_t batch_offset(const std::vector<std::int64_t>& batch, const std::vector<std::int64_t>& strides,
+                          std::int64_t item);
+
+/// A strided matrix to write: [rows, columns] of every batch item.
+struct JobMatrix {
+  void* data = nullptr;
+  Dtype dtype = Dtype::float32;
+  std::int64_t row_stride = 0, col_stride = 0;
+  std::vector<std::int64_t> batch_strides;
+};
+
+}  // namespace mercer::cuda

@@ -1,0 +1,23 @@
+// The CUDA drivers: each puts the kernels of a call into its stream and returns. Arguments are checked by ops/ before.
+#pragma once
+
+#include "backend/cuda/job.h"
+#include "backend/cuda/kernels.h"
+
+namespace mercer::cuda {
+
+/// out[..., m, n]. `symmetric`: only tiles on and above the diagonal are computed, the others mirrored.
+void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric);
+
+/// out[..., m, e] = sum over n of f(x_m, z_n) v[..., n, e]: v [N, E], out [M, E].
+struct JobOperand {
+  BatchedArray array;
+  std::int64_t row_stride = 0, col_stride = 0;
+};
+void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
+             const JobMatrix& out);
+
+/// out[..., m] = fold over n (kernels.plan->problem.fold).
+void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out);
+
+}  // namespace mercer::cuda

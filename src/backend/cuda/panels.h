@@ -1,0 +1,69 @@
+// The steps before a tile: parameters of every batch item, and both sides packed.
+#pragma once
+
+#include "backend/cuda/batch.h"
+#include "backend/cuda/job.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/workspace.h"
+
+namespace mercer::cuda {
+
+/// Numbers of the parameters and of what the formula makes of them alone.
+struct ParamValues {
+  std::vector<double> wide;  // empty where some lie in arrays
+  bool in_table = false;
+};
+ParamValues param_values(const plan::GpuPairPlan& plan, const PairJob& job);
+/// Whether every divisor made of parameters has a normal reciprocal; asked of a plan with reciprocals.
+bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job);
+
+/// One side of a call, packed: which batch axes it differs along, and where it lies.
+struct PackedPanels {
+  std::vector<std::int64_t> batch_steps;  // packed sets per step of each batch axis; 0 where it is the same
+  std::int64_t sets = 1, ld = 0;
+  std::int64_t values = 0, slots = 0;     // places in the workspace
+};
+
+class Panels {
+ public:
+  /// Lays its memory out in `workspace`.
+  Panels(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
+  /// Puts the kernels into the stream.
+  void run(const Workspace& workspace) const;
+  /// What a tile's arguments say of panels and parameters, but for the batch.
+  PairArguments arguments(const Workspace& workspace) const;
+
+  const PackedPanels& x() const { return x_; }
+  const PackedPanels& z() const { return same_ ? x_ : z_; }
+  bool in_table() const { return values_.in_table; }
+  int param_count() const { return param_count_; }
+  /// Rows of the parameter table per step of each batch axis.
+  const std::vector<std::int64_t>& item_steps() const { return item_steps_; }
+  bool reads_array_param(const std::vector<Expr>& leaves, std::size_t axis) const;
+
+ private:
+  PackedPanels lay_out(bool of_x, Workspace& workspace);
+  void run_uniforms(const Workspace& workspace) const;
+  void pack(bool of_x, const Workspace& workspace) const;
+
+  const PairKernels& kernels_;
+  const PairJob& job_;
+  ParamValues values_;
+  int param_count_ = 0;
+  std::vector<std::int64_t> item_steps_;
+  bool same_ = false;  // z is x
+  PackedPanels x_, z_;
+  std::int64_t weights_ = 0, wide_ = 0, narrow_ = 0, numbers_ = 0, number_count_ = 0;
+};
+
+/// Values of one array as a packed panel of its own: [columns][ld], for v and coefficients.
+struct PlainPanel {
+  BatchedArray array;
+  std::int64_t rows = 0, columns = 0, row_stride = 0, column_stride = 0;
+  std::int64_t ld = 0, place = 0;
+  std::vector<std::int64_t> batch_steps;  // elements
+};
+void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace);
+void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace);
+
+}  // namespace mercer::cuda

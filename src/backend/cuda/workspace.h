@@ -1,0 +1,34 @@
+// Scratch memory of one call: laid out first, taken once, given back in the order of the stream.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda_driver.h"
+#include "mercer/pairwise.h"
+
+namespace mercer::cuda {
+
+class Workspace {
+ public:
+  /// Room for so many bytes, at a multiple of 256; the result is a place for at().
+  std::int64_t add(std::int64_t bytes);
+  std::int64_t bytes() const { return bytes_; }
+  /// Takes the memory from the queue, or from the driver's pool of the stream.
+  void take(const Queue& queue, const char* op);
+  template <class T = void>
+  T* at(std::int64_t place) const {
+    return reinterpret_cast<T*>(base_ + place);
+  }
+  Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+
+ private:
+  std::int64_t bytes_ = 0;
+  char* base_ = nullptr;
+  CuPointer pool_memory_ = 0;
+  CuStream stream_ = nullptr;
+};
+
+}  // namespace mercer::cuda

@@ -1,0 +1,225 @@
+#include "codegen/cuda_source.h"
+
+#include <fmt/format.h>
+
+#include "codegen/cuda_program.h"
+#include "codegen/cuda_text.h"
+#include "core/error.h"
+
+namespace mercer::codegen {
+namespace {
+
+using ir::Input;
+using ir::Site;
+using plan::GpuPairPlan;
+
+/// Instructions of an epilogue that is unrolled over a thread's pairs.
+constexpr std::size_t kShortEpilogue = 20;
+
+std::string define(const char* name, std::int64_t value) { return fmt::format("#define {} {}\n", name, value); }
+std::string define(const char* name, const char* value) { return fmt::format("#define {} {}\n", name, value); }
+
+std::string skeleton(std::initializer_list<const char*> files) {
+  std::string text;
+  for (const char* file : files) text += cuda_text(file);
+  return text;
+}
+
+std::string prelude(Dtype type) {
+  return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type));
+}
+
+/// The element type of an array in memory.
+const char* element_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float16: return "half_bits";
+    case Dtype::bfloat16: return "bfloat_bits";
+    case Dtype::float32: return "float";
+    case Dtype::float64: return "double";
+    case Dtype::uint8: return "u8";
+    case Dtype::int64: return "i64";
+    default: fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
+  }
+}
+
+/// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …
+std::string site_name(const Input& input) {
+  switch (input.site) {
+    case Site::x: return fmt::format("x[{}]", input.slot);
+    case Site::z: return fmt::format("z[{}]", input.slot);
+    case Site::w: return "w";
+    case Site::row: return fmt::format("row[{}]", input.slot);
+    case Site::col: return fmt::format("col[{}]", input.slot);
+    case Site::param: return fmt::format("params[{}]", input.slot);
+    case Site::accumulator: return fmt::format("acc[{}]", input.slot);
+    case Site::pair_value: return fmt::format("pair[{}]", input.slot);
+    case Site::index_i: return "i";
+    case Site::index_j: return "j";
+    case Site::features: return "features";
+    case Site::incoming: return fmt::format("incoming[{}]", input.slot);
+  }
+  return {};
+}
+
+std::string statements(const ir::Program& program, const char* output) {
+  return cuda_statements(program, site_name, [&](std::size_t o) { return fmt::format("{}[{}]", output, o); });
+}
+
+std::string tile_defines(const plan::GpuTile& tile) {
+  return define("TILE_M", tile.tile_m) + define("TILE_N", tile.tile_n) + define("TILE_K", tile.tile_k) +
+         define("THREAD_M", tile.thread_m) + define("THREAD_N", tile.thread_n) + define("STAGES", tile.stages) +
+         define("UNROLL", tile.unroll) + define("MIN_BLOCKS", tile.min_blocks);
+}
+
+std::string identity_function(const GpuPairPlan& plan) {
+  std::string text = "MERCER_INLINE void identity(REAL (&acc)[STATES + (STATES == 0)]) {\n";
+  for (std::size_t s = 0; s < plan.identity.size(); ++s)
+    text += fmt::format("  acc[{}] = {};\n", s, cuda_number(plan.identity[s], plan.problem.type));
+  return text + "}\n";
+}
+
+std::string promoted_function(const GpuPairPlan& plan) {
+  std::string text = "MERCER_INLINE constexpr bool is_promoted(int s) { return false";
+  for (std::size_t s = 0; s < plan.promoted.size(); ++s)
+    if (plan.promoted[s]) text += fmt::format(" || s == {}", s);
+  return text + "; }\n";
+}
+
+std::string update_function(const GpuPairPlan& plan) {
+  std::string text =
+      "MERCER_INLINE void update(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
+      "                          const REAL* row, const REAL* col, const REAL* params, REAL features) {\n";
+  if (plan.split.states > 0) text += statements(plan.update, "acc");
+  return text + "}\n";
+}
+
+std::string epilogue_function(const GpuPairPlan& plan) {
+  return "MERCER_INLINE void epilogue(REAL (&outputs)[OUTPUTS], const REAL* acc, const REAL* row, const REAL* col,\n"
+         "                            const REAL* params, REAL i, REAL j, REAL features) {\n" +
+         statements(plan.epilogue, "outputs") + "}\n";
+}
+
+/// One value of stage 0 for the 32 points of a block: a warp folds the features in order.
+std::string stage_text(const plan::Sides::Stage& stage, int slot) {
+  const auto name = [&](const Input& input) {
+    switch (input.site) {
+      case Site::x:
+      case Site::z: return std::string("feature");
+      case Site::row:
+      case Site::col: return fmt::format("slots[{}][lane]", input.slot);
+      default: return site_name(input);
+    }
+  };
+  std::string text = fmt::format("  {{\n  double acc[{}] = {{", stage.identity.size());
+  for (double identity : stage.identity) text += cuda_number(identity, Dtype::float64) + ", ";
+  text += "};\n  for (i64 k0 = 0; k0 < a.k; k0 += PACK_FEATURES) {\n  __syncthreads();\n"
+          "  load_features(a, side, k0, tile);\n  __syncthreads();\n"
+          "  if (warp == 0) for (int kk = 0; kk < PACK_FEATURES && k0 + kk < a.k; ++kk) {\n"
+          "  const double feature = widen<double>(tile[kk][lane]), w = weight_of(a, k0 + kk);\n";
+  text += cuda_statements(stage.update, name, [](std::size_t o) { return fmt::format("acc[{}]", o); });
+  text += "  }\n  }\n  if (warp == 0) {\n";
+  text += cuda_statements(stage.finish, name, [&](std::size_t) { return fmt::format("slots[{}][lane]", slot); });
+  return text + "  }\n  __syncwarp();\n  }\n";
+}
+
+std::string stages_function(const GpuPairPlan& plan, bool of_x) {
+  std::string text =
+      "MERCER_INLINE void run_stages(const PackArguments& a, const PackSide& side,\n"
+      "                              POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1],\n"
+      "                              double (&slots)[SLOTS + 1][PACK_POINTS], const double* params) {\n"
+      "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n  const double features = (double)a.k;\n";
+  int slot = 1;
+  for (const plan::Sides::Stage& stage : plan.sides.stages)
+    if (stage.of_x == of_x) text += stage_text(stage, slot++);
+  return text + "}\n";
+}
+
+std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
+  const auto name = [](const Input& input) {
+    switch (input.site) {
+      case Site::x:
+      case Site::z: return std::string("wide");
+      case Site::row:
+      case Site::col: return fmt::format("slots[{}][lane]", input.slot);
+      default: return site_name(input);
+    }
+  };
+  std::string text =
+      "MERCER_INLINE void make_streams(REAL (&stream)[STREAMS], POINT feature, const PackArguments& a, i64 k,\n"
+      "                                const double (&slots)[SLOTS + 1][PACK_POINTS], int lane,\n"
+      "                                const double* params) {\n"
+      "  const double features = (double)a.k;\n";
+  for (std::size_t s = 0; s < streams.size(); ++s) {
+    if (streams[s].plain) {
+      text += fmt::format("  stream[{}] = widen<REAL>(feature);\n", s);
+      continue;
+    }
+    text += "  {\n  const double wide = widen<double>(feature), w = weight_of(a, k);\n";
+    text += cuda_statements(streams[s].program, name,
+                            [&](std::size_t) { return fmt::format("const double value"); });
+    text += fmt::format("  stream[{}] = (REAL)value;\n  }}\n", s);
+  }
+  return text + "}\n";
+}
+
+std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, const std::string& functions) {
+  // The functions need what pack.cuh declares first, its kernel needs the functions.
+  const std::string body(cuda_text("pack.cuh"));
+  const std::size_t kernel = body.find("extern \"C\"");
+  return skeleton({"arguments.h"}) + prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots) +
+         define("STREAMS", static_cast<std::int64_t>(streams)) + body.substr(0, kernel) + functions +
+         body.substr(kernel);
+}
+
+}  // namespace
+
+std::string cuda_pair_source(const GpuPairPlan& plan) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(plan.tile);
+  text += define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size()));
+  text += define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
+  text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states() > 0);
+  text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
+  text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
+  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, {Site::row, Site::col}));
+  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+  text += define("LONG_EPILOGUE", plan.epilogue.code.size() > kShortEpilogue);
+  text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
+  text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan) + epilogue_function(plan);
+  if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
+  return text + skeleton({"pair_tile.cuh"});
+}
+
+std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
+  const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
+  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(),
+                   stages_function(plan, of_x) + streams_function(streams));
+}
+
+std::string cuda_plain_pack_source(Dtype type, Dtype points) {
+  return pack_text(type, points, 0, 1, streams_function({{.plain = true, .program = {}}}));
+}
+
+std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }
+
+std::string cuda_uniforms_source(const GpuPairPlan& plan) {
+  const std::size_t params = plan.split.params.size();
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) +
+                     define("PARAMS", static_cast<std::int64_t>(params)) +
+                     define("UNIFORMS", static_cast<std::int64_t>(plan.split.uniforms.size()));
+  text += "MERCER_INLINE void make_uniforms(double* params, double features) {\n";
+  if (!plan.split.uniforms.empty())
+    text += cuda_statements(plan.uniforms, site_name,
+                            [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
+  return text + "}\n" + skeleton({"uniforms.cuh"});
+}
+
+std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out) {
+  std::string text = skeleton({"arguments.h"}) + prelude(type) + define("CONSUMER", static_cast<int>(consumer)) +
+                     define("FOLD_KIND", static_cast<int>(fold)) + define("OUT", element_type(out));
+  if (consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
+  return text + skeleton({"merge.cuh"});
+}
+
+}  // namespace mercer::codegen

@@ -1,0 +1,104 @@
+// Arguments of the kernels, read by both sides: the back end fills these structs, device text receives them by value.
+#ifndef MERCER_CUDA_ARGUMENTS
+#define MERCER_CUDA_ARGUMENTS
+
+#define MERCER_MAX_AXES 6     // of a batch, after axes that step alike have been merged
+#define MERCER_MAX_NUMBERS 32 // parameters passed by value
+#define MERCER_FILL_NUMBERS 480
+
+// A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
+struct BatchAxes {
+  int count;
+  long long extent[MERCER_MAX_AXES];
+};
+
+// Packs one side: points [count, k], strided and of any dtype, become panels of the computing type.
+struct PackArguments {
+  const void* points;
+  const void* user;      // row or col values
+  const void* weights;   // [k]
+  const void* params;    // double [item][param_count], or null: `numbers`
+  void* values;          // [pack][k][stream][ld]
+  void* slots;           // [pack][slot][ld]
+  void* weights_out;     // [k] in the computing type, or null
+  long long count, ld, k;
+  long long point_stride, feature_stride, user_stride, weight_stride;
+  long long blocks;      // of points in one packed set
+  int user_dtype, weight_dtype, param_count;
+  struct BatchAxes axes;
+  long long points_step[MERCER_MAX_AXES], user_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES];
+  double numbers[MERCER_MAX_NUMBERS];
+};
+
+// A tile of pairs, and what becomes of its values.
+struct PairArguments {
+  const void *x, *z;      // packed values [pack][k][stream][ld]
+  const void *row, *col;  // slots [pack][slot][ld]
+  const void* w;          // [k]
+  const void* params;     // [item][param_count] of the computing type, or null: `numbers`
+  const void* v;          // product: [pack][column][ld]
+  void* out;
+  void* out_index;        // argmax, argmin: partial indices
+  long long m, n, x_ld, z_ld, v_ld;
+  long long i_offset, j_offset;
+  long long out_row, out_col, out_plane, partial_ld;
+  long long tiles_m, tiles_n;
+  int k, chunk, param_count, columns, splits, symmetric;
+  struct BatchAxes groups;
+  long long x_step[MERCER_MAX_AXES], z_step[MERCER_MAX_AXES], v_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES],
+      out_step[MERCER_MAX_AXES];
+  // Items of a group share their accumulation; their epilogues differ in parameters.
+  struct BatchAxes members;
+  long long member_count;
+  long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
+  double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+};
+
+struct FillArguments {
+  double* to;
+  int count;
+  double numbers[MERCER_FILL_NUMBERS];
+};
+
+// Parameters and uniforms of every batch item.
+struct UniformArguments {
+  const void* params[MERCER_MAX_NUMBERS];  // null: numbers[p]
+  int dtype[MERCER_MAX_NUMBERS];
+  long long step[MERCER_MAX_NUMBERS][MERCER_MAX_AXES];
+  double numbers[MERCER_MAX_NUMBERS];
+  struct BatchAxes axes;
+  long long items;
+  double features;
+  double* wide;   // [item][param + uniform]
+  void* narrow;   // the same in the computing type
+};
+
+// What is left of a fold over n: partial states of every range of n become out.
+struct MergeArguments {
+  const void* partial;        // [group][split][column][ld]; logsumexp: maxima, then sums behind all of them
+  const void* partial_index;  // argmax, argmin
+  void* out;
+  long long m, ld, out_row, out_column;
+  int columns, splits;
+  struct BatchAxes groups;
+  long long out_step[MERCER_MAX_AXES];
+};
+
+// The gradient field: out[o, m, k] = sum over n of coef[o, n] * phi(x, z, pair values).
+struct FieldArguments {
+  const void *x, *z;      // packed values [k][stream][ld]
+  const void *row, *col;  // slots [slot][ld]
+  const void* w;
+  const void* params;     // null: numbers
+  const void* pair;       // [plane][m][n] of any strides
+  const void* coef;       // packed [output][ld]
+  void* out;
+  long long m, n, x_ld, z_ld, coef_ld;
+  long long i_offset, j_offset;
+  long long pair_row, pair_col, pair_plane;
+  long long out_output, out_row, out_feature;
+  int k, outputs, pair_dtype;
+  double numbers[MERCER_MAX_NUMBERS];
+};
+
+#endif

@@ -1,0 +1,47 @@
+// States of folds over n, and how two of them become one. NaN wins in max and min, its first index in argmax and
+// argmin; ties go to the smaller index.
+#if FOLD_KIND == 5
+struct FoldState {
+  REAL top, sum;  // sum of exp(value - top)
+};
+MERCER_INLINE FoldState empty_state() { return {-(REAL)INFINITY, 0}; }
+MERCER_INLINE FoldState state_of(REAL value, i64) { return {value, 1}; }
+MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
+  const REAL top = max_nan(a.top, b.top);
+  // Where both are the same infinity, their difference would be NaN.
+  const REAL scale_a = a.top == top ? (REAL)1 : fold_exp(a.top - top);
+  const REAL scale_b = b.top == top ? (REAL)1 : fold_exp(b.top - top);
+  a.sum = a.sum * scale_a + b.sum * scale_b;
+  a.top = top;
+}
+MERCER_INLINE REAL result(const FoldState& a) { return a.top == -(REAL)INFINITY ? a.top : a.top + fold_log(a.sum); }
+#elif FOLD_KIND == 3 || FOLD_KIND == 4
+struct FoldState {
+  REAL value;
+  i64 index;  // -1: none yet
+};
+MERCER_INLINE FoldState empty_state() { return {0, -1}; }
+MERCER_INLINE FoldState state_of(REAL value, i64 n) { return {value, n}; }
+MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
+  if (b.index < 0) return;
+  const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+  bool take = a.index < 0;
+  if (!take) {
+    const bool better = FOLD_KIND == 3 ? b.value > a.value : b.value < a.value;
+    const bool tie = nan_a ? nan_b : b.value == a.value;
+    take = (nan_b && !nan_a) || (!nan_a && better) || (tie && b.index < a.index);
+  }
+  if (take) a = b;
+}
+MERCER_INLINE i64 result(const FoldState& a) { return a.index; }
+#else
+struct FoldState {
+  REAL value;
+};
+MERCER_INLINE FoldState empty_state() { return {FOLD_KIND == 0 ? (REAL)0 : FOLD_KIND == 1 ? -(REAL)INFINITY : (REAL)INFINITY}; }
+MERCER_INLINE FoldState state_of(REAL value, i64) { return {value}; }
+MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
+  a.value = FOLD_KIND == 0 ? a.value + b.value : FOLD_KIND == 1 ? max_nan(a.value, b.value) : min_nan(a.value, b.value);
+}
+MERCER_INLINE REAL result(const FoldState& a) { return a.value; }
+#endif

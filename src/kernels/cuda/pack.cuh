@@ -1,0 +1,75 @@
+// Packing: strided points of any dtype become panels, k-major, that the tiles read with aligned copies.
+//
+//   values[pack][k][stream][point], slots[pack][slot][point]        point = 0 … ld - 1, the last point repeated
+//
+// A block takes 32 points. Features pass through shared memory, 32 at a time, so that both sides of the transposition
+// are coalesced. Stage 0 (reductions of one side) runs in double in passes of their own before the streams.
+//
+//   REAL computing type, POINT element type, STREAMS, STAGES, SLOTS; plain stream s: the feature itself
+#define PACK_POINTS 32
+#define PACK_FEATURES 32
+#define PACK_THREADS 256
+
+struct PackSide {
+  const POINT* points;
+  i64 first;  // point
+};
+
+MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0, POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) {
+  const bool along_k = (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
+                       (a.point_stride < 0 ? -a.point_stride : a.point_stride);
+  const int fast = threadIdx.x % 32, slow = threadIdx.x / 32;
+  for (int pass = slow; pass < 32; pass += PACK_THREADS / 32) {
+    const int kk = along_k ? fast : pass, p = along_k ? pass : fast;
+    i64 point = side.first + p;
+    if (point >= a.count) point = a.count - 1;
+    const i64 feature = k0 + kk;
+    if (feature < a.k) tile[kk][p] = side.points[point * a.point_stride + feature * a.feature_stride];
+  }
+}
+
+MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
+  return a.weights ? load_any<double>(a.weights, a.weight_dtype, k * a.weight_stride) : 0.0;
+}
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackArguments a) {
+  __shared__ POINT tile[PACK_FEATURES][PACK_POINTS + 1];
+  __shared__ double slot_values[SLOTS + 1][PACK_POINTS];
+  const i64 set = blockIdx.x / a.blocks, block = blockIdx.x % a.blocks;
+  const PackSide side{(const POINT*)a.points + batch_offset(a.axes, a.points_step, set), block * PACK_POINTS};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 item = batch_offset(a.axes, a.item_step, set);
+  const double* params = a.params ? (const double*)a.params + item * a.param_count : a.numbers;
+  if (a.weights_out && blockIdx.x == 0 && blockIdx.y == 0)
+    for (i64 k = threadIdx.x; k < a.k; k += PACK_THREADS) ((REAL*)a.weights_out)[k] = (REAL)weight_of(a, k);
+#if SLOTS > 0
+  {
+    if (warp == 0) {
+      i64 point = side.first + lane;
+      if (point >= a.count) point = a.count - 1;
+      slot_values[0][lane] =
+          a.user ? load_any<double>(a.user, a.user_dtype, batch_offset(a.axes, a.user_step, set) + point * a.user_stride)
+                 : 0.0;
+    }
+    __syncwarp();
+    run_stages(a, side, tile, slot_values, params);
+    __syncthreads();
+    if (blockIdx.y == 0)
+      for (int s = warp; s < SLOTS; s += PACK_THREADS / 32)
+        ((REAL*)a.slots)[(set * SLOTS + s) * a.ld + side.first + lane] = (REAL)slot_values[s][lane];
+  }
+#endif
+  // The rest of the features is shared among blockIdx.y.
+  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += (i64)gridDim.y * PACK_FEATURES) {
+    __syncthreads();
+    load_features(a, side, k0, tile);
+    __syncthreads();
+    for (int kk = warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 32) {
+      REAL stream[STREAMS];
+      const POINT feature = tile[kk][lane];
+      make_streams(stream, feature, a, k0 + kk, slot_values, lane, params);
+      for (int s = 0; s < STREAMS; ++s)
+        ((REAL*)a.values)[((set * a.k + k0 + kk) * STREAMS + s) * a.ld + side.first + lane] = stream[s];
+    }
+  }
+}

@@ -1,0 +1,114 @@
+// What every device text stands on: types, conversions, copies. NVRTC compiles it without a single include.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define MERCER_INLINE static __device__ __forceinline__
+#define INFINITY __int_as_float(0x7f800000)
+
+// ---- 16-bit floats, as bits ----------------------------------------------------------------------------------------
+struct half_bits { u16 bits; };
+struct bfloat_bits { u16 bits; };
+
+MERCER_INLINE float to_float(half_bits v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+}
+MERCER_INLINE float to_float(bfloat_bits v) { return __uint_as_float((u32)v.bits << 16); }
+MERCER_INLINE void convert(half_bits& to, float from) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(from)); }
+MERCER_INLINE void convert(bfloat_bits& to, float from) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(from)); }
+MERCER_INLINE void convert(float& to, float from) { to = from; }
+MERCER_INLINE void convert(double& to, double from) { to = from; }
+MERCER_INLINE void convert(i64& to, i64 from) { to = from; }
+
+// Elements of arrays as the computing type T.
+template <class T> MERCER_INLINE T widen(float v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(double v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(u8 v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(i64 v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(half_bits v) { return (T)to_float(v); }
+template <class T> MERCER_INLINE T widen(bfloat_bits v) { return (T)to_float(v); }
+
+// In the order of mercer::Dtype.
+template <class T>
+MERCER_INLINE T load_any(const void* data, int dtype, i64 index) {
+  switch (dtype) {
+    case 0: return widen<T>(((const half_bits*)data)[index]);
+    case 1: return widen<T>(((const bfloat_bits*)data)[index]);
+    case 2: return widen<T>(((const float*)data)[index]);
+    case 3: return widen<T>(((const double*)data)[index]);
+    case 4: return widen<T>(((const u8*)data)[index]);
+    default: return widen<T>(((const i64*)data)[index]);
+  }
+}
+
+// ---- arithmetic of programs ----------------------------------------------------------------------------------------
+MERCER_INLINE float max_nan(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+MERCER_INLINE float min_nan(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+MERCER_INLINE double max_nan(double a, double b) { return a > b || a != a ? a : b; }
+MERCER_INLINE double min_nan(double a, double b) { return a < b || a != a ? a : b; }
+MERCER_INLINE float exp2_unit(float a) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
+MERCER_INLINE float log2_unit(float a) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
+MERCER_INLINE float sqrt_unit(float a) {
+  float r;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
+
+MERCER_INLINE float mul_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+MERCER_INLINE double mul_add(double a, double b, double c) { return __fma_rn(a, b, c); }
+MERCER_INLINE float fold_exp(float a) { return expf(a); }
+MERCER_INLINE double fold_exp(double a) { return exp(a); }
+MERCER_INLINE float fold_log(float a) { return logf(a); }
+MERCER_INLINE double fold_log(double a) { return log(a); }
+
+MERCER_INLINE u32 bits_of(float a) { return __float_as_uint(a); }
+MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
+MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
+MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
+
+// ---- asynchronous copies to shared memory ----------------------------------------------------------------------------
+MERCER_INLINE void copy_16(void* shared, const void* global) {
+  const u32 address = (u32)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+}
+MERCER_INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING>
+MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+// N elements with aligned 16-byte accesses where they fill them.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+// ---- batches --------------------------------------------------------------------------------------------------------
+// Offset of batch item `index` in an array that steps so along the axes.
+MERCER_INLINE i64 batch_offset(const BatchAxes& axes, const long long* steps, i64 index) {
+  i64 offset = 0;
+  for (int axis = axes.count - 1; axis >= 0; --axis) {
+    const i64 rest = index / axes.extent[axis];
+    offset += (index - rest * axes.extent[axis]) * steps[axis];
+    index = rest;
+  }
+  return offset;
+}

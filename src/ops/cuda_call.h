@@ -1,0 +1,26 @@
+// A checked call on a CUDA device: the kernels of its formula, compiled once.
+#pragma once
+
+#include <memory>
+
+#include "backend/cuda/operations.h"
+#include "ops/call.h"
+
+namespace mercer::ops {
+
+/// Columns of v that one pass over the pairs takes.
+inline constexpr std::int64_t kProductColumns = 16;
+
+/// What the verb makes of the pairs.
+struct CudaUse {
+  Dtype out = Dtype::float32;
+  plan::Consumer consumer = plan::Consumer::store;
+  ReduceKind fold = ReduceKind::sum;
+  int columns = 1;
+};
+
+/// Throws inside a graph capture when they are still to be compiled.
+std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
+                                                      const CudaUse& use, Context& context);
+
+}  // namespace mercer::ops

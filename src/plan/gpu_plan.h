@@ -1,0 +1,72 @@
+// Plans for GPUs: the programs of a formula, and the tile that runs them (kernels/cuda/pair_tile.cuh).
+//
+// One arithmetic serves all data here: maxima that keep NaN are single instructions. What a plan may still assume is
+// that 1/u is a normal number for the divisors u made of parameters, when the caller has looked.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "ir/split.h"
+#include "mercer/pairwise.h"
+#include "plan/sides.h"
+
+namespace mercer::plan {
+
+/// Pairs of a block and of a thread, features of a slice of shared memory, and how slices follow each other.
+struct GpuTile {
+  int tile_m = 128, tile_n = 128, tile_k = 16;
+  int thread_m = 8, thread_n = 8;
+  int stages = 3, unroll = 8;
+  int min_blocks = 2;  // of a multiprocessor at once: bounds the registers
+
+  int threads() const { return tile_m / thread_m * (tile_n / thread_n); }
+  bool operator==(const GpuTile&) const = default;
+  std::string to_text() const;
+};
+
+/// What becomes of the pairs' values.
+enum class Consumer : std::uint8_t { store, product, fold };
+
+struct GpuPairProblem {
+  std::vector<Expr> outputs;    // simplified; one, but for gradients
+  Dtype type = Dtype::float32;  // computing type
+  Dtype out = Dtype::float32;   // of the stored values
+  Consumer consumer = Consumer::store;
+  ReduceKind fold = ReduceKind::sum;
+  int columns = 1;              // of v that one pass takes
+  bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
+  // Sizes, for the tile: equal plans may serve other sizes too.
+  std::int64_t m = 0, n = 0, k = 0;
+  int multiprocessors = 1;
+};
+
+struct GpuPairPlan {
+  GpuPairProblem problem;
+  GpuTile tile;
+  ir::Split split;
+  ir::Program update, epilogue;   // update is empty when the formula has no reduction of pairs
+  ir::Program uniforms;           // float64
+  std::vector<double> identity;   // per state
+  std::vector<bool> promoted;     // per state
+  std::vector<int> reciprocals;   // uniforms that are 1/u
+  Sides sides;
+  int row_slots = 0, col_slots = 0;  // values per point
+  std::vector<Expr> accumulation_params;
+
+  int promoted_states() const;
+  /// Features between two promotions of partial sums, a multiple of the slices' depth.
+  int chunk() const;
+  /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
+  std::int64_t shared_bytes(std::int64_t features) const;
+  std::string to_text() const;
+};
+
+/// Throws unsupported or invalid_argument when the formula cannot be planned.
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem);
+/// The tile alone, which is all that sizes decide: calls whose tiles are equal share a plan.
+GpuTile choose_gpu_tile(const GpuPairProblem& problem, int states);
+
+}  // namespace mercer::plan

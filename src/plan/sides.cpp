@@ -1,0 +1,73 @@
+#include "plan/sides.h"
+
+#include "core/error.h"
+
+namespace mercer::plan {
+
+using ir::Op;
+
+std::vector<double> numbers_of(const std::vector<Expr>& identities) {
+  std::vector<double> values;
+  for (const Expr& e : identities) {
+    require(e->op == Op::constant, "formula: the identity of a reduction must be a number. Received {}.", e.to_text());
+    values.push_back(e->value);
+  }
+  return values;
+}
+
+ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<Expr>& params) {
+  ir::LowerOptions options;
+  options.type = Dtype::float64;
+  options.params = params;
+  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}}
+                          : ir::lower(uniforms, options);
+}
+
+std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {
+  std::vector<Expr> params;
+  auto add = [&](const Expr& e) {
+    for (const Expr& known : params)
+      if (same(known, e)) return;
+    if (e->op == Op::param) params.push_back(e);
+  };
+  for (const Expr& output : outputs)
+    ir::for_each(output, [&](const Expr& e) {
+      if (ir::is_reduction(e->op)) ir::for_each(e, add);
+    });
+  return params;
+}
+
+Sides lower_sides(const ir::Split& split) {
+  Sides sides;
+  ir::LowerOptions options;
+  options.type = Dtype::float64;
+  options.params = split.param_leaves();
+  for (const ir::StageValue& value : split.stages) {
+    Sides::Stage stage;
+    stage.of_x = value.of_x;
+    stage.update = ir::lower(value.update, options);
+    stage.finish = ir::lower({value.finish}, options);
+    stage.identity = numbers_of(value.identity);
+    sides.stages.push_back(std::move(stage));
+  }
+  auto streams = [&](const std::vector<Expr>& list, Op side, std::vector<Sides::Stream>& out) {
+    for (const Expr& e : list) {
+      Sides::Stream stream;
+      stream.plain = e->op == side && e->slot == 0;
+      if (!stream.plain) stream.program = ir::lower({e}, options);
+      out.push_back(std::move(stream));
+    }
+  };
+  streams(split.x_streams, Op::x, sides.x_streams);
+  streams(split.z_streams, Op::z, sides.z_streams);
+  return sides;
+}
+
+bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> sites) {
+  for (const ir::Input& input : program.inputs)
+    for (ir::Site site : sites)
+      if (input.site == site) return true;
+  return false;
+}
+
+}  // namespace mercer::plan

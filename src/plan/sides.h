@@ -1,0 +1,39 @@
+// What a formula needs of one side alone, and of parameters alone: programs that run in double, whatever the computing
+// type, because they cost O((M + N) K) or less.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "ir/program.h"
+#include "ir/split.h"
+
+namespace mercer::plan {
+
+/// Stage 0 and the streams of both sides.
+struct Sides {
+  /// A value per point: a reduction over its features.
+  struct Stage {
+    bool of_x = true;
+    ir::Program update, finish;
+    std::vector<double> identity;
+  };
+  /// A value per point and feature.
+  struct Stream {
+    bool plain = false;  // just x (or z): copied while packing
+    ir::Program program;
+  };
+  std::vector<Stage> stages;
+  std::vector<Stream> x_streams, z_streams;
+};
+Sides lower_sides(const ir::Split& split);
+
+/// Expressions of parameters alone; computed once per batch item.
+ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<Expr>& params);
+/// Identities of reductions as numbers; refuses parameters there.
+std::vector<double> numbers_of(const std::vector<Expr>& identities);
+/// Parameters that the reductions of these expressions read.
+std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs);
+bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> sites);
+
+}  // namespace mercer::plan
