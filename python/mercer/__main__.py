@@ -6,7 +6,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -158,13 +157,22 @@ def bench(options: argparse.Namespace) -> int:
     return benchmarks.main(options.arguments)
 
 
+def _age(seconds: int) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
 def cache(options: argparse.Namespace) -> None:
     path, (files, size) = _mercer.cache_path(), _mercer.cache_stats()
     if options.action == "path":
         print(path or "off")
     elif options.action == "list":
-        for file in sorted(Path(path).glob("*.mk")) if path else []:
-            print(f"{file.stat().st_size:>10}  {file.name}")
+        for key, number, age in _mercer.cache_files():
+            kind, *fields = key.decode(errors="replace").split("\n")
+            if kind == "cubin":  # name, architecture, version of NVRTC
+                print(f"{number:>10}  {_age(age):>5}  {fields[1]:<8}  {fields[0]}")
         print(f"{files} files, {size} bytes in {path or 'no folder: the cache is off'}")
         print("Code for the CPU is emitted in memory within a millisecond and is not kept here.")
     else:

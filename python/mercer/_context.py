@@ -7,7 +7,9 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from mercer import _mercer
+from mercer import _libraries, _mercer
+
+_libraries.hand_over()
 
 __all__ = ["info", "options"]
 

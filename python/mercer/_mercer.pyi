@@ -418,11 +418,22 @@ def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: st
 def env_rows() -> list[tuple[str, str, str]]:
     """The environment variables that Mercer reads: (name, default, meaning)."""
 
+def add_library_folder(folder: str) -> None:
+    """Names a folder in which NVIDIA's libraries may lie."""
+
+def set_cuda_store(folder: str) -> None:
+    """Names the folder of GPU kernels that came with the package."""
+
 def cache_path() -> str:
     """The folder of compiled kernels (MERCER_CACHE_DIR)."""
 
 def cache_stats() -> tuple[int, int]:
     """Number of files in the cache and their bytes."""
+
+def cache_files() -> list[tuple[bytes, int, int]]:
+    """
+    The files of the cache, the youngest first: (key, bytes, age in seconds).
+    """
 
 def cache_clear() -> None:
     """Removes all compiled kernels from the disk."""

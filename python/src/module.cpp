@@ -5,6 +5,8 @@
 #include "arrays.h"
 #include "core/env.h"
 #include "core/file_cache.h"
+#include "core/nvrtc.h"
+#include "jit/cuda_compile.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"
@@ -66,6 +68,16 @@ void bind_cache(nb::module_& module) {
       },
       nb::sig("def cache_stats() -> tuple[int, int]"), "Number of files in the cache and their bytes.");
   module.def(
+      "cache_files",
+      [] {
+        nb::list rows;
+        for (const FileCache::File& file : disk_cache().files())
+          rows.append(nb::make_tuple(nb::bytes(file.key.data(), file.key.size()), file.bytes, file.age_seconds));
+        return rows;
+      },
+      nb::sig("def cache_files() -> list[tuple[bytes, int, int]]"),
+      "The files of the cache, the youngest first: (key, bytes, age in seconds).");
+  module.def(
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }
 
@@ -104,6 +116,12 @@ void bind_machine(nb::module_& module) {
       "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
+  module.def(
+      "add_library_folder", [](const std::string& folder) { add_library_folder(folder); }, "folder"_a,
+      "Names a folder in which NVIDIA's libraries may lie.");
+  module.def(
+      "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
+      "Names the folder of GPU kernels that came with the package.");
   bind_cache(module);
 }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import subprocess
 import sys
+import time
 
 import mercer as mc
 import numpy as np
@@ -120,3 +123,31 @@ def test_as_a_program():
         [sys.executable, "-m", "mercer", "--version"], capture_output=True, text=True, check=True
     )
     assert run.stdout == f"mercer {mc.__version__}\n"
+
+
+def test_cache_lists_kernels_by_name(tmp_path):
+    for index, (name, architecture) in enumerate((("sum(abs(x-z))", "sm_90a"), ("gauss", "sm_80"))):
+        key = f"cubin\n{name}\n{architecture}\n13.0\n0123".encode()
+        header = struct.pack("<8s4Q", b"Mercerk1", len(key), 4, 0, 0)
+        (tmp_path / f"{index}.mk").write_bytes(header + key + b"code")
+    (tmp_path / "2.mk").write_bytes(b"foreign")
+    os.utime(tmp_path / "1.mk", (time.time() - 7300,) * 2)
+    tmp_path.chmod(0o700)
+    run = subprocess.run(  # the cache of a process is chosen once
+        [sys.executable, "-m", "mercer", "cache", "list"],
+        env={**os.environ, "MERCER_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = run.stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0].split()[3:] == ["sm_90a", "sum(abs(x-z))"]
+    assert lines[1].split()[1:] == ["2", "h", "sm_80", "gauss"]
+    assert lines[2].startswith("3 files, ")
+
+
+def test_info_tells_of_gpus_or_why_not():
+    text = mc.info()
+    assert "GPU" in text
+    assert "NVRTC: " in text

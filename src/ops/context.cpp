@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "core/cpu_features.h"
+#include "core/cuda_driver.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/exec_memory.h"
+#include "core/nvrtc.h"
 #include "plan/target.h"
 
 namespace mercer {
@@ -75,9 +77,9 @@ Context& Context::shared() {
 
 std::string describe_machine() {
   const CpuFeatures& cpu = cpu_features();
-  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n", cpu.to_text(),
+  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu.to_text(),
                      ExecutableMemory::available() ? "available" : "denied, the interpreter serves",
-                     name_of(Context::shared().target()), Context::shared().threads());
+                     name_of(Context::shared().target()), Context::shared().threads(), describe_cuda(), describe_nvrtc());
 }
 
 }  // namespace mercer
