@@ -280,7 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.run(options) or 0
-    except (Refusal, ValueError, NotImplementedError, TypeError) as error:
+    except (
+        Refusal, ValueError, NotImplementedError, TypeError, mc.CompileError, mc.DeviceError,
+    ) as error:  # fmt: skip
         print(f"mercer {options.command}: {error}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
