@@ -76,6 +76,10 @@ struct Table {
     take(driver.memory_free, "cuMemFree_v2");
     take(driver.memory_alloc_async, "cuMemAllocAsync");
     take(driver.memory_free_async, "cuMemFreeAsync");
+    take(driver.pool_create, "cuMemPoolCreate");
+    take(driver.pool_set, "cuMemPoolSetAttribute");
+    take(driver.pool_alloc_async, "cuMemAllocFromPoolAsync");
+    take(driver.pool_trim, "cuMemPoolTrimTo");
     take(driver.set_bytes_async, "cuMemsetD8Async");
     take(driver.set_words_async, "cuMemsetD32Async");
     take(driver.copy_async, "cuMemcpyAsync");

@@ -19,6 +19,7 @@ using CuStream = struct CuStreamHandle*;  // also a cudaStream_t; nullptr is the
 using CuEvent = struct CuEventHandle*;
 using CuGraph = struct CuGraphHandle*;
 using CuGraphExec = struct CuGraphExecHandle*;
+using CuPool = struct CuPoolHandle*;
 using CuPointer = std::uint64_t;
 
 // Values of the driver's enumerations that Mercer uses.
@@ -51,6 +52,17 @@ struct CuLaunchConfig {
   unsigned attribute_count = 0;
 };
 static_assert(sizeof(CuLaunchAttribute) == 72 && sizeof(CuLaunchConfig) == 56);
+
+/// CUmemPoolProps of cuda.h: pinned memory of one device.
+struct CuPoolProperties {
+  int allocation_type = 1, handle_types = 0;
+  int location_type = 1, device = 0;
+  void* security = nullptr;
+  std::size_t max_bytes = 0;
+  unsigned char reserved[56] = {};
+};
+static_assert(sizeof(CuPoolProperties) == 88);
+inline constexpr int kCuPoolReleaseThreshold = 4;
 
 /// The functions. All return a CUresult as int; check_cuda turns it into an error. Those of the second group may be
 /// null with a driver that is older than they are.
@@ -87,6 +99,10 @@ struct CudaDriver {
   int (*memory_free)(CuPointer pointer);
   int (*memory_alloc_async)(CuPointer* pointer, std::size_t bytes, CuStream stream);
   int (*memory_free_async)(CuPointer pointer, CuStream stream);
+  int (*pool_create)(CuPool* pool, const CuPoolProperties* properties);
+  int (*pool_set)(CuPool pool, int attribute, void* value);
+  int (*pool_alloc_async)(CuPointer* pointer, std::size_t bytes, CuPool pool, CuStream stream);
+  int (*pool_trim)(CuPool pool, std::size_t keep_bytes);
   int (*set_bytes_async)(CuPointer pointer, unsigned char value, std::size_t count, CuStream stream);
   int (*set_words_async)(CuPointer pointer, unsigned value, std::size_t count, CuStream stream);  // of 32 bits
   int (*copy_async)(CuPointer to, CuPointer from, std::size_t bytes, CuStream stream);            // host pointers too

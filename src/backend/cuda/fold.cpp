@@ -66,7 +66,7 @@ class FoldLaunch {
       groups_.steps[4].push_back(v ? panel_.batch_steps[axis] : 0);
     }
     groups_.merge(job_.op);
-    workspace_.take(*job_.queue, job_.op);
+    workspace_.take(*job_.queue, job_.device, job_.op);
     panels_.run(workspace_);
     if (v) pack(panel_, job_, workspace_);
     for (std::int64_t first = 0; first < columns; first += pass_) {

@@ -40,7 +40,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const std::int64_t group_count = groups.items(), member_count = members.items();
   groups.merge(job.op);
   members.merge(job.op);
-  workspace.take(*job.queue, job.op);
+  workspace.take(*job.queue, job.device, job.op);
   panels.run(workspace);
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;

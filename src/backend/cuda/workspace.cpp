@@ -1,11 +1,31 @@
 #include "backend/cuda/workspace.h"
 
+#include <map>
+#include <mutex>
+
 #include "core/error.h"
 
 namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
+
+/// A pool of our own for each device: it keeps what was freed, where the default one gives it back to the system at
+/// every synchronisation, and taking it again costs milliseconds.
+CuPool pool_of(int device, const char* op) {
+  static std::mutex mutex;
+  static auto& pools = *new std::map<int, CuPool>;
+  std::lock_guard lock(mutex);
+  if (const auto found = pools.find(device); found != pools.end()) return found->second;
+  const CudaDriver& driver = need_cuda(op);
+  CuPoolProperties properties;
+  properties.device = device;
+  CuPool pool = nullptr;
+  check_cuda(driver.pool_create(&pool, &properties), op);
+  std::uint64_t keep_all = ~std::uint64_t(0);
+  check_cuda(driver.pool_set(pool, kCuPoolReleaseThreshold, &keep_all), op);
+  return pools.emplace(device, pool).first->second;
+}
 
 }  // namespace
 
@@ -18,7 +38,7 @@ std::int64_t Workspace::add(std::int64_t bytes) {
   return place;
 }
 
-void Workspace::take(const Queue& queue, const char* op) {
+void Workspace::take(const Queue& queue, int device, const char* op) {
   if (bytes_ == 0) return;
   if (queue.allocate) {
     base_ = static_cast<char*>(queue.allocate(bytes_));
@@ -27,7 +47,18 @@ void Workspace::take(const Queue& queue, const char* op) {
     return;
   }
   stream_ = static_cast<CuStream>(queue.stream);
-  check_cuda(cuda_driver()->memory_alloc_async(&pool_memory_, static_cast<std::size_t>(bytes_), stream_), op, bytes_);
+  CuPool pool = pool_of(device, op);
+  const auto take = [&] {
+    return cuda_driver()->pool_alloc_async(&pool_memory_, static_cast<std::size_t>(bytes_), pool, stream_);
+  };
+  int result = take();
+  if (result == kCuOutOfMemory && !cuda_is_capturing(device, stream_)) {
+    // What other streams gave back is free once they are done.
+    cuda_driver()->context_synchronize();
+    cuda_driver()->pool_trim(pool, 0);
+    result = take();
+  }
+  check_cuda(result, op, bytes_);
   base_ = reinterpret_cast<char*>(pool_memory_);
 }
 

@@ -13,8 +13,8 @@ class Workspace {
   /// Room for so many bytes, at a multiple of 256; the result is a place for at().
   std::int64_t add(std::int64_t bytes);
   std::int64_t bytes() const { return bytes_; }
-  /// Takes the memory from the queue, or from the driver's pool of the stream.
-  void take(const Queue& queue, const char* op);
+  /// Takes the memory from the queue, or from a pool of the device, in the order of the stream.
+  void take(const Queue& queue, int device, const char* op);
   template <class T = void>
   T* at(std::int64_t place) const {
     return reinterpret_cast<T*>(base_ + place);
