@@ -18,10 +18,10 @@ extern "C" __global__ void scale(float* out, const float* in, float factor, int 
   if (i < count) out[i] = in[i] * factor;
 }
 extern "C" __global__ void reverse(float* out, const float* in, int count) {
-  extern __shared__ float all[];
-  for (int i = threadIdx.x; i < count; i += blockDim.x) all[i] = in[i];
+  extern __shared__ float values[];
+  for (int i = threadIdx.x; i < count; i += blockDim.x) values[i] = in[i];
   __syncthreads();
-  for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = all[count - 1 - i];
+  for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = values[count - 1 - i];
 }
 )";
 
