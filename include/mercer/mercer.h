@@ -1,6 +1,7 @@
 // Everything of Mercer in one include.
 #pragma once
 
+#include "mercer/compile.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"

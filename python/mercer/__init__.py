@@ -22,11 +22,11 @@ from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry o
 from mercer import zoo
 from mercer._context import info, options
 from mercer._mercer import (
-    Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, copysign, cos,
-    differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads, get_target,
-    gradient_field, i, j, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn, log,
-    log1p, log2, logical_and, logical_not, logical_or, logsumexp, max, maximum, min, minimum,
-    not_equal, pairwise, param, parse, plan_count, pow, prod, rcp, round, row, rsqrt,
+    Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, compile, copysign,
+    cos, differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads,
+    get_target, gradient_field, i, j, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce,
+    knn, log, log1p, log2, logical_and, logical_not, logical_or, logsumexp, max, maximum, min,
+    minimum, not_equal, pairwise, param, parse, plan_count, pow, prod, rcp, round, row, rsqrt,
     set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, x, xlogy, z,
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce

@@ -382,6 +382,26 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".
     """
 
+def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
+    """
+    Compiles ahead of time what the calls of every combination of these lists will need.
+
+    - shapes: (M, N, K) or (batch, M, N, K). dtypes: of x and z.
+    - layouts: "row" or "column" for x, z and out alike, or a triple of them.
+    - devices: "cpu", the index of a CUDA device, or an architecture such as "sm_90a", whose code goes to the cache on disk.
+    - verbs: "pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient", …
+    - columns: of v in kernel_product; rows of coef in kernel_gradient.
+    - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
+      left out, as may an exponent that the calls will give as an array.
+
+    A call inside the capture of a CUDA graph must find its code ready.
+    """
+
+def jax_handler(platform: str) -> object:
+    """
+    What jax.ffi.register_ffi_target takes: the function that XLA calls, for "cpu" or "CUDA".
+    """
+
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""
 

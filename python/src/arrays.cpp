@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "cuda_driver.h"
+#include "core/cuda_driver.h"
 #include "mercer/error.h"
 
 namespace mercer::python {
@@ -66,6 +66,15 @@ bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
     return true;
   }
   return false;
+}
+
+/// Managed memory counts as its device's, pinned memory of the host as the CPU's; empty arrays have no address.
+Device device_of_pointer(const void* pointer, const char* verb) {
+  const CudaDriver& driver = need_cuda(verb);
+  int device = 0;
+  if (pointer == nullptr) return {DeviceKind::cuda, driver.context_device(&device) == kCuSuccess ? device : 0};
+  device = cuda_device_of(pointer);
+  return device < 0 ? Device{} : Device{DeviceKind::cuda, device};
 }
 
 std::vector<std::int64_t> integers(const nb::object& sequence) {
@@ -212,7 +221,7 @@ void Array::view_interface(Access access) {
   else
     tensor_ = Tensor(tensor_.data, tensor_.dtype, std::move(tensor_.shape));
   if (given(entry("stream"))) producer_stream_ = nb::cast<std::uintptr_t>(entry("stream"));
-  tensor_.device = {DeviceKind::cuda, device_of_pointer(tensor_.data)};
+  tensor_.device = device_of_pointer(tensor_.data, place_.verb);
 }
 
 void Array::view_capsule(Access access) {

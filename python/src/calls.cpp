@@ -16,6 +16,8 @@ bool same_points(const Tensor& x, const Tensor& z) {
   return x.data == z.data && x.dtype == z.dtype && x.shape == z.shape && x.strides == z.strides && x.device == z.device;
 }
 
+}  // namespace
+
 std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
   const long long value = PyLong_AsLongLong(object.ptr());
   if (value == -1 && PyErr_Occurred()) {
@@ -27,7 +29,19 @@ std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
   return value;
 }
 
-}  // namespace
+double to_number(nb::handle value, const char* verb, const char* name) {
+  if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
+  if (PyLong_Check(value.ptr())) {
+    const double number = PyLong_AsDouble(value.ptr());
+    if (number == -1.0 && PyErr_Occurred()) throw nb::python_error();
+    return number;
+  }
+  const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
+  if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
+  throw nb::type_error(fmt::format("{}: the parameter {} must be a number, an array or a list of numbers. Received {}",
+                                   verb, name, nb::cast<std::string>(nb::repr(value)))
+                           .c_str());
+}
 
 bool Watch::step(double done, double total) {
   const Clock::time_point now = Clock::now();
@@ -102,13 +116,7 @@ void Call::read_params(const nb::dict& params) {
 
 Argument Call::read_param(nb::handle name, nb::handle value) {
   if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
-  if (PyLong_Check(value.ptr())) {
-    const double number = PyLong_AsDouble(value.ptr());
-    if (number == -1.0 && PyErr_Occurred()) throw nb::python_error();
-    return number;
-  }
   const char* text = PyUnicode_AsUTF8(name.ptr());
-  if (is_array(value)) return hold_param(value, text);
   if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) {
     // Numbers written out: an array of the library of x, but on the CPU.
     const bool numpy = x_.on_cuda() && x_.library().kind != Library::Kind::torch;
@@ -116,11 +124,8 @@ Argument Call::read_param(nb::handle name, nb::handle value) {
     const nb::object type = home.attr(name_of(compute_dtype()));
     return hold_param(home.attr("asarray")(value, nb::arg("dtype") = type), text);
   }
-  const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
-  if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
-  throw nb::type_error(fmt::format("{}: the parameter {} must be a number, an array or a list of numbers. Received {}",
-                                   verb_, text, nb::cast<std::string>(nb::repr(value)))
-                           .c_str());
+  if (!PyLong_Check(value.ptr()) && is_array(value)) return hold_param(value, text);
+  return to_number(value, verb_, text);
 }
 
 const Array& Call::hold(nb::handle object, const char* name, Access access) {

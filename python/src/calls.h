@@ -40,6 +40,11 @@ struct Options {
   nb::dict params;
 };
 
+/// A whole number of 64 bits.
+std::int64_t to_offset(nb::handle object, const char* verb, const char* name);
+/// The value of a parameter that is no array: a number of Python or NumPy.
+double to_number(nb::handle value, const char* verb, const char* name);
+
 class Call {
  public:
   /// `z` may be None: the same points as x.

@@ -117,6 +117,25 @@ inline constexpr char kExplainDoc[] =
 
 shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".)doc";
 
+inline constexpr char kCompileSignature[] =
+    "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "
+    "collections.abc.Sequence[typing.Any] = ('float32',), layouts: collections.abc.Sequence[str | tuple[str, str, "
+    "str]] "
+    "= ('row',), devices: collections.abc.Sequence[int | str] = ('cpu',), verbs: collections.abc.Sequence[str] = "
+    "('pairwise',), columns: int = 1, **params: float) -> None";
+inline constexpr char kCompileDoc[] =
+    R"doc(Compiles ahead of time what the calls of every combination of these lists will need.
+
+- shapes: (M, N, K) or (batch, M, N, K). dtypes: of x and z.
+- layouts: "row" or "column" for x, z and out alike, or a triple of them.
+- devices: "cpu", the index of a CUDA device, or an architecture such as "sm_90a", whose code goes to the cache on disk.
+- verbs: "pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient", …
+- columns: of v in kernel_product; rows of coef in kernel_gradient.
+- params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
+  left out, as may an exponent that the calls will give as an array.
+
+A call inside the capture of a CUDA graph must find its code ready.)doc";
+
 #undef MERCER_POINTS
 #undef MERCER_SHARED_OPTIONS
 

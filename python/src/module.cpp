@@ -105,14 +105,16 @@ void bind_machine(nb::module_& module) {
   module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
   module.def(
       "floor_rate",
-      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target, double gigahertz) {
+      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
+         double gigahertz) {
         const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
                                    nb::cast<std::int64_t>(shape[2])};
         return floor_rate(Formula(formula), extents, dtype == "float64" ? Dtype::float64 : Dtype::float32,
                           target_from_text(target), gigahertz);
       },
       "formula"_a, "shape"_a, "dtype"_a, "target"_a, "gigahertz"_a,
-      nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> float"),
+      nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> "
+              "float"),
       "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
@@ -133,6 +135,8 @@ NB_MODULE(_mercer, module) {
   bind_expressions(module);
   bind_zoo(module);
   bind_verbs(module);
+  bind_compile(module);
+  bind_jax(module);
   bind_machine(module);
 }
 

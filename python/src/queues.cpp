@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cuda_driver.h"
+#include "core/cuda_driver.h"
 
 namespace mercer::python {
 namespace {
@@ -30,6 +30,19 @@ void* current_stream(const Array& x) {
     }
     default: return to_stream(x.producer_stream().value_or(0));
   }
+}
+
+/// Work put into `later` from now on starts after what is in `earlier` so far. Nobody waits on the host.
+void order_streams(int device, void* earlier, void* later) {
+  const CudaDriver& driver = need_cuda("streams");
+  const CudaScope current(device);
+  CuEvent event = nullptr;
+  check_cuda(driver.event_create(&event, kCuEventNoTiming), "streams");
+  const int recorded = driver.event_record(event, static_cast<CuStream>(earlier));
+  const int waited = recorded == kCuSuccess ? driver.stream_wait(static_cast<CuStream>(later), event, 0) : kCuSuccess;
+  driver.event_destroy(event);  // the driver keeps it until the wait is over
+  check_cuda(recorded, "streams");
+  check_cuda(waited, "streams");
 }
 
 }  // namespace

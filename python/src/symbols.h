@@ -39,6 +39,8 @@ Expr find_expr(nb::handle object, const char* verb);
 void bind_expressions(nb::module_& module);
 void bind_zoo(nb::module_& module);
 void bind_verbs(nb::module_& module);
+void bind_jax(nb::module_& module);
+void bind_compile(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "docs.h"
+#include "jax_call.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"
 #include "mercer/zoo.h"
@@ -31,6 +32,13 @@ Shape leading(const Tensor& tensor, int trailing) {
   return tensor.ndim() > trailing ? ops::leading(tensor, trailing) : Shape{};
 }
 
+/// The verb on arrays of JAX.
+nb::object in_jax(const char* verb, const char* operation, nb::handle f, nb::handle x, nb::handle z, Options options,
+                  nb::handle out, const JaxExtras& extras = {}) {
+  const Formula formula = find_formula(f, verb, !options.w.is_none(), &options.params);
+  return call_jax(verb, operation, formula.expression(), x, z, extras, options, out);
+}
+
 nb::object pairwise_into(Call& call, nb::handle out) {
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -46,21 +54,27 @@ nb::object pairwise_into(Call& call, nb::handle out) {
 nb::object py_pairwise(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                        nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                        nb::handle progress, nb::kwargs params) {
-  Call call("pairwise", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x)) return in_jax("pairwise", "pairwise", f, x, z, options, out);
+  Call call("pairwise", f, x, z, options);
   return pairwise_into(call, out);
 }
 
 nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                             nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                             nb::handle progress, nb::kwargs params) {
-  Call call("kernel_matrix", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x)) return in_jax("kernel_matrix", "pairwise", f, x, z, options, out);
+  Call call("kernel_matrix", f, x, z, options);
   return pairwise_into(call, out);
 }
 
 nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                              nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  Call call("kernel_product", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x)) return in_jax("kernel_product", "kernel_product", f, x, z, options, out, {{{"v", v}}, {}});
+  Call call("kernel_product", f, x, z, options);
   const Tensor& values = call.input(v, "v");
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -78,7 +92,10 @@ nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std:
                             nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                             nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const ReduceKind kind = reduce_kind_from_text(reduce);
-  Call call("kernel_reduce", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x))
+    return in_jax("kernel_reduce", "kernel_reduce", f, x, z, options, out, {{}, {{"reduce", nb::str(reduce.c_str())}}});
+  Call call("kernel_reduce", f, x, z, options);
   const bool gives_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -91,7 +108,9 @@ nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std:
 nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
                   nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                   nb::handle progress, nb::kwargs params) {
-  Call call("knn", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x)) return in_jax("knn", "knn", f, x, z, options, out, {{}, {{"k", nb::int_(k)}}});
+  Call call("knn", f, x, z, options);
   if (k < 1 || k > call.columns()) {  // before its arrays are made
     throw Error(
         ErrorKind::invalid_argument,
@@ -123,7 +142,9 @@ Shape gradient_shape(const Call& call, const Tensor& coef, const Shape& extra = 
 nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                               nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                               nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  Call call("kernel_gradient", f, x, z, {row, col, w, i_offset, j_offset, workspace, progress, params});
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  if (is_jax(x)) return in_jax("kernel_gradient", "kernel_gradient", f, x, z, options, out, {{{"coef", coef}}, {}});
+  Call call("kernel_gradient", f, x, z, options);
   const Tensor& coefficients = call.input(coef, "coef");
   const Tensor* view = nullptr;
   nb::object result = call.output(
@@ -137,8 +158,13 @@ nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::han
                              nb::handle progress, nb::kwargs params) {
   const Expr field = find_expr(phi, "gradient_field");
   const nb::int_ zero(0);
+  const Options options{row, col, w, zero, zero, workspace, progress, params};
+  if (is_jax(x)) {
+    const JaxExtras extras{{{"amplitude", amplitude}, {"coef", coef}}, {}};
+    return call_jax("gradient_field", "gradient_field", field, x, z, extras, options, out);
+  }
   // The call needs a formula for its batch; that of a constant reads nothing but the shapes.
-  Call call("gradient_field", Formula(Expr(0.0)), x, z, Options{row, col, w, zero, zero, workspace, progress, params});
+  Call call("gradient_field", Formula(Expr(0.0)), x, z, options);
   const Tensor& amplitudes = call.input(amplitude, "amplitude");
   const Tensor& coefficients = call.input(coef, "coef");
   const Tensor* view = nullptr;
@@ -176,11 +202,14 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
   if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
   const Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
   if (!metric.is_none()) {
+    if (is_jax(x1)) return in_jax("cdist", "pairwise", metric, x1, x2, options, out);
     Call call("cdist", metric, x1, x2, options);
     return pairwise_into(call, out);
   }
   const double power = p.is_none() ? 2.0 : norm_of(p);
-  Call call("cdist", minkowski_formula(power, !w.is_none()), x1, x2, options);
+  const Formula formula = minkowski_formula(power, !w.is_none());
+  if (is_jax(x1)) return call_jax("cdist", "pairwise", formula.expression(), x1, x2, {}, options, out);
+  Call call("cdist", formula, x1, x2, options);
   return pairwise_into(call, out);
 }
 

@@ -1,0 +1,54 @@
+// Compilation ahead of time: what calls of certain shapes will need is made now, so that the first of them is as fast
+// as the next, and so that none compiles while a CUDA graph is being captured.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mercer/device.h"
+#include "mercer/formula.h"
+#include "mercer/pairwise.h"
+#include "mercer/tensor.h"
+
+namespace mercer {
+
+/// The order of a matrix in memory: `row` has its last axis contiguous, `column` the one before.
+enum class Layout : std::uint8_t { row, column };
+const char* name_of(Layout layout);                ///< "row"
+Layout layout_from_text(const std::string& name);  ///< throws invalid_argument for any other than "row" and "column"
+
+/// The calls to prepare: every combination of one entry of each list.
+struct CompileRequest {
+  struct Sizes {
+    std::int64_t batch = 1, m = 0, n = 0, k = 0;  // x [batch, m, k], z [batch, n, k]
+  };
+  struct Layouts {
+    Layout x = Layout::row, z = Layout::row, out = Layout::row;
+  };
+  /// The CPU; a CUDA device of this machine; or, with an architecture, CUDA code for the cache alone.
+  struct Where {
+    Device device = {};
+    std::string architecture = {};  // "sm_90a"
+  };
+
+  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn and kernel_gradient.
+  std::vector<std::string> verbs = {"pairwise"};
+  std::vector<Sizes> shapes;
+  std::vector<Dtype> dtypes = {Dtype::float32};  // of x and z
+  std::vector<Layouts> layouts = {{}};
+  std::vector<Where> devices = {{}};
+  /// Parameters that the calls will give as numbers. Only those in exponents matter: their values become part of the
+  /// code. One that is not here, and has no default, is taken for an array.
+  std::map<std::string, double> params = {};
+  /// E of kernel_product's v [..., N, E], O of a gradient's coef [..., O, N].
+  std::int64_t columns = 1;
+};
+
+/// Compiles what the calls need into the context's cache and, for CUDA, into the cache on disk. A call that differs
+/// from a prepared one in its sizes usually finds its code too. Throws invalid_argument for a broken rule, before
+/// anything is compiled, and unsupported for a device or an architecture that is not offered.
+void compile(const Formula& f, const CompileRequest& request, Context& context = Context::shared());
+
+}  // namespace mercer

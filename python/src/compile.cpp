@@ -1,0 +1,113 @@
+// mercer.compile: a request of Python's lists for mercer/compile.h.
+#include "mercer/compile.h"
+
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+
+#include "docs.h"
+#include "mercer/error.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+[[noreturn]] void refuse(const char* rule, nb::handle received) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("compile: {}. Received {}.", rule, nb::cast<std::string>(nb::repr(received))));
+}
+
+CompileRequest::Sizes sizes_of(nb::handle shape) {
+  constexpr const char* kRule = "shapes must be tuples (M, N, K) or (batch, M, N, K) of whole numbers";
+  if (!PySequence_Check(shape.ptr()) || PyUnicode_Check(shape.ptr())) refuse(kRule, shape);
+  const std::size_t axes = nb::len(shape);
+  if (axes != 3 && axes != 4) refuse(kRule, shape);
+  std::int64_t extents[4] = {1, 0, 0, 0};
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    if (!nb::try_cast(shape[axis], extents[4 - axes + axis])) refuse(kRule, shape);
+  }
+  return {extents[0], extents[1], extents[2], extents[3]};
+}
+
+/// A name, or a dtype of any library: the last word of its text, "float32" of "torch.float32" and of numpy.float32.
+Dtype dtype_of_object(nb::handle object) {
+  std::string name;
+  if (PyUnicode_Check(object.ptr()))
+    name = nb::cast<std::string>(object);
+  else if (nb::hasattr(object, "__name__"))
+    name = nb::cast<std::string>(object.attr("__name__"));
+  else
+    name = nb::cast<std::string>(nb::str(object));
+  name = name.substr(name.rfind('.') + 1);
+  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8}) {
+    if (name == name_of(known)) return known;
+  }
+  refuse("dtypes must be float16, bfloat16, float32, float64 or uint8", object);
+}
+
+Layout layout_of(nb::handle name) {
+  if (!PyUnicode_Check(name.ptr())) refuse("a layout must be \"row\" or \"column\"", name);
+  return layout_from_text(nb::cast<std::string>(name));
+}
+
+CompileRequest::Layouts layouts_of(nb::handle entry) {
+  if (PyUnicode_Check(entry.ptr())) return {layout_of(entry), layout_of(entry), layout_of(entry)};
+  if (!PySequence_Check(entry.ptr()) || nb::len(entry) != 3) {
+    refuse("layouts must be \"row\", \"column\" or triples of them, of x, z and out", entry);
+  }
+  return {layout_of(entry[0]), layout_of(entry[1]), layout_of(entry[2])};
+}
+
+CompileRequest::Where device_of(nb::handle entry) {
+  if (PyLong_Check(entry.ptr())) return {{DeviceKind::cuda, nb::cast<int>(entry)}, {}};
+  if (!PyUnicode_Check(entry.ptr())) {
+    refuse("devices must be \"cpu\", indices of CUDA devices or architectures such as \"sm_90a\"", entry);
+  }
+  const auto name = nb::cast<std::string>(entry);
+  return name == "cpu" ? CompileRequest::Where{} : CompileRequest::Where{{DeviceKind::cuda, 0}, name};
+}
+
+template <class Entry>
+std::vector<Entry> list_of(nb::handle entries, const char* name, Entry (*read)(nb::handle)) {
+  if (PyUnicode_Check(entries.ptr()) || !PySequence_Check(entries.ptr())) {
+    refuse(fmt::format("{} must be a list", name).c_str(), entries);
+  }
+  std::vector<Entry> list;
+  for (const nb::handle entry : entries) list.push_back(read(entry));
+  return list;
+}
+
+std::string text_of(nb::handle name) {
+  if (!PyUnicode_Check(name.ptr())) refuse("verbs must be names", name);
+  return nb::cast<std::string>(name);
+}
+
+void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
+                nb::handle verbs, std::int64_t columns, nb::kwargs params) {
+  const Formula formula = find_formula(f, "compile", false, &params);
+  CompileRequest request;
+  request.shapes = list_of(shapes, "shapes", sizes_of);
+  request.dtypes = list_of(dtypes, "dtypes", dtype_of_object);
+  request.layouts = list_of(layouts, "layouts", layouts_of);
+  request.devices = list_of(devices, "devices", device_of);
+  request.verbs = list_of(verbs, "verbs", text_of);
+  request.columns = columns;
+  for (const auto& [name, value] : params) {
+    request.params[nb::cast<std::string>(name)] = nb::cast<double>(nb::float_(value));
+  }
+  const nb::gil_scoped_release release;
+  compile(formula, request);
+}
+
+}  // namespace
+
+void bind_compile(nb::module_& module) {
+  module.def("compile", py_compile, "f"_a, nb::kw_only(), "shapes"_a, "dtypes"_a = nb::make_tuple("float32"),
+             "layouts"_a = nb::make_tuple("row"), "devices"_a = nb::make_tuple("cpu"),
+             "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "params"_a, nb::sig(kCompileSignature),
+             kCompileDoc);
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,147 @@
+#include "jax_call.h"
+
+#include <fmt/format.h>
+
+#include "mercer/error.h"
+#include "ops/call.h"
+
+namespace mercer::python {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// An array of JAX by its shape and dtype alone: every element is the same zero.
+Tensor outline(nb::handle array, Place place) {
+  static constexpr double kZero = 0;
+  const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
+  Shape shape;
+  for (const nb::handle extent : array.attr("shape")) shape.push_back(nb::cast<std::int64_t>(extent));
+  for (Dtype dtype :
+       {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8, Dtype::int64, Dtype::boolean}) {
+    if (name == name_of(dtype)) {
+      return Tensor(const_cast<double*>(&kZero), dtype, shape, Shape(shape.size(), 0));
+    }
+  }
+  throw DtypeFault(fmt::format(
+      "{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}{}", place.verb, place.name, name,
+      name.find("int") != std::string::npos ? fmt::format("; write {}.astype('float32')", place.name) : ""));
+}
+
+void require_jax(nb::handle object, Place place) {
+  if (is_jax(object)) return;
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must come from the library of x, jax. Received {}",
+                                                       place.verb, place.name, type_text(object)));
+}
+
+/// Reads the call as the other libraries' are read, then hands it to JAX.
+class JaxCall {
+ public:
+  JaxCall(const char* verb, const char* operation, const Expr& formula)
+      : verb_(verb), operation_(operation), formula_(formula) {
+    arguments_.verb = verb;
+  }
+
+  void read_points(nb::handle x, nb::handle z) {
+    x_ = add("x", x);
+    check_points(x_, "x", "M");
+    if (z.is_none() || z.is(x)) return;
+    z_ = add("z", z);
+    check_points(*z_, "z", "N");
+    if (z_->dtype != x_.dtype) {
+      throw DtypeFault(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_, name_of(x_.dtype),
+                                   name_of(z_->dtype)));
+    }
+  }
+
+  void read_options(const Options& options) {
+    if (!options.row.is_none()) arguments_.row = add("row", options.row);
+    if (!options.col.is_none()) arguments_.col = add("col", options.col);
+    if (!options.w.is_none()) arguments_.w = add("w", options.w);
+    settings_["i_offset"] = options.i_offset;
+    settings_["j_offset"] = options.j_offset;
+    arguments_.i_offset = to_offset(options.i_offset, verb_, "i_offset");
+    arguments_.j_offset = to_offset(options.j_offset, verb_, "j_offset");
+    for (const auto& [name, value] : options.params) read_param(name, value);
+  }
+
+  void read_extras(const JaxExtras& extras) {
+    for (const auto& [name, object] : extras.arrays) {
+      const Tensor tensor = add(name, object);
+      if (tensor.ndim() > 2) extra_ = ops::broadcast(verb_, extra_, ops::leading(tensor, 2));
+    }
+    for (const auto& [name, value] : extras.settings) settings_[name] = value;
+  }
+
+  nb::object run() {
+    // The checks of the verb itself, before anything is traced.
+    const Formula formula =
+        std::string_view(operation_) == "gradient_field" ? Formula(sum(formula_)) : Formula(formula_);
+    const Shape batch = ops::broadcast(verb_, batch_shape(formula, x_, z_ ? *z_ : x_, arguments_), extra_);
+    nb::list leading;
+    for (std::int64_t extent : batch) leading.append(extent);
+    return nb::module_::import_("mercer._jax")
+        .attr("call")(verb_, operation_, formula_.to_text(), arrays_, numbers_, settings_, nb::tuple(leading));
+  }
+
+ private:
+  Tensor add(const char* name, nb::handle object) {
+    require_jax(object, {verb_, name});
+    arrays_[name] = object;
+    return outline(object, {verb_, name});
+  }
+
+  void check_points(const Tensor& points, const char* name, const char* axes) const {
+    if (points.dtype == Dtype::int64 || points.dtype == Dtype::boolean) {
+      throw DtypeFault(
+          fmt::format("{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}; write "
+                      "{}.astype('float32')",
+                      verb_, name, name_of(points.dtype), name));
+    }
+    if (points.ndim() >= 2) return;
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must have the shape [..., {}, K]. Received {}.", verb_,
+                                                         name, axes, points.to_text()));
+  }
+
+  void read_param(nb::handle name, nb::handle value) {
+    const auto text = nb::cast<std::string>(name);
+    const bool written_out = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+    if (written_out || is_array(value)) {
+      const nb::object array =
+          nb::module_::import_("mercer._jax").attr("parameter")(value, name_of(compute_type(x_.dtype)));
+      arrays_[("p:" + text).c_str()] = array;
+      arguments_.params[text] = outline(array, {verb_, text.c_str()});
+      return;
+    }
+    const double number = to_number(value, verb_, text.c_str());
+    numbers_[name] = number;
+    arguments_.params[text] = number;
+  }
+
+  const char* verb_;
+  const char* operation_;
+  Expr formula_;
+  nb::dict arrays_, numbers_, settings_;
+  Tensor x_;
+  std::optional<Tensor> z_;
+  Arguments arguments_;
+  Shape extra_;
+};
+
+}  // namespace
+
+nb::object call_jax(const char* verb, const char* operation, const Expr& formula, nb::handle x, nb::handle z,
+                    const JaxExtras& extras, const Options& options, nb::handle out) {
+  const auto refuse = [&](const char* name, const char* reason) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: {} is not offered for arrays of JAX, {}. Received one", verb, name, reason));
+  };
+  if (!out.is_none()) refuse("out", "which cannot be written");
+  if (!options.workspace.is_none()) refuse("workspace", "whose memory XLA hands out");
+  JaxCall call(verb, operation, formula);
+  call.read_points(x, z);
+  call.read_options(options);
+  call.read_extras(extras);
+  return call.run();
+}
+
+}  // namespace mercer::python

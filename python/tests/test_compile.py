@@ -1,0 +1,59 @@
+"""mercer.compile: the calls it was asked for find their plans."""
+
+from __future__ import annotations
+
+import mercer as mc
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+TEXT = "exp(-sum(abs(x-z)^p)/h)"
+SIZES = {"shapes": [(4, 4, 4)]}
+
+
+@pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32"), torch.float32])
+def test_calls_find_their_plans(dtype):
+    mc.clear_plans()
+    mc.compile(
+        TEXT, shapes=[(40, 30, 7), (2, 40, 30, 7)], dtypes=[dtype], layouts=["row", "column"],
+        verbs=["pairwise", "kernel_gradient"], p=1.3,
+    )  # fmt: skip
+    plans = mc.plan_count()
+    assert plans > 0
+    x, z = np.ones((2, 40, 7), "f"), np.ones((30, 7), "f")
+    mc.pairwise(TEXT, x, z, p=1.3, h=2.0)
+    mc.pairwise(TEXT, x[0], z, p=1.3, h=3.0, out=np.empty((30, 40), "f").T)
+    mc.kernel_gradient(TEXT, x, z, np.ones(30, "f"), p=1.3, h=2.0)
+    assert mc.plan_count() == plans
+
+
+def test_an_exponent_that_will_be_an_array():
+    mc.clear_plans()
+    mc.compile(TEXT, shapes=[(40, 30, 7)])
+    plans = mc.plan_count()
+    x = np.ones((40, 7), "f")
+    mc.pairwise(TEXT, x, p=np.array([1.0, 1.3]), h=2.0)
+    assert mc.plan_count() == plans
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"devices": ["gpu"]},
+            r"devices must be .* architectures such as .sm_90a.\. Received .gpu",
+        ),
+        ({"devices": [0.5]}, "devices must be"),
+        ({"layouts": ["col"]}, "a layout must be"),
+        ({"layouts": [("row", "row")]}, "triples of them, of x, z and out"),
+        ({"dtypes": "float32"}, "dtypes must be a list"),
+        ({"dtypes": ["int32"]}, "dtypes must be float16"),
+        ({"shapes": [(1, 2)]}, "shapes must be tuples"),
+        ({"shapes": [(1, 2, -3)]}, "shapes must not be negative"),
+        ({"verbs": ["knm"]}, "verbs must be some of pairwise"),
+        ({"q": 1.0}, 'the formula has no parameter "q"'),
+    ],
+)
+def test_rules(options, words):
+    with pytest.raises(ValueError, match=words):
+        mc.compile("l1", **(SIZES | options))
