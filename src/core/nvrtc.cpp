@@ -245,6 +245,17 @@ void warn_of_driver(const Nvrtc& compiler) {
            compiler.version(), compiler.file(), nvrtc_package());
 }
 
+/// NVRTC opens its library of built-ins by its plain name. Some of NVIDIA's wheels (13.0) do not tell the loader to
+/// look beside them, so it is opened here, after which the name finds it.
+void load_builtins(const Nvrtc& compiler) {
+  const fs::path beside =
+      fs::path(compiler.file()).parent_path() / fmt::format("libnvrtc-builtins.so.{}", compiler.version());
+  std::error_code error;
+  if (!fs::exists(beside, error)) return;  // a toolkit that the loader knows
+  const Library builtins({beside.string()});
+  if (!builtins) log_once(LogLevel::warning, "NVRTC's built-ins did not load: {}", builtins.why_not());
+}
+
 const Nvrtc* search(Finder& state) {
   state.searched = true;
   state.reason.clear();
@@ -257,6 +268,7 @@ const Nvrtc* search(Finder& state) {
   const std::string file = library.path().empty() ? library.name() : library.path();
   const auto* functions = new Functions(functions_of(std::move(library)));
   const auto* compiler = new Nvrtc(*functions, file);
+  load_builtins(*compiler);
   warn_of_driver(*compiler);
   return compiler;
 }
