@@ -4,7 +4,8 @@
     core | ir | formula | plan | codegen | jit | backend | ops
 
 Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
-codegen: only codegen includes from it, and its files include only their neighbours. Prints each
+codegen; its files include only their neighbours. Its headers *.h, the arguments that host and
+device share, are plain C++ and seen from codegen on; the rest is text to the host. Prints each
 offending include as file:line and exits 1.
 """
 
@@ -26,8 +27,10 @@ def offence(path: pathlib.Path, stage: str, included: str) -> str | None:
         if (path.parent / included).is_file():
             return None
         return f'device text includes "{included}", which is no file of its own folder'
-    if target == KERNELS and stage != "codegen":
-        return f'{stage}/ includes "{included}", but device text is seen by codegen/ only'
+    if target == KERNELS and STAGES.index(stage) < STAGES.index("codegen"):
+        return f'{stage}/ includes "{included}", but device text is seen from codegen/ on only'
+    if target == KERNELS and not included.endswith(".h"):
+        return f'{stage}/ includes "{included}", but of device text only headers (*.h) are C++'
     if target in STAGES and STAGES.index(target) > STAGES.index(stage):
         return f'{stage}/ includes "{included}", but {target}/ lies to its right'
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import struct
 import subprocess
@@ -151,3 +152,11 @@ def test_info_tells_of_gpus_or_why_not():
     text = mc.info()
     assert "GPU" in text
     assert "NVRTC: " in text
+
+
+def test_the_wheel_of_nvrtc_is_found():
+    try:
+        importlib.metadata.distribution("nvidia-cuda-nvrtc")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    assert "NVRTC: none" not in mc.info()

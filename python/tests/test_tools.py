@@ -26,17 +26,20 @@ def test_layers(tmp_path):
     assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
 
 
-def test_device_text_belongs_to_codegen(tmp_path):
+def test_device_text_is_seen_from_codegen_on(tmp_path):
     kernels = tmp_path / "kernels" / "cuda"
-    for folder in (kernels, tmp_path / "codegen", tmp_path / "jit"):
+    for folder in (kernels, tmp_path / "plan", tmp_path / "codegen", tmp_path / "backend"):
         folder.mkdir(parents=True)
-    (kernels / "pack.h").write_text("")
-    (kernels / "tile.cuh").write_text('#include "pack.h"\n')
-    (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/pack.h"\n')
+    (kernels / "arguments.h").write_text("")
+    (kernels / "tile.cuh").write_text('#include "arguments.h"\n')
+    (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
+    (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     assert check_layers(tmp_path).returncode == 0
     (kernels / "tile.cuh").write_text('#include "core/error.h"\n')
-    (tmp_path / "jit" / "compile.cpp").write_text('#include "kernels/cuda/pack.h"\n')
+    (tmp_path / "plan" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
+    (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/tile.cuh"\n')
     found = check_layers(tmp_path)
     assert found.returncode == 1
     assert 'tile.cuh:1: device text includes "core/error.h"' in found.stdout
-    assert 'compile.cpp:1: jit/ includes "kernels/cuda/pack.h"' in found.stdout
+    assert 'plan/ includes "kernels/cuda/arguments.h"' in found.stdout
+    assert 'backend/ includes "kernels/cuda/tile.cuh"' in found.stdout
