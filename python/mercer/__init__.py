@@ -10,8 +10,8 @@ neighbours::
     y = mc.kernel_product(f, x, z, v, p=1.3, bandwidth=2.0)
 
 A formula is written with operators on the symbols x and z, as a function, or as text; ``mc.zoo``
-has the named ones. Arrays of NumPy, PyTorch and other libraries that speak DLPack go in and come
-out as they are.
+has the named ones. Arrays of NumPy, PyTorch, CuPy, JAX and other libraries that speak DLPack go in
+and come out as they are.
 """
 
 from __future__ import annotations

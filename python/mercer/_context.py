@@ -17,7 +17,7 @@ __all__ = ["info", "options"]
 def info() -> str:
     """Versions, and what this machine offers and Mercer chose, as text."""
     versions = [f"mercer {_mercer.__version__}", f"Python {platform.python_version()}"]
-    for name in ("numpy", "torch"):
+    for name in ("numpy", "torch", "cupy", "jax"):
         if name in sys.modules:
             versions.append(f"{name} {sys.modules[name].__version__}")
     return ", ".join(versions) + "\n" + _mercer.describe_machine()

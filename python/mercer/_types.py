@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayT", "ExprLike", "FormulaLike", "Parameter"]
 
-#: An array of NumPy, PyTorch or another library with DLPack: all arrays of a call are of one.
+#: An array of NumPy, PyTorch, CuPy, JAX or another library with DLPack; one library a call.
 ArrayT = TypeVar("ArrayT")
 #: What operators and functions take: an expression or a number.
 ExprLike: TypeAlias = "Expr | float"

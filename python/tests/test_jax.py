@@ -10,54 +10,18 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import assert_close
+from verb_table import GAUSS, VERBS, further_arrays
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 
-GAUSS = "exp(-sum(square(x-z))/h)"
-POWER = "exp(-sum(abs(x-z)^p)/h)"
 M, N, K = 7, 5, 3
-
-# Each verb as a function of x, z and a dict of the further arrays.
-VERBS = {
-    "pairwise": lambda x, z, a: mc.pairwise(POWER, x, z, p=1.3, h=2.0),
-    "the same points": lambda x, z, a: mc.pairwise(POWER, x, p=1.3, h=2.0),
-    "a parameter": lambda x, z, a: mc.pairwise(POWER, x, z, p=1.3, h=a["h"]),
-    "parameters": lambda x, z, a: mc.pairwise(GAUSS, x, z, h=a["hs"]),
-    "row and col": lambda x, z, a: mc.pairwise(
-        "sum(x*z)+row*col", x, z, row=a["row"], col=a["col"]
-    ),
-    "offsets": lambda x, z, a: mc.pairwise("sum(x*z)+i-2*j", x, z, i_offset=3, j_offset=1),
-    "weights": lambda x, z, a: mc.cdist(x, z, p=1, w=a["w"]),
-    "cdist": lambda x, z, a: mc.cdist(x, z),
-    "cdist of a metric": lambda x, z, a: mc.cdist(x, z, metric="canberra"),
-    "kernel_matrix": lambda x, z, a: mc.kernel_matrix(mc.laplace(bandwidth=2.0), x),
-    "kernel_product": lambda x, z, a: mc.kernel_product(GAUSS, x, z, a["v"], h=2.0),
-    "kernel_product of a vector": lambda x, z, a: mc.kernel_product(GAUSS, x, z, a["coef"], h=2.0),
-    "kernel_reduce": lambda x, z, a: mc.kernel_reduce(GAUSS, x, z, "logsumexp", h=2.0),
-    "argmin": lambda x, z, a: mc.kernel_reduce("l1", x, z, "argmin"),
-    "knn": lambda x, z, a: mc.knn("l1", x, z, 2),
-    "kernel_gradient": lambda x, z, a: mc.kernel_gradient(GAUSS, x, z, a["coefs"], h=2.0),
-    "kernel_gradient of a vector": lambda x, z, a: mc.kernel_gradient(
-        GAUSS, x, z, a["coef"], h=2.0
-    ),
-    "gradient_field": lambda x, z, a: mc.gradient_field(
-        "sign(x-z)*abs(x-z)^(p-1)", x, z, a["amplitude"], a["coefs"], p=1.5
-    ),
-}  # fmt: skip
 
 
 def make(rng, *lead):
     """Points and further arrays with these leading axes, in float32."""
     x, z = rng.normal(size=(*lead, M, K)), rng.normal(size=(*lead, N, K))
-    further = {
-        "row": rng.normal(size=(*lead, M)), "col": rng.normal(size=(*lead, N)),
-        "v": rng.normal(size=(*lead, N, 4)), "coef": rng.normal(size=(*lead, N)),
-        "coefs": rng.normal(size=(*lead, 2, N)), "amplitude": rng.normal(size=(*lead, M, N)),
-        "w": rng.uniform(0.5, 2, size=(*lead, K)), "h": rng.uniform(1, 3, size=lead),
-        "hs": rng.uniform(1, 3, size=(*lead, 2)),
-    }  # fmt: skip
-    return x.astype("f"), z.astype("f"), {n: np.asarray(a, "f") for n, a in further.items()}
+    return x.astype("f"), z.astype("f"), further_arrays(rng, lead, M, N, K)
 
 
 def exact(verb, x, z, further):

@@ -1,0 +1,397 @@
+"""Arrays on CUDA devices: PyTorch, CuPy and JAX, each where it is installed and sees a GPU.
+
+The reference is the same verb on NumPy's arrays of the same values in float64, on the CPU. Without
+a GPU every test is skipped, and counted: ``pytest -rs``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+import timeit
+
+import mercer as mc
+import numpy as np
+import pytest
+from conftest import assert_close
+from verb_table import GAUSS, POWER, VERBS, further_arrays
+
+M, N, K = 130, 70, 33
+DTYPES = ["float32", "float64", "float16", "bfloat16", "uint8"]
+
+
+class Torch:
+    """Arrays of PyTorch on its current CUDA device."""
+
+    def __init__(self):
+        self.library = importlib.import_module("torch")
+        self.devices = self.library.cuda.device_count()
+
+    def array(self, values, dtype=None):
+        tensor = self.library.from_numpy(np.ascontiguousarray(values)).cuda()
+        return tensor if dtype is None else tensor.to(getattr(self.library, dtype))
+
+    def numpy(self, array):
+        return array.double().cpu().numpy()
+
+
+class Cupy:
+    """Arrays of CuPy, which has no bfloat16."""
+
+    def __init__(self):
+        self.library = importlib.import_module("cupy")
+        self.devices = self.library.cuda.runtime.getDeviceCount()
+
+    def array(self, values, dtype=None):
+        if dtype == "bfloat16":
+            pytest.skip("CuPy has no bfloat16")
+        return self.library.asarray(values).astype(dtype or values.dtype)
+
+    def numpy(self, array):
+        return self.library.asnumpy(array.astype("float64"))
+
+
+class Jax:
+    """Arrays of JAX on its first GPU."""
+
+    def __init__(self):
+        self.library = importlib.import_module("jax.numpy")
+        jax = importlib.import_module("jax")
+        self.gpus = jax.devices("gpu")
+        self.put, self.devices = jax.device_put, len(self.gpus)
+
+    def array(self, values, dtype=None):
+        if dtype == "float64":
+            pytest.skip("JAX has float64 only where a process chose so")
+        array = self.put(np.asarray(values), self.gpus[0])
+        return array if dtype is None else array.astype(dtype)
+
+    def numpy(self, array):
+        return np.asarray(array).astype("float64")
+
+
+def find(kind):
+    """The library with its devices, or why it is not tested."""
+    try:
+        home = kind()
+    except Exception as reason:  # not installed, or no driver
+        return f"{type(reason).__name__}: {str(reason).splitlines()[0][:60]}"
+    return home if home.devices else "it sees no CUDA device"
+
+
+FOUND = {kind.__name__: find(kind) for kind in (Torch, Cupy, Jax)}
+
+
+def parameter(name):
+    home = FOUND[name]
+    reason = f"no {name} on a GPU here ({home})"
+    return pytest.param(
+        home, id=name, marks=pytest.mark.skipif(isinstance(home, str), reason=reason)
+    )
+
+
+every_library = pytest.mark.parametrize("home", [parameter(name) for name in FOUND])
+with_torch = pytest.mark.parametrize("home", [parameter("Torch")])
+writing_libraries = pytest.mark.parametrize("home", [parameter("Torch"), parameter("Cupy")])
+
+
+def points(rng, dtype, *lead):
+    scale = 20 if dtype == "uint8" else 1
+    x = np.abs(rng.normal(size=(*lead, M, K))) * scale
+    z = np.abs(rng.normal(size=(*lead, N, K))) * scale
+    kind = "f" if dtype == "bfloat16" else dtype
+    return x.astype(kind), z.astype(kind)
+
+
+def transposed(home, array):
+    return home.array(np.ascontiguousarray(array.swapaxes(-1, -2))).swapaxes(-1, -2)
+
+
+def strided(home, array):
+    wide = np.zeros((*array.shape[:-2], 2 * array.shape[-2], 3 * array.shape[-1]), array.dtype)
+    wide[..., ::2, 1::3] = array
+    return home.array(wide)[..., ::2, 1::3]
+
+
+LAYOUTS = {"transposed": transposed, "strided": strided}
+
+
+def check(home, verb, x, z, further):
+    """The verb on these arrays of the library, and on their values in float64."""
+    arrays = {name: home.array(values) for name, values in further.items()}
+    if str(x.dtype).endswith("float64"):
+        arrays = {name: home.array(values, "float64") for name, values in further.items()}
+    result = VERBS[verb](x, z, arrays)
+    wide = {name: values.astype("d") for name, values in further.items()}
+    expected = VERBS[verb](home.numpy(x), home.numpy(z), wide)
+    pairs = zip(result, expected, strict=True) if verb == "knn" else [(result, expected)]
+    for got, wanted in pairs:
+        assert tuple(got.shape) == wanted.shape
+        assert_close(home.numpy(got), wanted)
+
+
+@every_library
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs(rng, home, verb, dtype):
+    x, z = points(rng, dtype)
+    further = further_arrays(rng, (), M, N, K)
+    check(home, verb, home.array(x, dtype), home.array(z, dtype), further)
+
+
+@every_library
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_layouts(rng, home, verb, layout):
+    x, z = points(rng, "float32")
+    further = further_arrays(rng, (), M, N, K)
+    check(home, verb, *(LAYOUTS[layout](home, a) for a in (x, z)), further)
+
+
+@every_library
+@pytest.mark.parametrize("verb", [v for v in VERBS if v != "weights"])
+def test_batches(rng, home, verb):
+    x, z = points(rng, "float32", 3)
+    further = further_arrays(rng, (3,), M, N, K)
+    further["hs"] = further["hs"][:, :1]  # [3, 1] broadcasts with [3]
+    if verb == "parameters":
+        x, z = x[:, None], z[:, None]
+    check(home, verb, home.array(x), home.array(z), further)
+
+
+@every_library
+def test_broadcast(rng, home):
+    x, z = points(rng, "float32")
+    xs, h = np.stack([x, 2 * x])[:, None], np.array([1, 2, 5], "f")
+    result = mc.pairwise(GAUSS, home.array(xs), home.array(z), h=home.array(h))
+    expected = mc.pairwise(GAUSS, xs.astype("d"), z.astype("d"), h=h.astype("d"))
+    assert_close(home.numpy(result), expected)
+    same = home.library.broadcast_to(home.array(x[:1]), (M, K))  # strides of zero
+    assert_close(home.numpy(mc.cdist(same, None)), np.zeros((M, M)))
+
+
+@every_library
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (0, 0, 4), (3, 2, 0)])
+def test_empty(home, m, n, k):
+    result = mc.cdist(home.array(np.ones((m, k), "f")), home.array(np.ones((n, k), "f")))
+    assert_close(home.numpy(result), np.zeros((m, n)))
+
+
+@every_library
+def test_parameters_may_stay_on_the_cpu(rng, home):
+    x, _ = points(rng, "float32")
+    expected = mc.pairwise(POWER, x.astype("d"), p=[1.0, 1.3], h=2.0)
+    for p in ([1.0, 1.3], np.array([1.0, 1.3]), home.array(np.array([1, 1.3], "f"))):
+        assert_close(home.numpy(mc.pairwise(POWER, home.array(x), p=p, h=2.0)), expected)
+
+
+@writing_libraries
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
+def test_out(rng, home, layout):
+    x, z = points(rng, "float32")
+    make = LAYOUTS.get(layout, lambda home, a: home.array(a))
+    out = make(home, np.zeros((M, N), "f"))
+    assert mc.cdist(home.array(x), home.array(z), 1, out=out) is out
+    assert_close(home.numpy(out), mc.cdist(x.astype("d"), z.astype("d"), 1))
+
+
+@writing_libraries
+def test_out_of_16_bits(rng, home):
+    x, z = points(rng, "float32")
+    out = home.array(np.zeros((M, N), "f"), "float16")
+    mc.cdist(home.array(x), home.array(z), 1, out=out)
+    assert_close(home.numpy(out), mc.cdist(x.astype("d"), z.astype("d"), 1), 2**-8)
+
+
+@writing_libraries
+def test_one_device_a_call(rng, home):
+    x, z = points(rng, "float32")
+    on_cpu = z if home.library.__name__ == "cupy" else home.array(z).cpu()
+    with pytest.raises(ValueError, match=r"must lie on the device of x|must come from the library"):
+        mc.cdist(home.array(x), on_cpu)
+
+
+@writing_libraries
+def test_workspace(rng, home):
+    x, z = points(rng, "float32")
+    memory = home.array(np.zeros(1 << 26, "u1"))
+    result = mc.cdist(home.array(x), home.array(z), workspace=memory)
+    assert_close(home.numpy(result), mc.cdist(x.astype("d"), z.astype("d")))
+    with pytest.raises(ValueError, match="workspace must be a contiguous array of uint8"):
+        mc.cdist(home.array(x), home.array(z), workspace=memory[::2])
+
+
+@with_torch
+def test_the_current_stream(rng, home):
+    """Work waits for what is before it in the caller's stream, and the caller does not wait."""
+    torch = home.library
+    x, z = points(rng, "float32")
+    source, target = home.array(x), torch.zeros((M, K), device="cuda")
+    z = home.array(z)
+    expected = mc.cdist(source, z, 1)  # compiles, too
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(1_000_000_000)  # half a second
+        target.copy_(source)
+        begin = time.perf_counter()
+        result = mc.cdist(target, z, 1)
+        called = time.perf_counter() - begin
+        done = torch.cuda.Event()
+        done.record()
+        assert not done.query()
+    assert called < 0.1
+    side.synchronize()
+    np.testing.assert_array_equal(home.numpy(result), home.numpy(expected))
+
+
+@pytest.mark.parametrize("home", [parameter("Cupy")])
+def test_the_current_stream_of_cupy(rng, home):
+    cupy = home.library
+    x, z = points(rng, "float32")
+    source, z, target = home.array(x), home.array(z), home.array(np.zeros((M, K), "f"))
+    expected = home.numpy(mc.cdist(source, z, 1))
+    cupy.cuda.Device().synchronize()
+    side = cupy.cuda.Stream(non_blocking=True)
+    with side:
+        for _ in range(200):
+            target *= 0
+        target += source
+        result = mc.cdist(target, z, 1)
+    side.synchronize()
+    np.testing.assert_array_equal(home.numpy(result), expected)
+
+
+@with_torch
+@pytest.mark.parametrize("verb", ["pairwise", "kernel_product", "knn", "kernel_gradient", "cdist"])
+def test_graphs(rng, home, verb):
+    """A captured call runs anew, on new values, at each replay."""
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    further = {n: home.array(a) for n, a in further_arrays(rng, (), M, N, K).items()}
+    VERBS[verb](x, z, further)  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = VERBS[verb](x, z, further)
+    for _ in range(2):
+        x.copy_(torch.rand_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+        expected = VERBS[verb](x, z, further)
+        pairs = zip(result, expected, strict=True) if verb == "knn" else [(result, expected)]
+        for got, wanted in pairs:
+            np.testing.assert_array_equal(home.numpy(got), home.numpy(wanted))
+
+
+@with_torch
+def test_a_cold_plan_inside_a_capture_is_refused(rng, home):
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    out = torch.empty((M, N), device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="compile"), torch.cuda.graph(graph):
+        mc.pairwise("sum(abs(x-z))*1.2345678", x, z, out=out)
+
+
+@with_torch
+def test_compiled_ahead_for_a_capture(rng, home):
+    torch = home.library
+    f = "sum(abs(x-z))*8.7654321"
+    mc.compile(f, shapes=[(M, N, K)], devices=[torch.cuda.current_device()])
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = mc.pairwise(f, x, z)
+    graph.replay()
+    assert_close(home.numpy(result), mc.pairwise(f, home.numpy(x), home.numpy(z)))
+
+
+@with_torch
+def test_threads_with_streams_of_their_own(rng, home):
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    expected = home.numpy(mc.kernel_product(GAUSS, x, z, z, h=2.0))
+    torch.cuda.synchronize()
+    results = [None] * 8
+
+    def work(slot):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(20):
+                results[slot] = home.numpy(mc.kernel_product(GAUSS, x, z, z, h=2.0))
+
+    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+@with_torch
+def test_two_devices(rng, home):
+    torch = home.library
+    if home.devices < 2:
+        pytest.skip("one GPU only")
+    x, z = points(rng, "float32")
+    expected = mc.cdist(x.astype("d"), z.astype("d"))
+    first = torch.from_numpy(x).to("cuda:0")
+    with pytest.raises(ValueError, match=r"z must lie on the device of x, cuda:0. .* on cuda:1"):
+        mc.cdist(first, torch.from_numpy(z).to("cuda:1"))
+    for device in ("cuda:1", "cuda:0"):  # not the current device at first
+        result = mc.cdist(torch.from_numpy(x).to(device), torch.from_numpy(z).to(device))
+        assert str(result.device) == device
+        assert_close(home.numpy(result), expected)
+
+
+class Interface:
+    """The CUDA array interface of a tensor, and nothing else."""
+
+    def __init__(self, tensor, stream=None):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = dict(tensor.__cuda_array_interface__, stream=stream)
+
+
+class Dlpack:
+    """DLPack's methods of a tensor, and nothing else."""
+
+    def __init__(self, tensor):
+        self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+
+@with_torch
+@pytest.mark.parametrize("wrap", [Interface, Dlpack])
+def test_arrays_without_a_library(rng, home, wrap):
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    out = torch.empty((M, N), device="cuda")
+    mc.cdist(wrap(x), wrap(z), 1, out=wrap(out))
+    assert_close(home.numpy(out), mc.cdist(home.numpy(x), home.numpy(z), 1))
+
+
+@with_torch
+def test_the_stream_of_the_array_interface(rng, home):
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    target, out = torch.zeros_like(x), torch.zeros((M, N), device="cuda")
+    expected = home.numpy(mc.cdist(x, z, 1))
+    torch.cuda.synchronize()
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        target.copy_(x)
+    arrays = Interface(target, side.cuda_stream), Interface(z, other.cuda_stream)
+    mc.cdist(*arrays, 1, out=Interface(out, other.cuda_stream))
+    with torch.cuda.stream(other):
+        np.testing.assert_array_equal(home.numpy(out), expected)
+
+
+@with_torch
+def test_overhead(home):
+    """The bar is 12 microseconds on an idle machine; a shared one gets three times that."""
+    x = home.library.ones((2, 2), device="cuda")
+    f = mc.kernel(POWER)
+    calls = timeit.repeat(lambda: mc.pairwise(f, x, p=1.3, h=2.0), number=200, repeat=20)
+    assert min(calls) / 200 < 36e-6
