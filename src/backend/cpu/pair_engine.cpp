@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
+
 namespace mercer::cpu {
 
 std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector<double>& params,
@@ -69,6 +71,8 @@ plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T
 template <class T>
 void PairEngine<T>::compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
                             std::int64_t out_stride, std::int64_t tiles) const {
+  if (tiles > 1 && plan().problem.outputs.size() > 1)  // a second tile would write over the first one's planes
+    fail(ErrorKind::compile, "pairs: kernels of several outputs take one tile a call. Received {}.", tiles);
   const bool fast = finite && params_.fast_update;
   if (fast == (finite && params_.fast_epilogue) && fused_[fast]) {
     plan::UpdateArgs args = arguments(xs, x_slots, zs, z_slots, fast, acc);
