@@ -93,6 +93,11 @@ void ProgramEmitter::emit_table(std::int32_t i, int v) {
   const Instr& instr = program_.code[i];
   const auto& values = program_.tables[instr.index];
   const Xmm index = in_register(instr.a, v);
+  if (!a_.wide() && !a_.is_double() && plan::repeats_after_eight(values)) {
+    release_dead(i, v);
+    const Xbyak::Ymm d(destination(i, v).getIdx()), n(index.getIdx());
+    return a_.vpermps(d, n, a_.ptr[a_.rip + a_.pool().table(values)]);
+  }
   const Xmm dst = destination(i, v);
   auto table = [&](int byte) { return a_.ptr[a_.rip + a_.pool().table(values) + byte]; };
   if (a_.wide() && !a_.is_double()) {

@@ -32,11 +32,14 @@ class UpdateEmitter {
  public:
   explicit UpdateEmitter(const UpdateSource& source)
       : s_(source), info_(plan::target_info(source.target)), a(info_, source.program.type), element_(a.element_bytes()),
-        states_(static_cast<int>(source.program.outputs.size())) {}
+        states_(static_cast<int>(source.program.outputs.size())),
+        unrolled_(plan::unrolled_features(source.program, info_)),
+        reads_weights_(std::any_of(source.program.inputs.begin(), source.program.inputs.end(),
+                                   [](const Input& input) { return input.site == Site::w; })) {}
 
   std::vector<std::uint8_t> emit() {
     const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
-    const int first_free = accumulators + s_.z_streams * s_.tile.vectors;
+    const int first_free = accumulators + z_registers() * s_.tile.vectors;
     if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
     ProgramEmitter emitter(a, s_.program, s_.tile.vectors, register_range(first_free, info_.registers));
     a.enter(kFrameBytes);
@@ -66,6 +69,8 @@ class UpdateEmitter {
  private:
   int accumulator(int state, int row, int v) const { return (state * s_.tile.rows + row) * s_.tile.vectors + v; }
   int z_register(int stream) const { return states_ * s_.tile.rows * s_.tile.vectors + stream * s_.tile.vectors; }
+  /// A vector of z that one row reads stays in memory.
+  int z_registers() const { return s_.tile.rows > 1 ? s_.z_streams : 0; }
   int acc_offset(int state, int row, int v) const { return accumulator(state, row, v) * a.vector_bytes(); }
 
   void load_pointers() {
@@ -104,7 +109,7 @@ class UpdateEmitter {
   void accumulate(ProgramEmitter& emitter) {
     start();
     a.mov(first_chunk(), 1);
-    Xbyak::Label next_chunk, last_chunk, again, done, end;
+    Xbyak::Label next_chunk, last_chunk, done, end;
     a.L(next_chunk);
     a.mov(a.count, chunk());
     a.cmp(a.count, remaining());
@@ -114,17 +119,38 @@ class UpdateEmitter {
     a.sub(remaining(), a.count);
     a.test(a.count, a.count);
     a.jz(done);
-    a.align(32);
-    a.L(again);
-    body(emitter);
-    a.dec(a.count);
-    a.jnz(again);
+    loop_over_features(emitter);
     a.L(done);
     a.test(remaining(), remaining());
     a.jz(end);
     store_sums(true);
     a.jmp(next_chunk);
     a.L(end);
+  }
+
+  /// a.count features, at least one: `unrolled_` at a time, then the rest.
+  void loop_over_features(ProgramEmitter& emitter) {
+    Xbyak::Label several, single, done;
+    if (unrolled_ > 1) {
+      a.cmp(a.count, unrolled_);
+      a.jl(single);
+      a.align(32);
+      a.L(several);
+      for (int k = 0; k < unrolled_; ++k) body(emitter, k);
+      advance(unrolled_);
+      a.sub(a.count, unrolled_);
+      a.cmp(a.count, unrolled_);
+      a.jge(several);
+      a.test(a.count, a.count);
+      a.jz(done);
+    }
+    a.align(32);
+    a.L(single);
+    body(emitter, 0);
+    advance(1);
+    a.dec(a.count);
+    a.jnz(single);
+    a.L(done);
   }
 
   template <class Body>
@@ -146,12 +172,18 @@ class UpdateEmitter {
       });
   }
 
-  Binding bind(const Input& input, int row) const {
+  int x_step() const { return s_.x_streams * s_.tile.rows * element_; }
+  int z_step() const { return s_.z_streams * s_.tile.cols() * element_; }
+
+  /// `ahead`: features beyond the pointers.
+  Binding bind(const Input& input, int row, int ahead = 0) const {
     const int rows = s_.tile.rows, cols = s_.tile.cols();
     switch (input.site) {
-      case Site::x: return Binding::broadcast(a.x, (input.slot * rows + row) * element_);
-      case Site::z: return Binding::registers(z_register(input.slot));
-      case Site::w: return Binding::broadcast(a.w, 0);
+      case Site::x: return Binding::broadcast(a.x, ahead * x_step() + (input.slot * rows + row) * element_);
+      case Site::z:
+        if (s_.tile.rows == 1) return Binding::memory(a.z, ahead * z_step() + input.slot * cols * element_);
+        return Binding::registers(z_register(input.slot));
+      case Site::w: return Binding::broadcast(a.w, ahead * element_);
       case Site::param: return Binding::broadcast(a.params, input.slot * element_);
       case Site::row:
       case Site::index_i: return Binding::broadcast(a.row, (point_slot(input) * rows + row) * element_);
@@ -162,20 +194,23 @@ class UpdateEmitter {
     }
   }
 
-  void body(ProgramEmitter& emitter) {
-    for (int stream = 0; stream < s_.z_streams; ++stream)
+  void body(ProgramEmitter& emitter, int ahead) {
+    for (int stream = 0; stream < z_registers(); ++stream)
       for (int v = 0; v < s_.tile.vectors; ++v)
         a.move(a.reg(z_register(stream) + v),
-               a.ptr[a.z + (stream * s_.tile.cols() + v * s_.tile.lanes) * element_]);
+               a.ptr[a.z + ahead * z_step() + (stream * s_.tile.cols() + v * s_.tile.lanes) * element_]);
     for (int row = 0; row < s_.tile.rows; ++row) {
       std::vector<Binding> inputs, outputs;
-      for (const Input& input : s_.program.inputs) inputs.push_back(bind(input, row));
+      for (const Input& input : s_.program.inputs) inputs.push_back(bind(input, row, ahead));
       for (int state = 0; state < states_; ++state) outputs.push_back(Binding::registers(accumulator(state, row, 0)));
       emitter.emit(inputs, outputs);
     }
-    a.add(a.x, s_.x_streams * s_.tile.rows * element_);
-    a.add(a.z, s_.z_streams * s_.tile.cols() * element_);
-    a.add(a.w, element_);
+  }
+
+  void advance(int features) {
+    if (x_step() > 0) a.add(a.x, features * x_step());
+    if (z_step() > 0) a.add(a.z, features * z_step());
+    if (reads_weights_) a.add(a.w, features * element_);
   }
 
   template <class Body>
@@ -237,6 +272,8 @@ class UpdateEmitter {
   const plan::TargetInfo& info_;
   VectorAssembler a;
   int element_, states_;
+  int unrolled_;  // features of one turn of the loop
+  bool reads_weights_;
 };
 
 /// Loop over rows; a row's vectors in groups that fit the registers.

@@ -294,7 +294,7 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
   const bool table_power =
       !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
   if (!table_power) return std::nullopt;
-  const Value root = root_of_fixed_power(value(base), p);
+  const Value root = root_of_fixed_power(value(base), p, options_.short_tables);
   return Product(root, root);
 }
 

@@ -8,7 +8,9 @@
 //   float32: m^q is one polynomial, degree 5 to 7, fitted here. 17 instructions of which the FMA pipe carries nine.
 //   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
 // The zeroth entry of the top table is 0: 0^p = 0 exactly, and |d| < 2^-111 (float64: 2^-767) counts as 0.
-// y errs by at most 2.6 roundings (float64: 4) plus the fit; |d|^p by at most 7e-7 (1.5e-15).
+// Where tables of eight entries cost much less than those of sixteen (AVX2), float32 takes three of them for p > 1.18:
+// 20 instructions, FMA pipe ten. None has a zero: y <= 2^-76 of d = 0 is squared into less than the smallest number.
+// y errs by at most 2.6 roundings (three tables: 3.6, float64: 4) plus the fit; |d|^p by at most 7e-7 (8e-7, 1.5e-15).
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -102,14 +104,30 @@ Value mantissa_of(Value d) {
   return bit_or(bit_and(d, mantissa), b.pattern_of_number(1.0));
 }
 
-Value float_root(Value d, double q) {
-  constexpr double kFitTarget = 1.4e-7;
+Value float_scale(Value d, double q) {
   Builder& b = *d.builder;
   // Offsets centre the low table around 1: its entries then never leave the range while the product is within it.
   std::array<double, 16> high = power_table(q, 16, 8 - 127);
   high[0] = 0;
   for (double& entry : high) entry = std::min(entry, 0x1p127);  // past the promised bound
-  const Value scale = b.table(high, shift_right(d, 27)) * b.table(power_table(q, 1, -8), shift_right(d, 23));
+  return b.table(high, shift_right(d, 27)) * b.table(power_table(q, 1, -8), shift_right(d, 23));
+}
+
+/// Three, two and three bits of E; the sign is a fourth bit of the last index.
+Value float_scale_of_short_tables(Value d, double q) {
+  Builder& b = *d.builder;
+  std::array<double, 16> high = power_table(q, 32, 16 - 127, 8);
+  for (double& entry : high) entry = std::min(entry, 0x1p127);
+  const Value low = b.table(power_table(q, 1, -4, 8), shift_right(d, 23));
+  const Value middle = low * b.table(power_table(q, 8, -12, 4), shift_right(d, 26));
+  return middle * b.table(high, shift_right(d, 28));
+}
+
+Value float_root(Value d, double q, bool short_tables) {
+  constexpr double kFitTarget = 1.4e-7;
+  constexpr double kSquaresToZero = 0.6;  // 2^(-127 * 2q) is nothing beside 2^-149
+  const bool three = short_tables && q >= kSquaresToZero;
+  const Value scale = three ? float_scale_of_short_tables(d, q) : float_scale(d, q);
   Fit fit = fit_power(q, 1.5, 0.5, 5);
   for (int degree = 6; degree <= 7 && fit.error > kFitTarget; ++degree) fit = fit_power(q, 1.5, 0.5, degree);
   return horner(mantissa_of(d) - 1.5, fit.coefficients) * scale;
@@ -135,14 +153,14 @@ Value double_root(Value d, double q) {
 
 }  // namespace
 
-Value root_of_fixed_power(Value base, double p) {
+Value root_of_fixed_power(Value base, double p, bool short_tables) {
   // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
   // not matter: y is squared.
   constexpr double kLargestRoot = 2.5;
   const Value d = base.builder->without_sign(base);
   const double q = p / 2;
   const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
-  const Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole);
+  const Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole, short_tables);
   return whole == 0 ? root : root * integer_power(d, whole);
 }
 

@@ -54,9 +54,9 @@ Value integer_power(Value base, int n);
 
 // lower_fixed_power.cpp
 /// y with y * y = |base|^p for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
-/// the mantissa through a polynomial.
+/// the mantissa through a polynomial. `short_tables`: float32's tables may repeat after eight entries.
 inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
-Value root_of_fixed_power(Value base, double p);
+Value root_of_fixed_power(Value base, double p, bool short_tables);
 
 }  // namespace mercer::ir

@@ -111,6 +111,8 @@ struct LowerOptions {
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
   /// and powers may then use forms that would lose a NaN.
   bool assume_finite = false;
+  /// Fixed powers by three tables that repeat after eight entries instead of two of sixteen.
+  bool short_tables = false;
   /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which
   /// needs K > 0); may be shorter than there are slots.
   std::vector<bool> nonnegative_slots;

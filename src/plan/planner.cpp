@@ -83,7 +83,12 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
       options.assume_finite = true;
       ir::Program finite = schedule(ir::lower(split.updates(), options), target);
       variant.update = cheaper(std::move(finite), std::move(variant.update), target);
-      options.assume_finite = false;
+      options.short_tables = target.registers <= 16;
+      if (options.short_tables) {
+        ir::Program permuted = schedule(ir::lower(split.updates(), options), target);
+        variant.update = cheaper(std::move(variant.update), std::move(permuted), target);
+      }
+      options.short_tables = options.assume_finite = false;
       ir::Program maxima = ir::lower(split.updates(), options);
       if (target.registers <= 16 && to_float_maxima(maxima))
         variant.update = cheaper(schedule(std::move(maxima), target), std::move(variant.update), target);

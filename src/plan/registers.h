@@ -1,6 +1,7 @@
 // Register pressure: which tile of accumulators fits beside what a program needs.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "ir/program.h"
@@ -13,10 +14,15 @@ namespace mercer::plan {
 bool commutes(ir::Prim op);
 /// Leaves that some instruction can only take from a register: an x86 instruction reads memory as its last operand.
 std::vector<bool> leaves_in_registers(const ir::Program& program, bool embedded_broadcast);
+/// Whether three bits of an index choose the entry of a table: AVX2 then permutes once instead of twice and a choice.
+bool repeats_after_eight(const std::array<double, 16>& table);
 /// How many of a row's `vectors` instances are emitted side by side: all of them or one. A long chain needs neighbours
 /// to fill its latencies; a short one leaves that to the processor's own reordering, and sixteen registers then hold a
 /// larger tile.
 int side_by_side(const ir::Program& program, int vectors, const TargetInfo& target);
+/// Features of one turn of the update's loop. A core that runs four vector instructions a cycle takes two more at most:
+/// with 256-bit vectors the loop's own would cost a short program up to a tenth of its rate.
+int unrolled_features(const ir::Program& program, const TargetInfo& target);
 /// Registers that temporaries need for `vectors` instances side by side; more are useful for constants.
 int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/registers.h"
+
 namespace mercer {
 
 const char* name_of(Target target) { return plan::target_info(target).name; }
@@ -26,10 +28,21 @@ double PipeCount::cycles() const {
   return std::max({fma, add, shuffle, (fma + add + either + shuffle) / 2});
 }
 
+namespace {
+
+/// A short table is one permutation: it costs a shift's slot.
+PrimCost cost_of(const ir::Program& program, const ir::Instr& instr, const TargetInfo& target) {
+  const bool short_table = instr.op == ir::Prim::table16 && program.type == Dtype::float32 &&
+                           repeats_after_eight(program.tables[instr.index]);
+  return target.cost(short_table ? ir::Prim::shift_right : instr.op, program.type);
+}
+
+}  // namespace
+
 PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
   PipeCount count;
   for (const ir::Instr& instr : program.code) {
-    const PrimCost cost = target.cost(instr.op, program.type);
+    const PrimCost cost = cost_of(program, instr, target);
     switch (cost.pipe) {
       case Pipe::fma: count.fma += cost.cycles; break;
       case Pipe::add: count.add += cost.cycles; break;

@@ -101,6 +101,30 @@ TEST(Planner, ShortTermsTakeTheLargeTile) {
   }
 }
 
+TEST(Planner, WithSixteenRegisters) {
+  // Five steps: the constants 0, 1 and the parameter are in registers once.
+  const TileShape clipped = plan_of("sum(max(abs(x-z)-c,0)^2)", Target::x86_avx2)->tile;
+  EXPECT_EQ(clipped.rows, 3);
+  EXPECT_EQ(clipped.vectors, 2);
+  for (const char* text : {"sum(abs(x-z)^1.3)", "sum(exp(-abs(x-z)))", "sum(abs(x-z)^p)"}) {
+    const TileShape tile = plan_of(text, Target::x86_avx2)->tile;
+    EXPECT_EQ(tile.rows, 1) << text;
+    EXPECT_EQ(tile.vectors, 3) << text;
+  }
+}
+
+TEST(Planner, Avx2TakesThreeShortTablesForFixedPowers) {
+  const auto lookups = [](const char* text, Target target) {
+    const auto plan = plan_of(text, target);
+    int count = 0;
+    for (const ir::Instr& instr : plan->best().update.code) count += instr.op == ir::Prim::table16;
+    return count;
+  };
+  EXPECT_EQ(lookups("sum(abs(x-z)^1.3)", Target::x86_avx2), 3);
+  EXPECT_EQ(lookups("sum(abs(x-z)^1.3)", Target::x86_avx512), 2);
+  EXPECT_EQ(lookups("sum(abs(x-z)^1.1)", Target::x86_avx2), 2);  // 0^1.1 needs the zero of a long table
+}
+
 TEST(Planner, FewRowsTakeALowerTile) {
   PairProblem problem;
   problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
@@ -136,6 +160,7 @@ TEST(Planner, FloorsOfTheClassicNorms) {
   EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z)^3)"), 2.0);
   EXPECT_DOUBLE_EQ(floor_cycles("sum(x*z)", Target::x86_avx2), 0.5);
   EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z))", Target::x86_avx2), 0.75);
+  EXPECT_DOUBLE_EQ(floor_cycles("sum(abs(x-z)^1.3)", Target::x86_avx2), 5.0);
 }
 
 TEST(Planner, TheRateSpreadsTheEpilogueOverTheFeatures) {
