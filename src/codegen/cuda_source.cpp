@@ -203,16 +203,39 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points) {
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }
 
-std::string cuda_uniforms_source(const GpuPairPlan& plan) {
-  const std::size_t params = plan.split.params.size();
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) +
-                     define("PARAMS", static_cast<std::int64_t>(params)) +
-                     define("UNIFORMS", static_cast<std::int64_t>(plan.split.uniforms.size()));
+std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program) {
+  std::string text = skeleton({"arguments.h"}) + prelude(type) + define("PARAMS", static_cast<std::int64_t>(params)) +
+                     define("UNIFORMS", static_cast<std::int64_t>(uniforms));
   text += "MERCER_INLINE void make_uniforms(double* params, double features) {\n";
-  if (!plan.split.uniforms.empty())
-    text += cuda_statements(plan.uniforms, site_name,
+  if (uniforms > 0)
+    text += cuda_statements(program, site_name,
                             [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
   return text + "}\n" + skeleton({"uniforms.cuh"});
+}
+
+std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
+  text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
+  text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
+  text += define("READS_WEIGHTS", plan.reads_weights);
+  const auto name = [](const Input& input) {
+    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
+    return site_name(input);
+  };
+  text +=
+      "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
+      "                       const REAL* params, REAL features) {\n";
+  text += cuda_statements(plan.program, name, [](std::size_t) { return std::string("const REAL value"); });
+  return text + "  return value;\n}\n" + skeleton({"field.cuh"});
+}
+
+std::string cuda_sum_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
+}
+
+std::string cuda_nearest_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"nearest.cuh"});
 }
 
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mercer/pairwise.h"
+#include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer::codegen {
@@ -19,8 +20,15 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points);
 /// The kernel `fill`.
 std::string cuda_fill_source();
 
-/// The kernel `uniforms`.
-std::string cuda_uniforms_source(const plan::GpuPairPlan& plan);
+/// The kernel `uniforms`: so many parameters and what `program` makes of them.
+std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program);
+
+/// The kernels `field` and, behind ranges of n, `sum_splits`.
+std::string cuda_field_source(const plan::GpuFieldPlan& plan);
+std::string cuda_sum_source(Dtype type);
+
+/// The kernel `nearest`.
+std::string cuda_nearest_source(Dtype type);
 
 /// The kernel `merge_ranges` behind a fold over n.
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out);

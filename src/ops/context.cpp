@@ -60,12 +60,14 @@ void Context::set_target(Target target) {
   state_->target = target;
 }
 
-std::size_t Context::plan_count() const { return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size(); }
+std::size_t Context::plan_count() const { return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() +
+         state_->cuda_fields.size(); }
 
 void Context::clear_plans() {
   state_->pairs.clear();
   state_->fields.clear();
   state_->cuda_pairs.clear();
+  state_->cuda_fields.clear();
   state_->dots.clear();
   state_->exponentials.clear();
 }

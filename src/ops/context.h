@@ -70,6 +70,7 @@ struct Context::State {
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};
+  RecentCache<cuda::FieldKernels> cuda_fields{kPlans};
   RecentCache<jit::UpdateKernel> dots{32};
   RecentCache<jit::EpilogueKernel> exponentials{32};
 };

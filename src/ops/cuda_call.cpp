@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "backend/cuda/panels.h"
 #include "core/error.h"
 
@@ -22,7 +25,56 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, co
   return problem;
 }
 
+void require_no_capture(const cuda::PairJob& job) {
+  cuda::require_no_capture(job.op, job.device, static_cast<CuStream>(job.queue->stream));
+}
+
+std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
+                                                        std::int64_t outputs, Context& context,
+                                                        const std::function<ir::FieldSplit()>& field) {
+  plan::GpuFieldProblem problem;
+  problem.type = job.type;
+  problem.outputs = static_cast<int>(std::min(outputs, plan::kFieldOutputs));
+  const std::string key =
+      fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
+  return context.state().cuda_fields.get(key, [&] {
+    require_no_capture(job);
+    problem.field = field();
+    problem.planes = static_cast<int>(problem.field.pair_outputs.size());
+    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job.device);
+  });
+}
+
 }  // namespace
+
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
+  const Formula::Prepared& formula = call.formula();
+  CudaGradient gradient;
+  gradient.field = field_kernels("gradient|" + formula.key, job, outputs, context,
+                                 [&] { return ir::split_field(formula.field()); });
+  const std::vector<Expr>& values = gradient.field->plan->problem.field.pair_outputs;
+  if (values.empty()) return gradient;
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type}, cuda_device(job.device));
+  problem.outputs = values;
+  const plan::GpuTile tile = plan::choose_gpu_tile(problem, gradient.field->pair_states);
+  const std::string key =
+      fmt::format("values of the gradient|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
+                  static_cast<int>(job.x.points.dtype), job.device, tile.to_text());
+  gradient.pairs = context.state().cuda_pairs.get(key, [&] {
+    require_no_capture(job);
+    return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.x.points.dtype, job.type, job.device);
+  });
+  return gradient;
+}
+
+std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, const Expr& phi, std::int64_t outputs,
+                                                     Context& context) {
+  return field_kernels("field|" + phi.to_text(), job, outputs, context, [&] {
+    ir::FieldSplit split = ir::split_amplitude_field(phi);
+    split.pair_outputs = {Expr(1)};  // the amplitude takes its place
+    return split;
+  });
+}
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context) {
@@ -36,7 +88,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
                     static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
                     static_cast<int>(use.fold), use.columns, reciprocals, job.device, tile.to_text());
     return context.state().cuda_pairs.get(key, [&] {
-      cuda::require_no_capture(job.op, job.device, static_cast<CuStream>(job.queue->stream));
+      require_no_capture(job);
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.x.points.dtype, use.out, job.device);
     });

@@ -23,4 +23,14 @@ struct CudaUse {
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context);
 
+/// Both passes of a gradient; `pairs` is null for a field that reads no value of the pair.
+struct CudaGradient {
+  std::shared_ptr<const cuda::PairKernels> pairs;
+  std::shared_ptr<const cuda::FieldKernels> field;
+};
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
+/// The second pass of gradient_field: φ times a given amplitude.
+std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, const Expr& phi, std::int64_t outputs,
+                                                     Context& context);
+
 }  // namespace mercer::ops

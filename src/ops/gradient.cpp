@@ -6,6 +6,7 @@
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
+#include "ops/cuda_call.h"
 #include "ops/dump.h"
 
 namespace mercer {
@@ -58,6 +59,20 @@ struct Contraction {
     item.out_row_stride = out.strides[out.ndim() - 2];
     item.out_feature_stride = out.strides.back();
   }
+
+  cuda::FieldJob job(const PairCall& call, const Tensor& coef, const Tensor& out) const {
+    cuda::FieldJob job;
+    job.coef.array = {coef.data, coef.dtype, ops::batch_strides(coef, coef_axes, call.batch())};
+    job.coef.row_stride = single ? 0 : coef.strides[coef.ndim() - 2];
+    job.coef.col_stride = coef.strides.back();
+    job.outputs = outputs;
+    job.out = out.data;
+    job.out_output_stride = single ? 0 : out.strides[out.ndim() - 3];
+    job.out_row_stride = out.strides[out.ndim() - 2];
+    job.out_feature_stride = out.strides.back();
+    job.out_batch_strides = ops::batch_strides(out, out_axes, call.batch());
+    return job;
+  }
 };
 
 plan::FieldProblem field_problem(const plan::PairProblem& pairs, const PairCall& call, std::int64_t outputs) {
@@ -83,9 +98,13 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.coef_axes)});
   contraction.check(op, call, coef, out, call.inputs());
   if (out.count() == 0) return;
-  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
   Context::State& state = context.state();
   const Formula::Prepared& formula = call.formula();
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
+    return cuda::gradient(kernels.pairs.get(), *kernels.field, job, contraction.job(call, coef, out));
+  }
   plan::PairProblem problem = ops::pair_problem(call, context);
   problem.block_columns = kBlockColumns;
   const std::string key = ops::key_of(field_text("gradient", formula.key, call, contraction.outputs), problem);
@@ -134,10 +153,18 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   inputs.push_back(&amplitude);
   contraction.check(op, call, coef, out, inputs);
   if (out.count() == 0) return;
-  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
   // simplify() may have moved a factor out of the sum: use φ itself then.
   const Expr& bound = call.formula().expression;
   const Expr term = bound->op == ir::Op::sum ? bound->args[0] : ir::simplify(phi);
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const auto field = ops::cuda_field(job, term, contraction.outputs, context);
+    cuda::FieldJob operands = contraction.job(call, coef, out);
+    operands.amplitude.array = {amplitude.data, amplitude.dtype, ops::batch_strides(amplitude, 2, call.batch())};
+    operands.amplitude.row_stride = amplitude.strides[amplitude.ndim() - 2];
+    operands.amplitude.col_stride = amplitude.strides.back();
+    return cuda::gradient(nullptr, *field, job, operands);
+  }
   const plan::PairProblem problem = ops::pair_problem(call, context);
   const std::string key = ops::key_of(field_text("field", term.to_text(), call, contraction.outputs), problem);
   const auto field = context.state().fields.get(key, [&] {

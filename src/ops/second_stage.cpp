@@ -182,10 +182,17 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   inputs.push_back(&values);
   ops::check_output(op, indices, expected, inputs);
   if (values.count() == 0) return;
-  if (call.on_cuda()) fail(ErrorKind::unsupported, "{}: arrays of CUDA devices are not offered yet. Received one.", op);
-  const auto program = ops::pair_program(call, context);
   const Shape value_strides = ops::batch_strides(values, 2, call.batch());
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
+  if (call.on_cuda()) {
+    const cuda::PairJob job = call.job();
+    const auto kernels = ops::cuda_kernels(call, job, {.out = call.type()}, context);
+    const auto matrix = [](const Tensor& t, const Shape& strides) {
+      return cuda::JobMatrix{t.data, t.dtype, t.strides[t.ndim() - 2], t.strides.back(), strides};
+    };
+    return cuda::nearest(*kernels, job, k, matrix(values, value_strides), matrix(indices, index_strides));
+  }
+  const auto program = ops::pair_program(call, context);
   auto matrix = [&](const Tensor& t, std::int64_t index, const Shape& strides) {
     return cpu::OutputMatrix{ops::element(t, call.offset(index, strides)), t.dtype, t.strides[t.ndim() - 2],
                              t.strides.back()};

@@ -61,7 +61,7 @@ class FoldLaunch {
       groups_.extent.push_back(job_.batch[axis]);
       groups_.steps[0].push_back(panels_.x().batch_steps[axis]);
       groups_.steps[1].push_back(panels_.z().batch_steps[axis]);
-      groups_.steps[2].push_back(panels_.item_steps()[axis]);
+      groups_.steps[2].push_back(panels_.params().item_steps()[axis]);
       groups_.steps[3].push_back(out_.batch_strides[axis]);
       groups_.steps[4].push_back(v ? panel_.batch_steps[axis] : 0);
     }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "codegen/cuda_source.h"
 #include "core/error.h"
@@ -24,7 +25,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   sources.tile = named("tile", codegen::cuda_pair_source(plan));
   sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
   sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
-  sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(plan));
+  sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
+                                                                    plan.split.uniforms.size(), plan.uniforms));
   if (problem.consumer != plan::Consumer::store)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
@@ -52,6 +54,27 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].kernel->module = jit::CudaModule::load(binaries[i], device);
     rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
+  }
+  return kernels;
+}
+
+std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan, int device) {
+  auto kernels = std::make_shared<FieldKernels>();
+  kernels->plan = plan;
+  const std::string architecture = cuda_device(device).architecture();
+  const ir::FieldSplit& field = plan->problem.field;
+  if (!field.pair_outputs.empty()) kernels->pair_states = ir::split(field.pair_outputs).states;
+  const std::string formula = field.field.to_text();
+  const std::vector<jit::CudaBinary> binaries = jit::compile_all(
+      {cuda_source(fmt::format("field {}", formula), codegen::cuda_field_source(*plan), architecture),
+       cuda_source(fmt::format("uniforms {}", formula),
+                   codegen::cuda_uniforms_source(plan->problem.type, field.params.size(), field.uniforms.size(),
+                                                 plan->uniforms),
+                   architecture)});
+  for (auto [kernel, binary, function] : {std::tuple(&kernels->field, &binaries[0], "field"),
+                                          std::tuple(&kernels->uniforms, &binaries[1], "uniforms")}) {
+    kernel->module = jit::CudaModule::load(*binary, device);
+    kernel->function = &kernel->module->function(function);
   }
   return kernels;
 }
@@ -85,6 +108,16 @@ Kernel shared_kernel(const char* function, const std::string& name, const std::s
 Kernel plain_pack(Dtype type, Dtype points, int device, CuStream stream) {
   return shared_kernel("pack", fmt::format("pack {} as {}", name_of(points), name_of(type)),
                        codegen::cuda_plain_pack_source(type, points), device, stream);
+}
+
+Kernel sum_splits(Dtype type, int device, CuStream stream) {
+  return shared_kernel("sum_splits", fmt::format("sum of splits {}", name_of(type)), codegen::cuda_sum_source(type),
+                       device, stream);
+}
+
+Kernel nearest_kernel(Dtype type, int device, CuStream stream) {
+  return shared_kernel("nearest", fmt::format("nearest {}", name_of(type)), codegen::cuda_nearest_source(type), device,
+                       stream);
 }
 
 Kernel fill(int device, CuStream stream) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "jit/cuda_module.h"
+#include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer::cuda {
@@ -32,10 +33,19 @@ struct PairKernels {
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype points,
                                                         Dtype out, int device);
 
+struct FieldKernels {
+  std::shared_ptr<const plan::GpuFieldPlan> plan;
+  int pair_states = 0;  // accumulators of the pass that makes its pair values
+  Kernel field, uniforms;
+};
+std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan, int device);
+
 /// Kernels that depend on no formula, compiled once a process and device. Throw inside a graph capture when that is
 /// still to be done.
 Kernel plain_pack(Dtype type, Dtype points, int device, CuStream stream);
 Kernel fill(int device, CuStream stream);
+Kernel sum_splits(Dtype type, int device, CuStream stream);
+Kernel nearest_kernel(Dtype type, int device, CuStream stream);
 Kernel shared_kernel(const char* function, const std::string& name, const std::string& text, int device,
                      CuStream stream);
 

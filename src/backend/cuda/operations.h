@@ -20,4 +20,20 @@ void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v
 /// out[..., m] = fold over n (kernels.plan->problem.fold).
 void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out);
 
+/// The `count` smallest values of each row and their columns: [..., M, count].
+void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count, const JobMatrix& values,
+             const JobMatrix& indices);
+
+/// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is null,
+/// from `amplitude` [M, N].
+struct FieldJob {
+  JobOperand coef;  // rows: outputs, columns: n
+  std::int64_t outputs = 1;
+  JobOperand amplitude;
+  void* out = nullptr;
+  std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
+  std::vector<std::int64_t> out_batch_strides;
+};
+void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands);
+
 }  // namespace mercer::cuda

@@ -10,7 +10,7 @@ constexpr std::int64_t kMostBlocks = 0x7fffffff;
 /// Along such an axis only the epilogue's parameters and the output differ: its items share an accumulation.
 bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPairPlan& plan, std::size_t axis) {
   return job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 && panels.z().batch_steps[axis] == 0 &&
-         !panels.reads_array_param(plan.accumulation_params, axis);
+         !panels.params().differs(plan.accumulation_params, axis);
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   groups.steps.resize(4);
   members.steps.resize(2);
   for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
-    const std::int64_t out_step = out.batch_strides[axis], item_step = panels.item_steps()[axis];
+    const std::int64_t out_step = out.batch_strides[axis], item_step = panels.params().item_steps()[axis];
     if (is_member_axis(panels, job, plan, axis)) {
       members.extent.push_back(job.batch[axis]);
       members.steps[0].push_back(item_step);

@@ -4,12 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <map>
-#include <mutex>
-
-#include "codegen/cuda_source.h"
-#include "core/error.h"
 
 namespace mercer::cuda {
 namespace {
@@ -21,25 +15,6 @@ constexpr std::int64_t kPackPoints = 32, kPackFeatures = 32, kPackThreads = 256;
 std::int64_t padded(std::int64_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
 std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
 CuStream stream_of(const PairJob& job) { return static_cast<CuStream>(job.queue->stream); }
-
-double read_host(const void* data, Dtype dtype, std::int64_t index) {
-  switch (dtype) {
-    case Dtype::float32: return static_cast<const float*>(data)[index];
-    case Dtype::float64: return static_cast<const double*>(data)[index];
-    default: return static_cast<double>(static_cast<const std::int64_t*>(data)[index]);
-  }
-}
-
-std::vector<double> with_uniforms(const plan::GpuPairPlan& plan, std::vector<double> params, std::int64_t features) {
-  if (plan.uniforms.outputs.empty()) return params;
-  std::vector<double> inputs;
-  for (const ir::Input& input : plan.uniforms.inputs)
-    inputs.push_back(input.site == ir::Site::features ? static_cast<double>(features)
-                                                      : params[static_cast<std::size_t>(input.slot)]);
-  const std::vector<double> results = ir::run<double>(plan.uniforms, inputs);
-  params.insert(params.end(), results.begin(), results.end());
-  return params;
-}
 
 bool reads_params(const plan::Sides& sides, bool of_x) {
   for (const plan::Sides::Stage& s : sides.stages)
@@ -62,90 +37,46 @@ std::int64_t feature_blocks(std::int64_t point_blocks, std::int64_t features, in
   return std::clamp<std::int64_t>(wanted, 1, slices);
 }
 
-void fill_numbers(double* to, const std::vector<double>& numbers, const PairJob& job) {
-  for (std::size_t first = 0; first < numbers.size(); first += MERCER_FILL_NUMBERS) {
-    FillArguments a{};
-    a.to = to + first;
-    a.count = static_cast<int>(std::min<std::size_t>(MERCER_FILL_NUMBERS, numbers.size() - first));
-    std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(first), a.count, a.numbers);
-    void* args[] = {&a};
-    fill(job.device, stream_of(job)).function->launch({1}, {256}, 0, stream_of(job), args);
-  }
-}
-
 std::vector<std::int64_t> full(const std::vector<std::int64_t>& steps, std::size_t axes) {
   return steps.empty() ? std::vector<std::int64_t>(axes, 0) : steps;
 }
 
 }  // namespace
 
-ParamValues param_values(const plan::GpuPairPlan& plan, const PairJob& job) {
-  ParamValues values;
-  std::vector<double> numbers;
-  for (const Expr& leaf : plan.split.params) {
-    const JobParam& param = job.param(leaf);
-    values.in_table = values.in_table || !param.is_number();
-    numbers.push_back(param.number);
-  }
-  if (!values.in_table) values.wide = with_uniforms(plan, std::move(numbers), job.features);
-  return values;
+ParamPlan param_plan(const plan::GpuPairPlan& plan) {
+  return {&plan.split.params, &plan.uniforms, plan.split.uniforms.size()};
 }
 
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {
   if (plan.reciprocals.empty()) return true;
-  const ParamValues values = param_values(plan, job);
-  if (values.in_table) return false;
+  const std::vector<double> values = number_values(param_plan(plan), job);
+  if (values.empty()) return false;
   for (int u : plan.reciprocals) {
-    const double value = values.wide[plan.split.params.size() + static_cast<std::size_t>(u)];
+    const double value = values[plan.split.params.size() + static_cast<std::size_t>(u)];
     if (job.type == Dtype::float64 ? !std::isnormal(value) : !std::isnormal(static_cast<float>(value))) return false;
   }
   return true;
 }
 
 Panels::Panels(const PairKernels& kernels, const PairJob& job, Workspace& workspace)
-    : kernels_(kernels), job_(job), values_(param_values(*kernels.plan, job)) {
+    : kernels_(kernels), job_(job), params_(param_plan(*kernels.plan), job, workspace) {
   const plan::GpuPairPlan& plan = *kernels.plan;
-  param_count_ = static_cast<int>(plan.split.params.size() + plan.split.uniforms.size());
-  if (param_count_ > MERCER_MAX_NUMBERS)
-    fail(ErrorKind::unsupported, "{}: at most {} parameters and constants made of them are offered on CUDA. Received {}.",
-         job.op, MERCER_MAX_NUMBERS, param_count_);
-  item_steps_.assign(job.batch.size(), 0);
-  if (values_.in_table) {
-    std::int64_t rows = 1;
-    for (std::size_t axis = job.batch.size(); axis-- > 0;) {
-      item_steps_[axis] = rows;
-      rows *= job.batch[axis];
-    }
-    wide_ = workspace.add(rows * param_count_ * 8);
-    narrow_ = workspace.add(rows * param_count_ * size_in(job.type));
-    for (const Expr& leaf : plan.split.params) {
-      const JobParam& param = job.param(leaf);
-      if (!param.is_number() && !param.on_device) number_count_ += rows;
-    }
-    numbers_ = workspace.add(number_count_ * 8);
-  }
   if (job.weights.data != nullptr) weights_ = workspace.add(job.features * size_in(job.type));
   x_ = lay_out(true, workspace);
   same_ = job.same_points && plain(plan.sides) && plan.row_slots == 0 && plan.col_slots == 0;
   if (!same_) z_ = lay_out(false, workspace);
 }
 
-bool Panels::reads_array_param(const std::vector<Expr>& leaves, std::size_t axis) const {
-  for (const Expr& leaf : leaves)
-    if (job_.param(leaf).array.steps(axis)) return true;
-  return false;
-}
-
 PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const JobSide& side = of_x ? job_.x : job_.z;
-  const bool params = values_.in_table && reads_params(plan.sides, of_x);
+  const bool params = params_.in_table() && reads_params(plan.sides, of_x);
   PackedPanels panels;
   panels.ld = padded(side.count);
   panels.batch_steps.assign(job_.batch.size(), 0);
   for (std::size_t axis = job_.batch.size(); axis-- > 0;) {
     const bool differs = side.points.steps(axis) || side.user.steps(axis) ||
-                         (params && reads_array_param(plan.split.params, axis));
+                         (params && params_.differs(plan.split.params, axis));
     if (!differs) continue;
     panels.batch_steps[axis] = panels.sets;
     panels.sets *= job_.batch[axis];
@@ -159,48 +90,9 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 }
 
 void Panels::run(const Workspace& workspace) const {
-  if (values_.in_table) run_uniforms(workspace);
+  params_.run(kernels_.uniforms, workspace);
   pack(true, workspace);
   if (!same_) pack(false, workspace);
-}
-
-void Panels::run_uniforms(const Workspace& workspace) const {
-  const plan::GpuPairPlan& plan = *kernels_.plan;
-  UniformArguments a{};
-  BatchWalk walk;
-  walk.extent = job_.batch;
-  // Arrays of the host travel as arguments of kernels: a captured graph replays them.
-  std::int64_t place = 0;
-  std::vector<double> numbers;
-  for (std::size_t p = 0; p < plan.split.params.size(); ++p) {
-    const JobParam& param = job_.param(plan.split.params[p]);
-    a.numbers[p] = param.number;
-    walk.steps.push_back(std::vector<std::int64_t>(job_.batch.size(), 0));
-    if (param.is_number()) continue;
-    if (param.on_device) {
-      a.params[p] = param.array.data;
-      a.dtype[p] = static_cast<int>(param.array.dtype);
-      walk.steps.back() = full(param.array.batch_strides, job_.batch.size());
-      continue;
-    }
-    a.params[p] = workspace.at<double>(numbers_) + place;
-    a.dtype[p] = static_cast<int>(Dtype::float64);
-    walk.steps.back() = item_steps_;
-    for (std::int64_t i = 0; i < job_.items; ++i)
-      numbers.push_back(read_host(param.array.data, param.array.dtype,
-                                  batch_offset(job_.batch, param.array.batch_strides, i)));
-    place += job_.items;
-  }
-  fill_numbers(workspace.at<double>(numbers_), numbers, job_);
-  walk.merge(job_.op);
-  a.axes = walk.axes();
-  for (std::size_t p = 0; p < plan.split.params.size(); ++p) walk.write(p, a.step[p]);
-  a.items = job_.items;
-  a.features = static_cast<double>(job_.features);
-  a.wide = workspace.at<double>(wide_);
-  a.narrow = workspace.at<>(narrow_);
-  void* args[] = {&a};
-  kernels_.uniforms.function->launch({(job_.items + 127) / 128}, {128}, 0, stream_of(job_), args);
 }
 
 void Panels::pack(bool of_x, const Workspace& workspace) const {
@@ -216,7 +108,7 @@ void Panels::pack(bool of_x, const Workspace& workspace) const {
     walk.extent.push_back(job_.batch[axis]);
     walk.steps[0].push_back(full(side.points.batch_strides, axes)[axis]);
     walk.steps[1].push_back(full(side.user.batch_strides, axes)[axis]);
-    walk.steps[2].push_back(item_steps_[axis]);
+    walk.steps[2].push_back(params_.item_steps()[axis]);
   }
   walk.merge(job_.op);
   a.axes = walk.axes();
@@ -231,9 +123,8 @@ void Panels::pack(bool of_x, const Workspace& workspace) const {
   a.weight_dtype = static_cast<int>(job_.weights.dtype);
   a.weight_stride = job_.weight_stride;
   a.weights_out = of_x && job_.weights.data != nullptr ? workspace.at<>(weights_) : nullptr;
-  a.params = values_.in_table ? workspace.at<>(wide_) : nullptr;
-  a.param_count = param_count_;
-  std::copy(values_.wide.begin(), values_.wide.end(), a.numbers);
+  params_.write_wide(a.params, a.numbers, workspace);
+  a.param_count = params_.count();
   a.values = workspace.at<>(panels.values);
   a.slots = workspace.at<>(panels.slots);
   a.count = side.count;
@@ -269,15 +160,8 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   a.j_offset = job_.z.index_offset;
   a.tiles_m = (a.m + plan.tile.tile_m - 1) / plan.tile.tile_m;
   a.tiles_n = (a.n + plan.tile.tile_n - 1) / plan.tile.tile_n;
-  a.param_count = param_count_;
-  if (values_.in_table) {
-    a.params = workspace.at<>(narrow_);
-  } else if (job_.type == Dtype::float64) {
-    std::copy(values_.wide.begin(), values_.wide.end(), a.numbers);
-  } else {
-    std::vector<float> narrow(values_.wide.begin(), values_.wide.end());
-    std::memcpy(a.numbers, narrow.data(), narrow.size() * sizeof(float));
-  }
+  a.param_count = params_.count();
+  params_.write_narrow(a.params, a.numbers, workspace);
   return a;
 }
 

@@ -4,16 +4,12 @@
 #include "backend/cuda/batch.h"
 #include "backend/cuda/job.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/params.h"
 #include "backend/cuda/workspace.h"
 
 namespace mercer::cuda {
 
-/// Numbers of the parameters and of what the formula makes of them alone.
-struct ParamValues {
-  std::vector<double> wide;  // empty where some lie in arrays
-  bool in_table = false;
-};
-ParamValues param_values(const plan::GpuPairPlan& plan, const PairJob& job);
+ParamPlan param_plan(const plan::GpuPairPlan& plan);
 /// Whether every divisor made of parameters has a normal reciprocal; asked of a plan with reciprocals.
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job);
 
@@ -35,25 +31,18 @@ class Panels {
 
   const PackedPanels& x() const { return x_; }
   const PackedPanels& z() const { return same_ ? x_ : z_; }
-  bool in_table() const { return values_.in_table; }
-  int param_count() const { return param_count_; }
-  /// Rows of the parameter table per step of each batch axis.
-  const std::vector<std::int64_t>& item_steps() const { return item_steps_; }
-  bool reads_array_param(const std::vector<Expr>& leaves, std::size_t axis) const;
+  const ParamTable& params() const { return params_; }
 
  private:
   PackedPanels lay_out(bool of_x, Workspace& workspace);
-  void run_uniforms(const Workspace& workspace) const;
   void pack(bool of_x, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
-  ParamValues values_;
-  int param_count_ = 0;
-  std::vector<std::int64_t> item_steps_;
+  ParamTable params_;
   bool same_ = false;  // z is x
   PackedPanels x_, z_;
-  std::int64_t weights_ = 0, wide_ = 0, narrow_ = 0, numbers_ = 0, number_count_ = 0;
+  std::int64_t weights_ = 0;
 };
 
 /// Values of one array as a packed panel of its own: [columns][ld], for v and coefficients.

@@ -39,7 +39,10 @@ std::int64_t Workspace::add(std::int64_t bytes) {
 }
 
 void Workspace::take(const Queue& queue, int device, const char* op) {
-  if (bytes_ == 0) return;
+  if (bytes_ <= taken_) return;
+  require(taken_ == 0, "{}: the items of a batch must need the same scratch memory. Received {} bytes after {}.", op,
+          bytes_, taken_);
+  taken_ = bytes_;
   if (queue.allocate) {
     base_ = static_cast<char*>(queue.allocate(bytes_));
     require(base_ != nullptr && reinterpret_cast<std::uintptr_t>(base_) % 16 == 0,

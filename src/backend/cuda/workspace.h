@@ -13,8 +13,10 @@ class Workspace {
   /// Room for so many bytes, at a multiple of 256; the result is a place for at().
   std::int64_t add(std::int64_t bytes);
   std::int64_t bytes() const { return bytes_; }
-  /// Takes the memory from the queue, or from a pool of the device, in the order of the stream.
+  /// Takes the memory, once, from the queue, or from a pool of the device, in the order of the stream.
   void take(const Queue& queue, int device, const char* op);
+  /// Lays out anew in the memory that is there: for the next item of a loop, whose kernels run after this one's.
+  void reuse() { bytes_ = 0; }
   template <class T = void>
   T* at(std::int64_t place) const {
     return reinterpret_cast<T*>(base_ + place);
@@ -25,7 +27,7 @@ class Workspace {
   ~Workspace();
 
  private:
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_ = 0, taken_ = 0;
   char* base_ = nullptr;
   CuPointer pool_memory_ = 0;
   CuStream stream_ = nullptr;

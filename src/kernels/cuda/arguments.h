@@ -86,19 +86,34 @@ struct MergeArguments {
 
 // The gradient field: out[o, m, k] = sum over n of coef[o, n] * phi(x, z, pair values).
 struct FieldArguments {
-  const void *x, *z;      // packed values [k][stream][ld]
-  const void *row, *col;  // slots [slot][ld]
-  const void* w;
+  const void *x, *z;      // features [k][ld]
+  const void *row, *col;  // the caller's values [ld]
+  const void* w;          // [k]
   const void* params;     // null: numbers
-  const void* pair;       // [plane][m][n] of any strides
-  const void* coef;       // packed [output][ld]
+  const void* pair;       // [plane][m][ld], n along the rows
+  const void* coef;       // [n][ld], outputs along the rows
   void* out;
   long long m, n, x_ld, z_ld, coef_ld;
-  long long i_offset, j_offset;
-  long long pair_row, pair_col, pair_plane;
-  long long out_output, out_row, out_feature;
-  int k, outputs, pair_dtype;
-  double numbers[MERCER_MAX_NUMBERS];
+  long long pair_row, pair_plane;
+  long long out_output, out_row, out_feature, out_split;
+  int k, outputs;
+  double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+};
+
+struct SumArguments {
+  const void* partial;  // [split][output][m][k]
+  void* out;
+  long long m, k, out_output, out_row, out_feature;
+  int outputs, splits;
+};
+
+// The smallest values of each row.
+struct NearestArguments {
+  const void* values;  // [m][n]
+  void* keys;          // scratch [m][key_row] of 16 bytes: a power of two, at least `count`
+  void *out_values, *out_indices;
+  long long n, count, value_row, key_row;
+  long long out_values_row, out_values_col, out_indices_row, out_indices_col;
 };
 
 #endif

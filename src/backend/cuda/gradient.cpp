@@ -1,0 +1,164 @@
+// Gradient fields: the values of the pairs of some rows first, then φ contracted over n, rows by rows.
+#include <algorithm>
+
+#include "backend/cuda/operations.h"
+#include "backend/cuda/pair_values.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// One batch item of a gradient.
+class FieldLaunch {
+ public:
+  FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
+              Workspace& workspace)
+      : pairs_(pairs), field_(field), plan_(*field.plan), job_(job), operands_(operands), workspace_(workspace),
+        params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
+    if (pairs) panels_.emplace(*pairs, job, workspace);
+    size_ = static_cast<std::int64_t>(size_of(job.type));
+    planes_ = plan_.problem.planes;
+    ld_ = ceil_div(job.z.count, kPadding) * kPadding;
+    rows_ = rows_of_part(job.x.count, std::max<std::int64_t>(1, planes_) * ld_ * size_);
+    lay_out_panels();
+    pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
+    splits_ = choose_splits();
+    pass_ = plan_.problem.outputs;
+    if (splits_ > 1) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
+  }
+
+  void run() {
+    for (const PlainPanel* panel : {&x_, &z_, &coef_}) pack(*panel, job_, workspace_);
+    for (const PlainPanel* panel : {&row_, &col_, &w_})
+      if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
+    if (panels_) panels_->run(workspace_);
+    params_.run(field_.uniforms, workspace_);
+    for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
+      const std::int64_t rows = std::min(rows_, job_.x.count - first);
+      make_pair_values(first, rows);
+      for (std::int64_t o = 0; o < operands_.outputs; o += pass_)
+        contract(first, rows, o, std::min(pass_, operands_.outputs - o));
+    }
+  }
+
+ private:
+  void lay_out_panels() {
+    x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
+    z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
+    // Outputs along the rows: a thread reads the coefficients of one n together.
+    coef_ = {operands_.coef.array, operands_.outputs, job_.z.count, operands_.coef.row_stride,
+             operands_.coef.col_stride, 0, 0, {}};
+    for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
+    if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
+    if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
+    if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
+    for (PlainPanel* panel : {&row_, &col_, &w_})
+      if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
+  }
+
+  /// Ranges of n, when rows and features alone do not fill the device.
+  std::int64_t choose_splits() const {
+    const std::int64_t blocks = ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
+    const std::int64_t wanted = std::int64_t{2} * cuda_device(job_.device).multiprocessors;
+    const std::int64_t slices = ceil_div(job_.z.count, kSlice);
+    if (blocks == 0 || blocks * 2 > wanted) return 1;
+    return std::clamp<std::int64_t>(wanted / blocks, 1, std::clamp<std::int64_t>(slices / 16, 1, kMostSplits));
+  }
+
+  void make_pair_values(std::int64_t first, std::int64_t rows) {
+    if (planes_ == 0) return;
+    if (pairs_) {
+      store_rows(*pairs_, *panels_, job_, workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+      return;
+    }
+    // The amplitude is packed like points: n along the rows.
+    PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
+                    operands_.amplitude.row_stride, ld_, pair_place_, {}};
+    part.array.data = static_cast<const char*>(part.array.data) +
+                      first * operands_.amplitude.row_stride * static_cast<std::int64_t>(size_of(part.array.dtype));
+    pack(part, job_, workspace_);
+  }
+
+  void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
+    FieldArguments a{};
+    a.x = workspace_.at<char>(x_.place) + first * size_;
+    a.z = workspace_.at<>(z_.place);
+    a.row = workspace_.at<char>(row_.place) + first * size_;
+    a.col = workspace_.at<>(col_.place);
+    a.w = workspace_.at<>(w_.place);
+    a.pair = workspace_.at<>(pair_place_);
+    a.coef = workspace_.at<char>(coef_.place) + output * size_;
+    a.m = rows;
+    a.n = job_.z.count;
+    a.x_ld = x_.ld;
+    a.z_ld = z_.ld;
+    a.coef_ld = coef_.ld;
+    a.pair_row = ld_;
+    a.pair_plane = rows_ * ld_;
+    a.k = static_cast<int>(job_.features);
+    a.outputs = static_cast<int>(outputs);
+    params_.write_narrow(a.params, a.numbers, workspace_);
+    char* out = static_cast<char*>(operands_.out) +
+                (output * operands_.out_output_stride + first * operands_.out_row_stride) * size_;
+    SumArguments sum{workspace_.at<>(partial_), out, rows, job_.features, operands_.out_output_stride,
+                     operands_.out_row_stride, operands_.out_feature_stride, a.outputs, static_cast<int>(splits_)};
+    a.out = splits_ > 1 ? workspace_.at<>(partial_) : out;
+    a.out_output = splits_ > 1 ? rows * job_.features : operands_.out_output_stride;
+    a.out_row = splits_ > 1 ? job_.features : operands_.out_row_stride;
+    a.out_feature = splits_ > 1 ? 1 : operands_.out_feature_stride;
+    a.out_split = outputs * rows * job_.features;
+    const auto stream = static_cast<CuStream>(job_.queue->stream);
+    void* args[] = {&a};
+    field_.field.function->launch({ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
+                                  {kFieldThreads}, plan_.shared_bytes(job_.z.count), stream, args);
+    if (splits_ == 1) return;
+    void* sum_args[] = {&sum};
+    sum_splits(job_.type, job_.device, stream)
+        .function->launch({ceil_div(outputs * rows * job_.features, 256)}, {256}, 0, stream, sum_args);
+  }
+
+  const PairKernels* pairs_;
+  const FieldKernels& field_;
+  const plan::GpuFieldPlan& plan_;
+  const PairJob& job_;
+  const FieldJob& operands_;
+  Workspace& workspace_;
+  ParamTable params_;
+  std::optional<Panels> panels_;
+  PlainPanel x_, z_, coef_, row_, col_, w_;
+  std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
+};
+
+FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
+  FieldJob one = operands;
+  for (auto [array, from] : {std::pair(&one.coef.array, &operands.coef.array),
+                             std::pair(&one.amplitude.array, &operands.amplitude.array)}) {
+    if (array->data == nullptr) continue;
+    array->data = static_cast<const char*>(from->data) + batch_offset(job.batch, from->batch_strides, index) *
+                                                             static_cast<std::int64_t>(size_of(from->dtype));
+    array->batch_strides.clear();
+  }
+  one.out = static_cast<char*>(operands.out) +
+            batch_offset(job.batch, operands.out_batch_strides, index) * static_cast<std::int64_t>(size_of(job.type));
+  return one;
+}
+
+}  // namespace
+
+void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands) {
+  const CudaScope scope(job.device);
+  Workspace workspace;
+  for (std::int64_t index = 0; index < job.items; ++index) {
+    const PairJob one = job.item(index);
+    const FieldJob own = at(operands, job, index);
+    workspace.reuse();
+    FieldLaunch launch(pairs, field, one, own, workspace);
+    workspace.take(*job.queue, job.device, job.op);
+    launch.run();
+  }
+}
+
+}  // namespace mercer::cuda

@@ -1,0 +1,183 @@
+// The gradient field: pairs' values contracted with φ over n.
+//
+//   out[o][m][k] = sum over n of coef[o][n] * phi(x[m][k], z[n][k], pair[·][m][n], row[m], col[n], w[k], …)
+//
+// A block owns TILE_R rows m and TILE_F features k; a thread THREAD_R x THREAD_F of them for OUTPUTS outputs, all in
+// registers. n passes in slices through shared memory, four at a time into registers:
+//
+//        k ─────▶               z      [TILE_F][SLICE + pad]    one row a feature
+//     m  ┌───────────┐          pair   [PLANES][TILE_R][…]      one row a point m
+//     │  │ TILE_R x  │          coef   [SLICE][OUTPUTS]         read by all threads alike
+//     ▼  │ TILE_F    │          col    [COL_VALUES][…]
+//        └───────────┘
+//
+// Sums are promoted every FIELD_CHUNK points to shared memory. blockIdx.z: a range of n, with partial results.
+#define FIELD_THREADS 256
+#define THREADS_F 16
+#define THREADS_R 16
+#define TILE_F (THREADS_F * THREAD_F)
+#define TILE_R (THREADS_R * THREAD_R)
+#define VECTOR (16 / (int)sizeof(REAL))
+#define SLICE 32
+#define SLICE_ROW (SLICE + VECTOR)
+#define COEF_ROW ((OUTPUTS + VECTOR - 1) / VECTOR * VECTOR)
+#define SLICE_SIZE ((TILE_F + PLANES * TILE_R + COL_VALUES) * SLICE_ROW + SLICE * COEF_ROW)
+#define FIELD_CHUNK 512
+
+struct FieldTile {
+  REAL value[OUTPUTS][THREAD_R][THREAD_F];
+};
+
+// Rows of one array into a slice; those behind the last row repeat it.
+MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count) {
+  for (int c = threadIdx.x; c < count * (SLICE / VECTOR); c += FIELD_THREADS) {
+    const int row = c / (SLICE / VECTOR), at = c % (SLICE / VECTOR) * VECTOR;
+    const i64 wanted = first + row, source = wanted < rows ? wanted : rows - 1;
+    copy_16(to + row * SLICE_ROW + at, from + source * ld + at);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_constant__ FieldArguments a) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  REAL* const shared = (REAL*)shared_bytes;
+  REAL* const promoted = shared + 2 * SLICE_SIZE;
+  const int tf = threadIdx.x % THREADS_F, tr = threadIdx.x / THREADS_F;
+  const i64 k0 = (i64)blockIdx.x * TILE_F, m0 = (i64)blockIdx.y * TILE_R;
+  const i64 slices = (a.n + SLICE - 1) / SLICE;
+  const i64 first = slices * blockIdx.z / gridDim.z, end = slices * (blockIdx.z + 1) / gridDim.z;
+  const REAL* params = a.params ? (const REAL*)a.params : (const REAL*)a.numbers;
+  const REAL features = (REAL)a.k;
+
+  // Rows and features of a thread lie THREADS apart, so that neighbours read neighbouring rows of shared memory.
+  REAL x[THREAD_R][THREAD_F], w[THREAD_F], row[THREAD_R][2];
+#pragma unroll
+  for (int f = 0; f < THREAD_F; ++f) {
+    const i64 k = k0 + f * THREADS_F + tf < a.k ? k0 + f * THREADS_F + tf : a.k - 1;
+    w[f] = READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0;
+#pragma unroll
+    for (int r = 0; r < THREAD_R; ++r) {
+      const i64 m = m0 + r * THREADS_R + tr < a.m ? m0 + r * THREADS_R + tr : a.m - 1;
+      x[r][f] = ((const REAL*)a.x)[k * a.x_ld + m];
+      row[r][0] = READS_ROW ? ((const REAL*)a.row)[m] : (REAL)0;
+    }
+  }
+  FieldTile acc;
+#pragma unroll
+  for (int o = 0; o < OUTPUTS; ++o)
+#pragma unroll
+    for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+      for (int f = 0; f < THREAD_F; ++f) acc.value[o][r][f] = 0;
+
+  auto copy = [&](i64 slice) {
+    if (slice < end) {
+      REAL* to = shared + (slice & 1) * SLICE_SIZE;
+      const i64 n = slice * SLICE;
+      copy_rows(to, (const REAL*)a.z + n, a.z_ld, k0, a.k, TILE_F);
+      to += TILE_F * SLICE_ROW;
+      for (int p = 0; p < PLANES; ++p, to += TILE_R * SLICE_ROW)
+        copy_rows(to, (const REAL*)a.pair + p * a.pair_plane + n, a.pair_row, m0, a.m, TILE_R);
+      if (COL_VALUES > 0) copy_rows(to, (const REAL*)a.col + n, 0, 0, 1, COL_VALUES);
+      to += COL_VALUES * SLICE_ROW;
+      for (int c = threadIdx.x; c < SLICE * (COEF_ROW / VECTOR); c += FIELD_THREADS) {
+        const int row = c / (COEF_ROW / VECTOR), at = c % (COEF_ROW / VECTOR) * VECTOR;
+        if (n + row < a.n) copy_16(to + row * COEF_ROW + at, (const REAL*)a.coef + (n + row) * a.coef_ld + at);
+      }
+    }
+    commit_copies();
+  };
+  auto contract = [&](const REAL (&z)[THREAD_F], const REAL (&pair)[THREAD_R][PLANES + 1], REAL col, const REAL* coefs) {
+    REAL coef[COEF_ROW];
+#pragma unroll
+    for (int o = 0; o < COEF_ROW; o += VECTOR) {
+      const Pack<REAL, VECTOR> pack = *(const Pack<REAL, VECTOR>*)(coefs + o);
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) coef[o + c] = pack.value[c];
+    }
+#pragma unroll
+    for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+      for (int f = 0; f < THREAD_F; ++f) {
+        const REAL value = phi(x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f] = mul_add(coef[o], value, acc.value[o][r][f]);
+      }
+  };
+  auto promote = [&](bool first_time, bool last) {
+    int slot = 0;
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; ++o)
+#pragma unroll
+      for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+        for (int f = 0; f < THREAD_F; ++f, ++slot) {
+          REAL& sum = promoted[slot * FIELD_THREADS + threadIdx.x];
+          const REAL total = first_time ? acc.value[o][r][f] : sum + acc.value[o][r][f];
+          if (!last) sum = total;
+          acc.value[o][r][f] = last ? total : (REAL)0;
+        }
+  };
+
+  copy(first);
+  bool promoted_before = false;
+  for (i64 s = first; s < end; ++s) {
+    wait_copies<0>();
+    __syncthreads();
+    copy(s + 1);
+    const REAL* zs = shared + (s & 1) * SLICE_SIZE;
+    const REAL* pairs = zs + TILE_F * SLICE_ROW;
+    const REAL* cols = pairs + PLANES * TILE_R * SLICE_ROW;
+    const REAL* coefs = cols + COL_VALUES * SLICE_ROW;
+    const int count = a.n - s * SLICE < SLICE ? (int)(a.n - s * SLICE) : SLICE;
+#pragma unroll 1
+    for (int n = 0; n + VECTOR <= count; n += VECTOR) {
+      Pack<REAL, VECTOR> z[THREAD_F], pair[THREAD_R][PLANES + 1];
+#pragma unroll
+      for (int f = 0; f < THREAD_F; ++f)
+        z[f] = *(const Pack<REAL, VECTOR>*)(zs + (f * THREADS_F + tf) * SLICE_ROW + n);
+#pragma unroll
+      for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+        for (int p = 0; p < PLANES; ++p)
+          pair[r][p] = *(const Pack<REAL, VECTOR>*)(pairs + (p * TILE_R + r * THREADS_R + tr) * SLICE_ROW + n);
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) {
+        REAL z_now[THREAD_F], pair_now[THREAD_R][PLANES + 1];
+#pragma unroll
+        for (int f = 0; f < THREAD_F; ++f) z_now[f] = z[f].value[c];
+#pragma unroll
+        for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+          for (int p = 0; p < PLANES; ++p) pair_now[r][p] = pair[r][p].value[c];
+        contract(z_now, pair_now, COL_VALUES > 0 ? cols[n + c] : (REAL)0, coefs + (n + c) * COEF_ROW);
+      }
+    }
+#pragma unroll 1
+    for (int n = count / VECTOR * VECTOR; n < count; ++n) {
+      REAL z[THREAD_F], pair[THREAD_R][PLANES + 1];
+#pragma unroll
+      for (int f = 0; f < THREAD_F; ++f) z[f] = zs[(f * THREADS_F + tf) * SLICE_ROW + n];
+#pragma unroll
+      for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+        for (int p = 0; p < PLANES; ++p) pair[r][p] = pairs[(p * TILE_R + r * THREADS_R + tr) * SLICE_ROW + n];
+      contract(z, pair, COL_VALUES > 0 ? cols[n] : (REAL)0, coefs + n * COEF_ROW);
+    }
+    if ((s - first + 1) % (FIELD_CHUNK / SLICE) == 0 && s + 1 < end) {
+      promote(!promoted_before, false);
+      promoted_before = true;
+    }
+  }
+  if (promoted_before) promote(false, true);
+  REAL* out = (REAL*)a.out + (i64)blockIdx.z * a.out_split;
+#pragma unroll
+  for (int o = 0; o < OUTPUTS; ++o)
+#pragma unroll
+    for (int r = 0; r < THREAD_R; ++r)
+#pragma unroll
+      for (int f = 0; f < THREAD_F; ++f) {
+        const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
+        if (o < a.outputs && m < a.m && k < a.k)
+          out[o * a.out_output + m * a.out_row + k * a.out_feature] = acc.value[o][r][f];
+      }
+}
