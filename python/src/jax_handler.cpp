@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <map>
 #include <sstream>
 #include <string>
@@ -243,14 +244,20 @@ xla::Error* describe(const xla::CallFrame& frame, const xla::MetadataExtension& 
   return nullptr;
 }
 
+/// NOTE: XLA of 2024 declares its table smaller than it is, up to `stream`; what follows has been there since 0.1.
+bool serves(const xla::CallFrame& frame) {
+  const xla::ApiVersion& version = frame.api->version;
+  return version.major == xla::kMajorVersion && version.minor >= xla::kMinorVersion &&
+         frame.api->struct_size >= offsetof(xla::Api, register_type) && frame.struct_size >= sizeof(xla::CallFrame);
+}
+
 template <DeviceKind kind>
 xla::Error* handle(xla::CallFrame* frame) {
   for (const xla::Extension* e = frame->extensions; e != nullptr; e = e->next) {
     if (e->type == xla::kExtensionMetadata)
       return describe(*frame, *reinterpret_cast<const xla::MetadataExtension*>(e));
   }
-  if (frame->api->version.major != xla::kMajorVersion || frame->api->struct_size < sizeof(xla::Api) ||
-      frame->struct_size < sizeof(xla::CallFrame)) {
+  if (!serves(*frame)) {
     return error_of(frame->api, xla::kUnimplemented, "mercer: this version of XLA's interface is not known.");
   }
   if (frame->stage != xla::kExecuteStage) return nullptr;
