@@ -4,6 +4,10 @@
 //
 // A result is unknown where the formula is undefined or discontinuous within its error: next to the edge of a
 // function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type.
+//
+// On a GPU, exponentials, powers and roots of float32 come from its special-function unit. Its errors, relative unless
+// said: ex2.approx 2^-22; lg2.approx 2^-22, or that absolutely where the logarithm is below 1; sqrt.approx 2^-23.
+// Subnormal arguments and results become 0.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +36,10 @@ struct Range {
 
 class ErrorBound {
  public:
-  /// `single`: results of float32 arithmetic, else of float64.
-  ErrorBound(bool single, const ir::PairInputs& inputs)
-      : unit_(single ? 0x1p-24L : 0x1p-53L),
+  /// `single`: results of float32 arithmetic, else of float64. `on_gpu`: float32 has the special-function unit.
+  ErrorBound(bool single, const ir::PairInputs& inputs, bool on_gpu = false)
+      : has_unit_(single && on_gpu),
+        unit_(single ? 0x1p-24L : 0x1p-53L),
         tiny_(single ? 0x1p-125L : 0x1p-1021L),
         huge_(single ? 1e36L : 1e300L),
         in_(inputs) {}
@@ -122,7 +127,9 @@ class ErrorBound {
     };
     long double largest = 1;
     for (const Range& t : terms) largest = std::max(largest, t.magnitude());
-    const long double error = unit_ * (4 * largest + 4 * static_cast<long double>(terms.size()) + 16);
+    // A step scales the sum by an exponential: 2 rounding units, 4 of the special-function unit, and a product.
+    const long double step = has_unit_ ? 6 : 4;
+    const long double error = unit_ * (4 * largest + step * static_cast<long double>(terms.size()) + 16);
     return {at(false) - error, at(true) + error};
   }
 
@@ -181,6 +188,12 @@ class ErrorBound {
     return {a.low + b.low, a.high + b.high};
   }
 
+  /// What the special-function unit sees of an argument that is not negative: 0 in place of a subnormal number.
+  Range flushed(const Range& a) const { return has_unit_ && a.low < tiny_ ? Range{0, a.high} : a; }
+
+  /// Units of e^x: the unit computes 2^(x log2 e); constant and product round, which is |x| 2^-23 of the result.
+  long double exponential_ulps(const Range& a) const { return has_unit_ ? 3 + a.magnitude() : 3; }
+
   /// Increasing (or decreasing) functions by their table row.
   Range monotone(const Expr& e, const Range& a, long double ulps, bool increasing = true) const {
     const auto& f = ir::info(e->op);
@@ -199,12 +212,13 @@ class ErrorBound {
       case Op::round: return monotone(e, a, 0);
       case Op::logical_not: return truth(a.is(0), crosses);
       case Op::sqrt:
-        return a.low < 0 ? (a.low >= -4 * tiny_ ? monotone(e, {0, a.high}, 1) : Range::unknown()) : monotone(e, a, 1);
+        return a.low < 0 ? (a.low >= -4 * tiny_ ? monotone(e, {0, a.high}, 1) : Range::unknown())
+                         : monotone(e, flushed(a), 1);
       case Op::rsqrt: return a.low <= 4 * tiny_ ? Range::unknown() : monotone(e, a, 2, false);
       case Op::rcp:
         return crosses || std::min(std::fabs(a.low), std::fabs(a.high)) < 4 * tiny_ ? Range::unknown()
                                                                                     : monotone(e, a, 2, false);
-      case Op::exp:
+      case Op::exp: return a.high > 1e4L ? Range::unknown() : monotone(e, a, exponential_ulps(a));
       case Op::exp2:
       case Op::expm1: return a.high > 1e4L ? Range::unknown() : monotone(e, a, 3);
       case Op::log:
@@ -266,20 +280,33 @@ class ErrorBound {
 
   static bool same_point(const Range& a, const Range& b) { return a.low == a.high && b.is(a.low); }
 
-  template <class F>
-  Range power(const Range& a, const Range& b, const F& at) const {
-    constexpr long double kUlps = 6;
-    if (b.is(0)) return {1, 1};
-    if (a.low > 4 * tiny_) return widened(corners(a, b, at), kUlps);
-    const bool fixed = b.low == b.high;
-    if (fixed && b.low > 0 && a.low >= 0) return widened({at(a.low, b.low), at(a.high, b.low)}, kUlps);
-    if (!fixed || b.low < 0 || b.low != std::floor(b.low)) return Range::unknown();
-    const bool even = std::fmod(b.low, 2) == 0;
-    if (!even) return widened({at(a.low, b.low), at(a.high, b.low)}, kUlps);
-    const long double least = a.low <= 0 && a.high >= 0 ? 0 : std::min(std::fabs(a.low), std::fabs(a.high));
-    return widened({at(least, b.low), at(a.magnitude(), b.low)}, kUlps);
+  /// Units of a^b, a > 0: on the special-function unit 2^(b log2 a) errs by ln 2 times the error of its exponent. A
+  /// result below the smallest number is 0 however large that is.
+  long double power_ulps(const Range& a, const Range& b) const {
+    constexpr long double kUlps = 6, kLn2 = 0.6931471805599453L;
+    if (!has_unit_) return kUlps;
+    const long double least = std::max(a.low, tiny_);
+    const long double size = std::max(std::fabs(std::log2(least)), std::fabs(std::log2(std::max(a.high, tiny_))));
+    // In units of 2^-23: 2 for the logarithm, 1 for the roundings of exponent and product.
+    return kUlps + kLn2 * b.magnitude() * (2 * std::max(1.0L, size) + size);
   }
 
+  template <class F>
+  Range power(const Range& a, const Range& b, const F& at) const {
+    const long double ulps = power_ulps(a, b);
+    if (b.is(0)) return {1, 1};
+    if (a.low > 4 * tiny_) return widened(corners(a, b, at), ulps);
+    const bool fixed = b.low == b.high;
+    if (fixed && b.low > 0 && a.low >= 0)
+      return widened({at(flushed(a).low, b.low), at(a.high, b.low)}, ulps);
+    if (!fixed || b.low < 0 || b.low != std::floor(b.low)) return Range::unknown();
+    const bool even = std::fmod(b.low, 2) == 0;
+    if (!even) return widened({at(a.low, b.low), at(a.high, b.low)}, ulps);
+    const long double least = a.low <= 0 && a.high >= 0 ? 0 : std::min(std::fabs(a.low), std::fabs(a.high));
+    return widened({at(least, b.low), at(a.magnitude(), b.low)}, ulps);
+  }
+
+  bool has_unit_;
   long double unit_, tiny_, huge_;
   ir::PairInputs in_;
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "core/half.h"
 #include "ir/evaluate.h"
 #include "mercer/mercer.h"
+#include "ops/cuda_mirror.h"
 
 namespace mercer::testing_support {
 
@@ -85,16 +87,17 @@ inline Shape column_major(const Shape& shape) {
   return strides;
 }
 
-/// An owned array with any strides. The bytes between its elements hold a pattern that untouched() checks.
+/// An owned array with any strides. The bytes between its elements hold a pattern that untouched() checks, as do
+/// `spare` bytes behind them, for views that claim more than there is.
 class Array {
  public:
-  Array(Dtype dtype, Shape shape, Shape strides = {}) {
+  Array(Dtype dtype, Shape shape, Shape strides = {}, std::int64_t spare = 0) {
     if (strides.empty()) strides = row_major(shape);
     std::int64_t low = 0, high = 0;
     for (std::size_t axis = 0; axis < shape.size(); ++axis)
       if (shape[axis] > 0) (strides[axis] < 0 ? low : high) += (shape[axis] - 1) * strides[axis];
     const auto size = static_cast<std::int64_t>(size_of(dtype));
-    bytes_.assign((high - low + 1) * size, kPattern);
+    bytes_.assign((high - low + 1) * size + spare, kPattern);
     base_ = -low * size;
     tensor_ = Tensor(nullptr, dtype, std::move(shape), std::move(strides));
   }
@@ -121,6 +124,7 @@ class Array {
     return true;
   }
   const std::vector<char>& bytes() const { return bytes_; }
+  std::vector<char>& bytes() { return bytes_; }
 
  private:
   static constexpr char kPattern = 0x5a;
@@ -144,8 +148,8 @@ inline Array filled(Dtype dtype, Shape shape, const std::vector<double>& values)
   return Array(dtype, std::move(shape)).fill([&] { return values[next++]; });
 }
 /// The same values with other strides or of another type.
-inline Array copy(const Tensor& from, Dtype dtype, Shape strides = {}) {
-  Array to(dtype, from.shape, std::move(strides));
+inline Array copy(const Tensor& from, Dtype dtype, Shape strides = {}, std::int64_t spare = 0) {
+  Array to(dtype, from.shape, std::move(strides), spare);
   each_index(from.shape, [&](const Shape& index) { to.set(index, read(from, index)); });
   return to;
 }
@@ -270,15 +274,34 @@ inline const std::vector<Target>& targets() {
   }();
   return runnable;
 }
+/// MERCER_TEST_TARGETS, names with commas between them, says which targets tests run on: "cuda", "x86_avx2,cuda".
+inline bool is_wanted(const std::string& target) {
+  const char* list = std::getenv("MERCER_TEST_TARGETS");
+  if (list == nullptr) return true;
+  return ("," + std::string(list) + ",").find("," + target + ",") != std::string::npos;
+}
 template <class Body>
-void on_each_target(const Body& body) {
+void on_each_cpu_target(const Body& body) {
   for (Target target : targets()) {
+    if (!is_wanted(name_of(target))) continue;
     SCOPED_TRACE(name_of(target));
-    Context context;
-    context.set_target(target);
+    TestContext context(target);
     body(context);
     if (::testing::Test::HasFatalFailure()) return;
   }
+}
+/// Where there is no GPU, what would have run on it is counted; the program says so at its end.
+template <class Body>
+void on_cuda(const Body& body) {
+  if (!is_wanted("cuda") || !cuda_serves()) return;
+  SCOPED_TRACE("cuda");
+  TestContext context{TestContext::Cuda()};
+  body(context);
+}
+template <class Body>
+void on_each_target(const Body& body) {
+  on_each_cpu_target(body);
+  if (!::testing::Test::HasFatalFailure()) on_cuda(body);
 }
 
 inline constexpr Dtype kWide[] = {Dtype::float32, Dtype::float64};

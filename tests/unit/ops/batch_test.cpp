@@ -25,7 +25,7 @@ TEST(Batch, LeadingAxesBroadcast) {
     const Array x = normal(dtype, {3, 1, 11, 9}, 1), z = normal(dtype, {4, 21, 9}, 2);
     const Tensor zt = z;
     EXPECT_EQ(batch_shape("sum(x*z)", x, z), (Shape{3, 4}));
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       const Array out(dtype, {3, 4, 11, 21});
       pairwise("sum(abs(x-z))", x, &zt, out, {}, context);
       expect_batch(
@@ -44,7 +44,7 @@ TEST(Batch, StridedLeadingAxes) {
               z = normal(Dtype::float32, shape, 2, 1, {-105, 35, 5, 1});
   const Array out(Dtype::float32, {2, 3, 7, 7}, {1, 2, 6, 42});  // pairs interleaved: the batch varies fastest
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     pairwise("sum(max(x-z,0))", x, &zt, out, {}, context);
     const auto same = [](const Shape& b) { return b; };
     expect_batch(parse("sum(max(x-z,0))"), x, z, out, 1e-6, same, same, [](const Shape&) { return Extra{}; });
@@ -60,7 +60,7 @@ TEST(Batch, ParametersOfEachItem) {
   // p acts inside the reduction (as a power of the device: |log f| more), b in the epilogue alone.
   const Expr f = parse("exp(-sum(abs(x-z)^p)/b)");
   EXPECT_EQ(batch_shape(f, x, z, arguments), (Shape{3, 4}));
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {3, 4, 9, 40});
     pairwise(f, x, &zt, out, arguments, context);
     const auto none = [](const Shape&) { return Shape{}; };
@@ -79,7 +79,7 @@ TEST(Batch, OuterProductOfBatchAndParameters) {
   const Array theta = filled(Dtype::float64, {3, 1}, {0.5, 1, 4});
   Arguments arguments;
   arguments.params["b"] = theta.tensor();
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {3, 2, 5, 7});
     pairwise("exp(-sum(abs(x-z))/b)", x, &zt, out, arguments, context);
     const auto last = [](const Shape& b) { return Shape{b[1]}; };
@@ -99,7 +99,7 @@ TEST(Batch, ValuesPerPointAndZeroDimensionalParameters) {
   arguments.col = col;
   arguments.params["b"] = b.tensor();
   const Expr f = parse("sum(abs(x-z)) + abs(row) + b*abs(col)");
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {3, 2, 5, 7});
     pairwise(f, x, &zt, out, arguments, context);
     expect_batch(
@@ -116,9 +116,11 @@ TEST(Batch, ValuesPerPointAndZeroDimensionalParameters) {
 TEST(Batch, EmptyAxes) {
   const Array x = normal(Dtype::float32, {0, 5, 6}, 1), z = normal(Dtype::float32, {7, 6}, 2);
   const Tensor zt = z;
-  const Array out(Dtype::float32, {0, 5, 7});
-  EXPECT_NO_THROW(pairwise("sum(x*z)", x, &zt, out));
-  EXPECT_TRUE(out.untouched());
+  on_each_target([&](TestContext& context) {
+    const Array out(Dtype::float32, {0, 5, 7});
+    EXPECT_NO_THROW(pairwise("sum(x*z)", x, &zt, out, {}, context));
+    EXPECT_TRUE(out.untouched());
+  });
 }
 
 /// Each item alone gives the same bits, whatever the others hold, parameters without a normal reciprocal included.
@@ -133,7 +135,7 @@ TEST(Batch, ItemsDoNotInfluenceEachOther) {
       Arguments all;
       all.params["b"] = b.tensor();
       const Tensor zt = z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {2, 6, 19, 61});
         pairwise(text, x, &zt, out, all, context);
         for (int outer = 0; outer < 2; ++outer)
@@ -156,7 +158,7 @@ TEST(Batch, ExponentsInAnArrayDoNotInfluenceEachOther) {
   Arguments all, one;
   all.params["p"] = p.tensor();
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {4, 19, 61});
     pairwise("sum(abs(x-z)^p)", x, &zt, out, all, context);
     for (int i = 0; i < 4; ++i) {
@@ -171,7 +173,7 @@ TEST(Batch, ExponentsInAnArrayDoNotInfluenceEachOther) {
 }
 
 /// Every operation on a problem of several blocks, its outputs side by side.
-std::vector<char> all_results(Dtype dtype, Context& context) {
+std::vector<char> all_results(Dtype dtype, TestContext& context) {
   const Array x = normal(dtype, {3, 130, 20}, 1), z = normal(dtype, {3, 4500, 20}, 2),
               small = normal(dtype, {3, 150, 20}, 3);
   const Array v = normal(dtype, {4500, 3}, 4), coef = normal(dtype, {2, 150}, 5);
@@ -204,7 +206,7 @@ TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
   const std::vector<int> counts{1, 2, 3, 7};
 #endif
   for (Dtype dtype : kWide)
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       context.set_threads(1);
       const std::vector<char> first = all_results(dtype, context);
       for (int threads : counts) {
@@ -217,7 +219,7 @@ TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
 TEST(Batch, ManyItemsRunAcrossThreads) {
   const Array x = normal(Dtype::float32, {40, 6, 5}, 1), z = normal(Dtype::float32, {40, 9, 5}, 2);
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array one(Dtype::float32, {40, 6, 9}), three(Dtype::float32, {40, 6, 9});
     context.set_threads(1);
     pairwise("sum(abs(x-z))", x, &zt, one, {}, context);

@@ -6,15 +6,32 @@ namespace {
 
 using namespace testing_support;
 
-/// Arrays of a call that would be right; each test breaks one rule.
+/// What a call says, which every target says alike; empty when it refuses nothing.
+template <class Call>
+std::string refusal_of(const Call& call) {
+  std::string said;
+  bool first = true;
+  on_each_target([&](TestContext& context) {
+    const std::string message = message_of([&] { call(context); });
+    if (std::exchange(first, false)) said = message;
+    EXPECT_EQ(message, said);
+  });
+  return said;
+}
+
+/// Arrays of a call that would be right; each test breaks one rule. Some are read as if their elements were wider.
 struct Call {
-  Array x = normal(Dtype::float32, {4, 3}, 1), z = normal(Dtype::float32, {5, 3}, 2),
+  static constexpr std::int64_t kSpare = 512;
+  Array x = copy(normal(Dtype::float32, {4, 3}, 1), Dtype::float32, {}, kSpare), z = normal(Dtype::float32, {5, 3}, 2),
         w = uniform(Dtype::float32, {3}, 3);
-  Array out = Array(Dtype::float32, {4, 5}), row = normal(Dtype::float32, {4}, 4), col = normal(Dtype::float32, {5}, 5);
+  Array out = Array(Dtype::float32, {4, 5}, {}, kSpare), row = normal(Dtype::float32, {4}, 4),
+        col = normal(Dtype::float32, {5}, 5);
   Arguments arguments;
 
   std::string pairwise(const char* text, const Tensor& xt, const Tensor& zt, const Tensor& to) const {
-    return message_of([&] { mercer::pairwise(text, xt, &zt, to, arguments); });
+    return refusal_of([&](TestContext& context) {
+      testing_support::pairwise(text, xt, &zt, to, arguments, context);
+    });
   }
   std::string pairwise(const char* text) const { return pairwise(text, x, z, out); }
 };
@@ -187,7 +204,7 @@ TEST(Errors, Products) {
   const Array v = normal(Dtype::float32, {5, 2}, 1), out(Dtype::float32, {4, 2});
   const Tensor zt = c.z;
   const auto message = [&](const Tensor& vt, const Tensor& to) {
-    return message_of([&] { kernel_product("sum(x*z)", c.x, &zt, vt, to); });
+    return refusal_of([&](TestContext& context) { kernel_product("sum(x*z)", c.x, &zt, vt, to, {}, context); });
   };
   Tensor odd = v;
   odd.shape = {4, 2};
@@ -219,7 +236,7 @@ TEST(Errors, Reductions) {
   const Array out(Dtype::float32, {4}), index(Dtype::int64, {4}), wrong(Dtype::float32, {5});
   const Tensor zt = c.z;
   const auto message = [&](ReduceKind kind, const Tensor& to) {
-    return message_of([&] { kernel_reduce("sum(x*z)", c.x, &zt, kind, to); });
+    return refusal_of([&](TestContext& context) { kernel_reduce("sum(x*z)", c.x, &zt, kind, to, {}, context); });
   };
   expect_refusal(message(ReduceKind::argmax, out), "kernel_reduce: out must be int64 for argmax. Received float32.",
                  out);
@@ -239,7 +256,7 @@ TEST(Errors, Neighbours) {
   const Array values(Dtype::float32, {4, 2}), indices(Dtype::int64, {4, 2}), wide(Dtype::float64, {4, 2});
   const Tensor zt = c.z;
   const auto message = [&](std::int64_t k, const Tensor& v, const Tensor& i) {
-    return message_of([&] { knn("sum(x*z)", c.x, &zt, k, v, i); });
+    return refusal_of([&](TestContext& context) { knn("sum(x*z)", c.x, &zt, k, v, i, {}, context); });
   };
   expect_refusal(message(0, values, indices), "knn: k must be from 1 to the number of points of z (5). Received 0.",
                  values);
@@ -257,7 +274,7 @@ TEST(Errors, Gradients) {
   const Array coef = normal(Dtype::float32, {2, 5}, 1), out(Dtype::float32, {2, 4, 3});
   const Tensor zt = c.z;
   const auto message = [&](const Tensor& co, const Tensor& to) {
-    return message_of([&] { kernel_gradient("sum(x*z)", c.x, &zt, co, to); });
+    return refusal_of([&](TestContext& context) { kernel_gradient("sum(x*z)", c.x, &zt, co, to, {}, context); });
   };
   Tensor odd = coef;
   odd.shape = {2, 4};
@@ -274,13 +291,15 @@ TEST(Errors, Gradients) {
   odd = out;
   odd.shape = {4, 2, 3};
   expect_refusal(message(coef, odd), "out must have shape (2, 4, 3). Received (4, 2, 3).", out);
-  try {
-    kernel_gradient("reduce(x*z, a + t*t, 0)", c.x, &zt, coef, out);
-    ADD_FAILURE() << "a combine without a derivative";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
-    EXPECT_TRUE(out.untouched());
-  }
+  on_each_target([&](TestContext& context) {
+    try {
+      kernel_gradient("reduce(x*z, a + t*t, 0)", c.x, &zt, coef, out, {}, context);
+      ADD_FAILURE() << "a combine without a derivative";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
+      EXPECT_TRUE(out.untouched());
+    }
+  });
 }
 
 TEST(Errors, GradientFields) {
@@ -289,7 +308,7 @@ TEST(Errors, GradientFields) {
               amplitude = normal(Dtype::float32, {4, 5}, 1);
   const Expr phi = points().x - points().z;
   const auto message = [&](const Expr& f, const Tensor& a) {
-    return message_of([&] { gradient_field(f, c.x, c.z, a, coef, out); });
+    return refusal_of([&](TestContext& context) { gradient_field(f, c.x, c.z, a, coef, out, {}, context); });
   };
   expect_refusal(message(sum(phi), amplitude), "gradient_field: phi is read at one feature and has no reductions.",
                  out);

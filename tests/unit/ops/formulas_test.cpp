@@ -43,7 +43,7 @@ void check(const char* text, const char* scale, double factor = 1) {
       const Expected expected =
           expected_pairs(parse(text), in.x, in.z, factor * unit(dtype), *scale ? parse(scale) : Expr(), in.extra);
       const Tensor zt = in.z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {m, n}), turned(dtype, {m, n}, column_major({m, n}));
         pairwise(text, in.x, &zt, out, arguments, context);
         expect_pairs(out, expected, text);
@@ -126,7 +126,7 @@ TEST(Formulas, LogsumexpOfInfinities) {
     const Expected expected = expected_pairs(parse("logsumexp(x+z)"), x, z, unit(dtype),
                                              parse("s = logsumexp(x+z); where(abs(s) < 1e9, 1 + abs(s), 0)"));
     const Tensor zt = z;
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       const Array out(dtype, {9, 50});
       pairwise("logsumexp(x+z)", x, &zt, out, {}, context);
       expect_pairs(out, expected, "logsumexp");
@@ -142,7 +142,7 @@ TEST(Formulas, NoFeatures) {
       const Array x(dtype, {3, 0}), z(dtype, {20, 0});
       const Expected expected = expected_pairs(parse(text), x, z, 0);
       const Tensor zt = z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {3, 20});
         pairwise(text, x, &zt, out, {}, context);
         expect_pairs(out, expected, text);

@@ -103,7 +103,7 @@ TEST_P(Gradients, MatchTheOracle) {
     const Array coef = normal(dtype, {outputs, n}, 3);
     const Field expected = expected_field(field, x, z, coef, extra);
     const Tensor zt = z;
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       const Array out(dtype, {outputs, m, k});
       kernel_gradient(f, x, &zt, coef, out, arguments_of(extra), context);
       expect_field(out, expected, c.text, c.factor, c.cancelled * std::sqrt(static_cast<double>(n)));
@@ -161,7 +161,7 @@ TEST(Gradient, CoincidentPointsAreFiniteAndExactlyZero) {
     Tensor z = x;
     z.shape = {50, 20};
     for (const char* text : formulas)
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {9, 20});
         kernel_gradient(text, x, &z, coef, out, {}, context);
         each_index({9, 20}, [&](const Shape& i) { ASSERT_EQ(read(out, i), 0) << text; });
@@ -176,7 +176,7 @@ TEST(Gradient, CoincidentPointsAreFiniteAndExactlyZero) {
     const Tensor zt = others;
     for (const char* text : formulas) {
       const Field expected = expected_field(differentiate(parse(text), mercer::points().x), points, others, coef);
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {9, 20});
         kernel_gradient(text, points, &zt, coef, out, {}, context);
         expect_field(out, expected, text, 9);  // |log f| of exp(-norm) is up to 8
@@ -195,7 +195,7 @@ TEST(Gradient, TiesAndZeros) {
     for (const char* text : {"max(abs(x-z))", "min(abs(x-z))", "max(x*z) + min(x+z)", "prod(x-z)", "prod(x*z)",
                              "max(max(x-z, 0))", "sum(where(x < z, x, z))", "sum(min(x, z))"}) {
       const Field expected = expected_field(differentiate(parse(text), points().x), x, z, coef);
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {2, 12, 7});
         kernel_gradient(text, x, &zt, coef, out, {}, context);
         expect_field(out, expected, text);
@@ -222,7 +222,7 @@ TEST(Gradient, WeightsValuesAndOffsets) {
     for (const char* text : {"where(i == j, 0, exp(-sum(w*abs(x-z))/9))*abs(row)*col",
                              "sqrt(sum(w*square(x-z)))*(row + col)", "sum(w*square(x - z + row*col))"}) {
       const Field expected = expected_field(differentiate(parse(text), points().x), x, z, coef, extra);
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {11, 9});
         kernel_gradient(text, x, &zt, coef, out, arguments, context);
         expect_field(out, expected, text, 2);
@@ -237,7 +237,7 @@ TEST(Gradient, NanStaysInItsRows) {
   x.set({3, 2}, kNan);
   const Tensor zt = z;
   const Field expected = expected_field(differentiate(parse("sqrt(sum((x-z)^2))"), points().x), x, z, coef);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {20, 9});
     kernel_gradient("sqrt(sum((x-z)^2))", x, &zt, coef, out, {}, context);
     expect_field(out, expected, "NaN");
@@ -251,7 +251,7 @@ TEST(Gradient, BatchesStridesAndTheSamePoints) {
   Arguments arguments;
   arguments.params["b"] = b.tensor();
   const Expr f = parse("exp(-sum(abs(x-z))/b)"), field = differentiate(f, points().x);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {3, 2, 4, 9, 5}, {400, 200, 1, -4, 36});
     kernel_gradient(f, x, nullptr, coef, out, arguments, context);
     each_index({3, 2}, [&](const Shape& i) {
@@ -293,7 +293,7 @@ TEST(GradientField, MatchesTheOracle) {
         const Expr phi = parse("sum(" + std::string(c.text) + ")")->args[0];
         const Tensor a = amplitude;
         const Field expected = expected_field(phi, x, z, coef, extra, &a);
-        on_each_target([&](Context& context) {
+        on_each_target([&](TestContext& context) {
           const Array out(dtype, {outputs, m, k});
           gradient_field(phi, x, z, amplitude, coef, out, arguments, context);
           expect_field(out, expected, c.text);
@@ -306,7 +306,7 @@ TEST(GradientField, BatchesNarrowInputsAndStrides) {
               coef = normal(Dtype::float32, {40}, 3);
   const Array amplitude = normal(Dtype::float32, {2, 1, 9, 40}, 4);
   const Expr phi = parse("sum(sign(x-z)*abs(x-z)^0.5)")->args[0];
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {2, 3, 9, 5}, {1, 2, 6, 54});
     gradient_field(phi, x, z, amplitude, coef, out, {}, context);
     each_index({2, 3}, [&](const Shape& i) {

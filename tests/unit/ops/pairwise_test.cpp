@@ -59,10 +59,14 @@ TEST_P(PairwiseCases, MatchesOracle) {
     const Array z = c.positive ? uniform(dtype, zs, 2) : normal(dtype, zs, 2);
     const Expected expected = expected_pairs(f, x, z, c.factor * unit(dtype), scale, extra);
     const Tensor zt = z;
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       const Array out(dtype, {m, n});
       pairwise(f, x, &zt, out, arguments_of(extra), context);
       expect_pairs(out, expected, c.text);
+      if (!context.on_cuda() || c.params.empty()) return;
+      context.params = ParamPlace::device_with_numbers;
+      pairwise(f, x, &zt, out, arguments_of(extra), context);
+      expect_pairs(out, expected, std::string(c.text) + ", parameters on the device");
     });
   }
 }

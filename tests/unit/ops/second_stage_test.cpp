@@ -49,14 +49,14 @@ TEST(Product, ColumnsAndSizes) {
         const auto values = table(parse(text), x, z);
         for (std::int64_t e : {0, 1, 2, 3, 8, 16, 33}) {
           const Array v = normal(dtype, {n, e}, 3);
-          on_each_target([&](Context& context) {
+          on_each_target([&](TestContext& context) {
             const Array out(dtype, {m, e});
             kernel_product(text, x, &zt, v, out, {}, context);
             expect_product(out, values, v, text);
           });
         }
         const Array v = normal(dtype, {n}, 3);
-        on_each_target([&](Context& context) {
+        on_each_target([&](TestContext& context) {
           const Array out(dtype, {m});
           kernel_product(text, x, &zt, v, out, {}, context);
           expect_product(out, values, v, text);
@@ -70,7 +70,7 @@ TEST(Product, ManyPointsAreSplit) {
     const Array x = normal(dtype, {3, 4}, 1), z = normal(dtype, {13001, 4}, 2), v = normal(dtype, {13001, 2}, 3);
     const Tensor zt = z;
     const auto values = table(parse(kLaplace), x, z);
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       const Array out(dtype, {3, 2});
       kernel_product(kLaplace, x, &zt, v, out, {}, context);
       expect_product(out, values, v, "split");
@@ -81,7 +81,7 @@ TEST(Product, ManyPointsAreSplit) {
 TEST(Product, StridesTypesAndTheSamePoints) {
   const Array x = normal(Dtype::float32, {29, 6}, 1), v0 = normal(Dtype::float32, {29, 5}, 2);
   const auto values = table(parse(kSided), x, x);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     for (const Shape& strides : {Shape{5, 1}, Shape{1, 29}, Shape{-7, 1}, Shape{3, 100}, Shape{0, 1}})
       for (Dtype dtype : {Dtype::float32, Dtype::float16}) {
         const Array v = copy(v0, dtype, strides), out(Dtype::float32, {29, 5}, column_major({29, 5}));
@@ -98,7 +98,7 @@ TEST(Product, BatchesAndParameters) {
   const Tensor zt = z;
   Arguments arguments;
   arguments.params["b"] = b.tensor();
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {3, 2, 9, 3});
     kernel_product("exp(-sum(abs(x-z))/b)", x, &zt, v, out, arguments, context);
     each_index({3, 2}, [&](const Shape& i) {
@@ -127,7 +127,7 @@ TEST(Product, OffsetsValuesAndWeights) {
   arguments.w = w;
   const char* text = "where(i == j, 3, sum(w*max(x - z + row, 0))) + 2*col + i - 3*j";
   const auto values = table(parse(text), x, z, extra);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {9, 2});
     kernel_product(text, x, &zt, v, out, arguments, context);
     expect_product(out, values, v, text);
@@ -165,7 +165,7 @@ constexpr ReduceKind kKinds[] = {ReduceKind::sum,    ReduceKind::max,    ReduceK
 void check_reductions(const char* text, Dtype dtype, const Array& x, const Array& z) {
   // Indices need values on which both sides agree: those of pairwise, themselves checked against the oracle.
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array pairs(dtype, {x.shape()[0], z.shape()[0]});
     pairwise(text, x, &zt, pairs, {}, context);
     for (ReduceKind kind : kKinds) {
@@ -236,7 +236,7 @@ TEST(Reduce, LogsumexpNeitherOverflowsNorUnderflows) {
 TEST(Reduce, NoPoints) {
   const Array x = normal(Dtype::float32, {4, 3}, 1), z(Dtype::float32, {0, 3});
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {4}), index(Dtype::int64, {4});
     kernel_reduce("sum(x*z)", x, &zt, ReduceKind::sum, out, {}, context);
     EXPECT_EQ(out(3), 0);
@@ -255,7 +255,7 @@ TEST(Reduce, NoPoints) {
 TEST(Reduce, BatchesAndStridedOutputs) {
   const Array x = normal(Dtype::float64, {3, 1, 9, 4}, 1), z = normal(Dtype::float64, {2, 17, 4}, 2);
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {3, 2, 9}, {1, 40, -4});
     kernel_reduce(kSided, x, &zt, ReduceKind::max, out, {}, context);
     each_index({3, 2}, [&](const Shape& i) {
@@ -268,7 +268,7 @@ TEST(Reduce, BatchesAndStridedOutputs) {
 void check_nearest(const char* text, Dtype dtype, const Array& x, const Array& z, std::int64_t k) {
   const Tensor zt = z;
   const std::int64_t m = x.shape()[0], n = z.shape()[0];
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array pairs(dtype, {m, n}), values(dtype, {m, k}, column_major({m, k})), indices(Dtype::int64, {m, k});
     pairwise(text, x, &zt, pairs, {}, context);
     knn(text, x, &zt, k, values, indices, {}, context);
@@ -314,7 +314,7 @@ TEST(Nearest, TiesByIndexAndNanLast) {
 TEST(Nearest, Batches) {
   const Array x = normal(Dtype::float32, {2, 9, 4}, 1), z = normal(Dtype::float32, {2, 30, 4}, 2);
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array values(Dtype::float32, {2, 9, 3}), indices(Dtype::int64, {2, 9, 3});
     knn("sum(abs(x-z))", x, &zt, 3, values, indices, {}, context);
     for (int b = 0; b < 2; ++b) {

@@ -13,7 +13,7 @@ TEST(Shapes, SizesAroundTheTiles) {
   for (Dtype dtype : kWide) {
     const Array x = normal(dtype, {193, 5}, 1), z = normal(dtype, {257, 5}, 2);
     const Expected all = expected_pairs(parse(kDistance), x, z, unit(dtype));
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       for (std::int64_t m : {0, 1, 2, 5, 7, 8, 9, 95, 96, 97, 193})
         for (std::int64_t n : {0, 1, 15, 16, 17, 31, 47, 48, 49, 127, 128, 129, 256, 257}) {
           Tensor xt = x, zt = z;
@@ -40,7 +40,7 @@ TEST(Shapes, FeaturesAroundTheChunks) {
         const Expected expected =
             expected_pairs(parse(text), x, z, factor * unit(dtype), dot ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
         const Tensor zt = z;
-        on_each_target([&](Context& context) {
+        on_each_target([&](TestContext& context) {
           const Array out(dtype, {3, 50});
           pairwise(text, x, &zt, out, {}, context);
           expect_pairs(out, expected, std::string(text) + " of " + std::to_string(k));
@@ -55,7 +55,7 @@ TEST(Shapes, ManyFeaturesOfOneSignAreWithinTheContract) {
     for (const char* text : {"sum(abs(x-z))", "sqrt(sum((x-z)^2))", "sum(abs(x-z)^3)^(1/3)", "sum(x*z)"}) {
       const Expected expected = expected_pairs(parse(text), x, z, 1e-6);
       const Tensor zt = z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(Dtype::float32, {6, 20});
         pairwise(text, x, &zt, out, {}, context);
         expect_pairs(out, expected, text);
@@ -76,7 +76,7 @@ TEST(Shapes, StridesOfInputsAndOutputs) {
     // A formula that is not symmetric, so that a transposed result shows.
     const Expr f = parse("sum(max(x-z, 0)) + 2*sum(abs(x-z))");
     const Expected expected = expected_pairs(f, x0, z0, unit(dtype));
-    on_each_target([&](Context& context) {
+    on_each_target([&](TestContext& context) {
       for (std::size_t layout = 0; layout < layouts(1, 1).size(); ++layout)
         for (std::size_t other = 0; other < layouts(1, 1).size(); ++other) {
           const Array x = copy(x0, dtype, layouts(kM, kK)[layout]), z = copy(z0, dtype, layouts(kN, kK)[other]);
@@ -92,7 +92,7 @@ TEST(Shapes, StridesOfInputsAndOutputs) {
 TEST(Shapes, NothingIsWrittenBetweenTheElements) {
   const Array x = normal(Dtype::float32, {21, 7}, 1), z = normal(Dtype::float32, {50, 7}, 2);
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     for (const Shape& strides : layouts(21, 50)) {
       const Array out(Dtype::float32, {21, 50}, strides), fresh(Dtype::float32, {21, 50}, strides);
       pairwise(kDistance, x, &zt, out, {}, context);
@@ -114,7 +114,7 @@ TEST(Shapes, BroadcastInputs) {
     const Tensor zt = z;
     for (const Tensor& x : {rows, columns}) {
       const Expected expected = expected_pairs(parse(kDistance), x, z, unit(dtype));
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {9, 40});
         pairwise(kDistance, x, &zt, out, {}, context);
         expect_pairs(out, expected, kDistance);
@@ -134,7 +134,7 @@ TEST(Shapes, NarrowInputs) {
       const Expected expected = expected_pairs(
           parse(text), x, z, 1e-6, std::string(text) == "sum(x*z)" ? parse("sqrt(sum(x*x)*sum(z*z))") : Expr());
       const Tensor zt = z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(Dtype::float32, {19, 50});
         pairwise(text, x, &zt, out, {}, context);
         expect_pairs(out, expected, text);
@@ -146,7 +146,7 @@ TEST(Shapes, NarrowInputs) {
 TEST(Shapes, NarrowOutputs) {
   const Array x = normal(Dtype::float32, {19, 37}, 1), z = normal(Dtype::float32, {50, 37}, 2);
   const Tensor zt = z;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array wide(Dtype::float32, {19, 50});
     pairwise(kDistance, x, &zt, wide, {}, context);
     for (Dtype dtype : {Dtype::float16, Dtype::bfloat16})
@@ -168,7 +168,7 @@ TEST(Shapes, ColumnsOfOneWideArray) {
   z.data = static_cast<float*>(z.data) + 8;
   out.data = static_cast<float*>(out.data) + 16;
   const Expected expected = expected_pairs(parse(kDistance), x, z, 1e-6);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     pairwise(kDistance, x, &z, out, {}, context);
     expect_pairs(out, expected, kDistance);
   });

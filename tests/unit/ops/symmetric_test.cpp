@@ -26,7 +26,7 @@ TEST(Symmetric, SamePointsByNullAndByAlias) {
         ASSERT_TRUE(f.symmetric()) << text;
         const Array x = normal(dtype, {m, 11}, 1), twin = x;
         const Tensor xt = x, tt = twin;
-        on_each_target([&](Context& context) {
+        on_each_target([&](TestContext& context) {
           const Array half(dtype, {m, m}), alias(dtype, {m, m}), full(dtype, {m, m});
           pairwise(f, x, nullptr, half, {}, context);
           pairwise(f, x, &xt, alias, {}, context);
@@ -47,7 +47,7 @@ TEST(Symmetric, SamePointsByNullAndByAlias) {
 
 TEST(Symmetric, OutputsOfEveryLayoutAndType) {
   const Array x = normal(Dtype::float32, {113, 11}, 1);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array plain(Dtype::float32, {113, 113});
     pairwise("sum(abs(x-z))", x, nullptr, plain, {}, context);
     for (Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16})
@@ -63,7 +63,7 @@ TEST(Symmetric, BatchesAndParameters) {
   const Array x = normal(Dtype::float32, {3, 70, 9}, 1), b = filled(Dtype::float32, {2, 1}, {2, 8});
   Arguments arguments;
   arguments.params["b"] = b.tensor();
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {2, 3, 70, 70});
     pairwise("exp(-sum(abs(x-z))/b)", x, nullptr, out, arguments, context);
     for (int p = 0; p < 2; ++p)
@@ -84,7 +84,7 @@ TEST(Symmetric, NanAndInfinity) {
   x.set({5, 5}, kNan);
   x.set({97, 0}, kInf);
   const Expected expected = expected_pairs(parse("sum(abs(x-z))"), x, x, 1e-6);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float32, {130, 130});
     pairwise("sum(abs(x-z))", x, nullptr, out, {}, context);
     expect_pairs(out, expected, "with NaN");
@@ -96,7 +96,7 @@ TEST(Symmetric, NotForFormulasThatAreNot) {
   EXPECT_FALSE(f.symmetric());
   const Array x = normal(Dtype::float64, {60, 7}, 1);
   const Expected expected = expected_pairs(f.expression(), x, x, 1e-13);
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {60, 60});
     pairwise(f, x, nullptr, out, {}, context);
     expect_pairs(out, expected, "one-sided");
@@ -119,7 +119,7 @@ TEST(Symmetric, NotWhenOffsetsOrValuesDiffer) {
   Arguments with_values;
   with_values.row = row;
   with_values.col = col;
-  on_each_target([&](Context& context) {
+  on_each_target([&](TestContext& context) {
     const Array out(Dtype::float64, {60, 60});
     pairwise(diagonal, x, nullptr, out, arguments_of(offsets), context);
     expect_pairs(out, expected_pairs(diagonal.expression(), x, x, 1e-13, {}, offsets), "offsets");

@@ -92,7 +92,7 @@ TEST_P(ZooRows, MatchesOracle) {
       }
       const Expected expected = expected_pairs(f, x, z, unit(dtype), scale_of(entry, weighted), extra);
       const Tensor zt = z;
-      on_each_target([&](Context& context) {
+      on_each_target([&](TestContext& context) {
         const Array out(dtype, {m, n});
         pairwise(f, x, &zt, out, arguments, context);
         expect_pairs(out, expected, entry.name + (weighted ? ", weighted" : ""));
