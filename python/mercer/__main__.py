@@ -169,10 +169,11 @@ def cache(options: argparse.Namespace) -> None:
     if options.action == "path":
         print(path or "off")
     elif options.action == "list":
-        for key, number, age in _mercer.cache_files():
+        for key, name, number, age in _mercer.cache_files():
             kind, *fields = key.decode(errors="replace").split("\n")
-            if kind == "cubin":  # name, architecture, version of NVRTC
-                print(f"{number:>10}  {_age(age):>5}  {fields[1]:<8}  {fields[0]}")
+            if kind == "cubin":  # then the architecture and the version of NVRTC
+                name = name.decode(errors="replace")
+                print(f"{number:>10}  {_age(age):>5}  {fields[0]:<8}  {name}")
         print(f"{files} files, {size} bytes in {path or 'no folder: the cache is off'}")
         print("Code for the CPU is emitted in memory within a millisecond and is not kept here.")
     else:

@@ -450,9 +450,9 @@ def cache_path() -> str:
 def cache_stats() -> tuple[int, int]:
     """Number of files in the cache and their bytes."""
 
-def cache_files() -> list[tuple[bytes, int, int]]:
+def cache_files() -> list[tuple[bytes, bytes, int, int]]:
     """
-    The files of the cache, the youngest first: (key, bytes, age in seconds).
+    The files of the cache, the youngest first: (key, first line, bytes, age in seconds).
     """
 
 def cache_clear() -> None:

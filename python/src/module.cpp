@@ -72,11 +72,13 @@ void bind_cache(nb::module_& module) {
       [] {
         nb::list rows;
         for (const FileCache::File& file : disk_cache().files())
-          rows.append(nb::make_tuple(nb::bytes(file.key.data(), file.key.size()), file.bytes, file.age_seconds));
+          rows.append(nb::make_tuple(nb::bytes(file.key.data(), file.key.size()),
+                                     nb::bytes(file.first_line.data(), file.first_line.size()), file.bytes,
+                                     file.age_seconds));
         return rows;
       },
-      nb::sig("def cache_files() -> list[tuple[bytes, int, int]]"),
-      "The files of the cache, the youngest first: (key, bytes, age in seconds).");
+      nb::sig("def cache_files() -> list[tuple[bytes, bytes, int, int]]"),
+      "The files of the cache, the youngest first: (key, first line, bytes, age in seconds).");
   module.def(
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }

@@ -128,9 +128,9 @@ def test_as_a_program():
 
 def test_cache_lists_kernels_by_name(tmp_path):
     for index, (name, architecture) in enumerate((("sum(abs(x-z))", "sm_90a"), ("gauss", "sm_80"))):
-        key = f"cubin\n{name}\n{architecture}\n13.0\n0123".encode()
-        header = struct.pack("<8s4Q", b"Mercerk1", len(key), 4, 0, 0)
-        (tmp_path / f"{index}.mk").write_bytes(header + key + b"code")
+        key, payload = f"cubin\n{architecture}\n13.0\n0123".encode(), f"{name}\ncode".encode()
+        header = struct.pack("<8s4Q", b"Mercerk1", len(key), len(payload), 0, 0)
+        (tmp_path / f"{index}.mk").write_bytes(header + key + payload)
     (tmp_path / "2.mk").write_bytes(b"foreign")
     os.utime(tmp_path / "1.mk", (time.time() - 7300,) * 2)
     tmp_path.chmod(0o700)

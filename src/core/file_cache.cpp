@@ -247,14 +247,18 @@ void FileCache::trim(std::int64_t cap_bytes) {
 
 namespace {
 
-/// The key that stands in a file; empty for one that is not ours.
-std::string key_in(const fs::path& path, std::int64_t bytes) {
-  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+/// Fills in what stands in the file; nothing when it is not ours.
+void read_beginning(FileCache::File& entry) {
+  constexpr std::uint64_t kMostOfLine = 256;
+  const OpenFile file(::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   Header header;
-  if (!file || !file.read_all(reinterpret_cast<char*>(&header), sizeof header) || header.magic != kMagic) return {};
-  if (header.key_bytes > static_cast<std::uint64_t>(bytes)) return {};
-  std::string key(header.key_bytes, '\0');
-  return file.read_all(key.data(), key.size()) ? key : std::string();
+  if (!file || !file.read_all(reinterpret_cast<char*>(&header), sizeof header) || header.magic != kMagic) return;
+  const auto size = static_cast<std::uint64_t>(entry.bytes);
+  if (header.key_bytes > size || header.payload_bytes > size) return;
+  std::string key(header.key_bytes, '\0'), line(std::min(header.payload_bytes, kMostOfLine), '\0');
+  if (!file.read_all(key.data(), key.size()) || !file.read_all(line.data(), line.size())) return;
+  entry.key = std::move(key);
+  entry.first_line = line.substr(0, line.find('\n'));
 }
 
 }  // namespace
@@ -266,7 +270,8 @@ std::vector<FileCache::File> FileCache::files() const {
   for (const Entry& entry : list(directory_)) {
     if (entry.temporary) continue;
     const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - entry.time).count();
-    found.push_back({entry.path, key_in(entry.path, entry.bytes), entry.bytes, std::max<std::int64_t>(age, 0)});
+    found.push_back({entry.path, {}, {}, entry.bytes, std::max<std::int64_t>(age, 0)});
+    read_beginning(found.back());
   }
   std::sort(found.begin(), found.end(), [](const File& a, const File& b) { return a.age_seconds < b.age_seconds; });
   return found;

@@ -24,7 +24,7 @@ class FileCache {
   };
   struct File {
     std::filesystem::path path;
-    std::string key;
+    std::string key, first_line;              // that of the payload, cut at 256 bytes
     std::int64_t bytes = 0, age_seconds = 0;  // since it was written or, within an hour, last read
   };
 
@@ -46,7 +46,7 @@ class FileCache {
   void trim(std::int64_t cap_bytes);
   void clear() { trim(0); }
   Stats stats() const;
-  /// The files that there are, the youngest first. Their payloads are not read, nor checked.
+  /// The files that there are, the youngest first. Their checksums are not computed.
   std::vector<File> files() const;
 
   const std::filesystem::path& directory() const { return directory_; }

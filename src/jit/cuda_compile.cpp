@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFileName = "kernel.cu";        // what the log calls the text
+constexpr const char* kAnyCompiler = "any compiler";  // the store's keys
 constexpr const char* kLastCompiler = "nvrtc\nlast";  // the version that compiled last, for a cache without its NVRTC
 constexpr std::int64_t kStoreFileCap = std::int64_t{1} << 30;
 
@@ -58,14 +60,26 @@ std::vector<NvrtcHeader> headers_of(const CudaSource& source) {
   return headers;
 }
 
-/// Readable at its beginning, for `mercer cache list`; the hash stands for everything.
+/// Readable at its beginning, for `mercer cache list`; the hash stands for everything but the name.
 std::string key_of(const CudaSource& source, const std::string& compiler) {
   std::string all;
   const auto add = [&all](std::string_view part) { all += fmt::format("{}:{}", part.size(), part); };
   add(source.text);
   for (const NvrtcHeader& header : headers_of(source)) add(header.name), add(header.text);
   for (const std::string& option : source.options) add(option);
-  return fmt::format("cubin\n{}\n{}\n{}\n{}", source.name, source.architecture, compiler, hash128(all).to_text());
+  return fmt::format("cubin\n{}\n{}\n{}", source.architecture, compiler, hash128(all).to_text());
+}
+
+/// What a file holds: the kernel's name in a line, for people, and the cubin.
+std::string payload_of(const CudaSource& source, const std::string& cubin) {
+  std::string name = source.name;
+  std::replace(name.begin(), name.end(), '\n', ' ');
+  return name + "\n" + cubin;
+}
+
+std::optional<std::string> cubin_in(std::optional<std::string> payload) {
+  if (payload) payload->erase(0, payload->find('\n') + 1);
+  return payload;
 }
 
 std::vector<std::string> options_of(const CudaSource& source, const Nvrtc& compiler) {
@@ -175,10 +189,10 @@ std::string CudaCompiler::find_version() {
 std::optional<CudaBinary> CudaCompiler::find(const CudaSource& source) {
   const Clock::time_point start = Clock::now();
   CudaBinary binary{source.name, source.architecture, {}, {}, CudaBinary::Origin::store, 0};
-  auto cubin = store_.read(key_of(source, "any compiler"));
+  auto cubin = cubin_in(store_.read(key_of(source, kAnyCompiler)));
   if (!cubin) {
     binary.origin = CudaBinary::Origin::cache;
-    cubin = cache_.read(key_of(source, compiler_version()));
+    cubin = cubin_in(cache_.read(key_of(source, compiler_version())));
   }
   if (!cubin) return std::nullopt;
   binary.cubin = std::move(*cubin);
@@ -199,36 +213,56 @@ CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
           std::move(result.log), CudaBinary::Origin::compiled, seconds};
 }
 
+namespace {
+
+/// Threads of their own: a pool's workers would be kept from computing for seconds.
+template <class Work>
+void run_on_threads(std::size_t count, const Work& work) {
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
 CudaBinary CudaCompiler::compile(const CudaSource& source) {
   if (auto found = find(source)) return std::move(*found);
   CudaBinary binary = compile_now(source);
   const std::string version = nvrtc()->version();
-  cache_.write(key_of(source, version), binary.cubin);
+  cache_.write(key_of(source, version), payload_of(source, binary.cubin));
   if (cache_.read(kLastCompiler) != version) cache_.write(kLastCompiler, version);
   return binary;
 }
 
 std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>& sources) {
-  std::vector<CudaBinary> binaries(sources.size());
-  std::vector<std::exception_ptr> errors(sources.size());
+  std::map<std::string, std::size_t> places;  // of distinct texts
+  std::vector<std::size_t> distinct, place_of;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto [known, is_new] = places.try_emplace(key_of(sources[i], kAnyCompiler), distinct.size());
+    if (is_new) distinct.push_back(i);
+    place_of.push_back(known->second);
+  }
+  std::vector<CudaBinary> compiled(distinct.size());
+  std::vector<std::exception_ptr> errors(distinct.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < sources.size(); i = next++) {
+    for (std::size_t i = next++; i < distinct.size(); i = next++) {
       try {
-        binaries[i] = compile(sources[i]);
+        compiled[i] = compile(sources[distinct[i]]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
     }
   };
-  // Threads of their own: a pool's workers would be kept from computing for seconds.
-  std::vector<std::thread> threads;
-  const std::size_t wanted = std::min(sources.size(), static_cast<std::size_t>(default_thread_count()));
-  for (std::size_t t = 1; t < wanted; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  run_on_threads(std::min(distinct.size(), static_cast<std::size_t>(default_thread_count())), work);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+  std::vector<CudaBinary> binaries;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    binaries.push_back(compiled[place_of[i]]);
+    binaries.back().name = sources[i].name;
+  }
   return binaries;
 }
 
@@ -239,8 +273,8 @@ void set_cuda_store(fs::path folder) {
 
 void add_to_cuda_store(const fs::path& folder, const CudaSource& source, const CudaBinary& binary) {
   FileCache store(folder, kStoreFileCap);
-  const std::string key = key_of(source, "any compiler");
-  if (!store.write(key, binary.cubin))
+  const std::string key = key_of(source, kAnyCompiler);
+  if (!store.write(key, payload_of(source, binary.cubin)))
     fail(ErrorKind::compile, "cuda store: the folder must be one that can be written. Received {}.", folder.string());
   ::chmod(store.path_of(key).c_str(), 0644);  // shipped to be read by everybody
 }

@@ -15,9 +15,10 @@
 namespace mercer::jit {
 
 struct CudaSource {
-  std::string name;          ///< for logs, dumps and the list of the cache: "pairwise sum(abs(x-z)) f32 128x128"
-  std::string text;          ///< CUDA C++; #include "prelude.cuh" finds the files of src/kernels/cuda/
-  std::string architecture;  ///< "sm_90a": CudaDevice::architecture()
+  std::string name;  ///< for logs, dumps and the list of the cache: "tile sum(abs(x-z)) float32"; equal texts of
+                     ///< other names are the same kernel
+  std::string text;  ///< CUDA C++; #include "prelude.cuh" finds the files of src/kernels/cuda/
+  std::string architecture;          ///< "sm_90a": CudaDevice::architecture()
   std::vector<std::string> options;  ///< beyond the architecture and C++17: "-DTILE_M=128", "--ptxas-options=-v"
 };
 
@@ -47,7 +48,7 @@ class CudaCompiler {
   /// Throws compile when the text is wrong (with the log and the lines that it names) or NVRTC does not know the
   /// architecture, unsupported when it must be compiled and there is no NVRTC. Safe from many threads.
   CudaBinary compile(const CudaSource& source);
-  /// Each of them, on several threads. Throws the first error when all are done.
+  /// Each of them, equal ones once, on several threads. Throws the first error when all are done.
   std::vector<CudaBinary> compile_all(const std::vector<CudaSource>& sources);
   /// From store or cache, if it is there. Takes less than a millisecond.
   std::optional<CudaBinary> find(const CudaSource& source);

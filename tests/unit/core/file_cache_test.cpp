@@ -285,7 +285,7 @@ TEST_F(FileCacheTest, a_full_disk_leaves_what_was_there) {
 
 TEST_F(FileCacheTest, files_are_listed_with_their_keys) {
   FileCache c = cache();
-  ASSERT_TRUE(c.write("old key", "payload"));
+  ASSERT_TRUE(c.write("old key", "payload\n" + std::string(1000, 'x')));
   ASSERT_TRUE(c.write("key", "payload"));
   fs::last_write_time(c.path_of("old key"), fs::file_time_type::clock::now() - std::chrono::hours(2));
   put(directory() / "foreign.mk", "foreign");
@@ -293,7 +293,8 @@ TEST_F(FileCacheTest, files_are_listed_with_their_keys) {
   ASSERT_EQ(files.size(), 3u);
   EXPECT_EQ(files[2].key, "old key");
   EXPECT_NEAR(static_cast<double>(files[2].age_seconds), 7200, 60);
-  EXPECT_EQ(files[2].bytes, 40 + 7 + 7);
+  EXPECT_EQ(files[2].bytes, 40 + 7 + 8 + 1000);
+  EXPECT_EQ(files[2].first_line, "payload");
   EXPECT_EQ(files[2].path, c.path_of("old key"));
   EXPECT_TRUE(FileCache("", kMiB).files().empty());
 }

@@ -62,7 +62,7 @@ class CudaCompileTest : public ::testing::Test {
   /// The one cached file of this kernel.
   fs::path file_of(const std::string& name) const {
     for (const FileCache::File& file : FileCache(cache_folder(), kMiB).files())
-      if (file.key.starts_with("cubin\n" + name + "\n")) return file.path;
+      if (file.key.starts_with("cubin\n") && file.first_line == name) return file.path;
     return {};
   }
 
@@ -93,6 +93,9 @@ TEST_F(CudaCompileTest, everything_that_matters_is_in_the_key) {
   text.text += "\n";
   option.options = {"-DTILE=4"};
   for (const CudaSource& other : {text, option, architecture}) EXPECT_EQ(c.compile(other).origin, Origin::compiled);
+  const CudaBinary renamed = c.compile(scale_source("sm_80", "another name"));
+  EXPECT_EQ(renamed.origin, Origin::cache);
+  EXPECT_EQ(renamed.name, "another name");
 }
 
 TEST_F(CudaCompileTest, reading_takes_less_than_a_millisecond) {
@@ -195,6 +198,13 @@ TEST_F(CudaCompileTest, many_are_compiled_at_once_and_the_first_error_is_thrown)
     EXPECT_NE(std::string(error.what()).find("first wrong"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(c.compile_all({}).empty());
+  CudaSource twin = scale_source("sm_80", "twin");
+  twin.text += "// alike\n";
+  CudaSource other_twin = twin;
+  other_twin.name = "other twin";
+  const auto twins = c.compile_all({twin, other_twin});
+  EXPECT_EQ(twins[0].cubin, twins[1].cubin);
+  EXPECT_EQ(twins[1].name, "other twin");
 }
 
 TEST_F(CudaCompileTest, ptxas_reports_are_read_from_the_log) {
@@ -277,7 +287,7 @@ TEST_F(CudaCompileTest, without_nvrtc_the_cache_serves_and_misses_say_what_to_in
         ::setenv("MERCER_NVRTC", "/nowhere/libnvrtc.so.13", 1);
         CudaCompiler c(FileCache(fs::path(std::getenv("MERCER_TEST_CACHE")) / "cache", kMiB), {});
         const bool served = c.compile(scale_source()).origin == Origin::cache;
-        const Error error = error_of(c, scale_source("sm_80", "another"));
+        const Error error = error_of(c, scale_source("sm_86"));
         const std::string what = error.what();
         std::_Exit(served && error.kind() == ErrorKind::unsupported &&
                            what.find("pip install nvidia-cuda-nvrtc") != std::string::npos &&
