@@ -93,7 +93,7 @@ Array::Array(nb::handle object, Place place, Access access)
   if (kind == Library::Kind::jax) {
     fail(ErrorKind::invalid_argument, "must come from the library of x. Received an array of jax");
   }
-  if (kind == Library::Kind::torch) check_torch();
+  if (kind == Library::Kind::torch && access != Access::fresh) check_torch();
   if (kind == Library::Kind::numpy)
     view_buffer(access);
   else if (library_->exchange != nullptr)
@@ -150,14 +150,18 @@ void Array::view_buffer(Access access) {
 
 /// PyTorch: gradients would be lost without a word, and a lazily negated tensor would be read with the wrong sign.
 void Array::check_torch() const {
-  if (nb::object(object_.attr("requires_grad")).ptr() == Py_True &&
-      nb::cast<bool>(library_->namespace_.attr("is_grad_enabled")())) {
+  static PyObject* const kRequiresGrad = PyUnicode_InternFromString("requires_grad");
+  static PyObject* const kIsNegated = PyUnicode_InternFromString("is_neg");
+  const nb::object tracked = nb::steal(PyObject_GetAttr(object_.ptr(), kRequiresGrad));
+  const nb::object negated = nb::steal(PyObject_CallMethodNoArgs(object_.ptr(), kIsNegated));
+  if (!tracked.is_valid() || !negated.is_valid()) throw nb::python_error();
+  if (tracked.ptr() == Py_True && nb::cast<bool>(library_->namespace_.attr("is_grad_enabled")())) {
     fail(ErrorKind::unsupported,
          fmt::format("must not track gradients: PyTorch's autograd is not offered here. Received requires_grad=True; "
                      "pass {}.detach(), or see kernel_gradient",
                      place_.name));
   }
-  if (nb::cast<bool>(object_.attr("is_neg")())) {
+  if (negated.ptr() == Py_True) {
     fail(ErrorKind::invalid_argument,
          fmt::format("must hold its own values. Received a lazily negated view; pass {}.resolve_neg()", place_.name));
   }

@@ -25,7 +25,8 @@ struct DtypeFault : std::exception {
   std::string message;
 };
 
-enum class Access { read, write };
+/// `fresh`: to be written, and made by Mercer just now.
+enum class Access { read, write, fresh };
 
 /// A view of one array for the length of a call. Made and destroyed with the GIL held.
 class Array {

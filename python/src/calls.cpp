@@ -165,10 +165,13 @@ std::vector<std::int64_t> Call::batch(const std::vector<std::int64_t>& extra) co
 
 nb::object Call::output(nb::handle out, const char* name, Dtype dtype,
                         const std::function<std::vector<std::int64_t>()>& shape, const Tensor*& view) {
-  nb::object object =
-      out.is_none() ? make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name}) : nb::borrow(out);
-  view = &hold(object, name, Access::write).tensor();
-  return object;
+  if (!out.is_none()) {
+    view = &hold(out, name, Access::write).tensor();
+    return nb::borrow(out);
+  }
+  nb::object made = make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name});
+  view = &held_.emplace_back(made, Place{verb_, name}, Access::fresh).tensor();
+  return made;
 }
 
 }  // namespace mercer::python

@@ -118,7 +118,9 @@ nb::object extents_of(const std::vector<std::int64_t>& shape) {
 nb::object make_tensor(Library& library, nb::handle like, const nb::object& extents, Dtype dtype) {
   static PyObject* const names =
       PyTuple_Pack(2, PyUnicode_InternFromString("dtype"), PyUnicode_InternFromString("device"));
-  const nb::object device = like.attr("device");
+  static PyObject* const kDevice = PyUnicode_InternFromString("device");
+  const nb::object device = nb::steal(PyObject_GetAttr(like.ptr(), kDevice));
+  if (!device.is_valid()) throw nb::python_error();
   PyObject* const arguments[] = {extents.ptr(), library.dtype(dtype).ptr(), device.ptr()};
   PyObject* made = PyObject_Vectorcall(library.empty.ptr(), arguments, 1, names);
   if (made == nullptr) throw nb::python_error();
