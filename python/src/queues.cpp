@@ -19,8 +19,10 @@ void* current_stream(const Array& x) {
   const int device = x.tensor().device.index;
   if (library.exchange != nullptr && library.exchange->current_stream != nullptr) {
     void* stream = nullptr;
-    if (library.exchange->current_stream(kDLCUDA, device, &stream) != 0) throw nb::python_error();
-    return stream;
+    if (library.exchange->current_stream(kDLCUDA, device, &stream) == 0) return stream;
+    if (PyErr_Occurred()) throw nb::python_error();
+    throw Error(ErrorKind::device, fmt::format("{}: {} must have a current stream on {}. Received none.",
+                                               x.place().verb, library.name, x.tensor().device.to_text()));
   }
   switch (library.kind) {
     case Library::Kind::torch: return to_stream(nb::cast<std::uintptr_t>(library.stream_of(device)));
@@ -90,8 +92,10 @@ void CallQueue::release_streams() {
 void* CallQueue::allocate(std::int64_t bytes) {
   if (workspace_) return workspace_memory(bytes);
   if (bytes == 0) return nullptr;
-  if (x_->library().exchange != nullptr) return exchange_memory(bytes);
+  const Library& library = x_->library();
+  if (library.kind == Library::Kind::torch && library.exchange != nullptr) return exchange_memory(bytes);  // no GIL
   const nb::gil_scoped_acquire acquire;
+  if (library.kind == Library::Kind::other) return exchange_memory(bytes);
   return library_memory(bytes);
 }
 
@@ -111,8 +115,8 @@ void* CallQueue::workspace_memory(std::int64_t bytes) const {
   return memory.data;
 }
 
-/// The library's C table asks for no GIL. The memory goes back with the call: a caching allocator hands it out again to
-/// work behind ours in the same stream.
+/// From the library's C table. The memory goes back with the call: a caching allocator hands it out again to work
+/// behind ours in the same stream.
 void* CallQueue::exchange_memory(std::int64_t bytes) {
   DLTensor prototype{};
   prototype.device = to_dlpack(x_->tensor().device);
