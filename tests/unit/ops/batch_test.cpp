@@ -199,6 +199,26 @@ std::vector<char> all_results(Dtype dtype, TestContext& context) {
   return bytes;
 }
 
+/// Sums over n are cut into the same ranges whatever else the batch holds.
+TEST(Batch, FoldsOfAnItemAloneGiveTheSameBits) {
+  for (Dtype dtype : kWide) {
+    const Array x = normal(dtype, {9, 130, 20}, 1), z = normal(dtype, {9, 4500, 20}, 2), v = normal(dtype, {4500, 3}, 3);
+    const Tensor zt = z, x0 = item(x, {0}), z0 = item(z, {0});
+    const Formula f("exp(-sum(abs(x-z))/9)");
+    on_each_target([&](TestContext& context) {
+      const Array all(dtype, {9, 130, 3}), one(dtype, {130, 3}), sums(dtype, {9, 130}), sum(dtype, {130});
+      kernel_product(f, x, &zt, v, all, {}, context);
+      kernel_product(f, x0, &z0, v, one, {}, context);
+      EXPECT_TRUE(same_bits(one, copy(item(all, {0}), dtype)));
+      for (ReduceKind kind : {ReduceKind::sum, ReduceKind::logsumexp}) {
+        kernel_reduce(f, x, &zt, kind, sums, {}, context);
+        kernel_reduce(f, x0, &z0, kind, sum, {}, context);
+        EXPECT_TRUE(same_bits(sum, copy(item(sums, {0}), dtype))) << name_of(kind);
+      }
+    });
+  }
+}
+
 TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
 #ifdef __SANITIZE_ADDRESS__
   const std::vector<int> counts{3};  // slow there
