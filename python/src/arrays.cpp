@@ -184,7 +184,7 @@ void Array::take_device(DLDevice device) {
 void Array::view_exchange() {
   DLTensor view;
   if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
-    const nb::python_error reason;  // takes the pending Python error, which says less than this
+    PyErr_Clear();  // the library's own error says less
     const nb::object layout = nb::getattr(object_, "layout", nb::str("an unknown layout"));
     fail(ErrorKind::unsupported,
          fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}",
