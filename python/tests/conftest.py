@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import settings
+
+# JAX would take most of a GPU's memory at its start, from PyTorch and CuPy in this process too.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 settings.register_profile("mercer", deadline=None, derandomize=True)
 settings.load_profile("mercer")
