@@ -13,9 +13,6 @@ using ir::Input;
 using ir::Site;
 using plan::GpuPairPlan;
 
-/// Instructions of an epilogue that is unrolled over a thread's pairs.
-constexpr std::size_t kShortEpilogue = 20;
-
 std::string define(const char* name, std::int64_t value) { return fmt::format("#define {} {}\n", name, value); }
 std::string define(const char* name, const char* value) { return fmt::format("#define {} {}\n", name, value); }
 
@@ -68,7 +65,7 @@ std::string statements(const ir::Program& program, const char* output) {
 std::string tile_defines(const plan::GpuTile& tile) {
   return define("TILE_M", tile.tile_m) + define("TILE_N", tile.tile_n) + define("TILE_K", tile.tile_k) +
          define("THREAD_M", tile.thread_m) + define("THREAD_N", tile.thread_n) + define("STAGES", tile.stages) +
-         define("UNROLL", tile.unroll) + define("MIN_BLOCKS", tile.min_blocks);
+         define("UNROLL", tile.unroll) + define("MIN_BLOCKS", tile.min_blocks) + define("BULK", tile.bulk);
 }
 
 std::string identity_function(const GpuPairPlan& plan) {
@@ -162,12 +159,13 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
   return text + "}\n";
 }
 
-std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, const std::string& functions) {
+std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels,
+                      const std::string& functions) {
   // The functions need what pack.cuh declares first, its kernel needs the functions.
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
   return skeleton({"arguments.h"}) + prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots) +
-         define("STREAMS", static_cast<std::int64_t>(streams)) + body.substr(0, kernel) + functions +
+         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + body.substr(0, kernel) + functions +
          body.substr(kernel);
 }
 
@@ -178,12 +176,14 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(plan.tile);
   text += define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size()));
   text += define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
-  text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states() > 0);
+  text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, {Site::row, Site::col}));
+  text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
-  text += define("LONG_EPILOGUE", plan.epilogue.code.size() > kShortEpilogue);
+  text += define("LONG_EPILOGUE", plan.long_epilogue());
+  text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan) + epilogue_function(plan);
@@ -193,12 +193,12 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
-  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(),
+  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(), true,
                    stages_function(plan, of_x) + streams_function(streams));
 }
 
 std::string cuda_plain_pack_source(Dtype type, Dtype points) {
-  return pack_text(type, points, 0, 1, streams_function({{.plain = true, .program = {}}}));
+  return pack_text(type, points, 0, 1, false, streams_function({{.plain = true, .program = {}}}));
 }
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }

@@ -18,10 +18,9 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, co
   problem.consumer = use.consumer;
   problem.fold = use.fold;
   problem.columns = use.columns;
-  problem.m = job.x.count;
-  problem.n = job.z.count;
-  problem.k = job.features;
-  problem.multiprocessors = device.multiprocessors;
+  problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, job.items, device.multiprocessors);
+  problem.capability = device.capability();
+  problem.shared_per_block = device.shared_per_block;
   return problem;
 }
 
@@ -56,10 +55,9 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   if (values.empty()) return gradient;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type}, cuda_device(job.device));
   problem.outputs = values;
-  const plan::GpuTile tile = plan::choose_gpu_tile(problem, gradient.field->pair_states);
   const std::string key =
       fmt::format("values of the gradient|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
-                  static_cast<int>(job.x.points.dtype), job.device, tile.to_text());
+                  static_cast<int>(job.x.points.dtype), job.device, problem.sizes.to_text());
   gradient.pairs = context.state().cuda_pairs.get(key, [&] {
     require_no_capture(job);
     return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.x.points.dtype, job.type, job.device);
@@ -80,13 +78,12 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
                                                       const CudaUse& use, Context& context) {
   const CudaDevice& device = cuda_device(job.device);
   plan::GpuPairProblem problem = problem_of(job, use, device);
-  const plan::GpuTile tile = plan::choose_gpu_tile(problem, call.formula().states());
   const auto compiled = [&](bool reciprocals) {
     problem.reciprocals = reciprocals;
     const std::string key =
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
-                    static_cast<int>(use.fold), use.columns, reciprocals, job.device, tile.to_text());
+                    static_cast<int>(use.fold), use.columns, reciprocals, job.device, problem.sizes.to_text());
     return context.state().cuda_pairs.get(key, [&] {
       require_no_capture(job);
       problem.outputs = {call.formula().expression};

@@ -56,11 +56,6 @@ const Expr& Formula::Prepared::field() const {
   return field_;
 }
 
-int Formula::Prepared::states() const {
-  std::call_once(states_once_, [this] { states_ = ir::split({expression}).states; });
-  return states_;
-}
-
 std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {
   std::string bits(values.size() * sizeof(double), '\0');
   std::memcpy(bits.data(), values.data(), bits.size());

@@ -28,17 +28,13 @@ struct Formula::Prepared {
   /// The derivative by x as a field (made once).
   const Expr& field() const;
 
-  /// Accumulators of a pair (counted once).
-  int states() const;
-
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
 
  private:
-  mutable std::once_flag swap_once_, field_once_, states_once_;
+  mutable std::once_flag swap_once_, field_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
-  mutable int states_ = 0;
   mutable RecentCache<Prepared> bound_{64};
 };
 

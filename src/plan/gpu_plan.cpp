@@ -26,48 +26,164 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
-std::int64_t tiles(const GpuTile& tile, const GpuPairProblem& problem) {
-  return ((problem.m + tile.tile_m - 1) / tile.tile_m) * ((problem.n + tile.tile_n - 1) / tile.tile_n);
+// Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
+constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 16, 2, true};      // two slots a pair and feature
+constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
+constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 3, 4, 3, true};
+constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
+constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
+constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 3, 8, 4, true};  // bound by its stores
+constexpr GpuTile kSomeFeatures{64, 64, 16, 8, 8, 3, 8, 6, true};
+constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
+constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
+constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
+constexpr GpuTile kFlat{32, 128, 16, 4, 8, 3, 8, 2, false};
+
+GpuTile base_tile(const GpuPairProblem& problem, const GpuCost& cost, int words_a_pair) {
+  const GpuSizes& sizes = problem.sizes;
+  if (sizes.narrow_m && sizes.narrow_n) return kTiny;
+  if (sizes.narrow_n) return kTall;
+  if (sizes.narrow_m) return kFlat;
+  if (sizes.pairs == GpuSizes::Pairs::very_few) return kTiny;
+  if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return kSmall;
+  if (problem.consumer != Consumer::store) return sizes.features == GpuSizes::Features::few ? kFoldFew : kLong;
+  if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
+  if (cost.unit >= 2) return kUnits;
+  if (cost.unit >= 1) return kUnit;
+  if (sizes.features == GpuSizes::Features::some) return kSomeFeatures;
+  return cost.issue > 2 ? kLong : kWide;
+}
+
+void halve_thread(GpuTile& tile) {
+  const bool rows = tile.thread_m >= tile.thread_n;
+  (rows ? tile.thread_m : tile.thread_n) /= 2;
+  (rows ? tile.tile_m : tile.tile_n) /= 2;
+}
+
+// c * e with the factor moved into what is computed once: a uniform factor, or a divisor's reciprocal. Empty when there
+// is none.
+Expr scaled(const Expr& e, double c) {
+  const ir::Uses used = ir::uses(e);
+  if (!used.x && !used.z && !used.w && !used.row && !used.col && !used.index_i && !used.index_j && !used.state &&
+      !used.accumulator)
+    return e * c;
+  if (e->op == Op::neg) {
+    const Expr inner = scaled(e->args[0], c);
+    return inner.empty() ? inner : -inner;
+  }
+  if (e->op == Op::mul)
+    for (std::size_t i : {0, 1})
+      if (const Expr part = scaled(e->args[i], c); !part.empty()) return part * e->args[1 - i];
+  if (e->op == Op::div)
+    if (const Expr part = scaled(e->args[0], c); !part.empty()) return part / e->args[1];
+  return {};
+}
+
+// exp(u s) becomes exp2((u log2 e) s): the special-function unit computes powers of two, and the factor costs nothing.
+Expr with_powers_of_two(const Expr& e) {
+  constexpr double kLog2OfE = 1.4426950408889634;
+  ir::ExprMap<Expr> replaced;
+  ir::for_each(e, [&](const Expr& part) {
+    if (part->op != Op::exp) return;
+    Expr argument = part->args[0];
+    // a / u is a * (1 / u): the factor goes into the reciprocal.
+    if (argument->op == Op::neg && argument->args[0]->op == Op::div)
+      argument = (-argument->args[0]->args[0]) * rcp(argument->args[0]->args[1]);
+    else if (argument->op == Op::div)
+      argument = argument->args[0] * rcp(argument->args[1]);
+    if (const Expr power = scaled(argument, kLog2OfE); !power.empty()) replaced[part] = exp2(power);
+  });
+  return replaced.empty() ? e : ir::substitute(e, replaced);
+}
+
+/// The tile of a plan whose programs are there.
+GpuTile choose_tile(const GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  const int per_pair = std::max(1, plan.split.states) * words(problem.type);
+  GpuTile tile = base_tile(problem, count_gpu(plan.update), per_pair);
+  // The accumulators fill half of the registers at most.
+  while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
+    halve_thread(tile);
+  if (problem.type == Dtype::float64) tile.tile_k = 8;
+  // States of a fold, and the values beside the accumulators, take registers too.
+  const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
+  if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 3);
+  const auto fits = [&] {
+    GpuPairPlan tried = plan;
+    tried.tile = tile;
+    return tried.shared_bytes(1 << 20) <= problem.shared_per_block;
+  };
+  while (!fits() && tile.tile_k > 4) tile.tile_k /= 2;
+  while (!fits() && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
+  tile.unroll = std::min(tile.unroll, tile.tile_k);
+  tile.bulk = tile.bulk && problem.capability >= 90 && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+  return tile;
 }
 
 }  // namespace
 
 std::string GpuTile::to_text() const {
-  return fmt::format("{}x{}x{}, {}x{} a thread, {} stages, unrolled {}, {} blocks", tile_m, tile_n, tile_k, thread_m,
-                     thread_n, stages, unroll, min_blocks);
+  return fmt::format("{}x{}x{}, {}x{} a thread, {} stages{}, unrolled {}, {} blocks", tile_m, tile_n, tile_k, thread_m,
+                     thread_n, stages, bulk ? " by the copy engine" : "", unroll, min_blocks);
 }
 
-GpuTile choose_gpu_tile(const GpuPairProblem& problem, int states) {
-  GpuTile tile;
-  const int per_pair = std::max(1, states) * words(problem.type);
-  // The accumulators of 8 x 8 pairs fill half of the registers; more states, or wider ones, take fewer pairs.
-  while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_n > 1) {
-    if (tile.thread_m > tile.thread_n) {
-      tile.thread_m /= 2;
-      tile.tile_m /= 2;
-    } else {
-      tile.thread_n /= 2;
-      tile.tile_n /= 2;
+std::string GpuSizes::to_text() const {
+  return fmt::format("{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
+                     narrow_n ? "n" : "");
+}
+
+GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t items, int multiprocessors) {
+  constexpr std::int64_t kNarrow = 32;
+  GpuSizes sizes;
+  sizes.narrow_m = m <= kNarrow;
+  sizes.narrow_n = n <= kNarrow;
+  sizes.features = k > 32 ? GpuSizes::Features::many : k > 8 ? GpuSizes::Features::some : GpuSizes::Features::few;
+  const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128) *
+                       static_cast<double>(items);
+  if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
+  if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;
+  return sizes;
+}
+
+double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
+
+GpuCost count_gpu(const ir::Program& program) {
+  using ir::Prim;
+  GpuCost cost;
+  const std::uint64_t sign = std::uint64_t(1) << (program.type == Dtype::float64 ? 63 : 31);
+  const auto is_constant = [&](std::int32_t id, std::uint64_t bits) {
+    const ir::Instr& instr = program.code[static_cast<std::size_t>(id)];
+    return instr.op == Prim::constant && instr.bits == bits;
+  };
+  for (const ir::Instr& instr : program.code) {
+    if (ir::is_leaf(instr.op)) continue;
+    // |a| and -a are modifiers of the instruction that reads them.
+    if (instr.op == Prim::bit_and && (is_constant(instr.a, sign - 1) || is_constant(instr.b, sign - 1))) continue;
+    if (instr.op == Prim::bit_xor && (is_constant(instr.a, sign) || is_constant(instr.b, sign))) continue;
+    switch (instr.op) {
+      case Prim::add:
+      case Prim::sub:
+      case Prim::mul:
+      case Prim::fma:
+      case Prim::fnma: cost.issue += 1, cost.fma += 1; break;
+      case Prim::exp2_unit:
+      case Prim::log2_unit:
+      case Prim::sqrt_unit: cost.issue += 1, cost.unit += 1; break;
+      case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;
+      case Prim::div: cost.issue += 10, cost.fma += 8, cost.unit += 1; break;
+      default: cost.issue += 1, cost.alu += 1; break;
     }
   }
-  if (problem.type == Dtype::float64) tile.tile_k = 8;
-  // Few pairs: smaller tiles, until every multiprocessor has one.
-  while (tiles(tile, problem) < problem.multiprocessors && tile.thread_m * tile.thread_n > 4 && tile.thread_m > 2) {
-    if (tile.thread_m >= tile.thread_n) {
-      tile.thread_m /= 2;
-      tile.tile_m /= 2;
-    } else {
-      tile.thread_n /= 2;
-      tile.tile_n /= 2;
-    }
-  }
-  if (problem.k <= 8) tile.tile_k = 8;
-  tile.unroll = std::min(tile.tile_k, per_pair > 1 ? 4 : 8);
-  return tile;
+  return cost;
 }
 
 int GpuPairPlan::promoted_states() const {
   return problem.type == Dtype::float64 ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
+}
+
+bool GpuPairPlan::long_epilogue() const {
+  constexpr std::size_t kShort = 20;
+  return epilogue.code.size() > kShort;
 }
 
 int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
@@ -76,17 +192,28 @@ std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
   const std::int64_t element = words(problem.type) * 4;
   const std::int64_t streams_x = static_cast<std::int64_t>(sides.x_streams.size());
   const std::int64_t streams_z = static_cast<std::int64_t>(sides.z_streams.size());
-  std::int64_t bytes = tile.stages * tile.tile_k * (streams_x * tile.tile_m + streams_z * tile.tile_n) * element;
-  if (features > chunk()) bytes += promoted_states() * std::int64_t{4} * tile.tile_m * tile.tile_n;
-  // Folds over n exchange their states through the same memory.
+  const std::int64_t states = std::max<std::int64_t>(1, split.states);
+  const std::int64_t scratch_row = tile.thread_n * states * tile.threads();
+  const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{tile.tile_m} * tile.tile_n : 0;
+  std::int64_t elements = tile.stages * tile.tile_k * (streams_x * tile.tile_m + streams_z * tile.tile_n);
+  // Stored tiles use the slices as scratch, folds have slices on their way.
+  if (problem.consumer == Consumer::store)
+    elements = std::max(elements + promoted, scratch_row);
+  else
+    elements += promoted + (long_epilogue() ? scratch_row : 0);
+  // Folds over n exchange their states through the same memory at the end.
   const std::int64_t strips = tile.tile_n / tile.thread_n;
-  if (problem.consumer == Consumer::product) bytes = std::max(bytes, strips * tile.tile_m * element);
+  if (problem.consumer == Consumer::product) elements = std::max(elements, strips * tile.tile_m);
+  std::int64_t bytes = elements * element;
   if (problem.consumer == Consumer::fold) bytes = std::max<std::int64_t>(bytes, std::int64_t{16} * tile.threads());
   return bytes;
 }
 
 std::string GpuPairPlan::to_text() const {
+  const GpuCost cost = count_gpu(update);
   std::string text = fmt::format("{}, tile {}\n", name_of(problem.type), tile.to_text());
+  text += fmt::format("a pair and feature: {} slots to issue, {} FMA, {} ALU, {} special: floor {} slots\n", cost.issue,
+                      cost.fma, cost.alu, cost.unit, cost.slots());
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   return text;
@@ -95,7 +222,10 @@ std::string GpuPairPlan::to_text() const {
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
-  plan->split = ir::split(problem.outputs, {.reciprocal_uniforms = problem.reciprocals, .hoist = true});
+  std::vector<Expr> outputs = problem.outputs;
+  if (problem.reciprocals && problem.type == Dtype::float32)
+    for (Expr& output : outputs) output = with_powers_of_two(output);
+  plan->split = ir::split(outputs, {.reciprocal_uniforms = problem.reciprocals, .hoist = true});
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
@@ -103,8 +233,11 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
   plan->epilogue = ir::lower(split.epilogue, options_of(problem, split, ir::Processor::gpu));
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
-  for (std::size_t u = 0; u < split.uniforms.size(); ++u)
-    if (split.uniforms[u]->op == Op::rcp) plan->reciprocals.push_back(static_cast<int>(u));
+  for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
+    bool divides = false;
+    ir::for_each(split.uniforms[u], [&](const Expr& e) { divides = divides || e->op == Op::rcp; });
+    if (divides) plan->reciprocals.push_back(static_cast<int>(u));
+  }
   plan->promoted.assign(static_cast<std::size_t>(split.states), false);
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->promoted[static_cast<std::size_t>(r.first_slot)] = true;
@@ -119,7 +252,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
   plan->row_slots = row ? 1 + split.row_stages : 0;
   plan->col_slots = col ? 1 + split.col_stages : 0;
-  plan->tile = choose_gpu_tile(problem, split.states);
+  plan->tile = choose_tile(*plan);
   return plan;
 }
 

@@ -21,6 +21,7 @@ struct GpuTile {
   int thread_m = 8, thread_n = 8;
   int stages = 3, unroll = 8;
   int min_blocks = 2;  // of a multiprocessor at once: bounds the registers
+  bool bulk = true;    // slices come by the copy engine (compute capability 9.0)
 
   int threads() const { return tile_m / thread_m * (tile_n / thread_n); }
   bool operator==(const GpuTile&) const = default;
@@ -30,6 +31,19 @@ struct GpuTile {
 /// What becomes of the pairs' values.
 enum class Consumer : std::uint8_t { store, product, fold };
 
+/// What of a call's sizes decides the tile; calls of one class share their kernels.
+struct GpuSizes {
+  enum class Pairs : std::uint8_t { many, few, very_few };  // beside the multiprocessors
+  enum class Features : std::uint8_t { many, some, few };   // above 32, above 8
+  Pairs pairs = Pairs::many;
+  Features features = Features::many;
+  bool narrow_m = false, narrow_n = false;                  // at most 32 points
+
+  bool operator==(const GpuSizes&) const = default;
+  std::string to_text() const;
+};
+GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t items, int multiprocessors);
+
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
@@ -38,10 +52,18 @@ struct GpuPairProblem {
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
   bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
-  // Sizes, for the tile: equal plans may serve other sizes too.
-  std::int64_t m = 0, n = 0, k = 0;
-  int multiprocessors = 1;
+  GpuSizes sizes;
+  int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
+  std::int64_t shared_per_block = 232448;
 };
+
+/// What a pair costs per feature, in issue slots of a quarter of a multiprocessor (32 lanes a cycle).
+struct GpuCost {
+  double issue = 0, fma = 0, alu = 0, unit = 0;
+  /// Slots of the busiest: ALU instructions take two, those of the special-function unit eight.
+  double slots() const;
+};
+GpuCost count_gpu(const ir::Program& program);
 
 struct GpuPairPlan {
   GpuPairProblem problem;
@@ -51,7 +73,7 @@ struct GpuPairPlan {
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
   std::vector<bool> promoted;     // per state
-  std::vector<int> reciprocals;   // uniforms that are 1/u
+  std::vector<int> reciprocals;   // uniforms that hold a 1/u
   Sides sides;
   int row_slots = 0, col_slots = 0;  // values per point
   std::vector<Expr> accumulation_params;
@@ -59,6 +81,8 @@ struct GpuPairPlan {
   int promoted_states() const;
   /// Features between two promotions of partial sums, a multiple of the slices' depth.
   int chunk() const;
+  /// An epilogue too long to be unrolled over a thread's pairs.
+  bool long_epilogue() const;
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
   std::int64_t shared_bytes(std::int64_t features) const;
   std::string to_text() const;
@@ -66,7 +90,5 @@ struct GpuPairPlan {
 
 /// Throws unsupported or invalid_argument when the formula cannot be planned.
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem);
-/// The tile alone, which is all that sizes decide: calls whose tiles are equal share a plan.
-GpuTile choose_gpu_tile(const GpuPairProblem& problem, int states);
 
 }  // namespace mercer::plan

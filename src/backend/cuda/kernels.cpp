@@ -63,7 +63,6 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   kernels->plan = plan;
   const std::string architecture = cuda_device(device).architecture();
   const ir::FieldSplit& field = plan->problem.field;
-  if (!field.pair_outputs.empty()) kernels->pair_states = ir::split(field.pair_outputs).states;
   const std::string formula = field.field.to_text();
   const std::vector<jit::CudaBinary> binaries = jit::compile_all(
       {cuda_source(fmt::format("field {}", formula), codegen::cuda_field_source(*plan), architecture),

@@ -35,7 +35,6 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
 
 struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
-  int pair_states = 0;  // accumulators of the pass that makes its pair values
   Kernel field, uniforms;
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan, int device);

@@ -5,6 +5,7 @@
 #define MERCER_MAX_AXES 6     // of a batch, after axes that step alike have been merged
 #define MERCER_MAX_NUMBERS 32 // parameters passed by value
 #define MERCER_FILL_NUMBERS 480
+#define MERCER_PANEL 64  // points of a panel
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
 struct BatchAxes {
@@ -18,7 +19,7 @@ struct PackArguments {
   const void* user;      // row or col values
   const void* weights;   // [k]
   const void* params;    // double [item][param_count], or null: `numbers`
-  void* values;          // [pack][k][stream][ld]
+  void* values;          // [pack][ld / 64][k][stream][64]; without a formula [pack][k][ld]
   void* slots;           // [pack][slot][ld]
   void* weights_out;     // [k] in the computing type, or null
   long long count, ld, k;
@@ -32,7 +33,7 @@ struct PackArguments {
 
 // A tile of pairs, and what becomes of its values.
 struct PairArguments {
-  const void *x, *z;      // packed values [pack][k][stream][ld]
+  const void *x, *z;      // packed values [pack][ld / 64][k][stream][64]
   const void *row, *col;  // slots [pack][slot][ld]
   const void* w;          // [k]
   const void* params;     // [item][param_count] of the computing type, or null: `numbers`

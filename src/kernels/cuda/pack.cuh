@@ -1,6 +1,7 @@
 // Packing: strided points of any dtype become panels, k-major, that the tiles read with aligned copies.
 //
-//   values[pack][k][stream][point], slots[pack][slot][point]        point = 0 … ld - 1, the last point repeated
+//   values[pack][point / 64][k][stream][point % 64]                 point = 0 … ld - 1, the last point repeated
+//   slots [pack][slot][point]                                       PANELS 0: values[pack][k][point]
 //
 // A block takes 32 points. Features pass through shared memory, 32 at a time, so that both sides of the transposition
 // are coalesced. Stage 0 (reductions of one side) runs in double in passes of their own before the streams.
@@ -26,6 +27,13 @@ MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i
     const i64 feature = k0 + kk;
     if (feature < a.k) tile[kk][p] = side.points[point * a.point_stride + feature * a.feature_stride];
   }
+}
+
+// Where the 32 points from `first` on lie.
+MERCER_INLINE i64 place_of(const PackArguments& a, i64 set, i64 k, int stream, i64 first) {
+  if (!PANELS) return ((set * a.k + k) * STREAMS + stream) * a.ld + first;
+  const i64 panel = set * (a.ld / MERCER_PANEL) + first / MERCER_PANEL;
+  return ((panel * a.k + k) * STREAMS + stream) * MERCER_PANEL + first % MERCER_PANEL;
 }
 
 MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
@@ -69,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       const POINT feature = tile[kk][lane];
       make_streams(stream, feature, a, k0 + kk, slot_values, lane, params);
       for (int s = 0; s < STREAMS; ++s)
-        ((REAL*)a.values)[((set * a.k + k0 + kk) * STREAMS + s) * a.ld + side.first + lane] = stream[s];
+        ((REAL*)a.values)[place_of(a, set, k0 + kk, s, side.first) + lane] = stream[s];
     }
   }
 }

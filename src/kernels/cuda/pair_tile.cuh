@@ -19,9 +19,13 @@
 #define VECTOR (16 / (int)sizeof(REAL))
 #define VECTOR_M (THREAD_M < VECTOR ? THREAD_M : VECTOR)
 #define VECTOR_N (THREAD_N < VECTOR ? THREAD_N : VECTOR)
+// A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point].
+#define PANEL_X (TILE_M < MERCER_PANEL ? TILE_M : MERCER_PANEL)
+#define PANEL_Z (TILE_N < MERCER_PANEL ? TILE_N : MERCER_PANEL)
 #define SLICE_X (TILE_K * X_STREAMS * TILE_M)
 #define SLICE_Z (TILE_K * Z_STREAMS * TILE_N)
 #define SLICE (SLICE_X + SLICE_Z)
+#define PROMOTED_SIZE (PROMOTES * TILE_M * TILE_N)
 
 enum { STORE, PRODUCT, FOLD };
 enum { FOLD_SUM, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_LOGSUMEXP };
@@ -43,21 +47,126 @@ MERCER_INLINE int col_of(const Position& at, int j) {
   return j / VECTOR_N * (TILE_N / (THREAD_N / VECTOR_N)) + at.tx * VECTOR_N + j % VECTOR_N;
 }
 
-// Rows of a slice are contiguous in memory; those behind the last feature are left alone and never read.
-template <int STREAMS, int POINTS>
-MERCER_INLINE void copy_panel(REAL* to, const REAL* from, i64 ld, int depth) {
-  constexpr int kRow = POINTS / VECTOR, kChunks = TILE_K * STREAMS * kRow;
+// Where point p of feature kk lies in its side of a slice.
+template <int STREAMS, int PANEL>
+MERCER_INLINE int place_of(int kk, int s, int p) {
+  return p / PANEL * (TILE_K * STREAMS * PANEL) + (kk * STREAMS + s) * PANEL + p % PANEL;
+}
+
+// `depth` features of a tile's points; what lies behind the last feature is never read.
+template <int STREAMS, int POINTS, int PANEL>
+MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int depth) {
+  constexpr int kRow = PANEL / VECTOR, kChunks = TILE_K * STREAMS * kRow;
 #pragma unroll
-  for (int first = 0; first < kChunks; first += THREADS) {
-    const int c = first + threadIdx.x, row = c / kRow, at = c % kRow * VECTOR;
-    if (row < depth * STREAMS && (kChunks % THREADS == 0 || c < kChunks))
-      copy_16(to + row * POINTS + at, from + row * ld + at);
+  for (int panel = 0; panel < POINTS / PANEL; ++panel)
+#pragma unroll
+    for (int first = 0; first < kChunks; first += THREADS) {
+      const int c = first + threadIdx.x, row = c / kRow, at = c % kRow * VECTOR;
+      if (row < depth * STREAMS && (kChunks % THREADS == 0 || c < kChunks))
+        copy_16(to + (panel * TILE_K * STREAMS + row) * PANEL + at,
+                from + panel * panel_size + row * MERCER_PANEL + at);
+    }
+}
+
+#if BULK
+template <int STREAMS, int POINTS>
+MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, int depth, u32 barrier) {
+#pragma unroll
+  for (int panel = 0; panel < POINTS / MERCER_PANEL; ++panel)
+    copy_bulk(shared_address(to + panel * TILE_K * STREAMS * MERCER_PANEL), from + panel * panel_size,
+              depth * STREAMS * MERCER_PANEL * sizeof(REAL), barrier);
+}
+#endif
+
+// The block's place and the progress of its copies. In shared memory: registers are for accumulators.
+struct Block {
+  const REAL *x, *z;            // panels of the tile of m; panels of all n
+  i64 x_panel, z_panel;         // elements of a panel
+  i64 m0, x_set, z_set, item, group, column;
+  int first_tile, end_tile;
+  int left, tile, copy_k, stage;  // slices still to be copied; where the next one comes from and goes to
+};
+
+// Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
+// the second-level cache.
+MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
+  const i64 columns = CONSUMER == STORE ? a.tiles_n : a.splits, blocks = a.tiles_m * columns;
+  b.group = blockIdx.x / blocks;
+  const i64 block = blockIdx.x % blocks, strip = block / (8 * columns), in_strip = block % (8 * columns);
+  const i64 height = a.tiles_m - strip * 8 < 8 ? a.tiles_m - strip * 8 : 8;
+  b.m0 = (strip * 8 + in_strip % height) * TILE_M;
+  b.column = in_strip / height;
+  b.first_tile = (int)(CONSUMER == STORE ? b.column : a.tiles_n * b.column / a.splits);
+  b.end_tile = (int)(CONSUMER == STORE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
+  b.x_set = batch_offset(a.groups, a.x_step, b.group);
+  b.z_set = batch_offset(a.groups, a.z_step, b.group);
+  b.item = batch_offset(a.groups, a.item_step, b.group);
+  b.x_panel = (i64)a.k * X_STREAMS * MERCER_PANEL;
+  b.z_panel = (i64)a.k * Z_STREAMS * MERCER_PANEL;
+  b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / MERCER_PANEL) + b.m0 / MERCER_PANEL) * b.x_panel + b.m0 % MERCER_PANEL;
+  b.z = (const REAL*)a.z + b.z_set * (a.z_ld / MERCER_PANEL) * b.z_panel;
+  b.left = (b.end_tile - b.first_tile) * ((a.k + TILE_K - 1) / TILE_K);
+  b.tile = b.first_tile;
+  b.copy_k = b.stage = 0;
+}
+
+// Nothing of a symmetric matrix's tile lies on or above the diagonal.
+MERCER_INLINE bool below_diagonal(const Block& b, const PairArguments& a) {
+  return CONSUMER == STORE && a.symmetric && (i64)(b.first_tile + 1) * TILE_N <= b.m0;
+}
+
+// Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
+MERCER_INLINE void copy_slice(Block& b, REAL* shared, int k, u64* full) {
+  const int depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
+  const i64 n0 = (i64)b.tile * TILE_N;
+  REAL* slice = shared + b.stage * SLICE;
+  const REAL* x = b.x + (i64)b.copy_k * X_STREAMS * MERCER_PANEL;
+  const REAL* z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL + (i64)b.copy_k * Z_STREAMS * MERCER_PANEL;
+#if BULK
+  const u32 barrier = shared_address(full + b.stage);
+  barrier_expect(barrier, depth * (X_STREAMS * TILE_M + Z_STREAMS * TILE_N) * sizeof(REAL));
+  copy_panels_bulk<X_STREAMS, TILE_M>(slice, x, b.x_panel, depth, barrier);
+  copy_panels_bulk<Z_STREAMS, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
+#else
+  copy_panels<X_STREAMS, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
+  copy_panels<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
+#endif
+  b.copy_k += TILE_K;
+  if (b.copy_k >= k) {
+    b.copy_k = 0;
+    ++b.tile;
   }
+  if (++b.stage == STAGES) b.stage = 0;
+  --b.left;
 }
 
 struct Accumulators {
   REAL value[THREAD_M][THREAD_N][STATES + (STATES == 0)];
 };
+
+#if ZERO_IDENTITY
+// Zeros that come from shared memory, four at a time and in this order, make the compiler keep the accumulators in
+// register banks where neighbours do not collide: 1 to 3 % of the time.
+MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j + 3 < THREAD_N; j += 4)
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(acc.value[i][j + 1][0]), "=f"(acc.value[i][j][0]), "=f"(acc.value[i][j + 3][0]),
+                     "=f"(acc.value[i][j + 2][0])
+                   : "r"(zeros));
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = THREAD_N / 4 * 4; j < THREAD_N; ++j) acc.value[i][j][0] = 0;
+}
+#endif
+
+// Parameters of a batch item; there is one row for all of them where they came by value.
+MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
+  return a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
+}
 
 struct PointValues {
   REAL row[THREAD_M][ROW_SLOTS + 1], col[THREAD_N][COL_SLOTS + 1];
@@ -71,7 +180,7 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
 #pragma unroll
     for (int i = 0; i < THREAD_M; i += VECTOR_M) {
       const Pack<REAL, VECTOR_M> pack =
-          *(const Pack<REAL, VECTOR_M>*)(slice + (kk * X_STREAMS + s) * TILE_M + row_of(at, i));
+          *(const Pack<REAL, VECTOR_M>*)(slice + place_of<X_STREAMS, PANEL_X>(kk, s, row_of(at, i)));
 #pragma unroll
       for (int c = 0; c < VECTOR_M; ++c) x[i + c][s] = pack.value[c];
     }
@@ -80,7 +189,7 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
 #pragma unroll
     for (int j = 0; j < THREAD_N; j += VECTOR_N) {
       const Pack<REAL, VECTOR_N> pack =
-          *(const Pack<REAL, VECTOR_N>*)(slice + SLICE_X + (kk * Z_STREAMS + s) * TILE_N + col_of(at, j));
+          *(const Pack<REAL, VECTOR_N>*)(slice + SLICE_X + place_of<Z_STREAMS, PANEL_Z>(kk, s, col_of(at, j)));
 #pragma unroll
       for (int c = 0; c < VECTOR_N; ++c) z[j + c][s] = pack.value[c];
     }
@@ -142,24 +251,41 @@ struct TilePlace {
 };
 
 // The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
-// compiler's time, 64 times over. The accumulators pass through local memory. body(i, j, outputs of VECTOR_N pairs).
+// compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
+// own place: [row][column][state][thread].
+#define SCRATCH_ROW (THREAD_N * (STATES + (STATES == 0)) * THREADS)
+#if CONSUMER == 0
+#define SCRATCH_ROWS (STAGES * SLICE / SCRATCH_ROW > THREAD_M ? THREAD_M : STAGES * SLICE / SCRATCH_ROW > 1 ? STAGES * SLICE / SCRATCH_ROW : 1)
+#else
+#define SCRATCH_ROWS 1
+#endif
+
 template <class Body>
 MERCER_INLINE void for_each_pair(const Accumulators& acc, const PairArguments& a, const REAL* params,
-                                 const TilePlace& place, Body body) {
-  Accumulators local = acc;
+                                 const TilePlace& place, REAL* scratch, Body body) {
+  REAL* own = scratch + threadIdx.x;
+#pragma unroll
+  for (int first = 0; first < THREAD_M; first += SCRATCH_ROWS) {
+#pragma unroll
+    for (int i = 0; i < SCRATCH_ROWS; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j)
+#pragma unroll
+        for (int s = 0; s < STATES; ++s)
+          if (first + i < THREAD_M)
+            own[((i * THREAD_N + j) * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[first + i][j][s];
 #pragma unroll 1
-  for (int i = 0; i < THREAD_M; ++i) {
-    const i64 m = place.m0 + row_of(place.at, i);
-    REAL row[ROW_SLOTS + 1];
-    load_row(row, a, place.x_set, m);
-#pragma unroll 1
-    for (int j = 0; j < THREAD_N; ++j) {
-      const i64 n = place.n0 + col_of(place.at, j);
-      REAL col[COL_SLOTS + 1], outputs[OUTPUTS];
+    for (int pair = 0; pair < SCRATCH_ROWS * THREAD_N; ++pair) {
+      const int i = first + pair / THREAD_N, j = pair % THREAD_N;
+      if (i >= THREAD_M) break;
+      const i64 m = place.m0 + row_of(place.at, i), n = place.n0 + col_of(place.at, j);
+      REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1], outputs[OUTPUTS], states[STATES + (STATES == 0)];
+      load_row(row, a, place.x_set, m);
       load_col(col, a, place.z_set, n);
-      epilogue(outputs, local.value[i][j], row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset),
-               (REAL)a.k);
-      body(i, j, m, n, outputs);
+#pragma unroll
+      for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
+      epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
+      body(pair, m, n, outputs);
     }
   }
 }
@@ -187,9 +313,9 @@ MERCER_INLINE void for_each_pair_unrolled(const Accumulators& acc, const PairArg
 // ---- STORE -----------------------------------------------------------------------------------------------------------
 #if CONSUMER == 0
 MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
-                              const TilePlace& place) {
-  // A tile on the diagonal of a symmetric matrix keeps its upper half; whatever is stored is mirrored.
-  const bool mirror = a.symmetric, diagonal = mirror && place.m0 == place.n0;
+                              const TilePlace& place, REAL* scratch) {
+  // Of a symmetric matrix, pairs on and above the diagonal are kept; whatever is stored is mirrored.
+  const bool mirror = a.symmetric, diagonal = mirror && place.n0 < place.m0 + TILE_M;
 #if !LONG_EPILOGUE
   const bool whole = !mirror && place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n;
   if (whole && a.out_col == 1 && a.out_row % VECTOR_N == 0 && (u64)out % (VECTOR_N * sizeof(OUT)) == 0 &&
@@ -206,7 +332,9 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
     return;
   }
 #endif
-  for_each_pair(acc, a, params, place, [&](int, int, i64 m, i64 n, REAL (&outputs)[OUTPUTS]) {
+  // The slices are done with: their memory is scratch.
+  __syncthreads();
+  for_each_pair(acc, a, params, place, scratch, [&](int, i64 m, i64 n, REAL (&outputs)[OUTPUTS]) {
     if (m >= a.m || n >= a.n || (diagonal && n < m)) return;
 #pragma unroll
     for (int p = 0; p < OUTPUTS; ++p) {
@@ -220,12 +348,35 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
 #else
 // Values of the tile for a fold over n.
 MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumulators& acc, const PairArguments& a,
-                               const REAL* params, const TilePlace& place) {
-  const auto keep = [&](int i, int j, i64, i64, REAL (&outputs)[OUTPUTS]) { values[i][j] = outputs[0]; };
+                               const REAL* params, const TilePlace& place, REAL* scratch) {
 #if LONG_EPILOGUE
-  for_each_pair(acc, a, params, place, keep);
+  // A row's values take the places of its first states.
+  REAL* own = scratch + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j)
+#pragma unroll
+      for (int s = 0; s < STATES; ++s) own[(j * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[i][j][s];
+    const i64 m = place.m0 + row_of(place.at, i);
+    REAL row_values[ROW_SLOTS + 1];
+    load_row(row_values, a, place.x_set, m);
+#pragma unroll 1
+    for (int j = 0; j < THREAD_N; ++j) {
+      const i64 n = place.n0 + col_of(place.at, j);
+      REAL col[COL_SLOTS + 1], outputs[OUTPUTS], states[STATES + (STATES == 0)];
+      load_col(col, a, place.z_set, n);
+#pragma unroll
+      for (int s = 0; s < STATES; ++s) states[s] = own[(j * (STATES + (STATES == 0)) + s) * THREADS];
+      epilogue(outputs, states, row_values, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
+      own[j * (STATES + (STATES == 0)) * THREADS] = outputs[0];
+    }
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) values[i][j] = own[j * (STATES + (STATES == 0)) * THREADS];
+  }
 #else
-  for_each_pair_unrolled(acc, a, params, place, keep);
+  for_each_pair_unrolled(acc, a, params, place,
+                         [&](int i, int j, i64, i64, REAL (&outputs)[OUTPUTS]) { values[i][j] = outputs[0]; });
 #endif
 }
 #endif
@@ -279,12 +430,12 @@ MERCER_INLINE bool writes_scattered_row() {
 }
 
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
-                             const REAL* v, const TilePlace& place) {
+                             const REAL* v, const TilePlace& place, REAL* scratch) {
   const Position& at = place.at;
   const i64 n0 = place.n0;
   const bool whole = n0 + TILE_N <= a.n;
   REAL values[THREAD_M][THREAD_N];
-  tile_values(values, acc, a, params, place);
+  tile_values(values, acc, a, params, place, scratch);
   if (!whole) {
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
@@ -355,9 +506,9 @@ MERCER_INLINE void start(Fold& fold) {
   for (int i = 0; i < THREAD_M; ++i) fold.row[i] = empty_state();
 }
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
-                             const REAL*, const TilePlace& place) {
+                             const REAL*, const TilePlace& place, REAL* scratch) {
   REAL values[THREAD_M][THREAD_N];
-  tile_values(values, acc, a, params, place);
+  tile_values(values, acc, a, params, place, scratch);
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) {
     const i64 n = place.n0 + col_of(place.at, j);
@@ -386,78 +537,84 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  extern __shared__ __align__(128) unsigned char shared_bytes[];
   REAL* const shared = (REAL*)shared_bytes;
   const Position at = position();
-
-  // The block's place: a group of batch items, a tile of m, tiles of n. Eight tiles of m go together through n, so that
-  // blocks which run at the same time share panels in the second-level cache.
-  const i64 columns_of_blocks = CONSUMER == STORE ? a.tiles_n : a.splits;
-  const i64 blocks = a.tiles_m * columns_of_blocks;
-  const i64 group = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  const i64 strip = block / (8 * columns_of_blocks), in_strip = block % (8 * columns_of_blocks);
-  const i64 height = a.tiles_m - strip * 8 < 8 ? a.tiles_m - strip * 8 : 8;
-  const i64 tile_m = strip * 8 + in_strip % height, column = in_strip / height;
-  const i64 first_tile = CONSUMER == STORE ? column : a.tiles_n * column / a.splits;
-  const i64 end_tile = CONSUMER == STORE ? column + 1 : a.tiles_n * (column + 1) / a.splits;
-  if (CONSUMER == STORE && a.symmetric && first_tile * TILE_N + TILE_N <= tile_m * TILE_M) return;
-  const i64 m0 = tile_m * TILE_M;
-  const i64 x_set = batch_offset(a.groups, a.x_step, group), z_set = batch_offset(a.groups, a.z_step, group);
-  const i64 item = batch_offset(a.groups, a.item_step, group);
-  const REAL* x = (const REAL*)a.x + x_set * a.k * X_STREAMS * a.x_ld + m0;
-  const REAL* z = (const REAL*)a.z + z_set * a.k * Z_STREAMS * a.z_ld;
-  const REAL* params = a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
   const REAL features = (REAL)a.k;
-
-  const int slices = (a.k + TILE_K - 1) / TILE_K;
-  const i64 steps = (end_tile - first_tile) * slices;
-  i64 copied = 0, copy_tile = first_tile;
-  int copy_k = 0, copy_stage = 0;
-  auto copy_next = [&] {
-    if (copied < steps) {
-      const int depth = a.k - copy_k < TILE_K ? a.k - copy_k : TILE_K;
-      REAL* slice = shared + copy_stage * SLICE;
-      copy_panel<X_STREAMS, TILE_M>(slice, x + copy_k * X_STREAMS * a.x_ld, a.x_ld, depth);
-      copy_panel<Z_STREAMS, TILE_N>(slice + SLICE_X, z + copy_k * Z_STREAMS * a.z_ld + copy_tile * TILE_N, a.z_ld, depth);
-      copy_k += TILE_K;
-      if (copy_k >= a.k) {
-        copy_k = 0;
-        ++copy_tile;
-      }
-      if (++copy_stage == STAGES) copy_stage = 0;
-      ++copied;
+#if ZERO_IDENTITY
+  __shared__ __align__(16) float zeros[4];
+  if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
+#endif
+#if BULK
+  // A slice's place is filled again one step after it was read, so that no warp waits for the slowest.
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+  __shared__ Block block;
+  if (threadIdx.x == 0) {
+    find_place(block, a);
+    for (int s = 0; s < STAGES; ++s) {
+      barrier_init(shared_address(full + s), 1);
+      barrier_init(shared_address(empty + s), THREADS / 32);
     }
-    commit_copies();
-  };
+    barrier_init_done();
+    if (!below_diagonal(block, a))
+      for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, shared, a.k, full);
+  }
+  __syncthreads();
+  if (below_diagonal(block, a)) return;
+  bool first_step = true;
+  u32 parity = 0;
+#else
+  Block block;
+  find_place(block, a);
+  if (below_diagonal(block, a)) return;
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) copy_next();
-
-  int stage = 0;
+  for (int s = 0; s < STAGES - 1; ++s) {
+    if (block.left > 0) copy_slice(block, shared, a.k, nullptr);
+    commit_copies();
+  }
+#if ZERO_IDENTITY
+  __syncthreads();
+#endif
+#endif
 #if CONSUMER != 0
   Fold fold;
   start(fold);
-  const REAL* v = (const REAL*)a.v + batch_offset(a.groups, a.v_step, group);
 #endif
-  for (i64 tile = first_tile; tile < end_tile; ++tile) {
-    const i64 n0 = tile * TILE_N;
+  int stage = 0;
+  const int end_tile = block.end_tile;
+  for (int tile = block.first_tile; tile < end_tile; ++tile) {
     Accumulators acc;
+#if ZERO_IDENTITY
+    start_at_zero(acc, shared_address(zeros));
+#else
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) identity(acc.value[i][j]);
+#endif
     PointValues points;
-    if (UPDATE_READS_POINTS) load_points(points, a, x_set, z_set, m0, n0, at);
+    const REAL* params = nullptr;
+#if UPDATE_READS_POINTS
+    load_points(points, a, block.x_set, block.z_set, block.m0, (i64)tile * TILE_N, at);
+#endif
+#if UPDATE_READS_PARAMS
+    params = params_of(a, block.item);
+#endif
 #if PROMOTES
     int until_promotion = a.chunk;
     bool promoted_before = false;
     REAL* const promoted = shared + STAGES * SLICE;
 #endif
     for (int k0 = 0; k0 < a.k; k0 += TILE_K) {
+#if BULK
+      barrier_wait(shared_address(full + stage), parity);
+#else
       wait_copies<STAGES - 2>();
       __syncthreads();
-      copy_next();
+      if (block.left > 0) copy_slice(block, shared, a.k, nullptr);
+      commit_copies();
+#endif
       const REAL* slice = shared + stage * SLICE;
-      if (++stage == STAGES) stage = 0;
       const REAL* w = (const REAL*)a.w + k0;
       if (k0 + TILE_K <= a.k) {
 #pragma unroll UNROLL
@@ -468,6 +625,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
         for (int kk = 0; kk < a.k - k0; ++kk)
           accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
       }
+#if BULK
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+      if (threadIdx.x == 0 && !first_step && block.left > 0) {
+        barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
+        copy_slice(block, shared, a.k, full);
+      }
+      first_step = false;
+      if (stage == STAGES - 1) parity ^= 1;
+#endif
+      if (++stage == STAGES) stage = 0;
 #if PROMOTES
       until_promotion -= TILE_K;
       if (until_promotion <= 0 && k0 + TILE_K < a.k) {
@@ -480,21 +648,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
-    const TilePlace place{m0, n0, x_set, z_set, at};
+    const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set, at};
 #if CONSUMER == 0
     for (i64 member = 0; member < a.member_count; ++member) {
-      const REAL* own = params;
-      if (a.params) own += batch_offset(a.members, a.member_item_step, member) * a.param_count;
-      OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) +
+      const REAL* own = params_of(a, block.item + batch_offset(a.members, a.member_item_step, member));
+      OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group) +
                  batch_offset(a.members, a.member_out_step, member);
-      store_tile(acc, a, own, out, place);
+      store_tile(acc, a, own, out, place, shared);
     }
 #else
-    fold_tile(fold, acc, a, params, v, place);
+    fold_tile(fold, acc, a, params_of(a, block.item),
+              (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group), place,
+              shared + STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0));
 #endif
   }
 #if CONSUMER != 0
-  wait_copies<0>();
-  finish(fold, a, shared, m0, column, group, at);
+  finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
 }

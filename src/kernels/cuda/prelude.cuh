@@ -6,6 +6,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define MERCER_INLINE static __device__ __forceinline__
+#define MERCER_METHOD __device__ __forceinline__
 #define INFINITY __int_as_float(0x7f800000)
 
 // ---- 16-bit floats, as bits ----------------------------------------------------------------------------------------
@@ -94,6 +95,38 @@ MERCER_INLINE void copy_16(void* shared, const void* global) {
 MERCER_INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>
 MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+// Copies of contiguous bytes by the copy engine, counted by a barrier in shared memory (compute capability 9.0).
+MERCER_INLINE u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
+MERCER_INLINE void barrier_init(u32 barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+}
+MERCER_INLINE void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+MERCER_INLINE void barrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+MERCER_INLINE void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+MERCER_INLINE void barrier_wait(u32 barrier, u32 parity) {
+  u32 done;
+  do {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+MERCER_INLINE void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+      "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 
 // N elements with aligned 16-byte accesses where they fill them.
 template <class T, int N>
