@@ -185,6 +185,21 @@ TEST(Gradient, CoincidentPointsAreFiniteAndExactlyZero) {
   }
 }
 
+TEST(Gradient, NoPoints) {
+  const Array x = normal(Dtype::float32, {4, 3}, 1), z(Dtype::float32, {0, 3}), coef(Dtype::float32, {2, 0}),
+              amplitude(Dtype::float32, {4, 0});
+  const Tensor zt = z;
+  on_each_target([&](TestContext& context) {
+    const Array gradient(Dtype::float32, {2, 4, 3}), field(Dtype::float32, {2, 4, 3});
+    kernel_gradient("sqrt(sum((x-z)^2))", x, &zt, coef, gradient, {}, context);
+    gradient_field(points().x - points().z, x, z, amplitude, coef, field, {}, context);
+    each_index({2, 4, 3}, [&](const Shape& i) {
+      EXPECT_EQ(read(gradient, i), 0);
+      EXPECT_EQ(read(field, i), 0);
+    });
+  });
+}
+
 TEST(Gradient, TiesAndZeros) {
   for (Dtype dtype : kWide) {
     std::mt19937 random(1);

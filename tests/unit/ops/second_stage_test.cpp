@@ -78,6 +78,16 @@ TEST(Product, ManyPointsAreSplit) {
   }
 }
 
+TEST(Product, NoPoints) {
+  const Array x = normal(Dtype::float32, {4, 3}, 1), z(Dtype::float32, {0, 3}), v(Dtype::float32, {0, 2});
+  const Tensor zt = z;
+  on_each_target([&](TestContext& context) {
+    const Array out(Dtype::float32, {4, 2});
+    kernel_product("sum(x*z)", x, &zt, v, out, {}, context);
+    each_index({4, 2}, [&](const Shape& i) { EXPECT_EQ(read(out, i), 0); });
+  });
+}
+
 TEST(Product, StridesTypesAndTheSamePoints) {
   const Array x = normal(Dtype::float32, {29, 6}, 1), v0 = normal(Dtype::float32, {29, 5}, 2);
   const auto values = table(parse(kSided), x, x);
