@@ -326,7 +326,7 @@ class CudaCall {
   std::vector<char> image_;
 };
 
-// ---- the verbs ---------------------------------------------------------------------------------------------------------
+// ---- the verbs ------------------------------------------------------------------------------------------------------
 /// body(view on the device, arguments, z on the device or null).
 template <class Body>
 void take_to_cuda(const Tensor& x, const Tensor* z, std::vector<const Tensor*> more, std::vector<const Tensor*> outputs,

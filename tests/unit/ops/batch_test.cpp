@@ -172,6 +172,24 @@ TEST(Batch, ExponentsInAnArrayDoNotInfluenceEachOther) {
   });
 }
 
+/// u^0 is 1 for every u, also where its logarithm is infinite.
+TEST(Batch, AnExponentOfZeroInAnArray) {
+  for (Dtype dtype : kWide) {
+    Array x = normal(dtype, {4, 1}, 1), z = normal(dtype, {5, 1}, 2);
+    x.set({1, 0}, kInf);
+    z.set({2, 0}, x(0, 0));
+    const Array p = filled(dtype, {1}, {0});
+    Arguments arguments;
+    arguments.params["p"] = p.tensor();
+    const Tensor zt = z;
+    on_each_target([&](TestContext& context) {
+      const Array out(dtype, {1, 4, 5});
+      pairwise("sum(abs(x-z)^p)", x, &zt, out, arguments, context);
+      each_index({1, 4, 5}, [&](const Shape& i) { EXPECT_EQ(read(out, i), 1) << i[1] << "," << i[2]; });
+    });
+  }
+}
+
 /// Every operation on a problem of several blocks, its outputs side by side.
 std::vector<char> all_results(Dtype dtype, TestContext& context) {
   const Array x = normal(dtype, {3, 130, 20}, 1), z = normal(dtype, {3, 4500, 20}, 2),
@@ -202,7 +220,8 @@ std::vector<char> all_results(Dtype dtype, TestContext& context) {
 /// Sums over n are cut into the same ranges whatever else the batch holds.
 TEST(Batch, FoldsOfAnItemAloneGiveTheSameBits) {
   for (Dtype dtype : kWide) {
-    const Array x = normal(dtype, {9, 130, 20}, 1), z = normal(dtype, {9, 4500, 20}, 2), v = normal(dtype, {4500, 3}, 3);
+    const Array x = normal(dtype, {9, 130, 20}, 1), z = normal(dtype, {9, 4500, 20}, 2),
+                v = normal(dtype, {4500, 3}, 3);
     const Tensor zt = z, x0 = item(x, {0}), z0 = item(z, {0});
     const Formula f("exp(-sum(abs(x-z))/9)");
     on_each_target([&](TestContext& context) {

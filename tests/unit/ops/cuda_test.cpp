@@ -1,5 +1,6 @@
 // What only CUDA has: parameters on the device, scratch memory handed in, streams, graphs, mixed devices, sizes past
 // 2^31, several devices. Values of every operation on small problems are checked on all targets in the other files.
+#include <algorithm>
 #include <thread>
 
 #include "mercer/compile.h"
@@ -93,7 +94,7 @@ Expected laplace_values(const Tensor& x, const Tensor& z, double b) {
   return expected_pairs(parse(kLaplace), x, z, unit(x.dtype), parse("s = sum(abs(x-z))/b; exp(-s)*(1+s)"), extra);
 }
 
-// ---- parameters --------------------------------------------------------------------------------------------------------
+// ---- parameters -----------------------------------------------------------------------------------------------------
 
 TEST_F(Cuda, ParametersOfEveryTypeOnTheDevice) {
   for (Dtype dtype : kWide)
@@ -149,7 +150,7 @@ TEST_F(Cuda, ManyBatchedParametersOfTheHost) {
     expect_pairs(item(result, {i}), laplace_values(hx, hz, values[static_cast<std::size_t>(i)]), "item");
 }
 
-// ---- scratch memory ----------------------------------------------------------------------------------------------------
+// ---- scratch memory -------------------------------------------------------------------------------------------------
 
 TEST_F(Cuda, ScratchMemoryOfTheCallerAndOfThePoolGiveTheSameBits) {
   const DeviceArray x(normal(Dtype::float32, {130, 20}, 1)), v(normal(Dtype::float32, {130, 3}, 2));
@@ -181,7 +182,7 @@ TEST_F(Cuda, UselessScratchMemoryIsRefused) {
   EXPECT_TRUE(out.back().untouched());
 }
 
-// ---- streams -----------------------------------------------------------------------------------------------------------
+// ---- streams --------------------------------------------------------------------------------------------------------
 
 /// Every operation on device arrays, by name, as one call on a queue.
 struct Calls {
@@ -296,7 +297,7 @@ TEST_F(Cuda, SeveralThreadsCallAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// ---- graphs ------------------------------------------------------------------------------------------------------------
+// ---- graphs ---------------------------------------------------------------------------------------------------------
 
 /// Records `body` from a stream.
 class Recording {
@@ -420,7 +421,7 @@ TEST_F(Cuda, CompiledAheadOfTheRecording) {
   }
 }
 
-// ---- large problems ----------------------------------------------------------------------------------------------------
+// ---- large problems -------------------------------------------------------------------------------------------------
 
 /// Pairs chosen at random, the corners among them.
 std::vector<std::pair<std::int64_t, std::int64_t>> sampled_pairs(std::int64_t m, std::int64_t n, int count) {
@@ -441,7 +442,8 @@ TEST_F(Cuda, LargeTiles) {
                         Case{"sum(x*z)", "sqrt(sum(x*x)*sum(z*z))"}, Case{"sum(abs(x-z)^1.3)^(1/1.3)", ""},
                         Case{"exp(-sum((x-z)^2)/(4*K))", "s = sum((x-z)^2)/(4*K); exp(-s)*(1+s)"},
                         Case{"sum(exp(-abs(x-z)))", "sum(exp(-abs(x-z))*(1+abs(x-z)))"},
-                        Case{"sum(abs(x-z)) + max(abs(x-z)) + min(x*z)", "sum(abs(x-z)) + max(abs(x-z)) + max(abs(x*z))"},
+                        Case{"sum(abs(x-z)) + max(abs(x-z)) + min(x*z)",
+                             "sum(abs(x-z)) + max(abs(x-z)) + max(abs(x*z))"},
                         Case{"q = sum(square(x/sqrt(sum(x*x)) - z/sqrt(sum(z*z)))); q/2", "1 + 0*K"}})
     for (Dtype dtype : kWide)
       for (auto [m, n, k] : {std::array{1801, 1700, 37}, {1536, 1664, 3}, {1601, 1793, 300}, {20, 9001, 33},
@@ -460,6 +462,44 @@ TEST_F(Cuda, LargeTiles) {
                                                                  << wanted << ", bound " << bound;
         }
       }
+}
+
+/// Pairs that are kept on their way, for neighbours and gradients, come in parts of rows.
+TEST_F(Cuda, RowsInParts) {
+  constexpr std::int64_t kM = 9000, kN = 9001, kK = 5, kNearest = 3;  // 324 MB of float32
+  const Array hx = normal(Dtype::float32, {kM, kK}, 1), hz = normal(Dtype::float32, {kN, kK}, 2),
+              hc = normal(Dtype::float32, {kN}, 3), hr = normal(Dtype::float32, {kM}, 4);
+  const DeviceArray x(hx), z(hz), coef(hc), row(hr), gradient(Array(Dtype::float32, {kM, kK})),
+      values(Array(Dtype::float32, {kM, kNearest})), indices(Array(Dtype::int64, {kM, kNearest}));
+  const Tensor zt = z;
+  const Expr f = parse("sum(abs(x-z)) + abs(row) + 0.001*i"), g = parse("exp(-sum(abs(x-z)))*row");
+  Arguments arguments = on_stream(stream());
+  arguments.row = row.tensor();
+  knn(f, x, &zt, kNearest, values, indices, arguments, context_);
+  kernel_gradient(g, x, &zt, coef, gradient, arguments, context_);
+  stream().wait();
+  const Array near = values.back(), where = indices.back(), field = gradient.back();
+  Extra extra;
+  for (std::int64_t m = 0; m < kM; ++m) extra.row.push_back(hr(m));
+  Reference value(f, hx, hz, extra), derivative(differentiate(g, points().x), hx, hz, extra);
+  for (std::int64_t m : {0, 1, 4000, 7295, 7296, 7297, 8999}) {
+    std::vector<double> all;
+    for (std::int64_t n = 0; n < kN; ++n) all.push_back(value(m, n));
+    for (std::int64_t j = 0; j < kNearest; ++j) {
+      ASSERT_TRUE(where(m, j) >= 0 && where(m, j) < kN) << m;
+      EXPECT_NEAR(near(m, j), all[static_cast<std::size_t>(where(m, j))], 1e-6 * near(m, j)) << m;
+    }
+    std::nth_element(all.begin(), all.begin() + kNearest - 1, all.end());
+    EXPECT_NEAR(near(m, kNearest - 1), all[kNearest - 1], 1e-6 * near(m, kNearest - 1)) << m;
+    for (std::int64_t k = 0; k < kK; ++k) {
+      double sum = 0, size = 0;
+      for (std::int64_t n = 0; n < kN; ++n) {
+        sum += hc(n) * derivative(m, n, k);
+        size += std::abs(hc(n) * derivative(m, n, k));
+      }
+      EXPECT_NEAR(field(m, k), sum, 1e-6 * size) << m << "," << k;
+    }
+  }
 }
 
 /// Long sums over n in float32, all terms of one sign: rows enough that none is split into many ranges.
@@ -595,7 +635,7 @@ TEST_F(Cuda, ResultsDoNotChangeFromRunToRun) {
   }
 }
 
-// ---- devices -----------------------------------------------------------------------------------------------------------
+// ---- devices --------------------------------------------------------------------------------------------------------
 
 /// Refused before anything of CUDA is touched, so also where there is none.
 TEST(CudaRules, ArraysOfOneCallLieOnOneDevice) {
