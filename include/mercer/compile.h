@@ -27,7 +27,8 @@ struct CompileRequest {
   struct Layouts {
     Layout x = Layout::row, z = Layout::row, out = Layout::row;
   };
-  /// The CPU; a CUDA device of this machine; or, with an architecture, CUDA code for the cache alone.
+  /// The CPU; a CUDA device of this machine, where the kernels are loaded too; or, with an architecture, CUDA code for
+  /// the cache on disk alone, as a device of that generation will look for it ("sm_90" and "sm_90a" are the same).
   struct Where {
     Device device = {};
     std::string architecture = {};  // "sm_90a"
@@ -40,7 +41,8 @@ struct CompileRequest {
   std::vector<Layouts> layouts = {{}};
   std::vector<Where> devices = {{}};
   /// Parameters that the calls will give as numbers. Only those in exponents matter: their values become part of the
-  /// code. One that is not here, and has no default, is taken for an array.
+  /// code. An exponent that is not here, and has no default, is taken for an array. On CUDA numbers and arrays have code
+  /// of their own: other parameters that are not here get both.
   std::map<std::string, double> params = {};
   /// E of kernel_product's v [..., N, E], O of a gradient's coef [..., O, N].
   std::int64_t columns = 1;

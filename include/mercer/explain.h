@@ -21,10 +21,33 @@ struct ExplainShape {
 /// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
 /// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
+/// The same by name: a target of the CPU or "auto"; an architecture of GPUs, "sm_80" to "sm_120", which needs no GPU and
+/// takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine.
+std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target);
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
 /// instruction mix alone. Compare a measured rate with it.
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
+
+/// Which call a floor is for.
+struct GpuCall {
+  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_gradient"
+  std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
+  std::int64_t columns = 1;       ///< E of a product, O of a gradient
+  bool symmetric = false;         ///< half of the pairs are computed
+};
+
+/// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison lanes,
+/// the special-function unit, memory.
+struct GpuFloor {
+  double issue = 0, fma = 0, alu = 0, unit = 0, memory = 0;
+  double ms = 0;  ///< of the busiest
+};
+
+/// The floor of a call on a GPU, named as for explain(). Throws invalid_argument for a verb or a target that there is
+/// not, unsupported or compile for a formula that has no plan there.
+GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
+                   const GpuCall& call = {});
 
 /// The clock of the calling core now, in GHz, measured by a chain of dependent additions; takes some 50 ms.
 double measure_clock();

@@ -26,6 +26,10 @@
 
 namespace mercer {
 
+namespace cuda {
+struct Rehearsal;
+}
+
 /// A formula made ready for calls: simplified, checked, with its parameters in order. Cheap to copy; plans are kept by
 /// the context under its text, so equal formulas share them. Throws invalid_argument for an expression that breaks the
 /// grammar (a term outside a reduction, say), with the part at fault.
@@ -55,6 +59,7 @@ struct Queue {
   /// Asked at most once a call, for bytes on the arrays' device at a multiple of 256, that stay until the work put into
   /// the stream is done. Empty: the driver's own pool, ordered by the stream.
   std::function<void*(std::int64_t bytes)> allocate = {};
+  cuda::Rehearsal* rehearsal = nullptr;  // set by compile and workspace_size: the call is checked, but not made
 };
 
 /// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are
@@ -110,5 +115,14 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
 /// is read at one feature. amplitude [..., M, N]; coef and out as above.
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
+
+/// Bytes of scratch memory that a call on CUDA arrays takes, exactly; 0 on the CPU. `call` makes it with the arguments
+/// that it is handed:
+///
+///   workspace_size(arguments, [&](const Arguments& a) { kernel_product(f, x, &z, v, out, a); })
+///
+/// All is checked as in a call. Nothing is compiled or put into a stream, and no array is read or written but
+/// parameters on the CPU: the others need an address, not memory.
+std::int64_t workspace_size(const Arguments& arguments, const std::function<void(const Arguments&)>& call);
 
 }  // namespace mercer

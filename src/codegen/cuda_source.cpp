@@ -85,7 +85,8 @@ std::string promoted_function(const GpuPairPlan& plan) {
 std::string update_function(const GpuPairPlan& plan) {
   std::string text =
       "MERCER_INLINE void update(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
-      "                          const REAL* row, const REAL* col, const REAL* params, REAL features) {\n";
+      "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
+      "                          REAL features) {\n";
   if (plan.split.states > 0) text += statements(plan.update, "acc");
   return text + "}\n";
 }
@@ -142,7 +143,7 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
     }
   };
   std::string text =
-      "MERCER_INLINE void make_streams(REAL (&stream)[STREAMS], POINT feature, const PackArguments& a, i64 k,\n"
+      "MERCER_INLINE void make_streams(REAL (&stream)[STREAMS + (STREAMS == 0)], POINT feature, const PackArguments& a, i64 k,\n"
       "                                const double (&slots)[SLOTS + 1][PACK_POINTS], int lane,\n"
       "                                const double* params) {\n"
       "  const double features = (double)a.k;\n";
@@ -179,7 +180,8 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
-  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, {Site::row, Site::col}));
+  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, {Site::row, Site::col, Site::index_i, Site::index_j}));
+  text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());

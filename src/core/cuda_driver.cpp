@@ -175,8 +175,8 @@ int attribute(const CudaDriver& cuda, int which, int device) {
 }
 
 CudaDevice query_device(const CudaDriver& cuda, int index) {
-  constexpr int kClock = 13, kMultiprocessors = 16, kL2 = 38, kMajor = 75, kMinor = 76, kShared = 81, kSharedOptIn = 97,
-                kMemoryPools = 115;
+  constexpr int kClock = 13, kMultiprocessors = 16, kMemoryClock = 36, kMemoryBits = 37, kL2 = 38, kMajor = 75,
+                kMinor = 76, kShared = 81, kSharedOptIn = 97, kMemoryPools = 115;
   int handle = 0;
   check_cuda(cuda.device_get(&handle, index), "cuda: cuDeviceGet");
   std::array<char, 256> name{};
@@ -194,6 +194,8 @@ CudaDevice query_device(const CudaDriver& cuda, int index) {
   device.shared_per_multiprocessor = attribute(cuda, kShared, handle);
   device.l2_bytes = attribute(cuda, kL2, handle);
   device.clock_khz = attribute(cuda, kClock, handle);
+  // kHz, two transfers a clock, bits.
+  device.memory_rate = 2e3 * attribute(cuda, kMemoryClock, handle) * attribute(cuda, kMemoryBits, handle) / 8;
   device.memory_pools = attribute(cuda, kMemoryPools, handle) != 0;
   return device;
 }

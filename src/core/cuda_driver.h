@@ -152,6 +152,7 @@ struct CudaDevice {
   std::int64_t shared_per_block = 0, shared_per_multiprocessor = 0;  // a block's: the most it can opt in to
   std::int64_t l2_bytes = 0;
   int clock_khz = 0;          // 0 where the driver does not say
+  double memory_rate = 0;     // bytes a second by its clock and width, likewise
   bool memory_pools = false;  // memory_alloc_async works
 
   int capability() const { return major * 10 + minor; }

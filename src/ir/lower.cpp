@@ -269,11 +269,14 @@ Value Lowering::power_value(const Expr& e) {
 }
 
 // base^p = 2^(p log2 base), base >= 0. The error grows with |p log2 base|. An unknown exponent may be 0, and 0 * log2 0
-// must not become NaN: the logarithm then stops at the largest number.
+// (or of Inf) must not become NaN: the logarithm then stops at a large number.
 Value Lowering::unit_power(const Expr& base, const Expr& exponent) {
-  constexpr double kSmallestLog = -0x1p120;
+  constexpr double kLargestLog = 0x1p120;
   Value log2 = builder_.emit(Prim::log2_unit, value(base));
-  if (exponent->op != Op::constant) log2 = builder_.emit(Prim::max_nan, log2, builder_.number(kSmallestLog));
+  if (exponent->op != Op::constant) {
+    log2 = builder_.emit(Prim::max_nan, log2, builder_.number(-kLargestLog));
+    log2 = builder_.emit(Prim::min_nan, log2, builder_.number(kLargestLog));
+  }
   return builder_.emit(Prim::exp2_unit, value(exponent) * log2);
 }
 

@@ -67,6 +67,10 @@ class PairCall {
   /// On arrays of a CUDA device: all batch items at once, in the order that the running formula wants.
   cuda::PairJob job() const;
   bool on_cuda() const { return x_.device.kind == DeviceKind::cuda; }
+  /// Nothing is left to do once the arguments are checked.
+  bool ends_checked(const Tensor& out) const {
+    return out.count() == 0 || (!on_cuda() && arguments_.queue.rehearsal != nullptr);
+  }
   /// Points and weights of one batch item, in the order that the running formula wants.
   cpu::PairItem item(std::int64_t index) const;
   /// Values of these parameter leaves for one batch item.

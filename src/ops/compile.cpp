@@ -1,7 +1,10 @@
-// Compilation ahead of time. On the CPU a plan depends on the sizes only where they are small, so a call on a corner of
-// the arrays, a few points with all their features, finds and compiles what the whole call will need:
+// Compilation ahead of time. Every combination of the request is called once, on arrays that hold nothing:
 //
-//   for each verb, shape, dtype and layout:  verb(f, zeros[min(m, 8), k], zeros[min(n, 8), k], …)
+//   for each verb, shape, dtype and layout:  verb(f, zeros[m, k], zeros[n, k], …)
+//
+// On the CPU a plan depends on the sizes only where they are small, so the call is made on a corner of the arrays, a few
+// points with all their features. On CUDA it is rehearsed (backend/cuda/rehearsal.h): once to list the kernels of all
+// calls, which are compiled together, and on a device of this machine once more to load them.
 #include "mercer/compile.h"
 
 #include <fmt/format.h>
@@ -12,28 +15,42 @@
 
 #include "core/error.h"
 #include "ops/call.h"
+#include "ops/compile_sources.h"
+#include "plan/gpu_floor.h"
 
 namespace mercer {
 namespace {
 
+using cuda::Rehearsal;
 using Shape = std::vector<std::int64_t>;
 constexpr const char* kOp = "compile";
 
+/// Where the calls are made: on the CPU, or rehearsed on CUDA.
+struct Stage {
+  Device device = {};
+  Rehearsal* rehearsal = nullptr;
+  bool arrays = false;  // parameters that the request leaves open are arrays, not numbers
+};
+
 /// Inputs are one element under strides of zero.
-class Corner {
+class SampleCall {
  public:
-  Corner(const Formula& f, const CompileRequest& request, const CompileRequest::Sizes& sizes, Dtype dtype,
-         Layout out_layout)
+  SampleCall(const Formula& f, const CompileRequest& request, const CompileRequest::Sizes& sizes, Dtype dtype,
+             Layout out_layout, const Stage& stage)
       : formula_(f),
+        stage_(stage),
         columns_(request.columns),
         type_(compute_type(dtype)),
         out_layout_(out_layout),
-        m_(std::min(sizes.m, plan::kManyRows)),
-        n_(std::min(sizes.n, plan::kManyRows)),
+        m_(on_cuda() ? sizes.m : std::min(sizes.m, plan::kManyRows)),
+        n_(on_cuda() ? sizes.n : std::min(sizes.n, plan::kManyRows)),
         k_(sizes.k),
         x_(zeros(dtype, {m_, k_})),
         z_(zeros(dtype, {n_, k_})) {
-    read_arguments(request);
+    arguments_.verb = kOp;
+    arguments_.queue.rehearsal = stage.rehearsal;
+    read_values();
+    read_params(request);
   }
 
   void pairwise(Context& context) { mercer::pairwise(formula_, x_, &z_, matrix(m_, n_), arguments_, context); }
@@ -42,8 +59,10 @@ class Corner {
   }
   void reduce(Context& context) {
     if (n_ == 0) return;
-    kernel_reduce(formula_, x_, &z_, ReduceKind::argmin, output(Dtype::int64, {m_}), arguments_, context);
-    kernel_reduce(formula_, x_, &z_, ReduceKind::logsumexp, output(type_, {m_}), arguments_, context);
+    for (ReduceKind kind : {ReduceKind::argmin, ReduceKind::logsumexp}) reduce(kind, context);
+    if (!on_cuda()) return;  // the others take nothing of their own there
+    for (ReduceKind kind : {ReduceKind::sum, ReduceKind::max, ReduceKind::min, ReduceKind::argmax})
+      reduce(kind, context);
   }
   void nearest(Context& context) {
     if (n_ == 0) return;
@@ -56,22 +75,41 @@ class Corner {
   }
 
  private:
-  static Tensor zeros(Dtype dtype, Shape shape) {
-    static constexpr double kZero = 0;
-    Shape strides(shape.size(), 0);
-    return Tensor(const_cast<double*>(&kZero), dtype, std::move(shape), std::move(strides));
+  bool on_cuda() const { return stage_.device.kind == DeviceKind::cuda; }
+
+  void reduce(ReduceKind kind, Context& context) {
+    const bool index = kind == ReduceKind::argmin || kind == ReduceKind::argmax;
+    kernel_reduce(formula_, x_, &z_, kind, output(index ? Dtype::int64 : type_, {m_}), arguments_, context);
   }
 
-  void read_arguments(const CompileRequest& request) {
+  static Tensor zeros_on(Device device, Dtype dtype, Shape shape) {
+    static constexpr double kZero = 0;
+    Shape strides(shape.size(), 0);
+    Tensor t(const_cast<double*>(&kZero), dtype, std::move(shape), std::move(strides));
+    t.device = device;
+    return t;
+  }
+  Tensor zeros(Dtype dtype, Shape shape) const { return zeros_on(stage_.device, dtype, std::move(shape)); }
+
+  void read_values() {
+    const ir::Uses& uses = formula_.prepared().uses;
+    if (uses.row) arguments_.row = zeros(type_, {m_});
+    if (uses.col) arguments_.col = zeros(type_, {n_});
+    if (uses.w) arguments_.w = zeros(type_, {k_});
+  }
+
+  void read_params(const CompileRequest& request) {
     const Formula::Prepared& prepared = formula_.prepared();
-    arguments_.verb = kOp;
-    if (prepared.uses.row) arguments_.row = zeros(type_, {m_});
-    if (prepared.uses.col) arguments_.col = zeros(type_, {n_});
-    if (prepared.uses.w) arguments_.w = zeros(type_, {k_});
     for (const auto& [name, value] : request.params) arguments_.params[name] = value;
     for (const Expr& leaf : prepared.params) {
-      if (leaf->has_default || arguments_.params.contains(leaf->name)) continue;
-      arguments_.params[leaf->name] = zeros(Dtype::float64, {1});  // an array: its values are not of the code
+      if (arguments_.params.contains(leaf->name)) continue;
+      const bool exponent = std::any_of(prepared.exponents.begin(), prepared.exponents.end(),
+                                        [&](const Expr& e) { return same(e, leaf); });
+      // The values of an array are not of the code; of CUDA's, those of numbers other than 0 are not either.
+      if (on_cuda() && !exponent && !stage_.arrays)
+        arguments_.params[leaf->name] = 1.0;
+      else if (!leaf->has_default || (stage_.arrays && !exponent))
+        arguments_.params[leaf->name] = zeros_on({}, Dtype::float64, {1});
     }
   }
 
@@ -79,9 +117,15 @@ class Corner {
   Tensor output(Dtype dtype, const Shape& shape) {
     Shape whole = batch_shape(formula_, x_, z_, arguments_);
     whole.insert(whole.end(), shape.begin(), shape.end());
-    std::size_t bytes = size_of(dtype);
-    for (std::int64_t extent : whole) bytes *= static_cast<std::size_t>(extent);
-    return Tensor(memory_.emplace_back(bytes + 1).data(), dtype, std::move(whole));
+    Tensor t(nullptr, dtype, std::move(whole));
+    t.device = stage_.device;
+    // Far from every other array: a rehearsal touches none, and their overlap is looked at.
+    t.data = on_cuda() ? reinterpret_cast<void*>(++far_ << 48) : memory(t);
+    return t;
+  }
+
+  void* memory(const Tensor& t) {
+    return memory_.emplace_back(static_cast<std::size_t>(t.count()) * size_of(t.dtype) + 1).data();
   }
 
   Tensor matrix(std::int64_t rows, std::int64_t cols) {
@@ -93,6 +137,7 @@ class Corner {
   }
 
   const Formula& formula_;
+  Stage stage_;
   std::int64_t columns_;
   Dtype type_;
   Layout out_layout_;
@@ -100,16 +145,17 @@ class Corner {
   Tensor x_, z_;
   Arguments arguments_;
   std::vector<std::vector<std::byte>> memory_;
+  std::uintptr_t far_ = 0;
 };
 
 struct VerbRow {
   const char* name;
-  void (Corner::*run)(Context&);
+  void (SampleCall::*run)(Context&);
 };
 constexpr VerbRow kVerbs[] = {
-    {"pairwise", &Corner::pairwise},        {"kernel_matrix", &Corner::pairwise}, {"cdist", &Corner::pairwise},
-    {"kernel_product", &Corner::product},   {"kernel_reduce", &Corner::reduce},   {"knn", &Corner::nearest},
-    {"kernel_gradient", &Corner::gradient},
+    {"pairwise", &SampleCall::pairwise},        {"kernel_matrix", &SampleCall::pairwise}, {"cdist", &SampleCall::pairwise},
+    {"kernel_product", &SampleCall::product},   {"kernel_reduce", &SampleCall::reduce},   {"knn", &SampleCall::nearest},
+    {"kernel_gradient", &SampleCall::gradient},
 };
 
 const VerbRow& verb_of(const std::string& name) {
@@ -128,6 +174,17 @@ bool is_architecture(const std::string& name) {
   return name.starts_with("sm_") && digits.size() >= 2 && digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
+int capability_of(const std::string& architecture) { return std::stoi(architecture.substr(3)); }
+
+void check_architecture(const std::string& name) {
+  require(is_architecture(name),
+          "{}: devices must be \"cpu\", indices of CUDA devices or architectures such as \"sm_90a\". Received \"{}\".",
+          kOp, name);
+  const int oldest = plan::gpu_infos().front().capability;
+  if (capability_of(name) < oldest)
+    fail(ErrorKind::unsupported, "{}: the architecture must be at least sm_{}. Received {}.", kOp, oldest, name);
+}
+
 void check(const CompileRequest& request) {
   for (const std::string& name : request.verbs) verb_of(name);
   for (const auto& [batch, m, n, k] : request.shapes) {
@@ -139,31 +196,62 @@ void check(const CompileRequest& request) {
             "{}: dtypes must be float16, bfloat16, float32, float64 or uint8. Received {}.", kOp, name_of(dtype));
   }
   for (const CompileRequest::Where& where : request.devices) {
-    require(
-        where.architecture.empty() || is_architecture(where.architecture),
-        "{}: devices must be \"cpu\", indices of CUDA devices or architectures such as \"sm_90a\". Received \"{}\".",
-        kOp, where.architecture);
+    if (!where.architecture.empty())
+      check_architecture(where.architecture);
+    else if (where.device.kind == DeviceKind::cuda)
+      cuda_device(where.device.index);
   }
   require(request.columns >= 1, "{}: columns must be at least 1. Received {}.", kOp, request.columns);
 }
 
-void compile_for_cpu(const Formula& f, const CompileRequest& request, Context& context) {
+void run_all(const Formula& f, const CompileRequest& request, const Stage& stage, Context& context) {
   for (const CompileRequest::Sizes& sizes : request.shapes)
     for (Dtype dtype : request.dtypes)
       for (const CompileRequest::Layouts& layouts : request.layouts)
         for (const std::string& verb : request.verbs) {
-          Corner corner(f, request, sizes, dtype, layouts.out);
-          (corner.*verb_of(verb).run)(context);
+          SampleCall call(f, request, sizes, dtype, layouts.out, stage);
+          (call.*verb_of(verb).run)(context);
         }
 }
 
-/// The CUDA part: every combination of the request for this device, or for this architecture without a device.
-void compile_for_cuda(const Formula&, const CompileRequest&, const CompileRequest::Where& where, Context&) {
-  fail(ErrorKind::unsupported, "{}: CUDA is not offered yet. Received {}.", kOp,
-       where.architecture.empty() ? where.device.to_text() : where.architecture);
+/// Numbers and arrays have kernels of their own.
+void rehearse_all(const Formula& f, const CompileRequest& request, Rehearsal& rehearsal, Context& context) {
+  const Device device{DeviceKind::cuda, rehearsal.device->index};
+  for (bool arrays : {false, true}) run_all(f, request, {device, &rehearsal, arrays}, context);
+}
+
+/// A device of that architecture, as far as plans are concerned.
+CudaDevice device_like(const std::string& architecture) {
+  const int capability = capability_of(architecture);
+  const plan::GpuInfo& info = plan::gpu_info(capability);
+  CudaDevice device;
+  device.name = info.device;
+  device.major = capability / 10;
+  device.minor = capability % 10;
+  device.multiprocessors = info.multiprocessors;
+  device.shared_per_block = info.shared_per_block;
+  return device;
+}
+
+void compile_for_cuda(const Formula& f, const CompileRequest& request, const CompileRequest::Where& where,
+                      Context& context) {
+  jit::compile_all(ops::cuda_sources(f, request, where, context));
+  if (!where.architecture.empty()) return;
+  Rehearsal loading{Rehearsal::Purpose::kernels, &cuda_device(where.device.index)};
+  rehearse_all(f, request, loading, context);
 }
 
 }  // namespace
+
+std::vector<jit::CudaSource> ops::cuda_sources(const Formula& f, const CompileRequest& request,
+                                               const CompileRequest::Where& where, Context& context) {
+  check(request);
+  const CudaDevice device =
+      where.architecture.empty() ? cuda_device(where.device.index) : device_like(where.architecture);
+  Rehearsal listing{Rehearsal::Purpose::sources, &device};
+  rehearse_all(f, request, listing, context);
+  return std::move(listing.sources);
+}
 
 const char* name_of(Layout layout) { return layout == Layout::row ? "row" : "column"; }
 
@@ -177,7 +265,7 @@ void compile(const Formula& f, const CompileRequest& request, Context& context) 
   check(request);
   for (const CompileRequest::Where& where : request.devices) {
     if (where.device.kind == DeviceKind::cpu && where.architecture.empty())
-      compile_for_cpu(f, request, context);
+      run_all(f, request, {}, context);
     else
       compile_for_cuda(f, request, where, context);
   }

@@ -11,21 +11,30 @@
 namespace mercer::ops {
 namespace {
 
-plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, const CudaDevice& device) {
+plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
+  const CudaDevice& device = job.hardware();
   plan::GpuPairProblem problem;
   problem.type = job.type;
   problem.out = use.consumer == plan::Consumer::store ? use.out : job.type;
   problem.consumer = use.consumer;
   problem.fold = use.fold;
   problem.columns = use.columns;
-  problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, job.items, device.multiprocessors);
+  problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
   problem.capability = device.capability();
   problem.shared_per_block = device.shared_per_block;
   return problem;
 }
 
-void require_no_capture(const cuda::PairJob& job) {
-  cuda::require_no_capture(job.op, job.device, static_cast<CuStream>(job.queue->stream));
+/// What the context has under this key. A rehearsal that loads nothing leaves nothing there.
+template <class Kernels, class Make>
+std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::string& key, const cuda::PairJob& job,
+                                    const Make& make) {
+  const cuda::Rehearsal* rehearsal = job.rehearsal();
+  if (rehearsal != nullptr && rehearsal->purpose != cuda::Rehearsal::Purpose::kernels) return make();
+  return cache.get(key, [&] {
+    cuda::require_no_capture(job);
+    return make();
+  });
 }
 
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
@@ -36,11 +45,10 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   problem.outputs = static_cast<int>(std::min(outputs, plan::kFieldOutputs));
   const std::string key =
       fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
-  return context.state().cuda_fields.get(key, [&] {
-    require_no_capture(job);
+  return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size());
-    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job.device);
+    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job);
   });
 }
 
@@ -53,15 +61,13 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
                                  [&] { return ir::split_field(formula.field()); });
   const std::vector<Expr>& values = gradient.field->plan->problem.field.pair_outputs;
   if (values.empty()) return gradient;
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type}, cuda_device(job.device));
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type});
   problem.outputs = values;
   const std::string key =
       fmt::format("values of the gradient|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
                   static_cast<int>(job.x.points.dtype), job.device, problem.sizes.to_text());
-  gradient.pairs = context.state().cuda_pairs.get(key, [&] {
-    require_no_capture(job);
-    return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.x.points.dtype, job.type, job.device);
-  });
+  gradient.pairs = kept(context.state().cuda_pairs, key, job,
+                        [&] { return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.type, job); });
   return gradient;
 }
 
@@ -76,18 +82,16 @@ std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, c
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context) {
-  const CudaDevice& device = cuda_device(job.device);
-  plan::GpuPairProblem problem = problem_of(job, use, device);
+  plan::GpuPairProblem problem = problem_of(job, use);
   const auto compiled = [&](bool reciprocals) {
     problem.reciprocals = reciprocals;
     const std::string key =
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
                     static_cast<int>(use.fold), use.columns, reciprocals, job.device, problem.sizes.to_text());
-    return context.state().cuda_pairs.get(key, [&] {
-      require_no_capture(job);
+    return kept(context.state().cuda_pairs, key, job, [&] {
       problem.outputs = {call.formula().expression};
-      return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.x.points.dtype, use.out, job.device);
+      return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), use.out, job);
     });
   };
   bool numbers = true;

@@ -6,6 +6,7 @@
 #include "codegen/x86_emit.h"
 #include "core/error.h"
 #include "mercer/explain.h"
+#include "ops/explain_parts.h"
 #include "ops/prepared.h"
 #include "plan/planner.h"
 
@@ -13,13 +14,8 @@ namespace mercer {
 namespace {
 
 std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
-  // Exponents are numbers in a plan: those with a default take it.
-  std::vector<double> exponents;
-  for (const Expr& leaf : f.prepared().exponents)
-    if (leaf->has_default) exponents.push_back(leaf->value);
-  const bool bound = exponents.size() == f.prepared().exponents.size() && !exponents.empty();
   plan::PairProblem problem;
-  problem.outputs = {bound ? f.prepared().bound(exponents)->expression : f.expression()};
+  problem.outputs = {ops::explained(f)};
   problem.type = compute_type(dtype);
   problem.target = target;
   problem.empty_features = shape.k == 0;
@@ -42,23 +38,39 @@ std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
                      cycles, cycles > 0 ? elements / cycles : 0.0);
 }
 
-std::string section(const char* title, const std::string& text) { return fmt::format("## {}\n{}\n", title, text); }
-
 }  // namespace
+
+namespace ops {
+
+std::string section(std::string_view title, std::string_view text) { return fmt::format("## {}\n{}\n", title, text); }
+
+Expr explained(const Formula& f) {
+  std::vector<double> exponents;
+  for (const Expr& leaf : f.prepared().exponents)
+    if (leaf->has_default) exponents.push_back(leaf->value);
+  const bool bound = exponents.size() == f.prepared().exponents.size() && !exponents.empty();
+  return bound ? f.prepared().bound(exponents)->expression : f.expression();
+}
+
+std::string formula_section(const Formula& f) {
+  return section("formula", f.expression().to_text() +
+                                (f.symmetric() ? "\nsymmetric: z = x computes half of the pairs" : "") + "\n");
+}
+
+}  // namespace ops
 
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz) {
   return plan::floor_of(*plan_of(f, shape, dtype, target)).elements_per_second(gigahertz, shape.k);
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
+  using ops::section;
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
   const auto plan = plan_of(f, shape, dtype, target);
   const plan::TargetInfo& info = plan::target_info(target);
   const plan::PairVariant& variant = plan->best();
-  std::string text;
-  text += section("formula", f.expression().to_text() +
-                                 (f.symmetric() ? "\nsymmetric: z = x computes half of the pairs" : "") + "\n");
+  std::string text = ops::formula_section(f);
   text += section("split", variant.split.to_text());
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
@@ -70,6 +82,11 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
     text += section("code", fmt::format("update {} bytes, epilogue {} bytes\n", update, epilogue));
   }
   return text + section("floor", floor_text(*plan, shape));
+}
+
+std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target) {
+  if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target);
+  return explain(f, shape, dtype, target_from_text(target));
 }
 
 }  // namespace mercer

@@ -97,7 +97,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   const Contraction contraction(op, coef);
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.coef_axes)});
   contraction.check(op, call, coef, out, call.inputs());
-  if (out.count() == 0) return;
+  if (call.ends_checked(out)) return;
   Context::State& state = context.state();
   const Formula::Prepared& formula = call.formula();
   if (call.on_cuda()) {
@@ -152,7 +152,7 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   std::vector<const Tensor*> inputs = call.inputs();
   inputs.push_back(&amplitude);
   contraction.check(op, call, coef, out, inputs);
-  if (out.count() == 0) return;
+  if (call.ends_checked(out)) return;
   // simplify() may have moved a factor out of the sum: use φ itself then.
   const Expr& bound = call.formula().expression;
   const Expr term = bound->op == ir::Op::sum ? bound->args[0] : ir::simplify(phi);

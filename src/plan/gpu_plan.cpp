@@ -32,7 +32,7 @@ constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the l
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 3, 4, 3, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
-constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 3, 8, 4, true};  // bound by its stores
+constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 2, 4, 3, true};  // bound by its stores
 constexpr GpuTile kSomeFeatures{64, 64, 16, 8, 8, 3, 8, 6, true};
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
@@ -132,14 +132,13 @@ std::string GpuSizes::to_text() const {
                      narrow_n ? "n" : "");
 }
 
-GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t items, int multiprocessors) {
+GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
   constexpr std::int64_t kNarrow = 32;
   GpuSizes sizes;
   sizes.narrow_m = m <= kNarrow;
   sizes.narrow_n = n <= kNarrow;
   sizes.features = k > 32 ? GpuSizes::Features::many : k > 8 ? GpuSizes::Features::some : GpuSizes::Features::few;
-  const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128) *
-                       static_cast<double>(items);
+  const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128);
   if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
   if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;
   return sizes;
@@ -178,7 +177,9 @@ GpuCost count_gpu(const ir::Program& program) {
 }
 
 int GpuPairPlan::promoted_states() const {
-  return problem.type == Dtype::float64 ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
+  // Few features make one chunk.
+  const bool one_chunk = problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;
+  return one_chunk ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
 }
 
 bool GpuPairPlan::long_epilogue() const {

@@ -31,7 +31,8 @@ struct GpuTile {
 /// What becomes of the pairs' values.
 enum class Consumer : std::uint8_t { store, product, fold };
 
-/// What of a call's sizes decides the tile; calls of one class share their kernels.
+/// What of a call's sizes decides the tile; calls of one class share their kernels. The batch has no say: an item alone
+/// gives the same bits.
 struct GpuSizes {
   enum class Pairs : std::uint8_t { many, few, very_few };  // beside the multiprocessors
   enum class Features : std::uint8_t { many, some, few };   // above 32, above 8
@@ -42,7 +43,7 @@ struct GpuSizes {
   bool operator==(const GpuSizes&) const = default;
   std::string to_text() const;
 };
-GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t items, int multiprocessors);
+GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients

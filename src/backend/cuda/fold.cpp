@@ -44,7 +44,7 @@ class FoldLaunch {
     const std::int64_t tiles_m = (job_.x.count + plan.tile.tile_m - 1) / plan.tile.tile_m;
     const std::int64_t tiles_n = (job_.z.count + plan.tile.tile_n - 1) / plan.tile.tile_n;
     const std::int64_t items = job_.items;
-    splits_ = choose_splits(tiles_m * items, tiles_n,
+    splits_ = choose_splits(tiles_m, tiles_n,
                             std::int64_t{kernels_.device->multiprocessors} * plan.tile.min_blocks);
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
@@ -66,7 +66,7 @@ class FoldLaunch {
       groups_.steps[4].push_back(v ? panel_.batch_steps[axis] : 0);
     }
     groups_.merge(job_.op);
-    workspace_.take(*job_.queue, job_.device, job_.op);
+    if (!workspace_.take(job_)) return;
     panels_.run(workspace_);
     if (v) pack(panel_, job_, workspace_);
     for (std::int64_t first = 0; first < columns; first += pass_) {
@@ -90,9 +90,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
-    void* args[] = {&a};
-    kernels_.tile.function->launch({blocks}, {plan.tile.threads()}, plan.shared_bytes(job_.features),
-                                   static_cast<CuStream>(job_.queue->stream), args);
+    launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
   void launch_merge(std::int64_t first, std::int64_t columns) {
@@ -107,9 +105,8 @@ class FoldLaunch {
     a.splits = static_cast<int>(splits_);
     a.groups = groups_.axes();
     groups_.write(3, a.out_step);
-    void* args[] = {&a};
     const std::int64_t results = job_.items * columns * a.m;
-    kernels_.merge.function->launch({(results + 127) / 128}, {128}, 0, static_cast<CuStream>(job_.queue->stream), args);
+    launch(kernels_.merge, job_, {(results + 127) / 128}, 128, 0, a);
   }
 
   const PairKernels& kernels_;
@@ -126,12 +123,12 @@ class FoldLaunch {
 
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out) {
-  const CudaScope scope(job.device);
+  const JobScope scope(job);
   FoldLaunch(kernels, job, out).run(&v, columns);
 }
 
 void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out) {
-  const CudaScope scope(job.device);
+  const JobScope scope(job);
   FoldLaunch(kernels, job, out).run(nullptr, 1);
 }
 

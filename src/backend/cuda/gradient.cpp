@@ -62,7 +62,7 @@ class FieldLaunch {
   /// Ranges of n, when rows and features alone do not fill the device.
   std::int64_t choose_splits() const {
     const std::int64_t blocks = ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
-    const std::int64_t wanted = std::int64_t{2} * cuda_device(job_.device).multiprocessors;
+    const std::int64_t wanted = std::int64_t{2} * job_.hardware().multiprocessors;
     const std::int64_t slices = ceil_div(job_.z.count, kSlice);
     if (blocks == 0 || blocks * 2 > wanted) return 1;
     return std::clamp<std::int64_t>(wanted / blocks, 1, std::clamp<std::int64_t>(slices / 16, 1, kMostSplits));
@@ -110,14 +110,10 @@ class FieldLaunch {
     a.out_row = splits_ > 1 ? job_.features : operands_.out_row_stride;
     a.out_feature = splits_ > 1 ? 1 : operands_.out_feature_stride;
     a.out_split = outputs * rows * job_.features;
-    const auto stream = static_cast<CuStream>(job_.queue->stream);
-    void* args[] = {&a};
-    field_.field.function->launch({ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
-                                  {kFieldThreads}, plan_.shared_bytes(job_.z.count), stream, args);
+    launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
+           kFieldThreads, plan_.shared_bytes(job_.z.count), a);
     if (splits_ == 1) return;
-    void* sum_args[] = {&sum};
-    sum_splits(job_.type, job_.device, stream)
-        .function->launch({ceil_div(outputs * rows * job_.features, 256)}, {256}, 0, stream, sum_args);
+    launch(sum_splits(job_), job_, {ceil_div(outputs * rows * job_.features, 256)}, 256, 0, sum);
   }
 
   const PairKernels* pairs_;
@@ -149,14 +145,14 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
 }  // namespace
 
 void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands) {
-  const CudaScope scope(job.device);
+  const JobScope scope(job);
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     const FieldJob own = at(operands, job, index);
     workspace.reuse();
     FieldLaunch launch(pairs, field, one, own, workspace);
-    workspace.take(*job.queue, job.device, job.op);
+    if (!workspace.take(job)) return;
     launch.run();
   }
 }

@@ -38,6 +38,11 @@ PairJob PairJob::item(std::int64_t index) const {
   return one;
 }
 
+const CudaDevice& PairJob::hardware() const {
+  const Rehearsal* rehearsed = rehearsal();
+  return rehearsed != nullptr && rehearsed->device != nullptr ? *rehearsed->device : cuda_device(device);
+}
+
 const JobParam& PairJob::param(const Expr& leaf) const {
   for (const JobParam& candidate : params)
     if (same(candidate.leaf, leaf)) return candidate;

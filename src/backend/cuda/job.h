@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "backend/cuda/rehearsal.h"
+#include "core/cuda_driver.h"
 #include "ir/expr.h"
 #include "mercer/pairwise.h"
 
@@ -50,9 +52,25 @@ struct PairJob {
   Dtype type = Dtype::float32;  // computing type
   bool same_points = false;
 
+  CuStream stream() const { return static_cast<CuStream>(queue->stream); }
+  Rehearsal* rehearsal() const { return queue->rehearsal; }
+  /// The device that the call is planned for.
+  const CudaDevice& hardware() const;
+
   /// One batch item of it, as a job without batch axes.
   PairJob item(std::int64_t index) const;
   const JobParam& param(const Expr& leaf) const;
+};
+
+/// The device is current on this thread while it lives; not in a rehearsal, whose device need not be there.
+class JobScope {
+ public:
+  explicit JobScope(const PairJob& job) {
+    if (job.rehearsal() == nullptr) scope_.emplace(job.device);
+  }
+
+ private:
+  std::optional<CudaScope> scope_;
 };
 
 /// Offset of a batch item in an array, in elements.

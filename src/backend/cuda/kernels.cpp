@@ -32,95 +32,112 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   return sources;
 }
 
-std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype points,
-                                                        Dtype out, int device) {
-  auto kernels = std::make_shared<PairKernels>();
-  kernels->plan = plan;
-  kernels->device = &cuda_device(device);
-  const PairSources sources = pair_sources(*plan, points, out, kernels->device->architecture());
-  struct Row {
-    const jit::CudaSource* source;
-    const char* function;
-    Kernel* kernel;
-  };
-  std::vector<Row> rows = {{&sources.tile, "pair_tile", &kernels->tile},
-                           {&sources.pack_x, "pack", &kernels->pack_x},
-                           {&sources.pack_z, "pack", &kernels->pack_z},
-                           {&sources.uniforms, "uniforms", &kernels->uniforms}};
-  if (!sources.merge.text.empty()) rows.push_back({&sources.merge, "merge_ranges", &kernels->merge});
+FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture) {
+  const ir::FieldSplit& field = plan.problem.field;
+  const std::string formula = field.field.to_text();
+  return {cuda_source("field " + formula, codegen::cuda_field_source(plan), architecture),
+          cuda_source("uniforms " + formula,
+                      codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(),
+                                                    plan.uniforms),
+                      architecture)};
+}
+
+namespace {
+
+struct KernelRow {
+  const jit::CudaSource* source;
+  const char* function;
+  Kernel* kernel;
+};
+
+/// Compiles and loads, or lists what would be.
+void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
+  Rehearsal* rehearsal = job.rehearsal();
+  if (rehearsal != nullptr && rehearsal->purpose != Rehearsal::Purpose::kernels) {
+    for (const KernelRow& row : rows) rehearsal->sources.push_back(*row.source);
+    return;
+  }
   std::vector<jit::CudaSource> texts;
-  for (const Row& row : rows) texts.push_back(*row.source);
+  for (const KernelRow& row : rows) texts.push_back(*row.source);
   const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].kernel->module = jit::CudaModule::load(binaries[i], device);
+    rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
     rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
   }
+}
+
+}  // namespace
+
+std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
+                                                        const PairJob& job) {
+  auto kernels = std::make_shared<PairKernels>();
+  kernels->plan = plan;
+  kernels->device = &job.hardware();
+  const PairSources sources = pair_sources(*plan, job.x.points.dtype, out, kernels->device->architecture());
+  std::vector<KernelRow> rows = {{&sources.tile, "pair_tile", &kernels->tile},
+                                 {&sources.pack_x, "pack", &kernels->pack_x},
+                                 {&sources.pack_z, "pack", &kernels->pack_z},
+                                 {&sources.uniforms, "uniforms", &kernels->uniforms}};
+  if (!sources.merge.text.empty()) rows.push_back({&sources.merge, "merge_ranges", &kernels->merge});
+  get_kernels(rows, job);
   return kernels;
 }
 
-std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan, int device) {
+std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
+                                                          const PairJob& job) {
   auto kernels = std::make_shared<FieldKernels>();
   kernels->plan = plan;
-  const std::string architecture = cuda_device(device).architecture();
-  const ir::FieldSplit& field = plan->problem.field;
-  const std::string formula = field.field.to_text();
-  const std::vector<jit::CudaBinary> binaries = jit::compile_all(
-      {cuda_source(fmt::format("field {}", formula), codegen::cuda_field_source(*plan), architecture),
-       cuda_source(fmt::format("uniforms {}", formula),
-                   codegen::cuda_uniforms_source(plan->problem.type, field.params.size(), field.uniforms.size(),
-                                                 plan->uniforms),
-                   architecture)});
-  for (auto [kernel, binary, function] : {std::tuple(&kernels->field, &binaries[0], "field"),
-                                          std::tuple(&kernels->uniforms, &binaries[1], "uniforms")}) {
-    kernel->module = jit::CudaModule::load(*binary, device);
-    kernel->function = &kernel->module->function(function);
-  }
+  const FieldSources sources = field_sources(*plan, job.hardware().architecture());
+  get_kernels({{&sources.field, "field", &kernels->field}, {&sources.uniforms, "uniforms", &kernels->uniforms}}, job);
   return kernels;
 }
 
-void require_no_capture(const char* op, int device, CuStream stream) {
-  require(!cuda_is_capturing(device, stream),
+void require_no_capture(const PairJob& job) {
+  require(job.rehearsal() != nullptr || !cuda_is_capturing(job.device, job.stream()),
           "{}: kernels must be compiled before a CUDA graph is captured; call once before, or mercer.compile. Received "
           "a capturing stream.",
-          op);
+          job.op);
 }
 
-Kernel shared_kernel(const char* function, const std::string& name, const std::string& text, int device,
-                     CuStream stream) {
+namespace {
+
+template <class MakeText>
+Kernel shared_kernel(const char* function, const std::string& name, const PairJob& job, const MakeText& make_text) {
   // Never emptied: there are a few dozen of them at most.
   static std::mutex mutex;
   static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
-  const std::pair key(name, device);
-  {
+  const std::pair key(name, job.device);
+  const bool is_loaded = job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
+  if (is_loaded) {
     std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
+    require_no_capture(job);
   }
-  require_no_capture(function, device, stream);
   Kernel kernel;
-  kernel.module = jit::CudaModule::load(
-      jit::cuda_compile(cuda_source(name, text, cuda_device(device).architecture())), device);
-  kernel.function = &kernel.module->function(function);
+  const jit::CudaSource source = cuda_source(name, make_text(), job.hardware().architecture());
+  get_kernels({{&source, function, &kernel}}, job);
+  if (!is_loaded) return kernel;
   std::lock_guard lock(mutex);
   return known.emplace(key, kernel).first->second;
 }
 
-Kernel plain_pack(Dtype type, Dtype points, int device, CuStream stream) {
-  return shared_kernel("pack", fmt::format("pack {} as {}", name_of(points), name_of(type)),
-                       codegen::cuda_plain_pack_source(type, points), device, stream);
+}  // namespace
+
+Kernel plain_pack(Dtype points, const PairJob& job) {
+  return shared_kernel("pack", fmt::format("pack {} as {}", name_of(points), name_of(job.type)), job,
+                       [&] { return codegen::cuda_plain_pack_source(job.type, points); });
 }
 
-Kernel sum_splits(Dtype type, int device, CuStream stream) {
-  return shared_kernel("sum_splits", fmt::format("sum of splits {}", name_of(type)), codegen::cuda_sum_source(type),
-                       device, stream);
+Kernel sum_splits(const PairJob& job) {
+  return shared_kernel("sum_splits", fmt::format("sum of splits {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_sum_source(job.type); });
 }
 
-Kernel nearest_kernel(Dtype type, int device, CuStream stream) {
-  return shared_kernel("nearest", fmt::format("nearest {}", name_of(type)), codegen::cuda_nearest_source(type), device,
-                       stream);
+Kernel nearest_kernel(const PairJob& job) {
+  return shared_kernel("nearest", fmt::format("nearest {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_nearest_source(job.type); });
 }
 
-Kernel fill(int device, CuStream stream) {
-  return shared_kernel("fill", "fill", codegen::cuda_fill_source(), device, stream);
-}
+Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

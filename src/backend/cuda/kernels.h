@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/job.h"
 #include "jit/cuda_module.h"
 #include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
@@ -29,27 +30,40 @@ struct PairKernels {
   const CudaDevice* device = nullptr;
   Kernel tile, pack_x, pack_z, uniforms, merge;
 };
-/// Compiles what is not in a cache, several at once, and loads all of it.
-std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype points,
-                                                        Dtype out, int device);
+/// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
+std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
+                                                        const PairJob& job);
+
+struct FieldSources {
+  jit::CudaSource field, uniforms;
+};
+FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
 
 struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
   Kernel field, uniforms;
 };
-std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan, int device);
+std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
+                                                          const PairJob& job);
 
 /// Kernels that depend on no formula, compiled once a process and device. Throw inside a graph capture when that is
 /// still to be done.
-Kernel plain_pack(Dtype type, Dtype points, int device, CuStream stream);
-Kernel fill(int device, CuStream stream);
-Kernel sum_splits(Dtype type, int device, CuStream stream);
-Kernel nearest_kernel(Dtype type, int device, CuStream stream);
-Kernel shared_kernel(const char* function, const std::string& name, const std::string& text, int device,
-                     CuStream stream);
+Kernel plain_pack(Dtype points, const PairJob& job);
+Kernel fill(const PairJob& job);
+Kernel sum_splits(const PairJob& job);
+Kernel nearest_kernel(const PairJob& job);
 
-/// Refuses to compile while a graph is recorded from this stream.
-void require_no_capture(const char* op, int device, CuStream stream);
+/// Refuses to compile while a graph is recorded from the stream of this call.
+void require_no_capture(const PairJob& job);
+
+/// Puts a kernel into the stream of a call; nothing in a rehearsal.
+template <class KernelArguments>
+void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads, std::int64_t shared_bytes,
+            KernelArguments& arguments) {
+  if (job.rehearsal() != nullptr) return;
+  void* args[] = {&arguments};
+  kernel.function->launch(grid, {threads}, shared_bytes, job.stream(), args);
+}
 
 /// Every kernel is compiled so: contraction of a * b + c is asked for by name, never by the compiler.
 jit::CudaSource cuda_source(std::string name, std::string text, const std::string& architecture);

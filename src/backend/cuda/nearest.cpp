@@ -18,9 +18,7 @@ void* element(const JobMatrix& matrix, std::int64_t offset) {
 
 void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count, const JobMatrix& values,
              const JobMatrix& indices) {
-  const CudaScope scope(job.device);
-  const auto stream = static_cast<CuStream>(job.queue->stream);
-  const Kernel select = nearest_kernel(job.type, job.device, stream);
+  const JobScope scope(job);
   const std::int64_t size = static_cast<std::int64_t>(size_of(job.type)), keys = power_of_two(count);
   const std::int64_t rows = rows_of_part(job.x.count, job.z.count * size + keys * 16);
   const std::int64_t ld = (job.z.count + 3) / 4 * 4;
@@ -30,7 +28,8 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
     workspace.reuse();
     const Panels panels(kernels, one, workspace);
     const std::int64_t pairs = workspace.add(rows * ld * size), key_place = workspace.add(rows * keys * 16);
-    workspace.take(*job.queue, job.device, job.op);
+    if (!workspace.take(job)) return;
+    const Kernel select = nearest_kernel(job);
     panels.run(workspace);
     for (std::int64_t first = 0; first < job.x.count; first += rows) {
       const std::int64_t present = std::min(rows, job.x.count - first);
@@ -49,8 +48,7 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
       a.out_values_col = values.col_stride;
       a.out_indices_row = indices.row_stride;
       a.out_indices_col = indices.col_stride;
-      void* args[] = {&a};
-      select.function->launch({present}, {256}, 0, stream, args);
+      launch(select, job, {present}, 256, 0, a);
     }
   }
 }

@@ -20,9 +20,10 @@ std::int64_t rows_of_part(std::int64_t rows, std::int64_t row_bytes) {
 
 void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob& job, const Workspace& workspace,
                 std::int64_t first, std::int64_t rows, void* out, std::int64_t ld, std::int64_t plane) {
+  if (job.z.count == 0) return;
   const plan::GpuPairPlan& plan = *kernels.plan;
   PairArguments a = panels.arguments(workspace);
-  a.x = shifted(a.x, first, job.type);
+  a.x = shifted(a.x, first * job.features * static_cast<std::int64_t>(plan.sides.x_streams.size()), job.type);
   a.row = shifted(a.row, first, job.type);
   a.i_offset += first;
   a.m = rows;
@@ -32,9 +33,7 @@ void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob&
   a.out_col = 1;
   a.out_plane = plane;
   a.member_count = 1;
-  void* args[] = {&a};
-  kernels.tile.function->launch({a.tiles_m * a.tiles_n}, {plan.tile.threads()}, plan.shared_bytes(job.features),
-                                static_cast<CuStream>(job.queue->stream), args);
+  launch(kernels.tile, job, {a.tiles_m * a.tiles_n}, plan.tile.threads(), plan.shared_bytes(job.features), a);
 }
 
 }  // namespace mercer::cuda

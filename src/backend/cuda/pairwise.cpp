@@ -17,7 +17,7 @@ bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPai
 
 void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
   const plan::GpuPairPlan& plan = *kernels.plan;
-  const CudaScope scope(job.device);
+  const JobScope scope(job);
   Workspace workspace;
   const Panels panels(kernels, job, workspace);
   BatchWalk groups, members;
@@ -40,7 +40,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const std::int64_t group_count = groups.items(), member_count = members.items();
   groups.merge(job.op);
   members.merge(job.op);
-  workspace.take(*job.queue, job.device, job.op);
+  if (!workspace.take(job)) return;
   panels.run(workspace);
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
@@ -60,9 +60,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.tiles_n, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits, "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, {} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
-  void* args[] = {&a};
-  kernels.tile.function->launch({blocks}, {plan.tile.threads()}, plan.shared_bytes(job.features),
-                                static_cast<CuStream>(job.queue->stream), args);
+  launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);
 }
 
 }  // namespace mercer::cuda

@@ -14,7 +14,6 @@ constexpr std::int64_t kPackPoints = 32, kPackFeatures = 32, kPackThreads = 256;
 
 std::int64_t padded(std::int64_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
 std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
-CuStream stream_of(const PairJob& job) { return static_cast<CuStream>(job.queue->stream); }
 
 bool reads_params(const plan::Sides& sides, bool of_x) {
   for (const plan::Sides::Stage& s : sides.stages)
@@ -135,11 +134,9 @@ void Panels::pack(bool of_x, const Workspace& workspace) const {
   a.blocks = panels.ld / kPackPoints;
   const std::int64_t point_blocks = a.blocks * panels.sets;
   if (point_blocks == 0) return;
-  void* args[] = {&a};
-  const Kernel& kernel = of_x ? kernels_.pack_x : kernels_.pack_z;
-  kernel.function->launch(
-      {point_blocks, feature_blocks(point_blocks, job_.features, kernels_.device->multiprocessors)}, {kPackThreads}, 0,
-      stream_of(job_), args);
+  launch(of_x ? kernels_.pack_x : kernels_.pack_z, job_,
+         {point_blocks, feature_blocks(point_blocks, job_.features, kernels_.device->multiprocessors)}, kPackThreads, 0,
+         a);
 }
 
 PairArguments Panels::arguments(const Workspace& workspace) const {
@@ -178,6 +175,7 @@ void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace) {
 }
 
 void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace) {
+  if (panel.rows == 0) return;
   PackArguments a{};
   BatchWalk walk;
   walk.steps.resize(1);
@@ -199,12 +197,9 @@ void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspac
   a.point_stride = panel.row_stride;
   a.feature_stride = panel.column_stride;
   a.blocks = panel.ld / kPackPoints;
-  const CudaDevice& device = cuda_device(job.device);
-  const Kernel kernel = plain_pack(job.type, panel.array.dtype, job.device, stream_of(job));
-  void* args[] = {&a};
-  kernel.function->launch(
-      {a.blocks * sets, feature_blocks(a.blocks * sets, panel.columns, device.multiprocessors)}, {kPackThreads}, 0,
-      stream_of(job), args);
+  launch(plain_pack(panel.array.dtype, job), job,
+         {a.blocks * sets, feature_blocks(a.blocks * sets, panel.columns, job.hardware().multiprocessors)},
+         kPackThreads, 0, a);
 }
 
 }  // namespace mercer::cuda

@@ -23,8 +23,7 @@ void fill_numbers(double* to, const std::vector<double>& numbers, const PairJob&
     a.to = to + first;
     a.count = static_cast<int>(std::min<std::size_t>(MERCER_FILL_NUMBERS, numbers.size() - first));
     std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(first), a.count, a.numbers);
-    void* args[] = {&a};
-    fill(job.device, static_cast<CuStream>(job.queue->stream)).function->launch({1}, {256}, 0, static_cast<CuStream>(job.queue->stream), args);
+    launch(fill(job), job, {1}, 256, 0, a);
   }
 }
 
@@ -112,8 +111,7 @@ void ParamTable::run(const Kernel& uniforms, const Workspace& workspace) const {
   a.features = static_cast<double>(job_.features);
   a.wide = workspace.at<double>(wide_);
   a.narrow = workspace.at<>(narrow_);
-  void* args[] = {&a};
-  uniforms.function->launch({(job_.items + 127) / 128}, {128}, 0, static_cast<CuStream>(job_.queue->stream), args);
+  launch(uniforms, job_, {(job_.items + 127) / 128}, 128, 0, a);
 }
 
 void ParamTable::write_wide(const void*& table, double (&numbers)[MERCER_MAX_NUMBERS],

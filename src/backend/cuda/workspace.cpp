@@ -38,30 +38,43 @@ std::int64_t Workspace::add(std::int64_t bytes) {
   return place;
 }
 
-void Workspace::take(const Queue& queue, int device, const char* op) {
-  if (bytes_ <= taken_) return;
-  require(taken_ == 0, "{}: the items of a batch must need the same scratch memory. Received {} bytes after {}.", op,
-          bytes_, taken_);
+bool Workspace::take(const PairJob& job) {
+  require(taken_ == 0 || bytes_ <= taken_,
+          "{}: the items of a batch must need the same scratch memory. Received {} bytes after {}.", job.op, bytes_,
+          taken_);
+  if (job.rehearsal() != nullptr) return rehearse(*job.rehearsal());
+  if (bytes_ <= taken_) return true;
   taken_ = bytes_;
-  if (queue.allocate) {
-    base_ = static_cast<char*>(queue.allocate(bytes_));
-    require(base_ != nullptr && reinterpret_cast<std::uintptr_t>(base_) % 16 == 0,
-            "{}: workspace memory must lie at a multiple of 16 bytes. Received {}.", op, fmt::ptr(base_));
-    return;
+  if (!job.queue->allocate) {
+    take_from_pool(job);
+    return true;
   }
-  stream_ = static_cast<CuStream>(queue.stream);
-  CuPool pool = pool_of(device, op);
+  base_ = static_cast<char*>(job.queue->allocate(bytes_));
+  require(base_ != nullptr && reinterpret_cast<std::uintptr_t>(base_) % 16 == 0,
+          "{}: workspace memory must lie at a multiple of 16 bytes. Received {}.", job.op, fmt::ptr(base_));
+  return true;
+}
+
+bool Workspace::rehearse(Rehearsal& rehearsal) {
+  base_ = reinterpret_cast<char*>(kAlignment);  // nothing is there
+  rehearsal.bytes = bytes_;
+  return rehearsal.purpose != Rehearsal::Purpose::workspace;
+}
+
+void Workspace::take_from_pool(const PairJob& job) {
+  stream_ = job.stream();
+  CuPool pool = pool_of(job.device, job.op);
   const auto take = [&] {
     return cuda_driver()->pool_alloc_async(&pool_memory_, static_cast<std::size_t>(bytes_), pool, stream_);
   };
   int result = take();
-  if (result == kCuOutOfMemory && !cuda_is_capturing(device, stream_)) {
+  if (result == kCuOutOfMemory && !cuda_is_capturing(job.device, stream_)) {
     // What other streams gave back is free once they are done.
     cuda_driver()->context_synchronize();
     cuda_driver()->pool_trim(pool, 0);
     result = take();
   }
-  check_cuda(result, op, bytes_);
+  check_cuda(result, job.op, bytes_);
   base_ = reinterpret_cast<char*>(pool_memory_);
 }
 

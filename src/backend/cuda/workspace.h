@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-#include "core/cuda_driver.h"
-#include "mercer/pairwise.h"
+#include "backend/cuda/job.h"
 
 namespace mercer::cuda {
 
@@ -13,8 +12,9 @@ class Workspace {
   /// Room for so many bytes, at a multiple of 256; the result is a place for at().
   std::int64_t add(std::int64_t bytes);
   std::int64_t bytes() const { return bytes_; }
-  /// Takes the memory, once, from the queue, or from a pool of the device, in the order of the stream.
-  void take(const Queue& queue, int device, const char* op);
+  /// Takes the memory, once, from the queue, or from a pool of the device, in the order of the stream. False where
+  /// the call ends here: it was to find out how much that is.
+  bool take(const PairJob& job);
   /// Lays out anew in the memory that is there: for the next item of a loop, whose kernels run after this one's.
   void reuse() { bytes_ = 0; }
   template <class T = void>
@@ -27,6 +27,9 @@ class Workspace {
   ~Workspace();
 
  private:
+  void take_from_pool(const PairJob& job);
+  bool rehearse(Rehearsal& rehearsal);
+
   std::int64_t bytes_ = 0, taken_ = 0;
   char* base_ = nullptr;
   CuPointer pool_memory_ = 0;

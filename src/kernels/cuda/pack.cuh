@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     load_features(a, side, k0, tile);
     __syncthreads();
     for (int kk = warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 32) {
-      REAL stream[STREAMS];
+      REAL stream[STREAMS + (STREAMS == 0)];
       const POINT feature = tile[kk][lane];
       make_streams(stream, feature, a, k0 + kk, slot_values, lane, params);
       for (int s = 0; s < STREAMS; ++s)

@@ -90,11 +90,16 @@ struct Block {
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
 // the second-level cache.
 MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
-  const i64 columns = CONSUMER == STORE ? a.tiles_n : a.splits, blocks = a.tiles_m * columns;
-  b.group = blockIdx.x / blocks;
-  const i64 block = blockIdx.x % blocks, strip = block / (8 * columns), in_strip = block % (8 * columns);
-  const i64 height = a.tiles_m - strip * 8 < 8 ? a.tiles_m - strip * 8 : 8;
-  b.m0 = (strip * 8 + in_strip % height) * TILE_M;
+  const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(CONSUMER == STORE ? a.tiles_n : a.splits);
+  u32 block = blockIdx.x;
+  b.group = 0;
+  if (a.groups.count > 0) {
+    b.group = block / (tiles_m * columns);
+    block %= tiles_m * columns;
+  }
+  const u32 strip = block / (8 * columns), in_strip = block % (8 * columns);
+  const u32 height = tiles_m - strip * 8 < 8 ? tiles_m - strip * 8 : 8;
+  b.m0 = (i64)(strip * 8 + in_strip % height) * TILE_M;
   b.column = in_strip / height;
   b.first_tile = (int)(CONSUMER == STORE ? b.column : a.tiles_n * b.column / a.splits);
   b.end_tile = (int)(CONSUMER == STORE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
@@ -170,11 +175,12 @@ MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
 
 struct PointValues {
   REAL row[THREAD_M][ROW_SLOTS + 1], col[THREAD_N][COL_SLOTS + 1];
+  REAL i[THREAD_M], j[THREAD_N];
 };
 
 MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
                               const REAL* params, REAL features, const Position& at) {
-  REAL x[THREAD_M][X_STREAMS], z[THREAD_N][Z_STREAMS];
+  REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
 #pragma unroll
   for (int s = 0; s < X_STREAMS; ++s)
 #pragma unroll
@@ -197,7 +203,7 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j)
-      update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, features);
+      update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
 }
 
 #if PROMOTES
@@ -239,15 +245,20 @@ MERCER_INLINE void load_col(REAL (&col)[COL_SLOTS + 1], const PairArguments& a, 
 MERCER_INLINE void load_points(PointValues& points, const PairArguments& a, i64 x_set, i64 z_set, i64 m0, i64 n0,
                                const Position& at) {
 #pragma unroll
-  for (int i = 0; i < THREAD_M; ++i) load_row(points.row[i], a, x_set, m0 + row_of(at, i));
+  for (int i = 0; i < THREAD_M; ++i) {
+    load_row(points.row[i], a, x_set, m0 + row_of(at, i));
+    points.i[i] = (REAL)(m0 + row_of(at, i) + a.i_offset);
+  }
 #pragma unroll
-  for (int j = 0; j < THREAD_N; ++j) load_col(points.col[j], a, z_set, n0 + col_of(at, j));
+  for (int j = 0; j < THREAD_N; ++j) {
+    load_col(points.col[j], a, z_set, n0 + col_of(at, j));
+    points.j[j] = (REAL)(n0 + col_of(at, j) + a.j_offset);
+  }
 }
 
 // Where a tile stands: what its epilogue reads besides the accumulators.
 struct TilePlace {
   i64 m0, n0, x_set, z_set;
-  Position at;
 };
 
 // The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
@@ -260,82 +271,44 @@ struct TilePlace {
 #define SCRATCH_ROWS 1
 #endif
 
-template <class Body>
-MERCER_INLINE void for_each_pair(const Accumulators& acc, const PairArguments& a, const REAL* params,
-                                 const TilePlace& place, REAL* scratch, Body body) {
-  REAL* own = scratch + threadIdx.x;
+// Accumulators of the rows `first` … into the thread's own places.
+MERCER_INLINE void to_scratch(const Accumulators& acc, int first, REAL* own) {
 #pragma unroll
-  for (int first = 0; first < THREAD_M; first += SCRATCH_ROWS) {
+  for (int i = 0; i < SCRATCH_ROWS; ++i)
 #pragma unroll
-    for (int i = 0; i < SCRATCH_ROWS; ++i)
+    for (int j = 0; j < THREAD_N; ++j)
 #pragma unroll
-      for (int j = 0; j < THREAD_N; ++j)
-#pragma unroll
-        for (int s = 0; s < STATES; ++s)
-          if (first + i < THREAD_M)
-            own[((i * THREAD_N + j) * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[first + i][j][s];
-#pragma unroll 1
-    for (int pair = 0; pair < SCRATCH_ROWS * THREAD_N; ++pair) {
-      const int i = first + pair / THREAD_N, j = pair % THREAD_N;
-      if (i >= THREAD_M) break;
-      const i64 m = place.m0 + row_of(place.at, i), n = place.n0 + col_of(place.at, j);
-      REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1], outputs[OUTPUTS], states[STATES + (STATES == 0)];
-      load_row(row, a, place.x_set, m);
-      load_col(col, a, place.z_set, n);
-#pragma unroll
-      for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
-      epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
-      body(pair, m, n, outputs);
-    }
-  }
+      for (int s = 0; s < STATES; ++s)
+        if (first + i < THREAD_M)
+          own[((i * THREAD_N + j) * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[first + i][j][s];
 }
 
-#if !LONG_EPILOGUE
-// The same, unrolled: everything stays in registers.
-template <class Body>
-MERCER_INLINE void for_each_pair_unrolled(const Accumulators& acc, const PairArguments& a, const REAL* params,
-                                          const TilePlace& place, Body body) {
-  PointValues points;
-  load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, place.at);
+// The epilogue of one pair whose accumulators lie in scratch memory.
+MERCER_INLINE void epilogue_of(REAL (&outputs)[OUTPUTS], const REAL* own, int pair, i64 m, i64 n,
+                               const PairArguments& a, const REAL* params, const TilePlace& place) {
+  REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1], states[STATES + (STATES == 0)];
+  load_row(row, a, place.x_set, m);
+  load_col(col, a, place.z_set, n);
 #pragma unroll
-  for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) {
-      const i64 m = place.m0 + row_of(place.at, i), n = place.n0 + col_of(place.at, j);
-      REAL outputs[OUTPUTS];
-      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], params, (REAL)(m + a.i_offset),
-               (REAL)(n + a.j_offset), (REAL)a.k);
-      body(i, j, m, n, outputs);
-    }
+  for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
+  epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
 }
-#endif
 
 // ---- STORE -----------------------------------------------------------------------------------------------------------
 #if CONSUMER == 0
-MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
-                              const TilePlace& place, REAL* scratch) {
+// Rows `first` … of the thread's pairs, one after the other, with all that can be asked of a store: edges, any strides,
+// the mirrored half. A function of its own: its registers are not the fast path's.
+static __device__ __noinline__ void store_rows(const PairArguments& a, const REAL* params, OUT* out,
+                                               const TilePlace& place, const REAL* own, int first) {
   // Of a symmetric matrix, pairs on and above the diagonal are kept; whatever is stored is mirrored.
   const bool mirror = a.symmetric, diagonal = mirror && place.n0 < place.m0 + TILE_M;
-#if !LONG_EPILOGUE
-  const bool whole = !mirror && place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n;
-  if (whole && a.out_col == 1 && a.out_row % VECTOR_N == 0 && (u64)out % (VECTOR_N * sizeof(OUT)) == 0 &&
-      (OUTPUTS == 1 || a.out_plane % VECTOR_N == 0)) {
-    Pack<OUT, VECTOR_N> rows[OUTPUTS];
-    for_each_pair_unrolled(acc, a, params, place, [&](int, int j, i64 m, i64 n, REAL (&outputs)[OUTPUTS]) {
-#pragma unroll
-      for (int p = 0; p < OUTPUTS; ++p) {
-        convert(rows[p].value[j % VECTOR_N], outputs[p]);
-        if (j % VECTOR_N == VECTOR_N - 1)
-          *(Pack<OUT, VECTOR_N>*)(out + p * a.out_plane + m * a.out_row + n - (VECTOR_N - 1)) = rows[p];
-      }
-    });
-    return;
-  }
-#endif
-  // The slices are done with: their memory is scratch.
-  __syncthreads();
-  for_each_pair(acc, a, params, place, scratch, [&](int, i64 m, i64 n, REAL (&outputs)[OUTPUTS]) {
-    if (m >= a.m || n >= a.n || (diagonal && n < m)) return;
+#pragma unroll 1
+  for (int pair = 0; pair < SCRATCH_ROWS * THREAD_N && first + pair / THREAD_N < THREAD_M; ++pair) {
+    const i64 m = place.m0 + row_of(position(), first + pair / THREAD_N);
+    const i64 n = place.n0 + col_of(position(), pair % THREAD_N);
+    if (m >= a.m || n >= a.n || (diagonal && n < m)) continue;
+    REAL outputs[OUTPUTS];
+    epilogue_of(outputs, own, pair, m, n, a, params, place);
 #pragma unroll
     for (int p = 0; p < OUTPUTS; ++p) {
       OUT value;
@@ -343,7 +316,51 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
       out[p * a.out_plane + m * a.out_row + n * a.out_col] = value;
       if (mirror && n != m) out[p * a.out_plane + n * a.out_row + m * a.out_col] = value;
     }
-  });
+  }
+}
+
+MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+                              const TilePlace& place, REAL* scratch) {
+#if !LONG_EPILOGUE
+  const bool whole = !a.symmetric && place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n;
+  if (whole && a.out_col == 1 && a.out_row % VECTOR_N == 0 && (u64)out % (VECTOR_N * sizeof(OUT)) == 0 &&
+      (OUTPUTS == 1 || a.out_plane % VECTOR_N == 0)) {
+    const Position at = position();
+    OUT* row = out + (place.m0 + row_of(at, 0)) * a.out_row + place.n0 + col_of(at, 0);
+    REAL own[PARAMS + 1];
+#pragma unroll
+    for (int p = 0; p < PARAMS; ++p) own[p] = params[p];
+    PointValues points;
+    load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+      if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out_row;
+#pragma unroll
+      for (int j0 = 0; j0 < THREAD_N; j0 += VECTOR_N) {
+        Pack<OUT, VECTOR_N> pack[OUTPUTS];
+#pragma unroll
+        for (int c = 0; c < VECTOR_N; ++c) {
+          REAL outputs[OUTPUTS];
+          epilogue(outputs, acc.value[i][j0 + c], points.row[i], points.col[j0 + c], own, points.i[i],
+                   points.j[j0 + c], (REAL)a.k);
+#pragma unroll
+          for (int p = 0; p < OUTPUTS; ++p) convert(pack[p].value[c], outputs[p]);
+        }
+#pragma unroll
+        for (int p = 0; p < OUTPUTS; ++p)
+          store_pack(row + p * a.out_plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
+      }
+    }
+    return;
+  }
+#endif
+  // The slices are done with: their memory is scratch.
+  __syncthreads();
+#pragma unroll
+  for (int first = 0; first < THREAD_M; first += SCRATCH_ROWS) {
+    to_scratch(acc, first, scratch + threadIdx.x);
+    store_rows(a, params, out, place, scratch + threadIdx.x, first);
+  }
 }
 #else
 // Values of the tile for a fold over n.
@@ -354,29 +371,30 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
   REAL* own = scratch + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j)
-#pragma unroll
-      for (int s = 0; s < STATES; ++s) own[(j * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[i][j][s];
-    const i64 m = place.m0 + row_of(place.at, i);
-    REAL row_values[ROW_SLOTS + 1];
-    load_row(row_values, a, place.x_set, m);
+    to_scratch(acc, i, own);
 #pragma unroll 1
     for (int j = 0; j < THREAD_N; ++j) {
-      const i64 n = place.n0 + col_of(place.at, j);
-      REAL col[COL_SLOTS + 1], outputs[OUTPUTS], states[STATES + (STATES == 0)];
-      load_col(col, a, place.z_set, n);
-#pragma unroll
-      for (int s = 0; s < STATES; ++s) states[s] = own[(j * (STATES + (STATES == 0)) + s) * THREADS];
-      epilogue(outputs, states, row_values, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
+      REAL outputs[OUTPUTS];
+      epilogue_of(outputs, own, j, place.m0 + row_of(position(), i), place.n0 + col_of(position(), j), a, params, place);
       own[j * (STATES + (STATES == 0)) * THREADS] = outputs[0];
     }
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) values[i][j] = own[j * (STATES + (STATES == 0)) * THREADS];
   }
 #else
-  for_each_pair_unrolled(acc, a, params, place,
-                         [&](int i, int j, i64, i64, REAL (&outputs)[OUTPUTS]) { values[i][j] = outputs[0]; });
+  PointValues points;
+  load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
+  REAL numbers[PARAMS + 1];
+#pragma unroll
+  for (int p = 0; p < PARAMS; ++p) numbers[p] = params[p];
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      REAL outputs[OUTPUTS];
+      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j], (REAL)a.k);
+      values[i][j] = outputs[0];
+    }
 #endif
 }
 #endif
@@ -431,7 +449,7 @@ MERCER_INLINE bool writes_scattered_row() {
 
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
                              const REAL* v, const TilePlace& place, REAL* scratch) {
-  const Position& at = place.at;
+  const Position at = position();
   const i64 n0 = place.n0;
   const bool whole = n0 + TILE_N <= a.n;
   REAL values[THREAD_M][THREAD_N];
@@ -446,15 +464,19 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
   }
 #pragma unroll
   for (int e = 0; e < COLUMNS; ++e) {
+    // Columns that there are not repeat the last one; nobody stores them.
+    const REAL* column = v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
     REAL weights[THREAD_N];
 #pragma unroll
     for (int j = 0; j < THREAD_N; j += VECTOR_N) {
-      const i64 n = n0 + col_of(at, j);
-      Pack<REAL, VECTOR_N> pack;
-      if (e < a.columns) pack = *(const Pack<REAL, VECTOR_N>*)(v + e * a.v_ld + n);
+      const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
 #pragma unroll
-      for (int c = 0; c < VECTOR_N; ++c)
-        weights[j + c] = e < a.columns && (whole || n + c < a.n) ? pack.value[c] : (REAL)0;
+      for (int c = 0; c < VECTOR_N; ++c) weights[j + c] = pack.value[c];
+    }
+    if (!whole) {
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j)
+        if (n0 + col_of(at, j) >= a.n) weights[j] = 0;
     }
     REAL rows[THREAD_M];
 #pragma unroll
@@ -510,11 +532,15 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
   REAL values[THREAD_M][THREAD_N];
   tile_values(values, acc, a, params, place, scratch);
 #pragma unroll
-  for (int j = 0; j < THREAD_N; ++j) {
-    const i64 n = place.n0 + col_of(place.at, j);
-    if (n >= a.n) continue;
+  for (int i = 0; i < THREAD_M; ++i) {
+    // The tile's values first: long sums in order would lose the contract.
+    FoldState tile = empty_state();
 #pragma unroll
-    for (int i = 0; i < THREAD_M; ++i) merge(fold.row[i], state_of(values[i][j], n));
+    for (int j = 0; j < THREAD_N; ++j) {
+      const i64 n = place.n0 + col_of(position(), j);
+      if (n < a.n) merge(tile, state_of(values[i][j], n));
+    }
+    merge(fold.row[i], tile);
   }
 }
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
@@ -557,6 +583,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     }
     barrier_init_done();
     if (!below_diagonal(block, a))
+#pragma unroll 1
       for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, shared, a.k, full);
   }
   __syncthreads();
@@ -648,14 +675,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
-    const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set, at};
+    const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set};
 #if CONSUMER == 0
-    for (i64 member = 0; member < a.member_count; ++member) {
-      const REAL* own = params_of(a, block.item + batch_offset(a.members, a.member_item_step, member));
-      OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group) +
-                 batch_offset(a.members, a.member_out_step, member);
-      store_tile(acc, a, own, out, place, shared);
-    }
+    OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
+#pragma unroll 1
+    for (i64 member = 0; member < a.member_count; ++member)
+      store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
+                 out + batch_offset(a.members, a.member_out_step, member), place, shared);
 #else
     fold_tile(fold, acc, a, params_of(a, block.item),
               (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group), place,

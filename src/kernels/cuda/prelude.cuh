@@ -133,15 +133,28 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
+template <int BYTES> struct Word;
+template <> struct Word<16> { typedef uint4 type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<2> { typedef u16 type; };
+// In one instruction; an assignment of the struct may become one for each element.
+template <class T, int N>
+MERCER_INLINE void store_pack(T* to, const Pack<T, N>& pack) {
+  typedef typename Word<sizeof(T) * N>::type W;
+  *(W*)to = *(const W*)&pack;
+}
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 // Offset of batch item `index` in an array that steps so along the axes.
 MERCER_INLINE i64 batch_offset(const BatchAxes& axes, const long long* steps, i64 index) {
   i64 offset = 0;
+  u32 rest = (u32)index;  // kernels take fewer than 2^32 items
+#pragma unroll 1
   for (int axis = axes.count - 1; axis >= 0; --axis) {
-    const i64 rest = index / axes.extent[axis];
-    offset += (index - rest * axes.extent[axis]) * steps[axis];
-    index = rest;
+    const u32 extent = (u32)axes.extent[axis], next = rest / extent;
+    offset += (i64)(rest - next * extent) * steps[axis];
+    rest = next;
   }
   return offset;
 }

@@ -1,0 +1,25 @@
+// A call on CUDA arrays that is not made: its checks, plans and lay-out are, the device is left alone, and no array's
+// memory is read but that of parameters of the host.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/cuda_driver.h"
+#include "jit/cuda_compile.h"
+
+namespace mercer::cuda {
+
+struct Rehearsal {
+  enum class Purpose {
+    sources,    ///< the kernels that the call would run are listed in `sources`
+    kernels,    ///< they are compiled and loaded
+    workspace,  ///< the call ends where it would take its scratch memory; `bytes` says how much
+  };
+  Purpose purpose;
+  const CudaDevice* device = nullptr;  ///< to plan for; null: that of the arrays
+  std::vector<jit::CudaSource> sources = {};
+  std::int64_t bytes = 0;
+};
+
+}  // namespace mercer::cuda

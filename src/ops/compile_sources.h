@@ -1,0 +1,16 @@
+// What a compilation ahead of time compiles for CUDA, as a list: for the cache, and for the store that is shipped.
+#pragma once
+
+#include <vector>
+
+#include "jit/cuda_compile.h"
+#include "mercer/compile.h"
+
+namespace mercer::ops {
+
+/// The kernels of every combination of the request on this device, or for this architecture without a device; equal
+/// ones may be there several times. Throws as mercer::compile does.
+std::vector<jit::CudaSource> cuda_sources(const Formula& f, const CompileRequest& request,
+                                          const CompileRequest::Where& where, Context& context = Context::shared());
+
+}  // namespace mercer::ops

@@ -1,0 +1,190 @@
+// explain and floors for GPUs: the plan that a call would run, and the least time of its programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "codegen/cuda_source.h"
+#include "core/cuda_driver.h"
+#include "core/error.h"
+#include "ops/explain_parts.h"
+#include "ops/prepared.h"
+#include "plan/gpu_floor.h"
+
+namespace mercer {
+namespace {
+
+struct NamedGpu {
+  plan::GpuInfo info;
+  std::string name;  // of the device
+};
+
+int number_after(const std::string& name, std::size_t prefix, int otherwise) {
+  int value = otherwise;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + std::min(prefix, name.size()), end, value);
+  return error == std::errc() && (stop == end || *stop == 'a' || *stop == 'f') ? value : otherwise;
+}
+
+NamedGpu gpu_of_machine(int index) {
+  // Of the bandwidth by clock and width, what copies reach on an H200.
+  constexpr double kReached = 0.861;
+  const CudaDevice& device = cuda_device(index);
+  NamedGpu gpu{plan::gpu_info(device.capability()), device.name};
+  gpu.info.multiprocessors = device.multiprocessors;
+  gpu.info.shared_per_block = device.shared_per_block;
+  if (device.clock_khz > 0) gpu.info.gigahertz = device.clock_khz * 1e-6;
+  if (device.memory_rate > 0) gpu.info.bytes_per_second = kReached * device.memory_rate;
+  return gpu;
+}
+
+NamedGpu gpu_named(const std::string& target) {
+  if (target == "cuda") return gpu_of_machine(0);
+  if (target.starts_with("cuda:")) return gpu_of_machine(number_after(target, 5, -1));
+  const int capability = target.starts_with("sm_") ? number_after(target, 3, 0) : 0;
+  std::string known;
+  for (const plan::GpuInfo& info : plan::gpu_infos()) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  require(capability >= 80, "explain: a GPU must be \"cuda:0\" or an architecture: {}. Received \"{}\".", known, target);
+  const plan::GpuInfo& info = plan::gpu_info(capability);
+  return {info, info.device};
+}
+
+plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape shape, Dtype dtype,
+                                const plan::GpuInfo& gpu) {
+  plan::GpuPairProblem problem;
+  problem.outputs = outputs;
+  problem.type = problem.out = compute_type(dtype);
+  problem.reciprocals = true;
+  problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
+  problem.capability = gpu.capability;
+  problem.shared_per_block = gpu.shared_per_block;
+  return problem;
+}
+
+double pairs_of(ExplainShape shape) { return static_cast<double>(shape.m) * static_cast<double>(shape.n); }
+double bytes_of(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
+
+double points_bytes(ExplainShape shape, Dtype dtype) {
+  return static_cast<double>(shape.m + shape.n) * static_cast<double>(shape.k) * bytes_of(dtype);
+}
+
+/// Values of all pairs, the epilogue `items` times.
+plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu) {
+  const double pairs = pairs_of(shape);
+  plan::GpuTimes times =
+      plan::gpu_times(plan::count_gpu(plan.update), plan.problem.type, pairs * static_cast<double>(shape.k), gpu);
+  return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
+}
+
+plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                            const GpuCall& call) {
+  const auto plan = plan::plan_gpu_pairs(problem_of({ops::explained(f)}, shape, dtype, gpu));
+  const double items = static_cast<double>(call.items);
+  plan::GpuTimes times = pair_times(*plan, shape, items, gpu);
+  const double half = call.symmetric ? 0.5 : 1;
+  for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit}) *time *= half;
+  const double bytes = pairs_of(shape) * items * bytes_of(plan->problem.out) + points_bytes(shape, dtype) * half;
+  return times += plan::gpu_memory_times(bytes, gpu);
+}
+
+/// A multiply-add for every column of v or of the coefficients.
+plan::GpuCost contraction(double columns) { return {.issue = columns, .fma = columns, .alu = 0, .unit = 0}; }
+
+plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                             const GpuCall& call) {
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  problem.consumer = plan::Consumer::product;
+  problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, 16));
+  const auto plan = plan::plan_gpu_pairs(problem);
+  const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
+               n = static_cast<double>(shape.n);
+  plan::GpuTimes times = pair_times(*plan, shape, 1, gpu);
+  times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
+  return times +=
+         plan::gpu_memory_times(points_bytes(shape, dtype) + (m + n) * columns * bytes_of(problem.type), gpu);
+}
+
+/// Values of the pairs first, where the field reads them; then φ and its contraction for every (m, n, k).
+plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                              const GpuCall& call) {
+  const Formula bound(ops::explained(f));
+  plan::GpuFieldProblem problem;
+  problem.field = ir::split_field(bound.prepared().field());
+  problem.type = compute_type(dtype);
+  problem.outputs = static_cast<int>(std::min(call.columns, plan::kFieldOutputs));
+  problem.planes = static_cast<int>(problem.field.pair_outputs.size());
+  const auto field = plan::plan_gpu_field(problem);
+  const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
+  plan::GpuTimes times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
+  times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
+  if (!problem.field.pair_outputs.empty())
+    times += pair_times(*plan::plan_gpu_pairs(problem_of(problem.field.pair_outputs, shape, dtype, gpu)), shape, 1, gpu);
+  const double out = columns * static_cast<double>(shape.m) * static_cast<double>(shape.k) * bytes_of(problem.type);
+  return times += plan::gpu_memory_times(points_bytes(shape, dtype) + out, gpu);
+}
+
+std::string with_slots(const ir::Program& program) {
+  const plan::GpuCost cost = plan::count_gpu(program);
+  return fmt::format("{}issue {:.0f}, multiply-add {:.0f}, integer {:.0f}, special {:.0f}: {:.1f} slots\n",
+                     program.to_text(), cost.issue, cost.fma, cost.alu, cost.unit, cost.slots());
+}
+
+std::string source_text(const plan::GpuPairPlan& plan, Dtype dtype) {
+  return fmt::format("tile {} bytes, packing of x {} bytes, of z {} bytes; NVRTC compiles them for {}\n",
+                     codegen::cuda_pair_source(plan).size(), codegen::cuda_pack_source(plan, true, dtype).size(),
+                     codegen::cuda_pack_source(plan, false, dtype).size(),
+                     fmt::format("sm_{}{}", plan.problem.capability, plan.problem.capability >= 90 ? "a" : ""));
+}
+
+std::string floor_text(const plan::GpuTimes& times, ExplainShape shape, const NamedGpu& gpu) {
+  return fmt::format(
+      "{} x {} x {} on an {} ({} multiprocessors, {:.2f} GHz): {:.4g} ms\n"
+      "issue {:.4g} ms, multiply-add {:.4g} ms, integer {:.4g} ms, special-function unit {:.4g} ms, memory {:.4g} ms\n",
+      shape.m, shape.n, shape.k, gpu.name, gpu.info.multiprocessors, gpu.info.gigahertz, times.ms(), times.issue,
+      times.fma, times.alu, times.unit, times.memory);
+}
+
+}  // namespace
+
+namespace ops {
+
+bool is_gpu_target(const std::string& target) {
+  return target.starts_with("sm_") || target == "cuda" || target.starts_with("cuda:");
+}
+
+std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target) {
+  require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
+          shape.m, shape.n, shape.k);
+  const NamedGpu gpu = gpu_named(target);
+  const auto plan = plan::plan_gpu_pairs(problem_of({explained(f)}, shape, dtype, gpu.info));
+  std::string text = formula_section(f);
+  text += section("split", plan->split.to_text());
+  text += section("plan", plan->to_text() +
+                              fmt::format("features in chunks of {}, {} bytes of shared memory a block\n",
+                                          plan->chunk(), plan->shared_bytes(shape.k)));
+  if (plan->split.states > 0) text += section("update, per (m, n, k)", with_slots(plan->update));
+  text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
+  text += section("source", source_text(*plan, dtype));
+  return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, {}), shape, gpu));
+}
+
+}  // namespace ops
+
+GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, const GpuCall& call) {
+  require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "gpu_floor: sizes must not be negative. Received {}x{}x{}.",
+          shape.m, shape.n, shape.k);
+  const plan::GpuInfo gpu = gpu_named(target).info;
+  plan::GpuTimes times;
+  if (call.verb == "pairwise")
+    times = matrix_times(f, shape, dtype, gpu, call);
+  else if (call.verb == "kernel_product")
+    times = product_times(f, shape, dtype, gpu, call);
+  else if (call.verb == "kernel_gradient")
+    times = gradient_times(f, shape, dtype, gpu, call);
+  else
+    fail(ErrorKind::invalid_argument,
+         "gpu_floor: the verb must be pairwise, kernel_product or kernel_gradient. Received \"{}\".", call.verb);
+  return {times.issue, times.fma, times.alu, times.unit, times.memory, times.ms()};
+}
+
+}  // namespace mercer

@@ -1,0 +1,21 @@
+// What the explanations for CPUs and GPUs share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "mercer/explain.h"
+
+namespace mercer::ops {
+
+std::string section(std::string_view title, std::string_view text);
+/// The formula as a call would run it: exponents that have a default are numbers.
+Expr explained(const Formula& f);
+/// The section "formula".
+std::string formula_section(const Formula& f);
+/// explain for "sm_90" or "cuda:0".
+std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target);
+/// Whether a name means a GPU.
+bool is_gpu_target(const std::string& target);
+
+}  // namespace mercer::ops

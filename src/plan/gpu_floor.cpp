@@ -1,0 +1,28 @@
+#include "plan/gpu_floor.h"
+
+#include <algorithm>
+
+namespace mercer::plan {
+
+double GpuTimes::ms() const { return std::max({issue, fma, alu, unit, memory}); }
+
+GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
+  issue += other.issue;
+  fma += other.fma;
+  alu += other.alu;
+  unit += other.unit;
+  memory += other.memory;
+  return *this;
+}
+
+GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu) {
+  constexpr double kIssued = 128, kAlu = 64, kUnit = 16;  // lanes a clock
+  const double clocks = 1e3 * count / (gpu.multiprocessors * gpu.gigahertz * 1e9);
+  const double fma_lanes = type == Dtype::float64 ? gpu.double_lanes : gpu.float_lanes;
+  return {cost.issue * clocks / kIssued, cost.fma * clocks / fma_lanes, cost.alu * clocks / kAlu,
+          cost.unit * clocks / kUnit, 0};
+}
+
+GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu) { return {0, 0, 0, 0, 1e3 * bytes / gpu.bytes_per_second}; }
+
+}  // namespace mercer::plan
