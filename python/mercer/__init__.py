@@ -27,7 +27,8 @@ from mercer._mercer import (
     get_target, gradient_field, i, j, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce,
     knn, log, log1p, log2, logical_and, logical_not, logical_or, logsumexp, max, maximum, min,
     minimum, not_equal, pairwise, param, parse, plan_count, pow, prod, rcp, round, row, rsqrt,
-    set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, x, xlogy, z,
+    set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, workspace_size, x,
+    xlogy, z,
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError

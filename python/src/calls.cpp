@@ -9,6 +9,7 @@
 namespace mercer::python {
 namespace {
 
+constexpr std::uintptr_t kFarApart = std::uintptr_t{1} << 48;  // addresses of outputs that are not there
 constexpr auto kSignalInterval = std::chrono::milliseconds(50);
 constexpr auto kBarDelay = std::chrono::seconds(2);
 
@@ -17,6 +18,8 @@ bool same_points(const Tensor& x, const Tensor& z) {
 }
 
 }  // namespace
+
+thread_local Measuring* Measuring::current_ = nullptr;
 
 std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
   const long long value = PyLong_AsLongLong(object.ptr());
@@ -79,6 +82,7 @@ Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z,
   arguments_.verb = verb;
   if (!options.workspace.is_none()) queue_.use_workspace(options.workspace, x_);
   if (x_.on_cuda()) arguments_.queue = queue_.open(x_);
+  if (Measuring* measuring = Measuring::current()) arguments_.queue.rehearsal = &measuring->rehearsal;
   read_points(x, z);
   if (!options.row.is_none()) arguments_.row = input(options.row, "row");
   if (!options.col.is_none()) arguments_.col = input(options.col, "col");
@@ -132,7 +136,7 @@ const Array& Call::hold(nb::handle object, const char* name, Access access) {
   Array& array = held_.emplace_back(object, Place{verb_, name}, access);
   array.require_same_library(x_);
   array.require_same_device(x_);
-  queue_.wait_for(array);
+  wait_for(array);
   return array;
 }
 
@@ -142,8 +146,19 @@ const Tensor& Call::hold_param(nb::handle object, const char* name) {
   const bool stays = x_.on_cuda() && !array.on_cuda();
   if (!stays || array.library().kind != Library::Kind::numpy) array.require_same_library(x_);
   if (!stays) array.require_same_device(x_);
-  queue_.wait_for(array);
+  wait_for(array);
   return array.tensor();
+}
+
+void Call::wait_for(const Array& array) {
+  if (arguments_.queue.rehearsal == nullptr) queue_.wait_for(array);
+}
+
+const Tensor& Call::placeholder(Dtype dtype, std::vector<std::int64_t> shape) {
+  void* const address = reinterpret_cast<void*>(kFarApart * (placeholders_.size() + 1));
+  Tensor& tensor = placeholders_.emplace_back(address, dtype, std::move(shape));
+  tensor.device = x().device;
+  return tensor;
 }
 
 const Tensor& Call::input(nb::handle object, const char* name) { return hold(object, name, Access::read).tensor(); }
@@ -168,6 +183,10 @@ nb::object Call::output(nb::handle out, const char* name, Dtype dtype,
   if (!out.is_none()) {
     view = &hold(out, name, Access::write).tensor();
     return nb::borrow(out);
+  }
+  if (arguments_.queue.rehearsal != nullptr) {
+    view = &placeholder(dtype, shape());
+    return nb::none();
   }
   nb::object made = make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name});
   view = &held_.emplace_back(made, Place{verb_, name}, Access::fresh).tensor();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "backend/cuda/rehearsal.h"
 #include "mercer/pairwise.h"
 #include "queues.h"
 
@@ -32,6 +33,22 @@ class Watch {
   bool shows_bar_;
   Clock::time_point start_, last_;
   nb::object bar_;
+};
+
+/// While it lives, calls of this thread are rehearsed: outputs that the caller does not give are not made, nothing runs.
+class Measuring {
+ public:
+  Measuring() : before_(current_) { current_ = this; }
+  ~Measuring() { current_ = before_; }
+  Measuring(const Measuring&) = delete;
+  Measuring& operator=(const Measuring&) = delete;
+  static Measuring* current() { return current_; }
+
+  cuda::Rehearsal rehearsal{cuda::Rehearsal::Purpose::workspace};
+
+ private:
+  static thread_local Measuring* current_;
+  Measuring* before_;
 };
 
 /// The options that every verb shares, as Python gave them.
@@ -80,12 +97,15 @@ class Call {
   CallQueue queue_;
   std::optional<Tensor> z_;
   std::deque<Array> held_;
+  std::deque<Tensor> placeholders_;
   Arguments arguments_;
   Watch watch_;
 
   void read_points(nb::handle x, nb::handle z);
   void read_params(const nb::dict& params);
   Argument read_param(nb::handle name, nb::handle value);
+  const Tensor& placeholder(Dtype dtype, std::vector<std::int64_t> shape);
+  void wait_for(const Array& array);
   const Array& hold(nb::handle object, const char* name, Access access);
   const Tensor& hold_param(nb::handle object, const char* name);
 };

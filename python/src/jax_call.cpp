@@ -135,6 +135,7 @@ nb::object call_jax(const char* verb, const char* operation, const Expr& formula
     throw Error(ErrorKind::unsupported,
                 fmt::format("{}: {} is not offered for arrays of JAX, {}. Received one", verb, name, reason));
   };
+  if (Measuring::current() != nullptr) refuse("workspace_size", "whose memory XLA hands out");
   if (!out.is_none()) refuse("out", "which cannot be written");
   if (!options.workspace.is_none()) refuse("workspace", "whose memory XLA hands out");
   JaxCall call(verb, operation, formula);

@@ -41,6 +41,7 @@ void bind_zoo(nb::module_& module);
 void bind_verbs(nb::module_& module);
 void bind_jax(nb::module_& module);
 void bind_compile(nb::module_& module);
+void bind_workspace(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

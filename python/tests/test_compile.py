@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import mercer as mc
 import numpy as np
 import pytest
@@ -34,6 +38,39 @@ def test_an_exponent_that_will_be_an_array():
     x = np.ones((40, 7), "f")
     mc.pairwise(TEXT, x, p=np.array([1.0, 1.3]), h=2.0)
     assert mc.plan_count() == plans
+
+
+FOR_A_GENERATION = """
+import sys
+import mercer as mc
+mc.compile("sum(abs(x-z))", shapes=[(4096, 4096, 20)], devices=[sys.argv[1]],
+           verbs=["pairwise", "kernel_product"])
+print(mc._mercer.cache_stats()[0])
+"""
+
+
+def files_in_cache(folder, *arguments, **environment):
+    """How many there are after a process compiled for an architecture."""
+    run = subprocess.run(
+        [sys.executable, "-c", FOR_A_GENERATION, *arguments],
+        env=os.environ | {"MERCER_CACHE_DIR": str(folder)} | environment,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return int(run.stdout)
+
+
+@pytest.mark.skipif("NVRTC: none" in mc.info(), reason="needs NVRTC")
+def test_an_architecture_needs_no_gpu_and_the_second_time_no_compiler(tmp_path):
+    files = files_in_cache(tmp_path, "sm_90a")
+    assert files >= 5  # two tiles, packing, parameters, merging
+    again = files_in_cache(tmp_path, "sm_90a", MERCER_NVRTC="/nowhere/libnvrtc.so.13")
+    assert again == files
+
+
+def test_architectures_that_are_too_old():
+    with pytest.raises(NotImplementedError, match="at least sm_80. Received sm_75"):
+        mc.compile("l1", **(SIZES | {"devices": ["sm_75"]}))
 
 
 @pytest.mark.parametrize(

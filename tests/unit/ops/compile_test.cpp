@@ -1,6 +1,13 @@
 // What compile promises: the calls it was asked for find their plans; rules are checked before anything is compiled.
 #include "mercer/compile.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "jit/cuda_module.h"
+#include "ops/compile_sources.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -50,6 +57,120 @@ TEST(Compile, WhatAFormulaReadsIsNotNeeded) {
   EXPECT_GT(context.plan_count(), 0u);
 }
 
+CompileRequest request_for(const std::string& architecture, std::vector<std::string> verbs) {
+  CompileRequest request;
+  request.verbs = std::move(verbs);
+  request.shapes = {{1, 4096, 4096, 20}};
+  request.devices = {{{DeviceKind::cuda, 0}, architecture}};
+  return request;
+}
+
+/// The first words of the kernels' names, "pack x": what there is of each kind.
+std::map<std::string, int> kinds_of(const Formula& f, const CompileRequest& request) {
+  std::map<std::string, int> kinds;
+  std::set<std::string> texts;
+  for (const jit::CudaSource& source : ops::cuda_sources(f, request, request.devices.front()))
+    if (texts.insert(source.text).second) {
+      const auto end = source.name.find(' ', source.name.starts_with("pack") ? 5 : 0);
+      ++kinds[source.name.substr(0, end)];
+    }
+  return kinds;
+}
+
+TEST(Compile, ListsEveryKernelOfACallOnCuda) {
+  using Kinds = std::map<std::string, int>;
+  const auto kinds = [](const char* f, const char* verb) { return kinds_of(f, request_for("sm_90a", {verb})); };
+  EXPECT_EQ(kinds("sum(abs(x-z))", "pairwise"), (Kinds{{"tile", 1}, {"pack x", 1}, {"uniforms", 1}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_product"),
+            (Kinds{{"tile", 1}, {"pack x", 1}, {"pack float32", 1}, {"uniforms", 1}, {"merge", 1}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_reduce"),
+            (Kinds{{"tile", 6}, {"pack x", 1}, {"uniforms", 1}, {"merge", 6}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "knn"), (Kinds{{"tile", 1}, {"pack x", 1}, {"uniforms", 1}, {"nearest", 1}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_gradient"), (Kinds{{"field", 1}, {"pack float32", 1}, {"sum", 1}, {"uniforms", 1}}));
+  // Numbers, and arrays of the host.
+  EXPECT_EQ(kinds("exp(-sum(abs(x-z))/h)", "pairwise"),
+            (Kinds{{"tile", 2}, {"pack x", 1}, {"uniforms", 2}, {"fill", 1}}));
+}
+
+TEST(Compile, ANumberIsNotTakenForAnArrayToo) {
+  CompileRequest request = request_for("sm_90a", {"pairwise"});
+  request.params = {{"h", 2.0}};
+  EXPECT_EQ(kinds_of("exp(-sum(abs(x-z))/h)", request)["tile"], 1);
+  EXPECT_EQ(kinds_of("exp(-sum(abs(x-z))/h)", request)["fill"], 0);
+}
+
+TEST(Compile, SizesDecideAboutTheTiles) {
+  CompileRequest request = request_for("sm_90a", {"pairwise"});
+  request.shapes = {{1, 4096, 4096, 20}, {1, 4096, 4000, 20}, {1, 4096, 20, 20}, {1, 100, 100, 20}, {400, 100, 100, 20}};
+  EXPECT_EQ(kinds_of("sum(abs(x-z))", request)["tile"], 3);
+}
+
+TEST(Compile, ArchitecturesOfOneGenerationAreTheSame) {
+  for (const char* name : {"sm_90", "sm_90a"}) {
+    const CompileRequest request = request_for(name, {"pairwise"});
+    for (const jit::CudaSource& source : ops::cuda_sources("l1", request, request.devices.front()))
+      EXPECT_EQ(source.architecture, "sm_90a");
+  }
+}
+
+TEST(Compile, ArchitecturesNeedNoGpu) {
+  MERCER_NEEDS_NVRTC();
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("mercer-compile-{}", ::getpid());
+  jit::CudaCompiler compiler(FileCache(folder, std::int64_t{1} << 26), {});
+  const CompileRequest request = request_for("sm_80", {"pairwise", "kernel_product"});
+  for (auto origin : {jit::CudaBinary::Origin::compiled, jit::CudaBinary::Origin::cache}) {
+    const auto sources = ops::cuda_sources("sum(abs(x-z))", request, request.devices.front());
+    for (const jit::CudaBinary& binary : compiler.compile_all(sources)) {
+      EXPECT_EQ(binary.origin, origin) << binary.name;
+      EXPECT_EQ(binary.cubin.substr(1, 3), "ELF");
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Compile, CallsOnCudaFindTheirPlans) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  const Formula f("exp(-sum(abs(x-z)^p)/h)");
+  CompileRequest request = request_for("", {"pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient"});
+  request.shapes = {{1, 300, 200, 7}};
+  request.params = {{"p", 1.3}};
+  Context context;
+  compile(f, request, context);
+  const std::size_t plans = context.plan_count();
+  const int modules = jit::cuda_module_count();
+  const DeviceMemory memory(0, 1 << 20);
+  const DeviceMemory result(0, 1 << 20);
+  const DeviceStream stream;
+  const auto on_device = [](const DeviceMemory& place, Dtype dtype, Shape shape) {
+    Tensor t(place.data(), dtype, std::move(shape));
+    t.device = {DeviceKind::cuda, 0};
+    return t;
+  };
+  const auto in = [&](Shape shape) { return on_device(memory, Dtype::float32, std::move(shape)); };
+  const auto out = [&](Shape shape) { return on_device(result, Dtype::float32, std::move(shape)); };
+  const Array host_h = filled(Dtype::float64, {1}, {2.0});
+  for (const Argument& h : {Argument(2.0), Argument(static_cast<Tensor>(host_h)),
+                            Argument(on_device(memory, Dtype::float64, {1}))}) {
+    Arguments arguments;
+    arguments.params = {{"p", 1.3}, {"h", h}};
+    arguments.queue.stream = static_cast<CuStream>(stream);
+    const bool array = !std::holds_alternative<double>(h);
+    const auto shaped = [&](Shape shape) {
+      if (array) shape.insert(shape.begin(), 1);
+      return out(std::move(shape));
+    };
+    const Tensor x = in({300, 7}), z = in({200, 7});
+    pairwise(f, x, &z, shaped({300, 200}), arguments, context);
+    kernel_product(f, x, &z, in({200, 1}), shaped({300, 1}), arguments, context);
+    for (ReduceKind kind : {ReduceKind::sum, ReduceKind::max, ReduceKind::min, ReduceKind::logsumexp})
+      kernel_reduce(f, x, &z, kind, shaped({300}), arguments, context);
+    kernel_gradient(f, x, &z, in({200}), shaped({300, 7}), arguments, context);
+    stream.wait();
+  }
+  EXPECT_EQ(context.plan_count(), plans);
+  EXPECT_EQ(jit::cuda_module_count(), modules);
+}
+
 TEST(Compile, Rules) {
   Context context;
   const auto refused = [&](const CompileRequest& request, const char* words) {
@@ -75,6 +196,9 @@ TEST(Compile, Rules) {
   other = request;
   other.devices = {{{}, "sm90"}};
   refused(other, "architectures such as \"sm_90a\". Received \"sm90\"");
+  other = request;
+  other.devices = {{{DeviceKind::cuda, 0}, "sm_75"}};
+  refused(other, "the architecture must be at least sm_80. Received sm_75");
   other = request;
   other.columns = 0;
   refused(other, "columns must be at least 1");
