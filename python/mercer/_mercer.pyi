@@ -379,7 +379,8 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     """
     Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
-    shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".
+    shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
+    architecture, "cuda:0" for one of this machine.
     """
 
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
@@ -395,15 +396,6 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
       left out, as may an exponent that the calls will give as an array.
 
     A call inside the capture of a CUDA graph must find its code ready.
-    """
-
-def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
-    """
-    Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
-
-    The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
-    An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so many
-    bytes serves as workspace= of the call.
     """
 
 def jax_handler(platform: str) -> object:
@@ -442,6 +434,11 @@ def clock_ghz() -> float:
 def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> float:
     """
     Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.
+    """
+
+def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = 'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False) -> dict[str, float]:
+    """
+    Milliseconds that a call takes at least on a GPU ("cuda:0", "sm_90"): of each unit, and of the busiest, "ms".
     """
 
 def env_rows() -> list[tuple[str, str, str]]:

@@ -115,7 +115,8 @@ inline constexpr char kExplainSignature[] =
 inline constexpr char kExplainDoc[] =
     R"doc(Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
-shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter".)doc";
+shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
+architecture, "cuda:0" for one of this machine.)doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "

@@ -83,6 +83,12 @@ void bind_cache(nb::module_& module) {
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }
 
+Dtype dtype_named(const std::string& name) {
+  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8})
+    if (name == name_of(known)) return known;
+  throw nb::value_error("gpu_floor: dtype must be float16, bfloat16, float32, float64 or uint8");
+}
+
 }  // namespace
 
 void bind_machine(nb::module_& module) {
@@ -118,6 +124,29 @@ void bind_machine(nb::module_& module) {
       nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> "
               "float"),
       "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
+  module.def(
+      "gpu_floor",
+      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
+         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric) {
+        const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
+                                   nb::cast<std::int64_t>(shape[2])};
+        const GpuFloor floor = gpu_floor(Formula(formula), extents, dtype_named(dtype), target,
+                                         {.verb = verb, .items = items, .columns = columns, .symmetric = symmetric});
+        nb::dict times;
+        times["ms"] = floor.ms;
+        times["issue"] = floor.issue;
+        times["fma"] = floor.fma;
+        times["alu"] = floor.alu;
+        times["unit"] = floor.unit;
+        times["memory"] = floor.memory;
+        return times;
+      },
+      "formula"_a, "shape"_a, "dtype"_a, "target"_a, "verb"_a = "pairwise", "items"_a = 1, "columns"_a = 1,
+      "symmetric"_a = false,
+      nb::sig("def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = "
+              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False) -> dict[str, float]"),
+      "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
+      "\"ms\".");
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
   module.def(
@@ -138,7 +167,6 @@ NB_MODULE(_mercer, module) {
   bind_zoo(module);
   bind_verbs(module);
   bind_compile(module);
-  bind_workspace(module);
   bind_jax(module);
   bind_machine(module);
 }

@@ -221,7 +221,7 @@ std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype,
   const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
                              nb::cast<std::int64_t>(shape[2])};
   for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8}) {
-    if (dtype == name_of(known)) return explain(formula, extents, known, target_from_text(target));
+    if (dtype == name_of(known)) return explain(formula, extents, known, target);
   }
   throw Error(
       ErrorKind::invalid_argument,

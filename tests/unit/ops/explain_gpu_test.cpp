@@ -1,0 +1,67 @@
+// explain and floors for GPUs, which need none.
+#include <gtest/gtest.h>
+
+#include "mercer/mercer.h"
+
+namespace mercer {
+namespace {
+
+constexpr ExplainShape kLarge{30000, 30000, 1024};
+
+double floor_of(const char* text, ExplainShape shape = kLarge, Dtype dtype = Dtype::float32, const GpuCall& call = {}) {
+  return gpu_floor(Formula(text), shape, dtype, "sm_90", call).ms;
+}
+
+TEST(ExplainGpu, SaysEveryStage) {
+  const std::string text = explain(Formula("exp(-sum(abs(x-z))/h)"), {4096, 4096, 256}, Dtype::float32, "sm_90");
+  for (const char* part : {"## formula", "## split", "## plan", "tile ", "## update, per (m, n, k)", "slots",
+                           "## epilogue, per (m, n)", "## source", "sm_90a", "## floor", "NVIDIA H200", " ms"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+}
+
+TEST(ExplainGpu, KnowsEveryGeneration) {
+  for (const char* target : {"sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"})
+    EXPECT_NE(explain(Formula("max(abs(x-z))"), {64, 64, 16}, Dtype::float64, target).find("## floor"),
+              std::string::npos);
+  for (const char* target : {"sm_75", "sm_", "sm_90z", "sm_9x"})
+    EXPECT_THROW(explain(Formula("max(abs(x-z))"), {64, 64, 16}, Dtype::float32, target), Error) << target;
+  EXPECT_THROW(explain(Formula("max(abs(x-z))"), {-1, 64, 16}, Dtype::float32, "sm_90"), Error);
+}
+
+TEST(ExplainGpu, NamesOfCpuTargetsStillServe) {
+  const Formula f("sum(abs(x-z))");
+  EXPECT_EQ(explain(f, {64, 64, 16}, Dtype::float32, "x86_avx2"),
+            explain(f, {64, 64, 16}, Dtype::float32, Target::x86_avx2));
+}
+
+TEST(GpuFloor, CountsSlots) {
+  EXPECT_NEAR(floor_of("sum(max(abs(x-z)-c,0)^2)"), 4 * 27.55, 0.1);  // subtract, subtract, maximum, multiply-add
+  EXPECT_NEAR(floor_of("exp(-sum(abs(x-z))/h)", {30000, 30000, 3}), 0.85, 0.01);  // its output alone
+}
+
+TEST(GpuFloor, OfCallsThatShareOrSkipWork) {
+  const char* text = "exp(-sum(abs(x-z))/h)";
+  const ExplainShape shape{8192, 8192, 64};
+  const double one = floor_of(text, shape), eight = floor_of(text, shape, Dtype::float32, {.items = 8});
+  EXPECT_LT(eight, 8 * one);
+  EXPECT_GT(eight, one);
+  EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::float32, {.symmetric = true}), floor_of("sum(abs(x-z))") / 2, 0.1);
+}
+
+TEST(GpuFloor, OfProductsAndGradients) {
+  const char* text = "exp(-sum((x-z)^2)/h)";
+  const ExplainShape shape{10000, 10000, 64};
+  const double product = floor_of(text, shape, Dtype::float32, {.verb = "kernel_product"});
+  EXPECT_GT(product, 0);
+  EXPECT_GT(floor_of(text, shape, Dtype::float32, {.verb = "kernel_product", .columns = 64}), product);
+  const double gradient = floor_of(text, shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
+  EXPECT_GT(gradient, 16 * 1e8 * 64 / 3.345e13 * 1e3);  // the multiply-adds of the contraction alone
+  EXPECT_THROW(floor_of(text, shape, Dtype::float32, {.verb = "knn"}), Error);
+}
+
+TEST(GpuFloor, Float64TakesItsOwnLanes) {
+  EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::float64), 2 * 55.1, 0.1);
+}
+
+}  // namespace
+}  // namespace mercer
