@@ -6,13 +6,15 @@ import argparse
 import json
 import pathlib
 import platform
-import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from . import engine, runs
+from . import engine, gpu_machine, gpu_runs, runs
+from .gpu_result import GpuTable
 from .result import Table
 from .timing import one_thread, usable_cpus
+
+DEFAULT_JSON = "bench_out/bench.json"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -20,27 +22,34 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m mercer.benchmarks",
         description="Mercer against the libraries installed here.",
     )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="cpu; cuda or cuda:1; auto: the CPU, then a GPU where there is one",
+    )
     parser.add_argument("--only", help="rows to run, separated by commas (see --list)")
     parser.add_argument(
         "--quick", action="store_true", help="smaller sizes, fewer repeats: a minute"
     )
     parser.add_argument("--list", action="store_true", help="print the names of the rows and leave")
     parser.add_argument(
-        "--json", metavar="FILE", default="bench_out/bench.json", help="the results"
+        "--json", metavar="FILE", help=f"the results ({DEFAULT_JSON}; of a GPU, bench_cuda.json)"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.device not in ("auto", "cpu") and not options.device.startswith("cuda"):
+        parser.error(f"--device must be cpu, cuda, cuda:1 … or auto. Received {options.device}")
+    return options
 
 
-def _chosen(only: str | None) -> dict:
-    rows = runs.all_rows()
+def _chosen(only: str | None, rows: dict, known: Sequence[str]) -> dict:
     if only is None:
         return rows
     names = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = [name for name in names if name not in rows]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"no such row: {', '.join(unknown)}. The rows are {', '.join(rows)}.")
-    return {name: rows[name] for name in names}
+        raise SystemExit(f"no such row: {', '.join(unknown)}. The rows are {', '.join(known)}.")
+    return {name: rows[name] for name in names if name in rows}
 
 
 def _cpu_name() -> str:
@@ -75,35 +84,79 @@ def _describe(machine: dict) -> None:
     print("CPU time of one thread, best of interleaved repeats; * timed on some rows and scaled.\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the chosen rows, prints the table, writes the JSON file."""
-    options = _parse(arguments)
-    if options.list:
-        print("\n".join(runs.all_rows()))
-        return 0
-    rows, settings, table, failed = _chosen(options.only), runs.Settings(options.quick), Table(), []
-    machine = _machine()
-    _describe(machine)
+def _run(rows: dict[str, Callable], settings: object, table: Table) -> list[str]:
+    """Fills the table; the names of the rows that failed."""
+    failed = []
     table.print_head()
-    with one_thread():
-        for name, run in rows.items():
-            try:
-                for line in run(settings):
-                    table.add(line)
-            except Exception:  # one broken row must not cost the others
-                failed.append(name)
-                traceback.print_exc()
+    for name, run in rows.items():
+        try:
+            for line in run(settings):
+                table.add(line)
+        except Exception:  # one broken row must not cost the others
+            failed.append(name)
+            traceback.print_exc()
+    return failed
+
+
+def _finish(
+    machine: dict, table: Table, failed: list[str], path: pathlib.Path, strict: bool
+) -> int:
     missed = [line for line in table.lines if line.misses()]
-    path = pathlib.Path(options.json)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [line.to_dict() for line in table.lines]
-    path.write_text(json.dumps({"machine": machine, "lines": lines}, indent=1) + "\n")
+    content = {"machine": machine, "lines": lines, "failed": failed}
+    path.write_text(json.dumps(content, indent=1) + "\n")
     print(
         f"\n{len(missed)} of {len(table.lines)} lines miss a bar; {len(failed)} rows failed."
-        f" Written to {path}."
+        f" Written to {path}.\n"
     )
-    return 1 if failed or (options.strict and missed) else 0
+    return 1 if failed or (strict and missed) else 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _on_cpu(rows: dict, options: argparse.Namespace) -> int:
+    machine, table = _machine(), Table()
+    _describe(machine)
+    with one_thread():
+        failed = _run(rows, runs.Settings(options.quick), table)
+    return _finish(
+        machine, table, failed, pathlib.Path(options.json or DEFAULT_JSON), options.strict
+    )
+
+
+def _gpu_path(options: argparse.Namespace) -> pathlib.Path:
+    path = pathlib.Path(options.json or DEFAULT_JSON)
+    both = options.device == "auto" or options.json is None
+    return path.with_stem(path.stem + "_cuda") if both else path
+
+
+def _on_gpu(rows: dict, device: str, options: argparse.Namespace) -> int:
+    machine, table = gpu_machine.describe(device), GpuTable()
+    print(gpu_machine.headline(machine))
+    settings = gpu_runs.GpuSettings(device, options.quick)
+    settings.name = machine["gpu"]
+    failed = _run(rows, settings, table)
+    return _finish(machine, table, failed, _gpu_path(options), options.strict)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen rows, prints the tables, writes the JSON files."""
+    options = _parse(arguments)
+    on_cpu, on_gpu = options.device in ("auto", "cpu"), options.device != "cpu"
+    device = options.device if ":" in options.device else "cuda:0"
+    cpu_rows = runs.all_rows() if on_cpu else {}
+    gpu_rows = gpu_runs.all_rows() if on_gpu else {}
+    if options.list:
+        print("\n".join(list(cpu_rows) + [f"{name} (GPU)" for name in gpu_rows]))
+        return 0
+    known = list(dict.fromkeys([*cpu_rows, *gpu_rows]))
+    cpu_rows = _chosen(options.only, cpu_rows, known)
+    gpu_rows = _chosen(options.only, gpu_rows, known)
+    missing = gpu_machine.why_not(device) if gpu_rows else ""
+    if missing and not on_cpu:
+        raise SystemExit(f"no rows of a GPU: {missing}.")
+    code = _on_cpu(cpu_rows, options) if cpu_rows else 0
+    if missing:
+        print(f"No rows of a GPU: {missing}.")
+    elif gpu_rows:
+        code |= _on_gpu(gpu_rows, device, options)
+    return code

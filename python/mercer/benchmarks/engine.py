@@ -39,3 +39,14 @@ def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> f
     if name == "interpreter":
         return None
     return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock_ghz()))
+
+
+def gpu_floor(
+    formula: str, shape: tuple[int, int, int], dtype: str, device: str, **call: object
+) -> dict[str, float]:
+    """Milliseconds that a call takes at least on a GPU: "ms", and those of each unit.
+
+    ``device``: "cuda:0", or an architecture such as "sm_90", which needs no GPU. ``call``: verb,
+    items (values of a parameter that share one accumulation), columns, symmetric.
+    """
+    return mercer._mercer.gpu_floor(formula, tuple(shape), dtype, device, **call)

@@ -89,10 +89,16 @@ def cells(line: Line) -> tuple[str, ...]:
 class Table:
     """Prints lines as they come, in columns of fixed width."""
 
+    COLUMNS = COLUMNS
     WIDTHS = (18, 15, 8, 8, 7, 14, 8, 24, 9, 13, 6, 0)
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
+
+    @staticmethod
+    def cells(line: Line) -> tuple[str, ...]:
+        """The texts of one line."""
+        return cells(line)
 
     @classmethod
     def _print(cls, texts: Iterable[str]) -> None:
@@ -101,9 +107,9 @@ class Table:
 
     def print_head(self) -> None:
         """The names of the columns."""
-        self._print(COLUMNS)
+        self._print(self.COLUMNS)
 
     def add(self, line: Line) -> None:
         """Keeps and prints one line."""
         self.lines.append(line)
-        self._print(cells(line))
+        self._print(self.cells(line))

@@ -1,0 +1,83 @@
+"""Points on the device, made there, the same for all contestants."""
+
+from __future__ import annotations
+
+KINDS = ("normal", "uniform", "integer", "lognormal", "mixed")
+
+
+def points(kind: str, count: int, features: int, dtype: str, device: str, seed: int):
+    """[count, features] of a kind; "mixed" are features of scales from 1e-3 to 1e3."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(seed)
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    options = {"generator": generator, "device": device}
+    if kind == "integer":
+        whole = torch.randint(0, 256, (count, features), **options)
+        return whole.to(getattr(torch, dtype))
+    if kind == "uniform":
+        values = torch.rand(count, features, dtype=wide, **options)
+    else:
+        values = torch.randn(count, features, dtype=wide, **options)
+    if kind == "lognormal":
+        values = values.exp_()
+    if kind == "mixed":
+        values *= torch.logspace(-3, 3, features, dtype=wide, device=device)
+    return values.to(getattr(torch, dtype))
+
+
+class Case:
+    """x [M, K], z [N, K] and, when asked for, an output and v."""
+
+    def __init__(self, shape: tuple[int, int, int], kind: str, dtype: str, device: str) -> None:
+        m, n, k = shape
+        self.shape, self.device = shape, device
+        self.x = points(kind, m, k, dtype, device, 1)
+        self.z = points(kind, n, k, dtype, device, 2)
+
+    def empty(self, *shape: int, dtype: str = "float32"):
+        """An output full of NaN: what a call leaves out shows in the error."""
+        import torch
+
+        return torch.full(shape, float("nan"), dtype=getattr(torch, dtype), device=self.device)
+
+    def normal(self, *shape: int):
+        """Right-hand sides or coefficients."""
+        return points("normal", shape[0], shape[1] if shape[1:] else 1, "float32", self.device, 3)
+
+
+def sampled_error(out, case: Case, reference, pairs: int = 4096) -> float:
+    """Largest error of some pairs against float64, relative to the value."""
+    import torch
+
+    m, n, _ = case.shape
+    generator = torch.Generator(case.device).manual_seed(4)
+    rows = torch.randint(0, m, (pairs,), generator=generator, device=case.device)
+    cols = torch.randint(0, n, (pairs,), generator=generator, device=case.device)
+    exact = reference(case.x[rows].double() - case.z[cols].double())
+    return worst((out[rows, cols].double() - exact).abs(), exact.abs())
+
+
+def worst(difference, scale) -> float:
+    """The largest ratio; NaN where one is NaN."""
+    return float((difference / scale.clamp(min=1e-300)).max())
+
+
+def product_error(out, case: Case, v, reference, rows: int = 16) -> float:
+    """Largest error of some rows against float64, relative to sum |K| |v|."""
+    found = []
+    for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
+        terms = reference(case.x[m].double() - case.z.double()) * v.double()
+        found.append(worst((out[m].double() - terms.sum()).abs(), terms.abs().sum()))
+    return max(found, key=lambda e: (e != e, e))
+
+
+def gradient_error(out, case: Case, coef, slope, rows: int = 4) -> float:
+    """Largest error of some rows m against float64, relative to sum |coef| |slope|."""
+    found = []
+    for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
+        slopes = slope(case.x[m].double() - case.z.double())
+        exact = coef.double() @ slopes
+        scale = coef.double().abs() @ slopes.abs()
+        found.append(worst((out[:, m].double() - exact).abs(), scale))
+    return max(found, key=lambda e: (e != e, e))

@@ -1,0 +1,65 @@
+"""The peers on a GPU: what PyTorch offers, called the fastest way that it has.
+
+``make(x, z)`` gives ``call(rows)``: the first ``rows`` rows. ``most_rows`` bounds what is timed at
+once: where the whole would not fit or would take minutes, some rows are timed and scaled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    name: str
+    make: Callable
+    most_rows: int | None = None
+
+
+def _computed(tensor):
+    """torch.cdist takes float32 and float64 only; converted before the clock runs."""
+    import torch
+
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def cdist(p: float, mm: bool | None = None) -> Peer:
+    """torch.cdist; ``mm``: by a matrix product, or as direct differences."""
+    mode = {
+        None: "use_mm_for_euclid_dist_if_necessary",
+        True: "use_mm_for_euclid_dist",
+        False: "donot_use_mm_for_euclid_dist",
+    }[mm]
+
+    def make(x, z):
+        import torch
+
+        x, z = _computed(x), _computed(z)
+        return lambda rows: torch.cdist(x[:rows], z, p=p, compute_mode=mode)
+
+    how = {None: "", True: " (mm)", False: " (direct)"}[mm]
+    return Peer(f"torch.cdist p={p:g}{how}", make)
+
+
+def laplace(bandwidth: float) -> Peer:
+    """exp(-cdist / bandwidth), in place."""
+
+    def make(x, z):
+        import torch
+
+        return lambda rows: torch.cdist(x[:rows], z, p=1).div_(-bandwidth).exp_()
+
+    return Peer("torch.cdist, exp", make)
+
+
+def laplace_product(bandwidth: float) -> Peer:
+    """The same, then multiplied with ones: a matrix of some rows at a time."""
+
+    def make(x, z):
+        import torch
+
+        v = torch.ones(len(z), dtype=z.dtype, device=z.device)
+        return lambda rows: torch.cdist(x[:rows], z, p=1).div_(-bandwidth).exp_() @ v
+
+    return Peer("torch.cdist, exp, @ v", make, most_rows=4000)

@@ -1,0 +1,215 @@
+"""What is measured on a GPU: formulas, data, peers, and bars.
+
+A bar in milliseconds belongs to one kind of GPU (``BARS_FOR``) and to the full size; elsewhere only
+the share of the floor, the error and the ratio count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from . import gpu_peers
+from .gpu_peers import Peer
+
+BARS_FOR = "NVIDIA H200"
+LARGE = (30000, 30000, 1024)
+SMALL = (2048, 2048, 256)
+
+# Of differences x - z, float64 [..., K]: the value, or the derivative by x.
+OfDifferences = Callable
+
+
+def power_sum(d, p: float):
+    return d.abs().pow(p).sum(-1)
+
+
+def norm(p: float) -> OfDifferences:
+    """The norm of the differences."""
+    if math.isinf(p):
+        return lambda d: d.abs().amax(-1)
+    return lambda d: power_sum(d, p).pow(1 / p)
+
+
+def norm_slope(p: float) -> OfDifferences:
+    """The norm's derivative by every feature."""
+    return lambda d: d.sign() * d.abs().pow(p - 1) * power_sum(d, p).pow(1 / p - 1).unsqueeze(-1)
+
+
+def norm_text(p: float) -> str:
+    return {
+        1: "sum(abs(x-z))", 2: "sqrt(sum((x-z)^2))", math.inf: "max(abs(x-z))",
+    }.get(p, f"sum(abs(x-z)^{p:g})^(1/{p:g})")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """The most milliseconds that are accepted, and those to reach for."""
+
+    least: float | None = None
+    reach: float | None = None
+    of_floor: float | None = None  # the least share of the floor, in place of milliseconds
+    error: float | None = 1e-6
+    ratio: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """out[m, n] = formula(x_m, z_n)."""
+
+    name: str
+    formula: str
+    reference: OfDifferences
+    shape: tuple[int, int, int] = LARGE
+    data: str = "normal"
+    dtype: str = "float32"
+    out: str = "float32"
+    params: dict = dataclasses.field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
+    bars: Bars = Bars()
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """out[m] = sum_n formula(x_m, z_n) v[n]."""
+
+    name: str
+    formula: str
+    reference: OfDifferences
+    shape: tuple[int, int, int]
+    params: dict
+    peers: tuple[Peer, ...]
+    bars: Bars
+    noted: tuple[str, float] | None = None  # a peer's published milliseconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """out[o, m, k] = sum_n coef[o, n] d formula(x_m, z_n) / d x_mk."""
+
+    name: str
+    formula: str
+    slope: OfDifferences
+    shape: tuple[int, int, int] = (10000, 10000, 768)
+    outputs: int = 16
+    bars: Bars = Bars(error=2e-6)
+
+
+def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
+    return Pairs(
+        name, norm_text(p), norm(p), peers=(gpu_peers.cdist(p),), bars=Bars(least, reach), **fields
+    )
+
+
+LAPLACE = "exp(-sum(abs(x-z))/bandwidth)"
+
+
+def laplace(bandwidth: float) -> OfDifferences:
+    return lambda d: (-power_sum(d, 1) / bandwidth).exp()
+
+
+def laplace_row(features: int) -> Pairs:
+    return Pairs(
+        f"laplace-k{features}",
+        LAPLACE,
+        laplace(features),
+        (30000, 30000, features),
+        params={"bandwidth": float(features)},
+        peers=(gpu_peers.laplace(features),),
+        bars=Bars(of_floor=1 / 1.25, error=2e-6),
+    )
+
+
+def product_row(features: int, least: float, noted: float) -> Product:
+    return Product(
+        f"product-d{features}",
+        LAPLACE,
+        laplace(features),
+        (100000, 100000, features),
+        {"bandwidth": float(features)},
+        (gpu_peers.laplace_product(features),),
+        Bars(least, error=2e-6),
+        ("KeOps (notes)", noted),
+    )
+
+
+C = 0.5
+PAIRS = (
+    norm_row("p1-normal", 1, 50, 45),
+    norm_row("p1-uniform", 1, 50, 45, data="uniform"),
+    norm_row("p1-integer", 1, 50, 45, data="integer"),
+    norm_row("p1-lognormal", 1, 70, 62, data="lognormal"),
+    norm_row("p1-mixed", 1, 70, 62, data="mixed"),
+    Pairs(
+        "p2-direct",
+        norm_text(2),
+        norm(2),
+        peers=(gpu_peers.cdist(2, mm=False), gpu_peers.cdist(2, mm=True)),
+        bars=Bars(66, 60),
+    ),
+    norm_row("p1.3", 1.3, 310, 270),
+    norm_row("p1.5", 1.5, 215, 190),
+    norm_row("p3", 3, 95, 88),
+    norm_row("linf", math.inf, 70, 64),
+    Pairs(
+        "user",
+        "sum(max(abs(x-z)-c,0)^2)",
+        lambda d: (d.abs() - C).clamp(min=0).square().sum(-1),
+        params={"c": C},
+        # abs(x-z)-c cancels: the relative error of one term is not bounded.
+        bars=Bars(of_floor=0.9, error=None),
+    ),
+    norm_row("p1-small", 1, 0.08, None, shape=SMALL),
+    norm_row("p1.3-small", 1.3, 0.40, None, shape=SMALL),
+    laplace_row(3),
+    laplace_row(8),
+    laplace_row(32),
+    Pairs(
+        "p1-uint8",
+        norm_text(1),
+        norm(1),
+        data="integer",
+        dtype="uint8",
+        peers=(gpu_peers.cdist(1),),
+        bars=Bars(18),
+    ),
+    Pairs(
+        "p1-float64",
+        norm_text(1),
+        norm(1),
+        (8192, 8192, 1024),
+        dtype="float64",
+        out="float64",
+        peers=(gpu_peers.cdist(1),),
+        bars=Bars(error=1e-14),
+    ),
+    Pairs(
+        "p1-bfloat16",
+        norm_text(1),
+        norm(1),
+        dtype="bfloat16",
+        peers=(gpu_peers.cdist(1),),
+    ),
+    Pairs(
+        "p1-bfloat16-out",
+        norm_text(1),
+        norm(1),
+        dtype="bfloat16",
+        out="bfloat16",
+        peers=(gpu_peers.cdist(1),),
+        bars=Bars(error=2**-8),
+    ),
+)
+
+PRODUCTS = (product_row(3, 3.8, 5.64), product_row(16, 10.5, 21.9))
+GRADIENTS = tuple(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3))
+
+BANDWIDTHS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+BANDWIDTHS_SHAPE = (8192, 8192, 64)
+BANDWIDTHS_BARS = Bars(0.64, error=2e-6, ratio=3)
+
+# Milliseconds on any machine: the host's part.
+CACHED_CALL_BAR = 12e-3
+COLD_BARS = {"cold-l1": 300.0, "cold-lp": 450.0}
+DISK_BAR = 5.0

@@ -1,0 +1,173 @@
+"""Runs the GPU's rows: data on the device, times of Mercer and of the peers, errors, floors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import mercer
+
+from . import engine, gpu_rows, gpu_startup
+from .gpu_data import Case, gradient_error, product_error, sampled_error
+from .gpu_peers import Peer
+from .gpu_result import GpuLine
+from .gpu_rows import Bars, Gradient, Pairs, Product
+from .gpu_timing import Stopwatch
+
+
+class GpuSettings:
+    """Where and how large. ``floors``: the device or architecture whose floors count."""
+
+    def __init__(self, device: str = "cuda:0", quick: bool = False, floors: str = "") -> None:
+        self.device = device
+        self.floors = floors or device
+        self.scale = 1 / 4 if quick else 1.0
+        self.watch = Stopwatch(device, 3 if quick else 9)
+        self.name = ""  # of the GPU; bars in milliseconds hold for one kind
+        self.peer_times: dict[tuple, tuple[float, bool]] = {}
+
+    def shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        m, n, k = shape
+        return max(8, int(m * self.scale)), max(8, int(n * self.scale)), k
+
+    def has_bars(self) -> bool:
+        return self.scale == 1 and self.name == gpu_rows.BARS_FOR
+
+
+def with_bars(line: GpuLine, bars: Bars, s: GpuSettings) -> GpuLine:
+    line.error_bar, line.ratio_bar = bars.error, bars.ratio if s.has_bars() else None
+    if s.has_bars():
+        line.least, line.reach = bars.least, bars.reach
+        if bars.of_floor is not None and line.floor_ms:
+            line.least = line.floor_ms / bars.of_floor
+    return line
+
+
+def time_of_peer(peer: Peer, case: Case, s: GpuSettings) -> tuple[float, bool]:
+    """Milliseconds of the whole, and whether they were scaled; timed once for all kinds of data."""
+    rows = case.shape[0]
+    timed = min(rows, peer.most_rows or rows)
+    key = (peer.name, case.shape, str(case.x.dtype).replace("uint8", "float32"))
+    if key not in s.peer_times:
+        call = peer.make(case.x, case.z)
+        call(min(rows, 64))
+        ms = s.watch.once(lambda: call(timed))
+        if ms < 100:
+            ms = s.watch.median(lambda: call(timed))
+        s.peer_times[key] = ms * rows / timed, timed < rows
+    return s.peer_times[key]
+
+
+def against(
+    line: GpuLine, peers: tuple[Peer, ...], case: Case, s: GpuSettings
+) -> Iterator[GpuLine]:
+    """One line a peer, the first with all of Mercer's numbers."""
+    if not peers:
+        yield line
+    for index, peer in enumerate(peers):
+        if index > 0:
+            line = GpuLine(line.row, line.shape, line.dtype, line.data, line.ms)
+        line.peer = peer.name
+        line.peer_ms, line.peer_scaled = time_of_peer(peer, case, s)
+        yield line
+
+
+def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
+    case = Case(s.shape(row.shape), row.data, row.dtype, s.device)
+    formula, out = mercer.kernel(row.formula), case.empty(*case.shape[:2], dtype=row.out)
+    line = GpuLine(row.name, case.shape, row.dtype, row.data)
+    line.ms = s.watch.median(
+        lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
+    )
+    line.floor_ms = engine.gpu_floor(row.formula, case.shape, row.dtype, s.floors)["ms"]
+    line.error = sampled_error(out, case, row.reference)
+    yield from against(with_bars(line, row.bars, s), row.peers, case, s)
+
+
+def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    v, out = case.normal(case.shape[1]).flatten(), case.empty(case.shape[0])
+    formula = mercer.kernel(row.formula)
+    line = GpuLine(row.name, case.shape)
+    line.ms = s.watch.median(
+        lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params)
+    )
+    line.floor_ms = engine.gpu_floor(
+        row.formula, case.shape, "float32", s.floors, verb="kernel_product"
+    )["ms"]
+    line.error = product_error(out, case, v, row.reference)
+    if row.noted is not None and s.has_bars():
+        line.peer, line.peer_ms = row.noted
+        yield with_bars(line, row.bars, s)
+        line = GpuLine(line.row, line.shape, ms=line.ms)
+    yield from against(with_bars(line, row.bars, s), row.peers, case, s)
+
+
+def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    m, n, k = case.shape
+    coef, out = case.normal(row.outputs, n), case.empty(row.outputs, m, k)
+    formula = mercer.kernel(row.formula)
+    line = GpuLine(row.name, case.shape, note=f"{row.outputs} outputs")
+    line.ms = s.watch.median(lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out))
+    line.floor_ms = engine.gpu_floor(
+        row.formula, case.shape, "float32", s.floors, verb="kernel_gradient", columns=row.outputs
+    )["ms"]
+    line.error = gradient_error(out, case, coef, row.slope)
+    yield with_bars(line, row.bars, s)
+
+
+def bandwidths_lines(s: GpuSettings) -> Iterator[GpuLine]:
+    """Eight bandwidths share one accumulation; the peer is eight calls."""
+    case = Case(s.shape(gpu_rows.BANDWIDTHS_SHAPE), "normal", "float32", s.device)
+    values, formula = list(gpu_rows.BANDWIDTHS), mercer.kernel(gpu_rows.LAPLACE)
+    out = case.empty(len(values), *case.shape[:2])
+
+    def one_by_one():
+        for index, value in enumerate(values):
+            mercer.pairwise(formula, case.x, case.z, out=out[index], bandwidth=value)
+
+    line = GpuLine("laplace-8", case.shape, peer="mercer, 8 calls", note="8 bandwidths at once")
+    line.peer_ms = s.watch.median(one_by_one)
+    out.fill_(float("nan"))
+    line.ms = s.watch.median(
+        lambda: mercer.pairwise(formula, case.x, case.z, out=out, bandwidth=values)
+    )
+    line.floor_ms = engine.gpu_floor(
+        gpu_rows.LAPLACE, case.shape, "float32", s.floors, items=len(values)
+    )["ms"]
+    # Small bandwidths give values far below 1, whose relative error is that of their exponents.
+    line.error = sampled_error(out[-1], case, gpu_rows.laplace(values[-1]))
+    yield with_bars(line, gpu_rows.BANDWIDTHS_BARS, s)
+
+
+def symmetric_lines(s: GpuSettings) -> Iterator[GpuLine]:
+    """A matrix of points with themselves against the same points given as two arrays."""
+    case = Case(s.shape(gpu_rows.LARGE), "normal", "float32", s.device)
+    case.z = case.x.clone()
+    out, formula = case.empty(*case.shape[:2]), mercer.kernel(gpu_rows.norm_text(1))
+    line = GpuLine("symmetric", case.shape, peer="mercer, general")
+    line.peer_ms = s.watch.median(lambda: mercer.kernel_matrix(formula, case.x, case.z, out=out))
+    out.fill_(float("nan"))
+    line.ms = s.watch.median(lambda: mercer.kernel_matrix(formula, case.x, out=out))
+    line.floor_ms = engine.gpu_floor(
+        gpu_rows.norm_text(1), case.shape, "float32", s.floors, symmetric=True
+    )["ms"]
+    line.error = sampled_error(out, case, gpu_rows.norm(1))
+    yield with_bars(line, Bars(), s)
+
+
+def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
+    """Every row by name, in the order of the table."""
+    rows: dict[str, Callable[[GpuSettings], Iterator[GpuLine]]] = {}
+    for lines, kinds in (
+        (pairs_lines, gpu_rows.PAIRS),
+        (product_lines, gpu_rows.PRODUCTS),
+        (gradient_lines, gpu_rows.GRADIENTS),
+    ):
+        for row in kinds:
+            rows[row.name] = lambda s, lines=lines, row=row: lines(row, s)
+    rows["laplace-8"] = bandwidths_lines
+    rows["symmetric"] = symmetric_lines
+    for name, lines in gpu_startup.ROWS.items():
+        rows[name] = lines
+    return rows

@@ -1,0 +1,112 @@
+"""What a call costs besides its kernels: the host's part, compiling, loading from the disk.
+
+As a program, ``python -m mercer.benchmarks.gpu_startup FORMULA MxNxK``, it times the first two
+calls of a process and prints them as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import mercer
+
+from . import gpu_rows
+from .gpu_data import Case
+from .gpu_result import GpuLine
+from .gpu_timing import Stopwatch
+
+TINY = (64, 64, 8)
+TRIALS = 5
+
+
+def fresh_formula(name: str) -> str:
+    """A text that no cache can hold: it has a random constant in it."""
+    # Not seeded: another run must not find the kernels of this one.
+    number = random.SystemRandom().randrange(10**8)
+    if name == "cold-lp":
+        p = 1.2 + number * 1e-9
+        return f"sum(abs(x-z)^{p:.9f})^(1/{p:.9f})"
+    return f"sum(abs(x-z))*{1 + number * 1e-9:.9f}"
+
+
+def timed_first_call(formula: str, case: Case, out, watch: Stopwatch) -> float:
+    """Milliseconds from the text to the result."""
+    return watch.wall(lambda: mercer.pairwise(mercer.kernel(formula), case.x, case.z, out=out))
+
+
+def call_lines(s) -> Iterator[GpuLine]:
+    """How long a call of small arrays keeps the host, its kernels compiled and loaded."""
+    case = Case(TINY, "normal", "float32", s.device)
+    x, z, formula = case.x, case.z, mercer.kernel(gpu_rows.norm_text(1))
+    out = case.empty(*TINY[:2])
+    peer = gpu_rows.gpu_peers.cdist(1)
+    its_call = peer.make(x, z)
+    its_call(len(x))
+    peer_ms = s.watch.host(lambda: its_call(len(x)))
+    calls = (
+        ("with out=", lambda: mercer.pairwise(formula, x, z, out=out)),
+        ("allocating", lambda: mercer.pairwise(formula, x, z)),
+    )
+    for note, call in calls:
+        call()
+        line = GpuLine("call", TINY, ms=s.watch.host(call), note=f"host, {note}")
+        line.peer, line.peer_ms = peer.name, peer_ms
+        line.least = gpu_rows.CACHED_CALL_BAR if s.device.startswith("cuda") else None
+        yield line
+
+
+def cold_lines(name: str, s) -> Iterator[GpuLine]:
+    """A formula never seen: parsed, planned, compiled by NVRTC, loaded, run."""
+    case = Case(s.shape(gpu_rows.SMALL), "normal", "float32", s.device)
+    out = case.empty(*case.shape[:2])
+    timed_first_call(fresh_formula(name), case, out, s.watch)  # loads NVRTC and the fixed kernels
+    times = [timed_first_call(fresh_formula(name), case, out, s.watch) for _ in range(TRIALS)]
+    line = GpuLine(name, case.shape, ms=statistics.median(times))
+    line.note = f"first call, {min(times):.0f} to {max(times):.0f} ms"
+    line.least = gpu_rows.COLD_BARS[name] if s.device.startswith("cuda") else None
+    yield line
+
+
+def in_new_process(formula: str, shape: tuple[int, int, int], device: str) -> dict:
+    command = [sys.executable, "-m", __name__, formula, "x".join(map(str, shape)), device]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def disk_lines(s) -> Iterator[GpuLine]:
+    """The first call of a process that finds its kernels on the disk."""
+    case = Case(s.shape(gpu_rows.SMALL), "normal", "float32", s.device)
+    formula = fresh_formula("cold-l1")
+    timed_first_call(formula, case, case.empty(*case.shape[:2]), s.watch)
+    runs = [in_new_process(formula, case.shape, s.device) for _ in range(TRIALS)]
+    first, second = (statistics.median(run[key] for run in runs) for key in ("first", "second"))
+    line = GpuLine("disk", case.shape, ms=first)
+    line.note = f"new process; its second call {second:.2f} ms"
+    line.least = gpu_rows.DISK_BAR if s.device.startswith("cuda") else None
+    yield line
+
+
+ROWS: dict[str, Callable] = {
+    "call": call_lines,
+    "cold-l1": lambda s: cold_lines("cold-l1", s),
+    "cold-lp": lambda s: cold_lines("cold-lp", s),
+    "disk": disk_lines,
+}
+
+
+def main(arguments: list[str]) -> None:
+    formula, shape, device = arguments
+    sizes = [int(size) for size in shape.split("x")]
+    case = Case(tuple(sizes), "normal", "float32", device)
+    out, watch = case.empty(*sizes[:2]), Stopwatch(device)
+    times = {key: timed_first_call(formula, case, out, watch) for key in ("first", "second")}
+    print(json.dumps(times))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

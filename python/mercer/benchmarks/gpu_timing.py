@@ -1,0 +1,77 @@
+"""Times on a device: CUDA events, the median of several runs after a warm-up, in milliseconds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+
+Call = Callable[[], object]
+
+# Shorter calls are queued several at a time between two events, so that the gaps of single launches
+# do not show.
+SHORTEST = 2.0
+# Longer ones are not repeated as often.
+LONG = 200.0
+
+
+class Stopwatch:
+    """Times calls on one device. On the CPU, where the tests run it, by the wall clock."""
+
+    def __init__(self, device: str, repeats: int = 9) -> None:
+        self.device = device
+        self.repeats = repeats
+
+    def synchronize(self) -> None:
+        import torch
+
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize(self.device)
+
+    def once(self, call: Call, count: int = 1) -> float:
+        """Milliseconds of one of ``count`` calls in a row."""
+        if not self.device.startswith("cuda"):
+            return self.wall(lambda: [call() for _ in range(count)]) / count
+        import torch
+
+        with torch.cuda.device(self.device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(count):
+                call()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end) / count
+
+    def median(self, call: Call) -> float:
+        """Median of the repeats, after calls that compile, allocate and warm up."""
+        call()
+        self.synchronize()
+        first = self.once(call)
+        count = max(1, math.ceil(SHORTEST / max(first, 1e-3)))
+        if first < LONG:
+            self.once(call, count)  # the clocks have risen by now
+        repeats = self.repeats if first < LONG else min(3, self.repeats)
+        return statistics.median(self.once(call, count) for _ in range(repeats))
+
+    def wall(self, call: Call) -> float:
+        """Milliseconds until the device is done, by the host's clock."""
+        self.synchronize()
+        start = time.perf_counter()
+        call()
+        self.synchronize()
+        return 1e3 * (time.perf_counter() - start)
+
+    def host(self, call: Call, count: int = 50, bursts: int = 40) -> float:
+        """Milliseconds that one call keeps the host: the median of short bursts, which the device
+        can queue."""
+        times = []
+        for _ in range(bursts):
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            times.append(1e3 * (time.perf_counter() - start) / count)
+        self.synchronize()
+        return statistics.median(times)

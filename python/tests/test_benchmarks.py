@@ -1,0 +1,193 @@
+"""The benchmarks of GPUs: their rows, floors and texts; the rows run small, on the CPU."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from mercer import benchmarks
+from mercer.benchmarks import (
+    command,
+    engine,
+    gpu_data,
+    gpu_machine,
+    gpu_result,
+    gpu_rows,
+    gpu_runs,
+    gpu_startup,
+)
+from mercer.benchmarks.gpu_result import GpuLine
+from mercer.benchmarks.gpu_timing import Stopwatch
+
+torch = pytest.importorskip("torch")
+ROWS = gpu_runs.all_rows()
+
+
+@pytest.fixture
+def settings():
+    """The CPU in the place of the GPU, tiny, with floors of an H200."""
+    s = gpu_runs.GpuSettings("cpu", floors="sm_90")
+    s.scale, s.watch = 1e-9, Stopwatch("cpu", 1)
+    return s
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "disk"])
+def test_row(settings, name, monkeypatch):
+    monkeypatch.setattr(gpu_startup, "TRIALS", 1)
+    lines = list(ROWS[name](settings))
+    assert lines
+    for line in lines:
+        assert line.ms > 0
+        assert line.row == name
+        assert line.least is None
+        assert line.misses() == [], line
+        assert len(gpu_result.cells(line)) == len(gpu_result.COLUMNS)
+        json.dumps(line.to_dict())
+
+
+def test_row_of_a_new_process(settings, monkeypatch):
+    monkeypatch.setattr(gpu_startup, "TRIALS", 1)
+    (line,) = ROWS["disk"](settings)
+    assert line.ms > 0
+
+
+def test_bars_belong_to_one_gpu_and_to_the_full_size(settings):
+    line, bars = GpuLine("p1", (8, 8, 8), ms=40, floor_ms=36), gpu_rows.Bars(50, 45)
+    assert gpu_runs.with_bars(line, bars, settings).least is None
+    settings.scale, settings.name = 1, gpu_rows.BARS_FOR
+    line = gpu_runs.with_bars(line, bars, settings)
+    assert (line.least, line.reach, line.reached(), line.misses()) == (50, 45, True, [])
+    line.ms = 51
+    assert line.misses() == ["time"]
+    line = gpu_runs.with_bars(line, gpu_rows.Bars(of_floor=0.9), settings)
+    assert line.least == pytest.approx(40)
+
+
+def test_a_line_says_what_it_misses():
+    line = GpuLine("p1", (3, 4, 5), ms=2, floor_ms=1, peer="a peer", peer_ms=5, ratio_bar=3)
+    assert (line.of_floor, line.ratio, line.misses()) == (0.5, 2.5, ["ratio"])
+    line.error, line.error_bar = math.nan, 1e-6  # an output that nobody wrote
+    assert line.misses() == ["ratio", "error"]
+    cells = dict(zip(gpu_result.COLUMNS, gpu_result.cells(line), strict=True))
+    assert cells["of floor"] == "50%"
+    assert cells["ratio / bar"] == "2.5 / 3"
+    assert cells["mercer"] == "2 ms"
+    assert cells["its time"] == "5 ms"
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (GpuLine("a", (), least=50, reach=45), "50 / 45 ms"),
+        (GpuLine("a", (), least=0.08), "0.08 ms"),
+        (GpuLine("a", (), least=12e-3), "12 us"),
+        (GpuLine("a", ()), ""),
+    ],
+)
+def test_text_of_bars(line, text):
+    assert gpu_result.bars_text(line) == text
+
+
+@pytest.mark.parametrize(
+    ("formula", "slots"),
+    [("sqrt(sum((x-z)^2))", 2), ("max(abs(x-z))", 2), ("sum(max(abs(x-z)-c,0)^2)", 4)],
+)
+def test_floor(formula, slots):
+    floor = engine.gpu_floor(formula, gpu_rows.LARGE, "float32", "sm_90")
+    assert floor["ms"] == pytest.approx(slots * 27.5, rel=0.01)
+    assert floor["memory"] == pytest.approx(0.85, abs=0.1)
+    assert floor["ms"] == max(floor.values())
+
+
+def test_floor_refuses():
+    with pytest.raises(ValueError, match="sm_120"):
+        engine.gpu_floor("sum(x*z)", (8, 8, 8), "float32", "sm_75")
+    with pytest.raises(ValueError, match="kernel_gradient"):
+        engine.gpu_floor("sum(x*z)", (8, 8, 8), "float32", "sm_90", verb="knn")
+
+
+def test_every_row_has_a_floor():
+    for row in gpu_rows.PAIRS:
+        assert engine.gpu_floor(row.formula, row.shape, row.dtype, "sm_90")["ms"] > 0
+
+
+@pytest.mark.parametrize("kind", gpu_data.KINDS)
+def test_points(kind):
+    first = gpu_data.points(kind, 50, 40, "float32", "cpu", 1)
+    assert first.shape == (50, 40)
+    assert torch.equal(first, gpu_data.points(kind, 50, 40, "float32", "cpu", 1))
+    assert not torch.equal(first, gpu_data.points(kind, 50, 40, "float32", "cpu", 2))
+    if kind == "mixed":
+        assert first[:, -1].std() > 1e5 * first[:, 0].std()
+
+
+def test_an_error_is_found():
+    case = gpu_data.Case((64, 64, 8), "normal", "float32", "cpu")
+    out = torch.cdist(case.x, case.z, p=1)
+    assert gpu_data.sampled_error(out, case, gpu_rows.norm(1)) < 1e-5
+    assert gpu_data.sampled_error(1.01 * out, case, gpu_rows.norm(1)) == pytest.approx(0.01, 0.1)
+    assert math.isnan(gpu_data.sampled_error(case.empty(64, 64), case, gpu_rows.norm(1)))
+
+
+@pytest.mark.parametrize("p", [1, 2, 1.3, 3])
+def test_slopes_are_derivatives(p):
+    d = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(gpu_rows.norm(p)(d).sum(), d)
+    torch.testing.assert_close(gpu_rows.norm_slope(p)(d.detach()), expected)
+
+
+def test_fresh_formulas_are_fresh():
+    for name in gpu_rows.COLD_BARS:
+        assert gpu_startup.fresh_formula(name) != gpu_startup.fresh_formula(name)
+
+
+def test_without_a_gpu_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(gpu_machine, "why_not", lambda device="cuda:0": "there is none")
+    monkeypatch.setattr(command, "_on_cpu", lambda rows, options: 0)
+    with pytest.raises(SystemExit, match="there is none"):
+        benchmarks.main(["--device", "cuda"])
+    assert benchmarks.main([]) == 0
+    assert capsys.readouterr().out == "No rows of a GPU: there is none.\n"
+
+
+def test_results_of_both_lie_in_two_files(monkeypatch, tmp_path):
+    files = {}
+    monkeypatch.setattr(gpu_machine, "why_not", lambda device="cuda:0": "")
+    monkeypatch.setattr(
+        gpu_machine,
+        "describe",
+        lambda device: {
+            "gpu": "a GPU",
+            "multiprocessors": 1,
+            "most_clock": "1 MHz",
+            "driver": "1",
+            "cuda": "13",
+            "versions": {},
+        },
+    )
+    monkeypatch.setattr(command, "_run", lambda rows, settings, table: [])
+    for device in ("cpu", "cuda", "auto"):
+        folder = tmp_path / device
+        benchmarks.main(["--device", device, "--json", str(folder / "b.json"), "--only", "linf"])
+        files[device] = sorted(path.name for path in folder.iterdir())
+    assert files == {"cpu": ["b.json"], "cuda": ["b.json"], "auto": ["b.json", "b_cuda.json"]}
+
+
+def test_list(capsys):
+    assert benchmarks.main(["--list", "--device", "cuda"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{name} (GPU)" for name in ROWS]
+    with pytest.raises(SystemExit, match="no such row: p9"):
+        benchmarks.main(["--device", "cuda", "--only", "p9"])
+
+
+@pytest.mark.skipif(bool(gpu_machine.why_not()), reason=gpu_machine.why_not() or "none")
+def test_on_a_gpu(tmp_path):
+    path = tmp_path / "bench.json"
+    names = "p1-small,laplace-k3,call"
+    assert (
+        benchmarks.main(["--device", "cuda", "--quick", "--only", names, "--json", str(path)]) == 0
+    )
+    content = json.loads(path.read_text())
+    assert content["machine"]["driver"]
+    assert {line["row"] for line in content["lines"]} == set(names.split(","))
