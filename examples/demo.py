@@ -1,4 +1,5 @@
-"""A tour in a minute: handwritten digits told apart by a Laplace kernel, then times of the peers.
+"""A tour in a minute: handwritten digits told apart by a Laplace kernel, then times of the peers,
+and of a GPU where there is one.
 
 The classifier is kernel ridge regression on one-of-ten targets,
 
@@ -14,6 +15,7 @@ import argparse
 import dataclasses
 import pathlib
 import time
+from collections.abc import Iterator
 
 import matplotlib
 
@@ -21,7 +23,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mercer as mc
 import numpy as np
-from mercer.benchmarks import engine, rows, runs
+from mercer.benchmarks import engine, gpu_machine, gpu_runs, rows, runs
+from mercer.benchmarks.gpu_data import Case as GpuCase
+from mercer.benchmarks.gpu_result import ms_text
 from mercer.benchmarks.result import Line, time_text
 from mercer.benchmarks.timing import one_thread
 from scipy.linalg import cho_factor, cho_solve
@@ -32,6 +36,7 @@ REGULARIZATION = 1e-3
 TRAINING = 1200
 SHOWN_ROWS = ("l1", "l2", "linf", "p1.3")
 ACCENT, PEER_COLORS, INK = "#c2410c", ("#64748b", "#94a3b8", "#cbd5e1"), "#1e293b"
+GPU_COLOR = "#0f766e"
 
 
 @dataclasses.dataclass
@@ -125,9 +130,48 @@ def compare(points: int) -> list[Line]:
     return lines
 
 
-def _bars(axes: plt.Axes, group: list[Line], top: float, floor: float | None) -> float:
+def gpu_seconds(points: int) -> dict[str, float]:
+    """Times of the same calls on the GPU by row; empty, with the reason printed, without one."""
+    missing = gpu_machine.why_not()
+    try:
+        return {} if missing else dict(gpu_times(points))
+    except (mc.CompileError, mc.DeviceError, NotImplementedError) as error:
+        missing = str(error)
+    finally:
+        if missing:
+            print(f"\nno GPU: {missing}; the same calls run there where there is one")
+    return {}
+
+
+def gpu_times(points: int) -> Iterator[tuple[str, float]]:
+    settings = gpu_runs.GpuSettings()
+    case = GpuCase((points, points, 256), "normal", "float32", settings.device)
+    print(f"\nthe same on one {gpu_machine.describe(settings.device)['gpu']}, CUDA events")
+    out = case.empty(points, points)
+    for row in rows.PAIRWISE:
+        if row.name in SHOWN_ROWS:
+            formula = mc.kernel(row.formula)
+            ms = settings.watch.median(lambda f=formula: mc.pairwise(f, case.x, case.z, out=out))
+            yield row.name, ms / 1e3
+
+
+def print_gpu(lines: list[Line], times: dict[str, float]) -> None:
+    """The GPU's part of the table: beside the CPU's time of the same call."""
+    for name, seconds in times.items():
+        on_cpu = next(line.seconds for line in lines if line.row == name)
+        print(
+            f"  {name:<6} GPU {ms_text(1e3 * seconds):>8}   one CPU thread "
+            f"{time_text(on_cpu):>8}   {on_cpu / seconds:8.0f} times as long"
+        )
+
+
+def _bars(
+    axes: plt.Axes, group: list[Line], top: float, floor: float | None, on_gpu: float | None
+) -> float:
     """Draws the bars of one formula downwards from ``top``; returns where the next may start."""
     entries = [("Mercer", group[0].seconds, ACCENT)]
+    if on_gpu is not None:
+        entries.append(("Mercer on the GPU", on_gpu, GPU_COLOR))
     entries += [
         (line.peer, line.peer_seconds, PEER_COLORS[i % len(PEER_COLORS)])
         for i, line in enumerate(group)
@@ -136,7 +180,7 @@ def _bars(axes: plt.Axes, group: list[Line], top: float, floor: float | None) ->
     for place, (name, seconds, color) in enumerate(entries):
         y = top - place
         axes.barh(y, seconds, height=0.78, color=color)
-        times = "" if place == 0 else f"  ({seconds / group[0].seconds:.3g} x)"
+        times = "" if name.startswith("Mercer") else f"  ({seconds / group[0].seconds:.3g} x)"
         axes.annotate(
             f"{name}  {time_text(seconds)}{times}", (seconds, y), (5, 0), va="center",
             textcoords="offset points", fontsize=8.5, color=INK,
@@ -147,7 +191,7 @@ def _bars(axes: plt.Axes, group: list[Line], top: float, floor: float | None) ->
     return top - len(entries) - 0.9
 
 
-def picture_of_times(lines: list[Line], path: pathlib.Path) -> None:
+def picture_of_times(lines: list[Line], on_gpu: dict[str, float], path: pathlib.Path) -> None:
     """Bars of the times, with the floor of the pipe model as a black tick."""
     formulas = {row.name: row.formula for row in rows.PAIRWISE}
     groups = {name: [line for line in lines if line.row == name] for name in SHOWN_ROWS}
@@ -157,7 +201,7 @@ def picture_of_times(lines: list[Line], path: pathlib.Path) -> None:
         rate = engine.floor(formulas[group[0].row], group[0].shape, "float32", group[0].target)
         floor = np.prod(group[0].shape, dtype=float) / rate / 1e9 if rate else None
         any_floor = any_floor or floor is not None
-        bottom = _bars(axes, group, top, floor)
+        bottom = _bars(axes, group, top, floor, on_gpu.get(group[0].row))
         ticks.append((top + bottom + 1.9) / 2)
         top = bottom
     axes.set_yticks(ticks, [formulas[name] for name in groups], family="monospace", fontsize=9)
@@ -165,8 +209,11 @@ def picture_of_times(lines: list[Line], path: pathlib.Path) -> None:
     axes.set_xscale("log")
     axes.set_xlim(right=axes.get_xlim()[1] * 12)  # room for the labels
     m, n, k = lines[0].shape
-    axes.set_xlabel("CPU time of one call on one thread, in seconds (logarithmic)")
-    note = "\nblack ticks: the least time that the arithmetic units allow" if any_floor else ""
+    gpu = "; on the GPU, of one call" if on_gpu else ""
+    axes.set_xlabel(f"CPU time of one call on one thread{gpu}, in seconds (logarithmic)")
+    note = (
+        "\nblack ticks: the least time that the CPU's arithmetic units allow" if any_floor else ""
+    )
     axes.set_title(
         f"All pairs of {m} and {n} points with {k} features, float32{note}", fontsize=11, color=INK
     )
@@ -186,7 +233,9 @@ def main() -> None:
     matrix, accuracy = classify(digits)
     picture_of_matrix(matrix, digits.train_labels, accuracy, options.out / "kernel_matrix.png")
     lines = compare(options.points)
-    picture_of_times(lines, options.out / "times.png")
+    on_gpu = gpu_seconds(options.points)
+    print_gpu(lines, on_gpu)
+    picture_of_times(lines, on_gpu, options.out / "times.png")
     print(f"\npictures in {options.out}/: kernel_matrix.png, times.png")
 
 
