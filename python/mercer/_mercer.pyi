@@ -398,6 +398,15 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
     A call inside the capture of a CUDA graph must find its code ready.
     """
 
+def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
+    """
+    Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
+
+    The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
+    An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so many
+    bytes serves as workspace= of the call.
+    """
+
 def jax_handler(platform: str) -> object:
     """
     What jax.ffi.register_ffi_target takes: the function that XLA calls, for "cpu" or "CUDA".

@@ -167,6 +167,7 @@ NB_MODULE(_mercer, module) {
   bind_zoo(module);
   bind_verbs(module);
   bind_compile(module);
+  bind_workspace(module);
   bind_jax(module);
   bind_machine(module);
 }
