@@ -133,6 +133,8 @@ std::string Statements::expression(const ir::Instr& instr) const {
     case Prim::mask_not: return fmt::format("!{}", a);
     case Prim::select: return fmt::format("{} ? {} : {}", a, b, c);
     case Prim::table16: return fmt::format("table{}[bits_of({}) & 15]", instr.index, a);
+    case Prim::power_poly:
+    case Prim::power_scale: return fmt::format("{}({})", ir::name_of(instr.op), a);
     case Prim::input:
     case Prim::constant: break;
   }

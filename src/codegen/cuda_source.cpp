@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
 #include "core/error.h"
+#include "ir/fit_power.h"
 
 namespace mercer::codegen {
 namespace {
@@ -82,13 +85,31 @@ std::string promoted_function(const GpuPairPlan& plan) {
   return text + "; }\n";
 }
 
-std::string update_function(const GpuPairPlan& plan) {
-  std::string text =
-      "MERCER_INLINE void update(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
+std::string update_function(const GpuPairPlan& plan, const char* name, const ir::Program& program) {
+  std::string text = fmt::format("MERCER_INLINE void {}", name) +
+      "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
       "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
       "                          REAL features) {\n";
-  if (plan.split.states > 0) text += statements(plan.update, "acc");
+  if (!program.outputs.empty()) text += statements(program, "acc");
   return text + "}\n";
+}
+
+// The table of a fixed power, in shared memory, and its two halves (ir/fit_power.h).
+std::string power_functions(double p) {
+  const ir::PowerTable table = ir::power_table(p);
+  std::string text = "__device__ const u32 kPowers[2048] = {";
+  for (float entry : table.entries) text += fmt::format("{:#x},", std::bit_cast<std::uint32_t>(entry));
+  text += "};\n__shared__ __align__(16) uint2 power_table[1024];\n"
+          "MERCER_INLINE void load_power_table() {\n"
+          "  for (int i = threadIdx.x; i < 1024; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
+          "MERCER_INLINE uint2 power_entry(float a) {\n"
+          "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> 18 & 0x1ff8));\n}\n"
+          "MERCER_INLINE float power_scale(float a) { return float_of(power_entry(a).x); }\n"
+          "MERCER_INLINE float power_poly(float a) {\n  const float m = fabsf(a) * float_of(power_entry(a).y);\n";
+  const auto number = [](float value) { return cuda_number(value, Dtype::float32); };
+  const float* c = table.coefficients;
+  return text + fmt::format("  return mul_add(mul_add(mul_add({}, m, {}), m, {}), m, {});\n}}\n", number(c[3]),
+                            number(c[2]), number(c[1]), number(c[0]));
 }
 
 std::string epilogue_function(const GpuPairPlan& plan) {
@@ -187,8 +208,13 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
+  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
-  text += identity_function(plan) + promoted_function(plan) + update_function(plan) + epilogue_function(plan);
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update) + epilogue_function(plan);
+  if (plan.alternative_eighths > 0) {
+    text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0]);
+    text += update_function(plan, "update_alternative", plan.alternative);
+  }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }

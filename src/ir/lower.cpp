@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "ir/fit_power.h"
 #include "ir/lower_facts.h"
 #include "ir/lower_math.h"
 #include "ir/ops.h"
@@ -289,6 +290,10 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value b = value(base);
     const Value half = integer_power(b, n / 2);
     return n % 2 == 0 ? Product(half, half) : Product(integer_power(b, n - 1), b);
+  }
+  if (options_.table_powers && has_unit() && nonnegative && p > 0 && p <= kLargestTablePower) {
+    Value poly, scale;
+    if (builder_.power(value(base), p, poly, scale)) return Product(poly, scale);
   }
   if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
     const Value whole = integer_power(value(base), static_cast<int>(p));

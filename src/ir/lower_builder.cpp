@@ -70,6 +70,15 @@ Value Builder::input(Site site, int slot) {
 Value Builder::number(double value) { return pattern(pattern_of_number(value)); }
 Value Builder::pattern(std::uint64_t bits) { return append({.op = Prim::constant, .bits = bits & all_bits()}); }
 
+bool Builder::power(Value base, double p, Value& poly, Value& scale) {
+  if (!program_.powers.empty() && program_.powers[0] != p) return false;
+  program_.powers.assign(1, p);
+  const Value magnitude = without_sign(base);
+  poly = append({.op = Prim::power_poly, .a = magnitude.id, .index = 0});
+  scale = append({.op = Prim::power_scale, .a = magnitude.id, .index = 0});
+  return true;
+}
+
 Value Builder::table(std::span<const double, 16> entries, Value index) {
   std::array<double, 16> copy;
   for (std::size_t i = 0; i < 16; ++i) copy[i] = wide_ ? entries[i] : static_cast<float>(entries[i]);
@@ -181,7 +190,7 @@ Program Builder::finish(const std::vector<Value>& outputs) {
     const Instr& instr = program_.code[at_end];
     for (int i = 0; i < operand_count(instr.op); ++i) live[static_cast<std::size_t>(operand_of(instr, i))] = 1;
   }
-  Program result{.type = program_.type, .inputs = {}, .code = {}, .outputs = {}, .tables = {}};
+  Program result{.type = program_.type, .inputs = {}, .code = {}, .outputs = {}, .tables = {}, .powers = {}};
   std::vector<std::int32_t> moved(program_.code.size(), -1);
   std::vector<std::int32_t> input_at(program_.inputs.size(), -1), table_at(program_.tables.size(), -1);
   const auto keep = [](auto& from, auto& to, std::vector<std::int32_t>& map, std::int32_t index) {
@@ -195,6 +204,7 @@ Program Builder::finish(const std::vector<Value>& outputs) {
     for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c})
       if (*operand >= 0) *operand = moved[static_cast<std::size_t>(*operand)];
     if (instr.op == Prim::input) instr.index = keep(program_.inputs, result.inputs, input_at, instr.index);
+    if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) result.powers = program_.powers;
     if (instr.op == Prim::table16) instr.index = keep(program_.tables, result.tables, table_at, instr.index);
     moved[i] = static_cast<std::int32_t>(result.code.size());
     result.code.push_back(instr);

@@ -34,6 +34,8 @@ class Builder {
   Value number(double value);  // rounded to the type
   Value pattern(std::uint64_t bits);
   Value table(std::span<const double, 16> entries, Value index);
+  /// |base|^p as a product; see Prim::power_poly. False: the program has another exponent already.
+  bool power(Value base, double p, Value& poly, Value& scale);
   Value emit(Prim op, Value a, Value b = {}, Value c = {}, std::uint64_t bits = 0);
 
   std::uint64_t sign_bit() const { return std::uint64_t(1) << (wide_ ? 63 : 31); }

@@ -15,80 +15,11 @@
 #include <cmath>
 #include <vector>
 
+#include "ir/fit_power.h"
 #include "ir/lower_math.h"
 
 namespace mercer::ir {
 namespace {
-
-using Real = long double;
-
-Real evaluate(const std::vector<Real>& c, Real s) {
-  Real sum = 0;
-  for (std::size_t i = c.size(); i-- > 0;) sum = sum * s + c[i];
-  return sum;
-}
-
-// Gaussian elimination with row pivoting; the last column of each row is the right side.
-std::vector<Real> solve(std::vector<std::vector<Real>> rows) {
-  const std::size_t n = rows.size();
-  for (std::size_t k = 0; k < n; ++k) {
-    const auto larger = [&](const auto& a, const auto& b) { return std::fabs(a[k]) < std::fabs(b[k]); };
-    std::iter_swap(rows.begin() + static_cast<std::ptrdiff_t>(k),
-                   std::max_element(rows.begin() + static_cast<std::ptrdiff_t>(k), rows.end(), larger));
-    for (std::size_t i = k + 1; i < n; ++i)
-      for (std::size_t j = n + 1; j-- > k;) rows[i][j] -= rows[i][k] / rows[k][k] * rows[k][j];
-  }
-  std::vector<Real> x(n);
-  for (std::size_t k = n; k-- > 0;) {
-    x[k] = rows[k][n];
-    for (std::size_t j = k + 1; j < n; ++j) x[k] -= rows[k][j] * x[j];
-    x[k] /= rows[k][k];
-  }
-  return x;
-}
-
-struct Fit {
-  std::vector<double> coefficients;
-  double error;  // relative
-};
-
-// Minimax fit of (centre + s)^q, |s| <= half, in relative error: Remez exchange on a grid. The derivatives of a power
-// have constant sign, so the exchange starts near its solution and three rounds are plenty.
-Fit fit_power(Real q, Real centre, Real half, int degree) {
-  constexpr int kGrid = 200, kRounds = 4;
-  const auto f = [&](Real s) { return std::pow(centre + s, q); };
-  const auto size = static_cast<std::size_t>(degree) + 2;
-  const auto chebyshev = [&](Real part) { return -half * std::cos(std::acos(Real(-1)) * part); };
-  std::vector<Real> points(size), c;
-  for (std::size_t i = 0; i < size; ++i) points[i] = chebyshev(Real(i) / Real(size - 1));
-  Real worst = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<std::vector<Real>> rows;
-    for (std::size_t i = 0; i < size; ++i) {
-      std::vector<Real> row;
-      Real power = 1;
-      for (int k = 0; k <= degree; ++k, power *= points[i]) row.push_back(power / f(points[i]));
-      row.push_back(i % 2 ? -1 : 1);
-      row.push_back(1);
-      rows.push_back(std::move(row));
-    }
-    c = solve(std::move(rows));
-    c.pop_back();
-    worst = 0;
-    std::vector<std::pair<Real, Real>> extrema;  // error, place
-    for (int i = 0; i <= kGrid; ++i) {
-      const Real s = chebyshev(Real(i) / kGrid), error = evaluate(c, s) / f(s) - 1;
-      worst = std::max(worst, std::fabs(error));
-      if (extrema.empty() || (extrema.back().first > 0) != (error > 0))
-        extrema.push_back({error, s});
-      else if (std::fabs(error) > std::fabs(extrema.back().first))
-        extrema.back() = {error, s};
-    }
-    if (extrema.size() != size) break;
-    for (std::size_t i = 0; i < size; ++i) points[i] = extrema[i].second;
-  }
-  return {std::vector<double>(c.begin(), c.end()), static_cast<double>(worst)};
-}
 
 // 2^(q (step * index + offset)); entries past `size` repeat those before.
 std::array<double, 16> power_table(Real q, Real step, Real offset, std::size_t size = 16) {

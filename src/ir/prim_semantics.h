@@ -66,6 +66,8 @@ Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::ui
     case Prim::select: return a ? b : c;
     case Prim::input:
     case Prim::constant:
+    case Prim::power_poly:
+    case Prim::power_scale:
     case Prim::table16: break;
   }
   return 0;

@@ -20,7 +20,7 @@ constexpr PrimRow kPrims[] = {
     {"max_nan", 2},    {"min_nan", 2},    {"exp2_unit", 1},   {"log2_unit", 1}, {"sqrt_unit", 1},
     {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
-    {"table16", 1},    {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
+    {"table16", 1},    {"power_poly", 1}, {"power_scale", 1}, {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
     {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},    {"mask_not", 1}, {"select", 3},
 };
 static_assert(std::size(kPrims) == static_cast<std::size_t>(Prim::select) + 1);
@@ -72,6 +72,7 @@ void verify_instr(const Program& program, std::size_t at) {
     return instr.index >= 0 && static_cast<std::size_t>(instr.index) < size;
   };
   if (instr.op == Prim::input) check(in_range(program.inputs.size()), at, "no input {}", instr.index);
+  if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) check(in_range(program.powers.size()), at, "no power {}", instr.index);
   if (instr.op == Prim::table16) check(in_range(program.tables.size()), at, "no table {}", instr.index);
   if (instr.op == Prim::int_max) check(width == 32, at, "int_max is for float32 programs");
   if (instr.op == Prim::constant) check(width == 64 || instr.bits >> 32 == 0, at, "constant wider than the type");
@@ -125,6 +126,10 @@ std::vector<T> run(const Program& program, const std::vector<T>& inputs) {
     switch (instr.op) {
       case Prim::input: values.push_back(pattern_of(inputs[static_cast<std::size_t>(instr.index)])); break;
       case Prim::constant: values.push_back(static_cast<Pattern<T>>(instr.bits)); break;
+      case Prim::power_poly: values.push_back(pattern_of(T(1))); break;
+      case Prim::power_scale:
+        values.push_back(pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(value(instr.a))), program.powers[static_cast<std::size_t>(instr.index)]))));
+        break;
       case Prim::table16: values.push_back(table_entry<T>(program, instr, value(instr.a))); break;
       default: values.push_back(apply_prim<T>(instr.op, value(instr.a), value(instr.b), value(instr.c), instr.bits));
     }

@@ -36,6 +36,8 @@ enum class Prim : std::uint8_t {
   int_add, int_sub,
   int_max,                 // signed; float32 programs only
   table16,                 // tables[index] at the low four bits of a's pattern
+  // Of GPUs alone, float32: |a|^powers[index] = power_poly * power_scale, by a table and a polynomial.
+  power_poly, power_scale,
   // Masks.
   less, less_equal, equal, not_equal,  // ordered, but not_equal is true for NaN
   unordered,
@@ -78,6 +80,7 @@ struct Program {
   std::vector<Instr> code;                 // in order; operands are indices into it
   std::vector<std::int32_t> outputs;       // instruction indices
   std::vector<std::array<double, 16>> tables;
+  std::vector<double> powers;
   std::string to_text() const;
 };
 
@@ -108,6 +111,8 @@ enum class Processor : std::uint8_t {
 struct LowerOptions {
   Dtype type = Dtype::float32;
   Processor processor = Processor::cpu;
+  /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
+  bool table_powers = false;
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
   /// and powers may then use forms that would lose a NaN.
   bool assume_finite = false;

@@ -96,6 +96,27 @@ Expr with_powers_of_two(const Expr& e) {
   return replaced.empty() ? e : ir::substitute(e, replaced);
 }
 
+// Fixed powers by table and polynomial for as many pairs as keep the special-function unit and the other pipes equally
+// busy.
+void add_alternative(GpuPairPlan& plan) {
+  if (plan.problem.type != Dtype::float32) return;
+  ir::LowerOptions options = options_of(plan.problem, plan.split, ir::Processor::gpu_terms);
+  options.table_powers = true;
+  ir::Program other = ir::lower(plan.split.updates(), options);
+  if (other.powers.empty()) return;
+  const GpuCost unit = count_gpu(plan.update), table = count_gpu(other);
+  double best = unit.slots();
+  for (int eighths = 1; eighths < 8; ++eighths) {
+    const double share = eighths / 8.0;
+    const GpuCost mixed{unit.issue * (1 - share) + table.issue * share, unit.fma * (1 - share) + table.fma * share,
+                        unit.alu * (1 - share) + table.alu * share, unit.unit * (1 - share) + table.unit * share};
+    if (mixed.slots() >= best) continue;
+    best = mixed.slots();
+    plan.alternative_eighths = eighths;
+  }
+  if (plan.alternative_eighths > 0) plan.alternative = std::move(other);
+}
+
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -168,6 +189,8 @@ GpuCost count_gpu(const ir::Program& program) {
       case Prim::exp2_unit:
       case Prim::log2_unit:
       case Prim::sqrt_unit: cost.issue += 1, cost.unit += 1; break;
+      case Prim::power_poly: cost.issue += 7, cost.fma += 4, cost.alu += 2; break;
+      case Prim::power_scale: break;  // read together
       case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;
       case Prim::div: cost.issue += 10, cost.fma += 8, cost.unit += 1; break;
       default: cost.issue += 1, cost.alu += 1; break;
@@ -230,8 +253,10 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
-  if (split.states > 0)
+  if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
+    add_alternative(*plan);
+  }
   plan->epilogue = ir::lower(split.epilogue, options_of(problem, split, ir::Processor::gpu));
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {

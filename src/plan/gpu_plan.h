@@ -71,6 +71,8 @@ struct GpuPairPlan {
   GpuTile tile;
   ir::Split split;
   ir::Program update, epilogue;   // update is empty when the formula has no reduction of pairs
+  ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
+  int alternative_eighths = 0;    // of the pairs of a thread
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
   std::vector<bool> promoted;     // per state

@@ -19,7 +19,7 @@ ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<
   ir::LowerOptions options;
   options.type = Dtype::float64;
   options.params = params;
-  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}}
+  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}, .powers = {}}
                           : ir::lower(uniforms, options);
 }
 

@@ -15,6 +15,7 @@
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
 #define THREADS_N (TILE_N / THREAD_N)
 #define THREADS_M (TILE_M / THREAD_M)
+#undef THREADS
 #define THREADS (THREADS_M * THREADS_N)
 #define VECTOR (16 / (int)sizeof(REAL))
 #define VECTOR_M (THREAD_M < VECTOR ? THREAD_M : VECTOR)
@@ -202,8 +203,17 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
-    for (int j = 0; j < THREAD_N; ++j)
+    for (int j = 0; j < THREAD_N; ++j) {
+#if ALTERNATIVE_EIGHTHS
+      // A checkerboard: neighbours in time take different pipes.
+      if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
+        update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
+                           points.j[j], features);
+        continue;
+      }
+#endif
       update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
+    }
 }
 
 #if PROMOTES
@@ -571,6 +581,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   __shared__ __align__(16) float zeros[4];
   if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
 #endif
+#if ALTERNATIVE_EIGHTHS
+  load_power_table();
+#endif
 #if BULK
   // A slice's place is filled again one step after it was read, so that no warp waits for the slowest.
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -599,9 +612,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     if (block.left > 0) copy_slice(block, shared, a.k, nullptr);
     commit_copies();
   }
-#if ZERO_IDENTITY
   __syncthreads();
-#endif
 #endif
 #if CONSUMER != 0
   Fold fold;
