@@ -68,7 +68,7 @@ test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
 	$(PY) -m pytest
 
-bench: $(PACKAGE) $(REQ_DEMO)  ## throughput against the peers installed here
+bench: $(PACKAGE) $(REQ_DEMO)  ## throughput against the peers installed here, on a GPU too where there is one
 	$(PY) -m mercer bench
 
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html

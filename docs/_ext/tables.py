@@ -2,10 +2,12 @@
 
 ``{zoo-table} metrics``, ``{zoo-table} kernels``: the rows of src/formula/zoo.cpp, from the package.
 ``{env-table}``: the environment variables, read from src/core/env.cpp.
+``{bench-table} h200``: the newest file of that GPU in bench/results.
 """
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 
@@ -94,7 +96,53 @@ class EnvTable(SphinxDirective):
         return [table(["variable", "meaning", "default"], body, [22, 50, 28])]
 
 
+def _milliseconds(ms: float | None) -> str:
+    if ms is None:
+        return ""
+    if ms >= 1000:
+        return f"{ms / 1e3:.3g} s"
+    return f"{ms:.3g} ms" if ms >= 0.02 else f"{1e3 * ms:.3g} µs"
+
+
+def _bench_cells(line: dict) -> list[str]:
+    bar = _milliseconds(line["least"])
+    peer = f"{line['peer']}, {_milliseconds(line['peer_ms'])}" if line["peer"] else ""
+    return [
+        line["row"],
+        "x".join(map(str, line["shape"])),
+        _milliseconds(line["ms"]),
+        "" if line["of_floor"] is None else f"{line['of_floor']:.0%}",
+        bar + (" missed" if "time" in line["misses"] else ""),
+        "" if line["error"] is None else f"{line['error']:.1e}",
+        peer + ("*" if line["peer_scaled"] else ""),
+        "" if line["ratio"] is None else f"{line['ratio']:.3g}",
+    ]
+
+
+class BenchTable(SphinxDirective):
+    """The newest results kept of a GPU."""
+
+    required_arguments = 1
+    HEAD = ("row", "shape", "time", "of floor", "bar", "error", "beside", "times as long")
+
+    def run(self) -> list[nodes.Node]:
+        files = sorted((ROOT / "bench" / "results").glob(f"{self.arguments[0]}-*.json"))
+        if not files:
+            text = "No results are kept here yet; make bench measures on your machine."
+            return [nodes.paragraph(text, text)]
+        self.env.note_dependency(str(files[-1]))
+        content = json.loads(files[-1].read_text(encoding="utf-8"))
+        machine = content["machine"]
+        text = f"{machine['gpu']}, driver {machine['driver']}, {machine['date'][:10]}; * scaled."
+        body = [_bench_cells(line) for line in content["lines"]]
+        return [
+            nodes.paragraph(text, text),
+            table(list(self.HEAD), body, [14, 17, 11, 8, 12, 9, 22, 7]),
+        ]
+
+
 def setup(app) -> dict:
     app.add_directive("zoo-table", ZooTable)
     app.add_directive("env-table", EnvTable)
+    app.add_directive("bench-table", BenchTable)
     return {"parallel_read_safe": True}

@@ -23,7 +23,7 @@ examples:
   mercer cdist a.npy -o d.npy --metric canberra        # a.npy with itself
   mercer kernel "exp(-sum(abs(x-z)^p)/h)" x.npy z.npy -o k.npy --param p=1.3 --param h=2
   mercer product gauss x.npy z.npy v.npy -o y.npy --param bandwidth=3
-  mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target x86_avx512
+  mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target sm_90
   mercer bench --quick
 
 A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the
@@ -229,7 +229,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
     command.add_argument("--dtype", default="float32", help="of the points (float32)")
     command.add_argument(
-        "--target", default="auto", help="x86_avx512, x86_avx2, interpreter or auto"
+        "--target",
+        default="auto",
+        help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
     )
 
     command = add(
