@@ -69,7 +69,7 @@ def test_an_architecture_needs_no_gpu_and_the_second_time_no_compiler(tmp_path):
 
 
 def test_architectures_that_are_too_old():
-    with pytest.raises(NotImplementedError, match="at least sm_80. Received sm_75"):
+    with pytest.raises(NotImplementedError, match=r"at least sm_80\. Received sm_75"):
         mc.compile("l1", **(SIZES | {"devices": ["sm_75"]}))
 
 

@@ -1,0 +1,311 @@
+// Every skeleton for every generation of GPUs, compiled without one: the code compiles, a block gets the registers and
+// the shared memory that its launch asks for, and spills stay where they were. tests/golden/cuda_kernels.txt holds what
+// ptxas said last; MERCER_UPDATE_GOLDEN=1 writes it anew.
+//
+// The compiler's versions differ in registers and spills a little, so the file is a bound: more is allowed below, and
+// less is no fault.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "backend/cuda/kernels.h"
+#include "codegen/cuda_source.h"
+#include "core/parallel.h"
+#include "device/nvrtc.h"
+#include "ir/passes.h"
+#include "plan/gpu_floor.h"
+
+namespace mercer::cuda {
+namespace {
+
+using plan::Consumer;
+using plan::GpuSizes;
+
+constexpr int kMoreRegisters = 24, kMoreSpillBytes = 64;
+constexpr const char* kFile = MERCER_SOURCE_DIR "/tests/golden/cuda_kernels.txt";
+
+struct Sizes {
+  std::int64_t m = 8192, n = 8192, k = 256;
+};
+constexpr Sizes kSome{8192, 8192, 20}, kFew{8192, 8192, 4}, kFewPairs{700, 700, 256}, kVeryFewPairs{200, 200, 256},
+    kTall{8192, 20, 256}, kFlat{20, 8192, 256}, kTiny{20, 20, 256};
+
+/// One tile, with the kernels around it.
+struct TileRow {
+  const char* name;
+  const char* text;
+  Sizes sizes = {};
+  Consumer consumer = Consumer::store;
+  ReduceKind fold = ReduceKind::sum;
+  int columns = 1;
+  Dtype points = Dtype::float32;
+  Dtype out = Dtype::float32;
+  bool everywhere = false;  // else for sm_90a alone
+};
+
+constexpr const char* kL1 = "sum(abs(x-z))";
+constexpr const char* kGauss = "exp(-sum(square(x-z))/(2*b^2))";
+constexpr const char* kLong = "expm1(tanh(sin(sum(x*z)/8)))*b";
+
+const TileRow kTiles[] = {
+    // A tile of plan/gpu_plan.cpp each.
+    {.name = "wide", .text = kL1, .everywhere = true},
+    {.name = "long", .text = "sum(where(abs(x-z) < 1, square(x-z)/2, abs(x-z)-0.5))"},
+    {.name = "two-units", .text = "sum(abs(x-z)^1.3)", .everywhere = true},
+    {.name = "one-unit", .text = "sum(sqrt(abs(x-z)))"},
+    {.name = "some-features", .text = kGauss, .sizes = kSome},
+    {.name = "few-features", .text = kL1, .sizes = kFew, .everywhere = true},
+    {.name = "few-pairs", .text = kGauss, .sizes = kFewPairs},
+    {.name = "very-few-pairs", .text = kL1, .sizes = kVeryFewPairs},
+    {.name = "tall", .text = kL1, .sizes = kTall},
+    {.name = "flat", .text = kL1, .sizes = kFlat, .everywhere = true},
+    {.name = "tiny", .text = kL1, .sizes = kTiny},
+    // Types.
+    {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
+    {.name = "float64-power", .text = "sum(abs(x-z)^p)", .points = Dtype::float64, .out = Dtype::float64},
+    {.name = "float16", .text = kL1, .points = Dtype::float16, .out = Dtype::float16},
+    {.name = "bfloat16", .text = kL1, .points = Dtype::bfloat16, .out = Dtype::bfloat16},
+    {.name = "uint8", .text = "sum(x != z)/K", .points = Dtype::uint8},
+    // Formulas.
+    {.name = "maximum", .text = "max(abs(x-z))"},
+    {.name = "product", .text = "prod(1 + x*z)"},
+    {.name = "logsumexp", .text = "logsumexp(x*z)", .everywhere = true},
+    {.name = "two-states", .text = "sum(abs(x-z))/sum(abs(x+z))"},
+    {.name = "stages", .text = "sum(square(x/sqrt(sum(x*x)) - z/sqrt(sum(z*z))))/2"},
+    {.name = "weights-and-points", .text = "sum(w*abs(x-z)^p*row)*col + i + j", .everywhere = true},
+    {.name = "long-epilogue", .text = kLong, .everywhere = true},
+    {.name = "no-reduction", .text = "row*col + i"},
+    // Products and folds.
+    {.name = "product-1", .text = kL1, .consumer = Consumer::product, .everywhere = true},
+    {.name = "product-16", .text = kGauss, .consumer = Consumer::product, .columns = 16, .everywhere = true},
+    {.name = "product-few", .text = kGauss, .sizes = kFew, .consumer = Consumer::product},
+    {.name = "product-long", .text = kLong, .consumer = Consumer::product},
+    {.name = "product-float64", .text = kGauss, .consumer = Consumer::product, .points = Dtype::float64,
+     .out = Dtype::float64},
+    {.name = "fold-sum", .text = kL1, .consumer = Consumer::fold},
+    {.name = "fold-max", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::max},
+    {.name = "fold-argmin", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::argmin, .out = Dtype::int64,
+     .everywhere = true},
+    {.name = "fold-logsumexp", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::logsumexp},
+    {.name = "fold-float64", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::argmin,
+     .points = Dtype::float64, .out = Dtype::int64},
+};
+
+/// A gradient: the field, and the tile of its pair values.
+struct FieldRow {
+  const char* name;
+  const char* text;
+  int outputs = 1;
+  Dtype type = Dtype::float32;
+  bool everywhere = false;
+};
+
+const FieldRow kFields[] = {
+    {.name = "gradient-l1", .text = kL1},
+    {.name = "gradient-gauss", .text = kGauss},
+    {.name = "gradient-gauss-16", .text = kGauss, .outputs = 16},
+    {.name = "gradient-power-16", .text = "sum(w*abs(x-z)^p)^(1/p)", .outputs = 16, .everywhere = true},
+    {.name = "gradient-cosine", .text = "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))"},
+    {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
+};
+
+struct Kernel {
+  std::string name;
+  jit::CudaSource source;
+  std::int64_t threads = 256, blocks = 1, shared_bytes = 0;
+};
+
+/// Kernels for one target, equal texts once.
+class Collection {
+ public:
+  explicit Collection(const std::string& target)
+      : target_(target), gpu_(plan::gpu_info(std::stoi(target.substr(3)))), all_(target == "sm_90a") {
+    for (const TileRow& row : kTiles)
+      if (all_ || row.everywhere) add_tile(row);
+    for (const FieldRow& row : kFields)
+      if (all_ || row.everywhere) add_field(row);
+    add_shared();
+  }
+  const std::vector<Kernel>& kernels() const { return kernels_; }
+  const plan::GpuInfo& gpu() const { return gpu_; }
+
+ private:
+  void add(Kernel kernel) {
+    if (!kernel.source.text.empty() && texts_.insert(kernel.source.text).second) kernels_.push_back(std::move(kernel));
+  }
+
+  plan::GpuPairProblem problem(const Sizes& sizes, Dtype points) const {
+    plan::GpuPairProblem problem;
+    problem.type = problem.out = compute_type(points);
+    problem.sizes = plan::sizes_of(sizes.m, sizes.n, sizes.k, gpu_.multiprocessors);
+    problem.reciprocals = true;
+    problem.capability = gpu_.capability;
+    problem.shared_per_block = gpu_.shared_per_block;
+    return problem;
+  }
+
+  void add_pairs(const std::string& name, const plan::GpuPairProblem& problem, Dtype points, Dtype out) {
+    const auto plan = plan::plan_gpu_pairs(problem);
+    PairSources sources = pair_sources(*plan, points, out, target_);
+    add({name, std::move(sources.tile), plan->tile.threads(), plan->tile.min_blocks, plan->shared_bytes(1 << 20)});
+    add({name + ".pack-x", std::move(sources.pack_x)});
+    add({name + ".pack-z", std::move(sources.pack_z)});
+    add({name + ".uniforms", std::move(sources.uniforms), 128});
+    add({name + ".merge", std::move(sources.merge), 128});
+  }
+
+  void add_tile(const TileRow& row) {
+    plan::GpuPairProblem problem = this->problem(row.sizes, row.points);
+    problem.outputs = {ir::simplify(parse(row.text))};
+    problem.consumer = row.consumer;
+    problem.fold = row.fold;
+    problem.columns = row.columns;
+    if (row.consumer == Consumer::store) problem.out = row.out;
+    add_pairs(row.name, problem, row.points, row.out);
+  }
+
+  void add_field(const FieldRow& row) {
+    plan::GpuFieldProblem second;
+    second.field = ir::split_field(ir::simplify(differentiate(ir::simplify(parse(row.text)), points().x)));
+    second.type = row.type;
+    second.outputs = row.outputs;
+    second.planes = static_cast<int>(second.field.pair_outputs.size());
+    const auto plan = plan::plan_gpu_field(second);
+    FieldSources sources = field_sources(*plan, target_);
+    add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
+    add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
+    plan::GpuPairProblem first = problem({}, row.type);
+    first.outputs = second.field.pair_outputs;
+    if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
+  }
+
+  void add_shared() {
+    const auto add_plain = [&](const std::string& name, std::string text) {
+      add({name, cuda_source(name, std::move(text), target_)});
+    };
+    for (Dtype type : {Dtype::float32, Dtype::float64}) {
+      if (!all_ && type == Dtype::float64) continue;
+      add_plain(fmt::format("nearest-{}", name_of(type)), codegen::cuda_nearest_source(type));
+      add_plain(fmt::format("sum-splits-{}", name_of(type)), codegen::cuda_sum_source(type));
+    }
+    add_plain("fill", codegen::cuda_fill_source());
+    for (Dtype points : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32, Dtype::float64})
+      add_plain(fmt::format("plain-pack-{}", name_of(points)),
+                codegen::cuda_plain_pack_source(compute_type(points), points));
+  }
+
+  std::string target_;
+  plan::GpuInfo gpu_;
+  bool all_;
+  std::vector<Kernel> kernels_;
+  std::set<std::string> texts_;
+};
+
+struct Measured {
+  int registers = 0, spill_bytes = 0, shared = 0;
+  std::string error;
+};
+
+Measured compiled(const Kernel& kernel) {
+  static jit::CudaCompiler compiler(FileCache({}, 0), {});
+  jit::CudaSource source = kernel.source;
+  source.options.push_back("--ptxas-options=-v");
+  try {
+    const auto reports = jit::ptxas_reports(compiler.compile_now(source).log);
+    if (reports.size() != 1) return {.error = fmt::format("{} kernels in the log", reports.size())};
+    return {reports[0].registers, reports[0].spill_stores + reports[0].spill_loads, reports[0].shared, {}};
+  } catch (const std::exception& error) {
+    return {.error = error.what()};
+  }
+}
+
+std::vector<Measured> compiled_all(const std::vector<Kernel>& kernels) {
+  std::vector<Measured> results(kernels.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < kernels.size(); i = next++) results[i] = compiled(kernels[i]);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < default_thread_count(); ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+/// The file: a line for each target and kernel.
+using Recorded = std::map<std::pair<std::string, std::string>, Measured>;
+
+Recorded read_file() {
+  Recorded rows;
+  std::ifstream file(kFile);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string target, kernel;
+    Measured row;
+    if (line.empty() || line[0] == '#') continue;
+    if (words >> target >> kernel >> row.registers >> row.spill_bytes) rows[{target, kernel}] = row;
+  }
+  return rows;
+}
+
+void write_file(const std::string& target, const std::vector<Kernel>& kernels, const std::vector<Measured>& results) {
+  Recorded rows = read_file();
+  std::erase_if(rows, [&](const auto& row) { return row.first.first == target; });
+  for (std::size_t i = 0; i < kernels.size(); ++i) rows[{target, kernels[i].name}] = results[i];
+  std::ofstream file(kFile);
+  file << "# What ptxas says of tests/unit/backend/cuda_skeletons_test.cpp, which writes this with "
+          "MERCER_UPDATE_GOLDEN=1.\n# target, kernel, registers a thread, bytes of spills (stores and loads)\n";
+  for (const auto& [key, row] : rows)
+    file << fmt::format("{:8} {:32} {:3} {:5}\n", key.first, key.second, row.registers, row.spill_bytes);
+}
+
+void check_limits(const Kernel& kernel, const Measured& got, const plan::GpuInfo& gpu) {
+  constexpr int kRegisters = 65536, kUnit = 8;  // of a multiprocessor; given out by the warp in units of so many
+  const std::int64_t registers = (got.registers + kUnit - 1) / kUnit * kUnit;
+  EXPECT_LE(registers * kernel.threads * kernel.blocks, kRegisters) << kernel.name;
+  EXPECT_LE(kernel.shared_bytes + got.shared, gpu.shared_per_block) << kernel.name;
+}
+
+class CudaSkeletons : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CudaSkeletons, CompileWithinTheirLimits) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
+#endif
+  MERCER_NEEDS_NVRTC();
+  const std::string target = GetParam();
+  if (!nvrtc()->knows(target)) GTEST_SKIP() << target << " is newer or older than " << describe_nvrtc();
+  const Collection collection(target);
+  const std::vector<Kernel>& kernels = collection.kernels();
+  const std::vector<Measured> results = compiled_all(kernels);
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    EXPECT_EQ(results[i].error, "") << kernels[i].name;
+    check_limits(kernels[i], results[i], collection.gpu());
+  }
+  if (HasFailure()) return;
+  if (std::getenv("MERCER_UPDATE_GOLDEN") != nullptr) return write_file(target, kernels, results);
+  const Recorded recorded = read_file();
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const auto found = recorded.find({target, kernels[i].name});
+    if (found == recorded.end()) {
+      ADD_FAILURE() << kernels[i].name << " is not in " << kFile << "; MERCER_UPDATE_GOLDEN=1 writes it";
+      continue;
+    }
+    EXPECT_LE(results[i].registers, found->second.registers + kMoreRegisters) << kernels[i].name;
+    EXPECT_LE(results[i].spill_bytes, found->second.spill_bytes + kMoreSpillBytes) << kernels[i].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, CudaSkeletons,
+                         ::testing::Values("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"),
+                         [](const auto& row) { return std::string(row.param); });
+
+}  // namespace
+}  // namespace mercer::cuda
