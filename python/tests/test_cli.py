@@ -71,6 +71,7 @@ def test_whole_numbers_are_converted(files):
         (["zoo", "manhattan"], "cityblock (metric)"),
         (["explain", "sum(abs(x-z))", "--shape", "30x40x16"], "abs"),
         (["explain", "laplace", "--target", "x86_avx2", "--dtype", "float64"], "exp"),
+        (["explain", "laplace", "--target", "sm_90"], "on an NVIDIA H200"),
         (["cache", "path"], "mercer"),
         (["cache", "list"], "files"),
     ],
@@ -90,6 +91,7 @@ def test_prints(capsys, tmp_path, monkeypatch, command, words):
         (["kernel", "exp(sum(x", "x.npy", "-o", "k.npy"], "^"),
         (["kernel", "sum(x*z)*h", "x.npy", "-o", "k.npy"], "h"),
         (["cdist", "x.npy", "-o", "d.npy", "--target", "avx"], "x86_avx2"),
+        (["explain", "sum(x*z)", "--target", "sm_75"], "sm_120"),
     ],
 )
 def test_refuses_in_one_message(files, capsys, command, words):
