@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 BUILD  := build/release
+STORE  ?=
 VENV   := .venv
 PY     := $(VENV)/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -52,7 +53,8 @@ package: $(PACKAGE)  ## build the library and install the Python package into .v
 $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
 	@echo "building the library and the Python module; the first time takes minutes"
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
-	  --config-settings=build-dir=$(BUILD) --config-settings=cmake.define.MERCER_TESTS=ON .
+	  --config-settings=build-dir=$(BUILD) --config-settings=cmake.define.MERCER_TESTS=ON \
+	  --config-settings=cmake.define.MERCER_STORE_ARCHITECTURES=$(STORE) .
 	@touch $@
 
 demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so

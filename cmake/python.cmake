@@ -16,6 +16,17 @@ target_link_options(_mercer PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR
 set_property(TARGET _mercer APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/module.map)
 install(TARGETS _mercer LIBRARY DESTINATION mercer COMPONENT python)
 
+# GPU kernels of the zoo, compiled into the package (cmake/cuda_store.txt): "all" or some of its architectures.
+set(MERCER_STORE_ARCHITECTURES "" CACHE STRING "GPU architectures whose kernels of the zoo are shipped")
+if(MERCER_STORE_ARCHITECTURES)
+  string(REPLACE ";" " " store_architectures "${MERCER_STORE_ARCHITECTURES}")
+  install(CODE "execute_process(
+    COMMAND \"${Python_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/cmake/make_store.py\" --module \"$<TARGET_FILE_DIR:_mercer>\"
+            --folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/mercer/store\" --cache \"${PROJECT_BINARY_DIR}/store\"
+            --architectures ${store_architectures}
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
+endif()
+
 foreach(configuration NONE RELEASE RELWITHDEBINFO)
   get_target_property(fmt_file fmt::fmt IMPORTED_LOCATION_${configuration})
   get_target_property(fmt_soname fmt::fmt IMPORTED_SONAME_${configuration})

@@ -398,6 +398,11 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
     A call inside the capture of a CUDA graph must find its code ready.
     """
 
+def write_cuda_store(folder: str, f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str], verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
+    """
+    Compiles as compile does for CUDA, into a folder of GPU kernels that will be shipped.
+    """
+
 def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
     """
     Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.

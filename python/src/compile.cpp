@@ -6,6 +6,7 @@
 
 #include "docs.h"
 #include "mercer/error.h"
+#include "ops/compile_sources.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -84,9 +85,8 @@ std::string text_of(nb::handle name) {
   return nb::cast<std::string>(name);
 }
 
-void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
-                nb::handle verbs, std::int64_t columns, nb::kwargs params) {
-  const Formula formula = find_formula(f, "compile", false, &params);
+CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
+                          nb::handle verbs, std::int64_t columns, const nb::kwargs& params) {
   CompileRequest request;
   request.shapes = list_of(shapes, "shapes", sizes_of);
   request.dtypes = list_of(dtypes, "dtypes", dtype_of_object);
@@ -97,8 +97,23 @@ void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle l
   for (const auto& [name, value] : params) {
     request.params[nb::cast<std::string>(name)] = nb::cast<double>(nb::float_(value));
   }
+  return request;
+}
+
+void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
+                nb::handle verbs, std::int64_t columns, nb::kwargs params) {
+  const Formula formula = find_formula(f, "compile", false, &params);
+  const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const nb::gil_scoped_release release;
   compile(formula, request);
+}
+
+void py_write_store(const std::string& folder, nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts,
+                    nb::handle devices, nb::handle verbs, std::int64_t columns, nb::kwargs params) {
+  const Formula formula = find_formula(f, "compile", false, &params);
+  const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
+  const nb::gil_scoped_release release;
+  ops::write_cuda_store(folder, formula, request);
 }
 
 }  // namespace
@@ -108,6 +123,15 @@ void bind_compile(nb::module_& module) {
              "layouts"_a = nb::make_tuple("row"), "devices"_a = nb::make_tuple("cpu"),
              "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "params"_a, nb::sig(kCompileSignature),
              kCompileDoc);
+  module.def("write_cuda_store", py_write_store, "folder"_a, "f"_a, nb::kw_only(), "shapes"_a,
+             "dtypes"_a = nb::make_tuple("float32"), "layouts"_a = nb::make_tuple("row"), "devices"_a,
+             "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "params"_a,
+             nb::sig("def write_cuda_store(folder: str, f: mercer._types.FormulaLike, *, shapes: "
+                     "collections.abc.Sequence[tuple[int, ...]], dtypes: collections.abc.Sequence[typing.Any] = "
+                     "('float32',), layouts: collections.abc.Sequence[str | tuple[str, str, str]] = ('row',), devices: "
+                     "collections.abc.Sequence[int | str], verbs: collections.abc.Sequence[str] = ('pairwise',), "
+                     "columns: int = 1, **params: float) -> None"),
+             "Compiles as compile does for CUDA, into a folder of GPU kernels that will be shipped.");
 }
 
 }  // namespace mercer::python

@@ -43,7 +43,7 @@ def test_an_exponent_that_will_be_an_array():
 FOR_A_GENERATION = """
 import sys
 import mercer as mc
-mc.compile("sum(abs(x-z))", shapes=[(4096, 4096, 20)], devices=[sys.argv[1]],
+mc.compile("sum(abs(x-z)) + 0.125", shapes=[(4096, 4096, 20)], devices=[sys.argv[1]],
            verbs=["pairwise", "kernel_product"])
 print(mc._mercer.cache_stats()[0])
 """

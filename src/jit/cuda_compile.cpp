@@ -276,7 +276,8 @@ void add_to_cuda_store(const fs::path& folder, const CudaSource& source, const C
   const std::string key = key_of(source, kAnyCompiler);
   if (!store.write(key, payload_of(source, binary.cubin)))
     fail(ErrorKind::compile, "cuda store: the folder must be one that can be written. Received {}.", folder.string());
-  ::chmod(store.path_of(key).c_str(), 0644);  // shipped to be read by everybody
+  ::chmod(folder.c_str(), 0755);  // shipped to be read by everybody
+  ::chmod(store.path_of(key).c_str(), 0644);
 }
 
 namespace {

@@ -253,6 +253,15 @@ std::vector<jit::CudaSource> ops::cuda_sources(const Formula& f, const CompileRe
   return std::move(listing.sources);
 }
 
+void ops::write_cuda_store(const std::filesystem::path& folder, const Formula& f, const CompileRequest& request,
+                           Context& context) {
+  for (const CompileRequest::Where& where : request.devices) {
+    const std::vector<jit::CudaSource> sources = cuda_sources(f, request, where, context);
+    const std::vector<jit::CudaBinary> binaries = jit::compile_all(sources);
+    for (std::size_t i = 0; i < sources.size(); ++i) jit::add_to_cuda_store(folder, sources[i], binaries[i]);
+  }
+}
+
 const char* name_of(Layout layout) { return layout == Layout::row ? "row" : "column"; }
 
 Layout layout_from_text(const std::string& name) {

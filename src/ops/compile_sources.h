@@ -1,6 +1,7 @@
 // What a compilation ahead of time compiles for CUDA, as a list: for the cache, and for the store that is shipped.
 #pragma once
 
+#include <filesystem>
 #include <vector>
 
 #include "jit/cuda_compile.h"
@@ -12,5 +13,9 @@ namespace mercer::ops {
 /// ones may be there several times. Throws as mercer::compile does.
 std::vector<jit::CudaSource> cuda_sources(const Formula& f, const CompileRequest& request,
                                           const CompileRequest::Where& where, Context& context = Context::shared());
+
+/// Compiles them and adds them to a folder of kernels that will be shipped.
+void write_cuda_store(const std::filesystem::path& folder, const Formula& f, const CompileRequest& request,
+                      Context& context = Context::shared());
 
 }  // namespace mercer::ops
