@@ -72,7 +72,7 @@ double points_bytes(ExplainShape shape, Dtype dtype) {
 plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu) {
   const double pairs = pairs_of(shape);
   plan::GpuTimes times =
-      plan::gpu_times(plan::count_gpu(plan.update), plan.problem.type, pairs * static_cast<double>(shape.k), gpu);
+      plan::gpu_times(plan::mean_update_cost(plan), plan.problem.type, pairs * static_cast<double>(shape.k), gpu);
   return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
 }
 
@@ -163,6 +163,10 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
                               fmt::format("features in chunks of {}, {} bytes of shared memory a block\n",
                                           plan->chunk(), plan->shared_bytes(shape.k)));
   if (plan->split.states > 0) text += section("update, per (m, n, k)", with_slots(plan->update));
+  if (plan->alternative_eighths > 0)
+    text += section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan->alternative_eighths),
+                    with_slots(plan->alternative) +
+                        fmt::format("on average {:.1f} slots\n", plan::mean_update_cost(*plan).slots()));
   text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
   text += section("source", source_text(*plan, dtype));
   return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, {}), shape, gpu));

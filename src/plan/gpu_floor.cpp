@@ -15,6 +15,14 @@ GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
   return *this;
 }
 
+GpuCost mean_update_cost(const GpuPairPlan& plan) {
+  const GpuCost cost = count_gpu(plan.update), other = count_gpu(plan.alternative);
+  const double share = plan.alternative_eighths / 8.0;
+  const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
+  return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
+          mean(cost.unit, other.unit)};
+}
+
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu) {
   constexpr double kIssued = 128, kAlu = 64, kUnit = 16;  // lanes a clock
   const double clocks = 1e3 * count / (gpu.multiprocessors * gpu.gigahertz * 1e9);

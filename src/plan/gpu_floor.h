@@ -35,6 +35,9 @@ struct GpuTimes {
   GpuTimes& operator+=(const GpuTimes& other);  ///< one pass after the other
 };
 
+/// What a pair and feature costs on average: some pairs of a thread may run the alternative program.
+GpuCost mean_update_cost(const GpuPairPlan& plan);
+
 /// `count` runs of a program of this cost and type.
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu);
 GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu);

@@ -39,6 +39,12 @@ TEST(GpuFloor, CountsSlots) {
   EXPECT_NEAR(floor_of("exp(-sum(abs(x-z))/h)", {30000, 30000, 3}), 0.85, 0.01);  // its output alone
 }
 
+TEST(GpuFloor, CountsBothProgramsOfAPower) {
+  const char* power = "sum(abs(x-z)^1.3)";
+  EXPECT_LT(floor_of(power), 16 * 27.55);  // all on the special-function unit: two of eight slots each
+  EXPECT_NE(explain(Formula(power), kLarge, Dtype::float32, "sm_90").find("pairs in 8"), std::string::npos);
+}
+
 TEST(GpuFloor, OfCallsThatShareOrSkipWork) {
   const char* text = "exp(-sum(abs(x-z))/h)";
   const ExplainShape shape{8192, 8192, 64};
