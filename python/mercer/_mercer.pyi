@@ -389,11 +389,13 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
 
     - shapes: (M, N, K) or (batch, M, N, K). dtypes: of x and z.
     - layouts: "row" or "column" for x, z and out alike, or a triple of them.
-    - devices: "cpu", the index of a CUDA device, or an architecture such as "sm_90a", whose code goes to the cache on disk.
+    - devices: "cpu"; the index of a CUDA device; or an architecture such as "sm_90a", whose code goes to the cache on disk,
+      which takes NVRTC and no GPU.
     - verbs: "pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient", …
     - columns: of v in kernel_product; rows of coef in kernel_gradient.
     - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
-      left out, as may an exponent that the calls will give as an array.
+      left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
+      arrays, and those that are left out get both.
 
     A call inside the capture of a CUDA graph must find its code ready.
     """
