@@ -206,8 +206,13 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());
-  text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32);
+  text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
+                                     problem.sizes.features == plan::GpuSizes::Features::many);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
+  // Then all parameters are numbers, read from the kernel's arguments; without members that differ in them.
+  text += define("NUMBERS", problem.reciprocals);
+  text += define("MANY_TILES", plan.many_tiles());
+  text += define("EXACT_FEATURES", problem.sizes.exact_features);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update) + epilogue_function(plan);

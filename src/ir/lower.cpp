@@ -204,6 +204,11 @@ Value Lowering::difference_value(const Expr& e) {
 }
 
 std::optional<Product> Lowering::product(const Expr& e) {
+  // a sqrt(a), as simplify() writes a^1.5.
+  if (options_.table_powers && e->op == Op::mul)
+    for (std::size_t i : {0, 1})
+      if (e->args[i]->op == Op::sqrt && same(e->args[i]->args[0], e->args[1 - i]))
+        if (const auto factors = power_product(e->args[1 - i], 1.5)) return factors;
   if (e->op == Op::mul) {
     const Value a = arg(e, 0), b = arg(e, 1);
     return Product(a, b);

@@ -29,11 +29,11 @@ int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
 constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 16, 2, true};      // two slots a pair and feature
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
-constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 3, 4, 3, true};
+constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
-constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 2, 4, 3, true};  // bound by its stores
-constexpr GpuTile kSomeFeatures{64, 64, 16, 8, 8, 3, 8, 6, true};
+constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 4, 4, 3, true};  // bound by its stores
+constexpr GpuTile kSomeFeatures{64, 64, 16, 8, 8, 3, 4, 6, true};
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
@@ -117,6 +117,10 @@ void add_alternative(GpuPairPlan& plan) {
   if (plan.alternative_eighths > 0) plan.alternative = std::move(other);
 }
 
+bool sizes_are_few(const GpuPairProblem& problem) {
+  return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
+}
+
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -126,17 +130,19 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
     halve_thread(tile);
   if (problem.type == Dtype::float64) tile.tile_k = 8;
+  if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
   // States of a fold, and the values beside the accumulators, take registers too.
   const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
-  if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 3);
+  if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
   const auto fits = [&] {
     GpuPairPlan tried = plan;
     tried.tile = tile;
     return tried.shared_bytes(1 << 20) <= problem.shared_per_block;
   };
-  while (!fits() && tile.tile_k > 4) tile.tile_k /= 2;
+  while (!fits() && tile.tile_k > 4 && problem.sizes.exact_features == 0) tile.tile_k /= 2;
+  while (!fits() && tile.stages > 2) --tile.stages;
   while (!fits() && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
-  tile.unroll = std::min(tile.unroll, tile.tile_k);
+  tile.unroll = sizes_are_few(problem) ? tile.tile_k : std::min(tile.unroll, tile.tile_k);
   tile.bulk = tile.bulk && problem.capability >= 90 && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
   return tile;
 }
@@ -149,8 +155,8 @@ std::string GpuTile::to_text() const {
 }
 
 std::string GpuSizes::to_text() const {
-  return fmt::format("{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
-                     narrow_n ? "n" : "");
+  return fmt::format("{}{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
+                     narrow_n ? "n" : "", exact_features);
 }
 
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
@@ -159,6 +165,8 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   sizes.narrow_m = m <= kNarrow;
   sizes.narrow_n = n <= kNarrow;
   sizes.features = k > 32 ? GpuSizes::Features::many : k > 8 ? GpuSizes::Features::some : GpuSizes::Features::few;
+  constexpr std::int64_t kExact = 16;
+  if (k > 0 && k <= kExact) sizes.exact_features = static_cast<int>(k);
   const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128);
   if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
   if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;
@@ -189,7 +197,7 @@ GpuCost count_gpu(const ir::Program& program) {
       case Prim::exp2_unit:
       case Prim::log2_unit:
       case Prim::sqrt_unit: cost.issue += 1, cost.unit += 1; break;
-      case Prim::power_poly: cost.issue += 7, cost.fma += 4, cost.alu += 2; break;
+      case Prim::power_poly: cost.issue += 8, cost.fma += 4, cost.alu += 3; break;
       case Prim::power_scale: break;  // read together
       case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;
       case Prim::div: cost.issue += 10, cost.fma += 8, cost.unit += 1; break;
@@ -210,6 +218,11 @@ bool GpuPairPlan::long_epilogue() const {
   return epilogue.code.size() > kShort;
 }
 
+bool GpuPairPlan::many_tiles() const {
+  return problem.consumer == Consumer::store && problem.sizes.pairs == GpuSizes::Pairs::many &&
+         problem.sizes.features != GpuSizes::Features::many && !problem.sizes.narrow_n;
+}
+
 int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
 
 std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
@@ -221,10 +234,10 @@ std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
   const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{tile.tile_m} * tile.tile_n : 0;
   std::int64_t elements = tile.stages * tile.tile_k * (streams_x * tile.tile_m + streams_z * tile.tile_n);
   // Stored tiles use the slices as scratch, folds have slices on their way.
-  if (problem.consumer == Consumer::store)
+  if (problem.consumer == Consumer::store && !many_tiles())
     elements = std::max(elements + promoted, scratch_row);
   else
-    elements += promoted + (long_epilogue() ? scratch_row : 0);
+    elements += promoted + (many_tiles() || long_epilogue() ? scratch_row : 0);
   // Folds over n exchange their states through the same memory at the end.
   const std::int64_t strips = tile.tile_n / tile.thread_n;
   if (problem.consumer == Consumer::product) elements = std::max(elements, strips * tile.tile_m);

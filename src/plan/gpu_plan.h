@@ -39,6 +39,7 @@ struct GpuSizes {
   Pairs pairs = Pairs::many;
   Features features = Features::many;
   bool narrow_m = false, narrow_n = false;                  // at most 32 points
+  int exact_features = 0;                                   // their number where it is at most 16, else 0
 
   bool operator==(const GpuSizes&) const = default;
   std::string to_text() const;
@@ -52,7 +53,7 @@ struct GpuPairProblem {
   Consumer consumer = Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
-  bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
+  bool reciprocals = false;     // all parameters are numbers, 1/u is a normal one for every uniform divisor u
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -86,6 +87,9 @@ struct GpuPairPlan {
   int chunk() const;
   /// An epilogue too long to be unrolled over a thread's pairs.
   bool long_epilogue() const;
+  /// Blocks that store several tiles of n one after the other: with few features, starting a block costs as much as a
+  /// tile.
+  bool many_tiles() const;
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
   std::int64_t shared_bytes(std::int64_t features) const;
   std::string to_text() const;

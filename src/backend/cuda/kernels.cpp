@@ -6,6 +6,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "backend/cuda/workspace.h"
 #include "codegen/cuda_source.h"
 #include "core/error.h"
 
@@ -60,6 +61,7 @@ void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
   std::vector<jit::CudaSource> texts;
   for (const KernelRow& row : rows) texts.push_back(*row.source);
   const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
+  prepare_pool(job.device, job.op);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
     rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);

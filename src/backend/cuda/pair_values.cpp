@@ -33,7 +33,7 @@ void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob&
   a.out_col = 1;
   a.out_plane = plane;
   a.member_count = 1;
-  launch(kernels.tile, job, {a.tiles_m * a.tiles_n}, plan.tile.threads(), plan.shared_bytes(job.features), a);
+  launch(kernels.tile, job, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job.features), a);
 }
 
 }  // namespace mercer::cuda

@@ -57,7 +57,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
   std::int64_t blocks = 0;
-  const bool fits = !__builtin_mul_overflow(a.tiles_m * a.tiles_n, group_count, &blocks) && blocks <= kMostBlocks;
+  const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits, "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, {} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
   launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);

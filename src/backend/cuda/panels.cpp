@@ -15,6 +15,16 @@ constexpr std::int64_t kPackPoints = 32, kPackFeatures = 32, kPackThreads = 256;
 std::int64_t padded(std::int64_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
 std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
 
+/// Blocks along n: one a tile, or one for several where the plan says so and enough blocks are left.
+std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles_m, std::int64_t tiles_n,
+                               int multiprocessors) {
+  constexpr std::int64_t kTilesOfBlock = 8, kWaves = 8;
+  if (!plan.many_tiles()) return tiles_n;
+  const std::int64_t least = kWaves * plan.tile.min_blocks * multiprocessors;
+  const std::int64_t wanted = std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, tiles_n));
+}
+
 bool reads_params(const plan::Sides& sides, bool of_x) {
   for (const plan::Sides::Stage& s : sides.stages)
     if (s.of_x == of_x && (plan::reads_site(s.update, {ir::Site::param}) || plan::reads_site(s.finish, {ir::Site::param})))
@@ -34,6 +44,18 @@ std::int64_t feature_blocks(std::int64_t point_blocks, std::int64_t features, in
   const std::int64_t slices = std::max<std::int64_t>(1, (features + kPackFeatures - 1) / kPackFeatures);
   const std::int64_t wanted = (std::int64_t{8} * multiprocessors + point_blocks - 1) / point_blocks;
   return std::clamp<std::int64_t>(wanted, 1, slices);
+}
+
+void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<PackArguments>& sides) {
+  PackBothArguments both{};
+  std::int64_t blocks = 0;
+  for (std::size_t s = 0; s < sides.size(); ++s) {
+    both.side[s] = sides[s];
+    blocks = std::max<std::int64_t>(blocks, sides[s].blocks * sides[s].sets);
+  }
+  if (blocks == 0) return;
+  const std::int64_t slices = feature_blocks(blocks, sides[0].k, job.hardware().multiprocessors);
+  launch(kernel, job, {blocks, slices, static_cast<std::int64_t>(sides.size())}, kPackThreads, 0, both);
 }
 
 std::vector<std::int64_t> full(const std::vector<std::int64_t>& steps, std::size_t axes) {
@@ -90,11 +112,16 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 
 void Panels::run(const Workspace& workspace) const {
   params_.run(kernels_.uniforms, workspace);
-  pack(true, workspace);
-  if (!same_) pack(false, workspace);
+  const PackArguments x = pack_arguments(true, workspace);
+  if (same_) return launch_pack(kernels_.pack_x, job_, {x});
+  const PackArguments z = pack_arguments(false, workspace);
+  // One launch where both sides have one kernel.
+  if (kernels_.pack_x.function == kernels_.pack_z.function) return launch_pack(kernels_.pack_x, job_, {x, z});
+  launch_pack(kernels_.pack_x, job_, {x});
+  launch_pack(kernels_.pack_z, job_, {z});
 }
 
-void Panels::pack(bool of_x, const Workspace& workspace) const {
+PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) const {
   const PackedPanels& panels = of_x ? x_ : z_;
   const JobSide& side = of_x ? job_.x : job_.z;
   PackArguments a{};
@@ -132,11 +159,8 @@ void Panels::pack(bool of_x, const Workspace& workspace) const {
   a.point_stride = side.point_stride;
   a.feature_stride = side.feature_stride;
   a.blocks = panels.ld / kPackPoints;
-  const std::int64_t point_blocks = a.blocks * panels.sets;
-  if (point_blocks == 0) return;
-  launch(of_x ? kernels_.pack_x : kernels_.pack_z, job_,
-         {point_blocks, feature_blocks(point_blocks, job_.features, kernels_.device->multiprocessors)}, kPackThreads, 0,
-         a);
+  a.sets = panels.sets;
+  return a;
 }
 
 PairArguments Panels::arguments(const Workspace& workspace) const {
@@ -157,6 +181,7 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   a.j_offset = job_.z.index_offset;
   a.tiles_m = (a.m + plan.tile.tile_m - 1) / plan.tile.tile_m;
   a.tiles_n = (a.n + plan.tile.tile_n - 1) / plan.tile.tile_n;
+  a.splits = static_cast<int>(columns_of_blocks(plan, a.tiles_m, a.tiles_n, job_.hardware().multiprocessors));
   a.param_count = params_.count();
   params_.write_narrow(a.params, a.numbers, workspace);
   return a;
@@ -197,9 +222,8 @@ void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspac
   a.point_stride = panel.row_stride;
   a.feature_stride = panel.column_stride;
   a.blocks = panel.ld / kPackPoints;
-  launch(plain_pack(panel.array.dtype, job), job,
-         {a.blocks * sets, feature_blocks(a.blocks * sets, panel.columns, job.hardware().multiprocessors)},
-         kPackThreads, 0, a);
+  a.sets = sets;
+  launch_pack(plain_pack(panel.array.dtype, job), job, {a});
 }
 
 }  // namespace mercer::cuda

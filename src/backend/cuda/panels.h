@@ -35,7 +35,7 @@ class Panels {
 
  private:
   PackedPanels lay_out(bool of_x, Workspace& workspace);
-  void pack(bool of_x, const Workspace& workspace) const;
+  PackArguments pack_arguments(bool of_x, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

@@ -29,6 +29,8 @@ CuPool pool_of(int device, const char* op) {
 
 }  // namespace
 
+void prepare_pool(int device, const char* op) { pool_of(device, op); }
+
 std::int64_t Workspace::add(std::int64_t bytes) {
   const std::int64_t place = bytes_;
   std::int64_t sum = 0;

@@ -7,6 +7,9 @@
 
 namespace mercer::cuda {
 
+/// Makes the device's pool: a graph capture that meets it for the first time would be spoiled.
+void prepare_pool(int device, const char* op);
+
 class Workspace {
  public:
   /// Room for so many bytes, at a multiple of 256; the result is a place for at().

@@ -24,7 +24,7 @@ struct PackArguments {
   void* weights_out;     // [k] in the computing type, or null
   long long count, ld, k;
   long long point_stride, feature_stride, user_stride, weight_stride;
-  long long blocks;      // of points in one packed set
+  long long blocks, sets;  // blocks of points in a packed set; packed sets
   int user_dtype, weight_dtype, param_count;
   struct BatchAxes axes;
   long long points_step[MERCER_MAX_AXES], user_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES];
@@ -53,6 +53,11 @@ struct PairArguments {
   long long member_count;
   long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+};
+
+// One or both sides, blockIdx.z of them.
+struct PackBothArguments {
+  struct PackArguments side[2];
 };
 
 struct FillArguments {

@@ -40,7 +40,9 @@ MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
   return a.weights ? load_any<double>(a.weights, a.weight_dtype, k * a.weight_stride) : 0.0;
 }
 
-extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackArguments a) {
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackBothArguments both) {
+  const PackArguments& a = both.side[blockIdx.z];
+  if (blockIdx.x >= a.blocks * a.sets) return;
   __shared__ POINT tile[PACK_FEATURES][PACK_POINTS + 1];
   __shared__ double slot_values[SLOTS + 1][PACK_POINTS];
   const i64 set = blockIdx.x / a.blocks, block = blockIdx.x % a.blocks;

@@ -27,6 +27,11 @@
 #define SLICE_Z (TILE_K * Z_STREAMS * TILE_N)
 #define SLICE (SLICE_X + SLICE_Z)
 #define PROMOTED_SIZE (PROMOTES * TILE_M * TILE_N)
+// Tiles that follow each other in a block have slices on their way while one is finished; a tile alone uses their memory.
+#define ONE_TILE (CONSUMER == STORE && !MANY_TILES)
+#define SCRATCH_PLACE (ONE_TILE ? 0 : STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0))
+// The number of features, where it is part of the kernel.
+#define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
 enum { STORE, PRODUCT, FOLD };
 enum { FOLD_SUM, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_LOGSUMEXP };
@@ -39,7 +44,9 @@ MERCER_INLINE Position position() {
   const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
   if (THREADS_N % 8 != 0 || THREADS_M % 4 != 0) return {tid % THREADS_N, tid / THREADS_N};
   const int warps_n = THREADS_N / 8 > 0 ? THREADS_N / 8 : 1;
-  return {warp % warps_n * 8 + lane % 8, warp / warps_n * 4 + lane / 8};
+  // Of every two lanes that read at once, one shares its rows and one its columns: a third fewer reads of shared memory
+  // than with rows of eight lanes.
+  return {warp % warps_n * 8 + lane % 16 / 2, warp / warps_n * 4 + lane / 16 * 2 + lane % 2};
 }
 MERCER_INLINE int row_of(const Position& at, int i) {
   return i / VECTOR_M * (TILE_M / (THREAD_M / VECTOR_M)) + at.ty * VECTOR_M + i % VECTOR_M;
@@ -85,13 +92,21 @@ struct Block {
   i64 x_panel, z_panel;         // elements of a panel
   i64 m0, x_set, z_set, item, group, column;
   int first_tile, end_tile;
-  int left, tile, copy_k, stage;  // slices still to be copied; where the next one comes from and goes to
+  // Slices still to be copied; where the next one comes from and goes to.
+  int left, tile, copy_k, stage;
+  const REAL *next_x, *next_z;
 };
+
+MERCER_INLINE void find_sources(Block& b) {
+  const i64 n0 = (i64)b.tile * TILE_N;
+  b.next_x = b.x;
+  b.next_z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL;
+}
 
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
 // the second-level cache.
 MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
-  const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(CONSUMER == STORE ? a.tiles_n : a.splits);
+  const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(ONE_TILE ? a.tiles_n : a.splits);
   u32 block = blockIdx.x;
   b.group = 0;
   if (a.groups.count > 0) {
@@ -102,8 +117,10 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
   const u32 height = tiles_m - strip * 8 < 8 ? tiles_m - strip * 8 : 8;
   b.m0 = (i64)(strip * 8 + in_strip % height) * TILE_M;
   b.column = in_strip / height;
-  b.first_tile = (int)(CONSUMER == STORE ? b.column : a.tiles_n * b.column / a.splits);
-  b.end_tile = (int)(CONSUMER == STORE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
+  b.first_tile = (int)(ONE_TILE ? b.column : a.tiles_n * b.column / a.splits);
+  b.end_tile = (int)(ONE_TILE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
+  // Nothing of a symmetric matrix lies below the diagonal.
+  if (CONSUMER == STORE && a.symmetric && b.first_tile < b.m0 / TILE_N) b.first_tile = (int)(b.m0 / TILE_N);
   b.x_set = batch_offset(a.groups, a.x_step, b.group);
   b.z_set = batch_offset(a.groups, a.z_step, b.group);
   b.item = batch_offset(a.groups, a.item_step, b.group);
@@ -111,23 +128,17 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
   b.z_panel = (i64)a.k * Z_STREAMS * MERCER_PANEL;
   b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / MERCER_PANEL) + b.m0 / MERCER_PANEL) * b.x_panel + b.m0 % MERCER_PANEL;
   b.z = (const REAL*)a.z + b.z_set * (a.z_ld / MERCER_PANEL) * b.z_panel;
-  b.left = (b.end_tile - b.first_tile) * ((a.k + TILE_K - 1) / TILE_K);
+  b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((FEATURES + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
   b.copy_k = b.stage = 0;
-}
-
-// Nothing of a symmetric matrix's tile lies on or above the diagonal.
-MERCER_INLINE bool below_diagonal(const Block& b, const PairArguments& a) {
-  return CONSUMER == STORE && a.symmetric && (i64)(b.first_tile + 1) * TILE_N <= b.m0;
+  find_sources(b);
 }
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
 MERCER_INLINE void copy_slice(Block& b, REAL* shared, int k, u64* full) {
   const int depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
-  const i64 n0 = (i64)b.tile * TILE_N;
   REAL* slice = shared + b.stage * SLICE;
-  const REAL* x = b.x + (i64)b.copy_k * X_STREAMS * MERCER_PANEL;
-  const REAL* z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL + (i64)b.copy_k * Z_STREAMS * MERCER_PANEL;
+  const REAL *x = b.next_x, *z = b.next_z;
 #if BULK
   const u32 barrier = shared_address(full + b.stage);
   barrier_expect(barrier, depth * (X_STREAMS * TILE_M + Z_STREAMS * TILE_N) * sizeof(REAL));
@@ -138,9 +149,12 @@ MERCER_INLINE void copy_slice(Block& b, REAL* shared, int k, u64* full) {
   copy_panels<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
 #endif
   b.copy_k += TILE_K;
+  b.next_x = x + TILE_K * X_STREAMS * MERCER_PANEL;
+  b.next_z = z + TILE_K * Z_STREAMS * MERCER_PANEL;
   if (b.copy_k >= k) {
     b.copy_k = 0;
     ++b.tile;
+    find_sources(b);
   }
   if (++b.stage == STAGES) b.stage = 0;
   --b.left;
@@ -171,6 +185,7 @@ MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
 
 // Parameters of a batch item; there is one row for all of them where they came by value.
 MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
+  if (NUMBERS) return (const REAL*)a.numbers;
   return a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
 }
 
@@ -275,7 +290,7 @@ struct TilePlace {
 // compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
 // own place: [row][column][state][thread].
 #define SCRATCH_ROW (THREAD_N * (STATES + (STATES == 0)) * THREADS)
-#if CONSUMER == 0
+#if CONSUMER == 0 && !MANY_TILES
 #define SCRATCH_ROWS (STAGES * SLICE / SCRATCH_ROW > THREAD_M ? THREAD_M : STAGES * SLICE / SCRATCH_ROW > 1 ? STAGES * SLICE / SCRATCH_ROW : 1)
 #else
 #define SCRATCH_ROWS 1
@@ -308,8 +323,9 @@ MERCER_INLINE void epilogue_of(REAL (&outputs)[OUTPUTS], const REAL* own, int pa
 #if CONSUMER == 0
 // Rows `first` … of the thread's pairs, one after the other, with all that can be asked of a store: edges, any strides,
 // the mirrored half. A function of its own: its registers are not the fast path's.
-static __device__ __noinline__ void store_rows(const PairArguments& a, const REAL* params, OUT* out,
-                                               const TilePlace& place, const REAL* own, int first) {
+static __device__ __noinline__ void store_rows(const PairArguments& a, const REAL* params, OUT* out, i64 m0, i64 n0,
+                                               i64 x_set, i64 z_set, const REAL* own, int first) {
+  const TilePlace place{m0, n0, x_set, z_set};
   // Of a symmetric matrix, pairs on and above the diagonal are kept; whatever is stored is mirrored.
   const bool mirror = a.symmetric, diagonal = mirror && place.n0 < place.m0 + TILE_M;
 #pragma unroll 1
@@ -365,11 +381,11 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
   }
 #endif
   // The slices are done with: their memory is scratch.
-  __syncthreads();
+  if (ONE_TILE) __syncthreads();
 #pragma unroll
   for (int first = 0; first < THREAD_M; first += SCRATCH_ROWS) {
     to_scratch(acc, first, scratch + threadIdx.x);
-    store_rows(a, params, out, place, scratch + threadIdx.x, first);
+    store_rows(a, params, out, place.m0, place.n0, place.x_set, place.z_set, scratch + threadIdx.x, first);
   }
 }
 #else
@@ -428,7 +444,7 @@ MERCER_INLINE REAL reduce_scatter(REAL (&rows)[THREAD_M]) {
   const int lane = threadIdx.x % 32;
   int left = THREAD_M;
 #pragma unroll
-  for (int offset = 4; offset >= 1; offset /= 2) {
+  for (int offset = 8; offset >= 2; offset /= 2) {
     if (left > 1) {
       left /= 2;
       const bool upper = lane & offset;
@@ -446,14 +462,14 @@ MERCER_INLINE REAL reduce_scatter(REAL (&rows)[THREAD_M]) {
 MERCER_INLINE int scattered_row() {
   const int lane = threadIdx.x % 32;
   int row = 0, left = THREAD_M;
-  for (int offset = 4; offset >= 1 && left > 1; offset /= 2) {
+  for (int offset = 8; offset >= 2 && left > 1; offset /= 2) {
     left /= 2;
     if (lane & offset) row += left;
   }
   return row;
 }
 MERCER_INLINE bool writes_scattered_row() {
-  const int lane = threadIdx.x % 8;
+  const int lane = threadIdx.x % 16 / 2;
   return THREAD_M >= 8 || lane % (8 / (THREAD_M < 8 ? THREAD_M : 8)) == 0;
 }
 
@@ -514,7 +530,7 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) {
         REAL sum = fold.sum[SCATTERED ? 0 : i][e];
-        for (int offset = 4; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        for (int offset = 8; offset >= 2; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (at.tx % 8 == 0) shared[strip * TILE_M + row_of(at, i)] = sum;
       }
     }
@@ -595,21 +611,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
       barrier_init(shared_address(empty + s), THREADS / 32);
     }
     barrier_init_done();
-    if (!below_diagonal(block, a))
 #pragma unroll 1
-      for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, shared, a.k, full);
+    for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, shared, FEATURES, full);
   }
   __syncthreads();
-  if (below_diagonal(block, a)) return;
   bool first_step = true;
   u32 parity = 0;
 #else
   Block block;
   find_place(block, a);
-  if (below_diagonal(block, a)) return;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
-    if (block.left > 0) copy_slice(block, shared, a.k, nullptr);
+    if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
     commit_copies();
   }
   __syncthreads();
@@ -643,24 +656,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     bool promoted_before = false;
     REAL* const promoted = shared + STAGES * SLICE;
 #endif
-    for (int k0 = 0; k0 < a.k; k0 += TILE_K) {
+    for (int k0 = 0; k0 < FEATURES; k0 += TILE_K) {
 #if BULK
       barrier_wait(shared_address(full + stage), parity);
 #else
       wait_copies<STAGES - 2>();
       __syncthreads();
-      if (block.left > 0) copy_slice(block, shared, a.k, nullptr);
+      if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
       commit_copies();
 #endif
       const REAL* slice = shared + stage * SLICE;
       const REAL* w = (const REAL*)a.w + k0;
-      if (k0 + TILE_K <= a.k) {
+      if (EXACT_FEATURES || k0 + TILE_K <= FEATURES) {
 #pragma unroll UNROLL
         for (int kk = 0; kk < TILE_K; ++kk)
           accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
       } else {
 #pragma unroll 1
-        for (int kk = 0; kk < a.k - k0; ++kk)
+        for (int kk = 0; kk < FEATURES - k0; ++kk)
           accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
       }
 #if BULK
@@ -668,7 +681,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
       if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
       if (threadIdx.x == 0 && !first_step && block.left > 0) {
         barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-        copy_slice(block, shared, a.k, full);
+        copy_slice(block, shared, FEATURES, full);
       }
       first_step = false;
       if (stage == STAGES - 1) parity ^= 1;
@@ -676,7 +689,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
       if (++stage == STAGES) stage = 0;
 #if PROMOTES
       until_promotion -= TILE_K;
-      if (until_promotion <= 0 && k0 + TILE_K < a.k) {
+      if (until_promotion <= 0 && k0 + TILE_K < FEATURES) {
         promote(acc, promoted, !promoted_before, false);
         promoted_before = true;
         until_promotion = a.chunk;
@@ -689,14 +702,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set};
 #if CONSUMER == 0
     OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
+#if NUMBERS
+    store_tile(acc, a, params_of(a, 0), out, place, shared + SCRATCH_PLACE);
+#else
 #pragma unroll 1
     for (i64 member = 0; member < a.member_count; ++member)
       store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
-                 out + batch_offset(a.members, a.member_out_step, member), place, shared);
+                 out + batch_offset(a.members, a.member_out_step, member), place, shared + SCRATCH_PLACE);
+#endif
 #else
     fold_tile(fold, acc, a, params_of(a, block.item),
               (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group), place,
-              shared + STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0));
+              shared + SCRATCH_PLACE);
 #endif
   }
 #if CONSUMER != 0
