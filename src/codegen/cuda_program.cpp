@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "core/error.h"
+#include "ir/ptx.h"
 
 namespace mercer::codegen {
 namespace {
@@ -43,11 +46,14 @@ class Statements {
   std::string expression(const ir::Instr& instr) const;
   std::string bits(const char* format, const ir::Instr& instr) const;
   std::string sign_operation(const ir::Instr& instr) const;
+  std::string ptx_output(std::size_t index);
+  std::string asm_text(const std::string& ptx) const;
 
   const ir::Program& program_;
   const InputName& input_;
   bool wide_;
   std::vector<std::string> names_;
+  std::map<std::array<std::int32_t, 5>, std::size_t> ptx_;  // text and operands, and where they were computed first
   std::string text_;
 };
 
@@ -65,9 +71,48 @@ void Statements::add(std::size_t index) {
                            : fmt::format("float_of({:#x}{})", instr.bits, wide_ ? "ull" : "u"));
     return;
   }
+  if (instr.op == Prim::ptx) {
+    names_.push_back(ptx_output(index));
+    return;
+  }
   names_.push_back(fmt::format("v{}", index));
   const char* kind = ir::makes_mask(instr.op) ? "bool" : type();
   text_ += fmt::format("  const {} v{} = {};\n", kind, index, expression(instr));
+}
+
+/// The name of one output of a user's PTX; the first of them computes all, as v7_0, v7_1, ....
+std::string Statements::ptx_output(std::size_t index) {
+  const ir::Instr& instr = program_.code[index];
+  const auto [place, fresh] = ptx_.try_emplace({instr.index, instr.a, instr.b, instr.c, instr.d}, index);
+  const auto output = [&](std::uint64_t o) { return fmt::format("v{}_{}", place->second, o); };
+  if (!fresh) return output(instr.bits);
+  const std::string& ptx = program_.ptx[static_cast<std::size_t>(instr.index)];
+  std::string declared, writes, reads;
+  for (int o = 0; o < ir::ptx_output_count(ptx); ++o) {
+    declared += (o > 0 ? ", " : "") + output(static_cast<std::uint64_t>(o));
+    writes += fmt::format("{}\"=f\"({})", o > 0 ? ", " : "", output(static_cast<std::uint64_t>(o)));
+  }
+  for (int i = 0; i < ir::operand_count(instr); ++i)
+    reads += fmt::format("{}\"f\"({})", i > 0 ? ", " : "", name(ir::operand_of(instr, i)));
+  text_ += fmt::format("{}{}\n  float {};\n  asm(\"{}\" : {} : {});\n", kPtxComment, ptx, declared, asm_text(ptx), writes,
+                       reads);
+  return output(instr.bits);
+}
+
+/// In braces, so that its registers and labels are its own. A text of several instructions writes its outputs before it
+/// has read all inputs, which may share their registers: it writes others, moved at the end.
+std::string Statements::asm_text(const std::string& ptx) const {
+  const int outputs = ir::ptx_output_count(ptx);
+  const bool direct = ir::ptx_instructions(ptx).size() == 1;
+  std::string body, moves;
+  for (const ir::PtxPart& part : ir::ptx_parts(ptx)) {
+    if (part.kind == ir::PtxPart::input) body += fmt::format("%{}", outputs + part.index);
+    else if (part.kind == ir::PtxPart::output) body += fmt::format(fmt::runtime(direct ? "%{}" : "mercer_out{}"), part.index);
+    else for (char c : part.text) body += c == '%' ? "%%" : std::string(1, c);
+  }
+  if (direct) return fmt::format("{{ {} }}", body);
+  for (int o = 0; o < outputs; ++o) moves += fmt::format(" mov.f32 %{0}, mercer_out{0};", o);
+  return fmt::format("{{ .reg .f32 mercer_out<{}>; {}{} }}", outputs, body, moves);
 }
 
 /// An operation on patterns: {0}, {1} stand for the operands' bits, {2} for the shift.
@@ -135,6 +180,7 @@ std::string Statements::expression(const ir::Instr& instr) const {
     case Prim::table16: return fmt::format("table{}[bits_of({}) & 15]", instr.index, a);
     case Prim::power_poly:
     case Prim::power_scale: return fmt::format("{}({})", ir::name_of(instr.op), a);
+    case Prim::ptx:
     case Prim::input:
     case Prim::constant: break;
   }
@@ -153,6 +199,16 @@ std::string cuda_number(double value, Dtype type) {
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   if (!wide) text += "f";
   return std::signbit(value) ? "(" + text + ")" : text;
+}
+
+std::vector<std::string> ptx_of(std::string_view source) {
+  std::vector<std::string> found;
+  for (auto at = source.find(kPtxComment); at != std::string_view::npos; at = source.find(kPtxComment, at)) {
+    at += kPtxComment.size();
+    const std::string text(source.substr(at, source.find('\n', at) - at));
+    if (std::find(found.begin(), found.end(), text) == found.end()) found.push_back(text);
+  }
+  return found;
 }
 
 std::string cuda_statements(const ir::Program& program, const InputName& input, const OutputName& output) {

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ir/program.h"
 
@@ -16,6 +18,11 @@ using OutputName = std::function<std::string(std::size_t index)>;
 /// One statement a line, each indented by two blanks; all outputs are assigned behind the last computation, so an output
 /// may be an input's place.
 std::string cuda_statements(const ir::Program& program, const InputName& input, const OutputName& output);
+
+/// In front of every use of a user's PTX.
+inline constexpr std::string_view kPtxComment = "  // PTX of the formula: ";
+/// The texts of users that a generated source holds.
+std::vector<std::string> ptx_of(std::string_view source);
 
 /// "float" or "double".
 const char* cuda_type(Dtype type);

@@ -90,7 +90,13 @@ std::string update_function(const GpuPairPlan& plan, const char* name, const ir:
       "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
       "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
       "                          REAL features) {\n";
-  if (!program.outputs.empty()) text += statements(program, "acc");
+  if (plan.bytes)
+    text +=
+        "  u32 sum = bits_of(acc[0]);\n"
+        "  asm(\"vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;\" : \"+r\"(sum) : \"r\"(bits_of(x[0])), \"r\"(bits_of(z[0])));\n"
+        "  acc[0] = float_of(sum);\n";
+  else if (!program.outputs.empty())
+    text += statements(program, "acc");
   return text + "}\n";
 }
 
@@ -181,13 +187,13 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
   return text + "}\n";
 }
 
-std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels,
+std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels, bool bytes,
                       const std::string& functions) {
   // The functions need what pack.cuh declares first, its kernel needs the functions.
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
   return skeleton({"arguments.h"}) + prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots) +
-         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + body.substr(0, kernel) + functions +
+         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) + body.substr(0, kernel) + functions +
          body.substr(kernel);
 }
 
@@ -209,8 +215,8 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
                                      problem.sizes.features == plan::GpuSizes::Features::many);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
-  // Then all parameters are numbers, read from the kernel's arguments; without members that differ in them.
-  text += define("NUMBERS", problem.reciprocals);
+  text += define("NUMBERS", problem.by_value);
+  text += define("BYTES", plan.bytes);
   text += define("MANY_TILES", plan.many_tiles());
   text += define("EXACT_FEATURES", problem.sizes.exact_features);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
@@ -226,12 +232,12 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
-  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(), true,
+  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(), true, plan.bytes,
                    stages_function(plan, of_x) + streams_function(streams));
 }
 
 std::string cuda_plain_pack_source(Dtype type, Dtype points) {
-  return pack_text(type, points, 0, 1, false, streams_function({{.plain = true, .program = {}}}));
+  return pack_text(type, points, 0, 1, false, false, streams_function({{.plain = true, .program = {}}}));
 }
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }

@@ -20,6 +20,8 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
   problem.fold = use.fold;
   problem.columns = use.columns;
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
+  constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
+  problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < kMostByteFeatures;
   problem.capability = device.capability();
   problem.shared_per_block = device.shared_per_block;
   return problem;
@@ -83,20 +85,23 @@ std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, c
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context) {
   plan::GpuPairProblem problem = problem_of(job, use);
+  problem.by_value = std::all_of(job.params.begin(), job.params.end(),
+                                 [](const cuda::JobParam& param) { return param.is_number(); });
   const auto compiled = [&](bool reciprocals) {
     problem.reciprocals = reciprocals;
     const std::string key =
-        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
-                    static_cast<int>(use.fold), use.columns, reciprocals, job.device, problem.sizes.to_text());
+                    static_cast<int>(use.fold), use.columns, reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(context.state().cuda_pairs, key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), use.out, job);
     });
   };
-  bool numbers = true;
-  for (const cuda::JobParam& param : job.params) numbers = numbers && param.is_number();
-  if (numbers) {
+  // Values on the device are never read: their divisions stay divisions.
+  const bool readable = std::none_of(job.params.begin(), job.params.end(),
+                                     [](const cuda::JobParam& param) { return param.on_device; });
+  if (readable) {
     auto kernels = compiled(true);
     if (cuda::reciprocals_are_normal(*kernels->plan, job)) return kernels;
   }

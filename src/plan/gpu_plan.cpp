@@ -13,8 +13,6 @@ using ir::Op;
 
 /// Partial sums of more terms than this lose the contract of 1e-6 (docs/design/promotion.md).
 constexpr int kLongestChunk = 256;
-/// Accumulators a thread can keep in registers, in units of 32 bits.
-constexpr int kAccumulatorWords = 64;
 
 ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& split, ir::Processor processor) {
   ir::LowerOptions options;
@@ -99,7 +97,7 @@ Expr with_powers_of_two(const Expr& e) {
 // Fixed powers by table and polynomial for as many pairs as keep the special-function unit and the other pipes equally
 // busy.
 void add_alternative(GpuPairPlan& plan) {
-  if (plan.problem.type != Dtype::float32) return;
+  if (plan.problem.type != Dtype::float32 || plan.bytes) return;
   ir::LowerOptions options = options_of(plan.problem, plan.split, ir::Processor::gpu_terms);
   options.table_powers = true;
   ir::Program other = ir::lower(plan.split.updates(), options);
@@ -119,6 +117,24 @@ void add_alternative(GpuPairPlan& plan) {
 
 bool sizes_are_few(const GpuPairProblem& problem) {
   return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
+}
+
+/// One sum, of |x - z|.
+bool is_absolute_difference(const ir::Split& split) {
+  if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return false;
+  const auto plain = [](const std::vector<Expr>& streams, Op side) {
+    return streams.size() == 1 && streams[0]->op == side && streams[0]->slot == 0;
+  };
+  if (!plain(split.x_streams, Op::x) || !plain(split.z_streams, Op::z)) return false;
+  const Expr& update = split.reductions[0].update[0];
+  for (std::size_t i : {0, 1}) {
+    if (update->op != Op::add || update->args[i]->op != Op::accumulator || update->args[1 - i]->op != Op::abs) continue;
+    const Expr& difference = update->args[1 - i]->args[0];
+    const auto leaf = [&](std::size_t a, Op side) { return difference->args[a]->op == side; };
+    if (difference->op == Op::sub)
+      return (leaf(0, Op::x) && leaf(1, Op::z)) || (leaf(0, Op::z) && leaf(1, Op::x));
+  }
+  return false;
 }
 
 /// The tile of a plan whose programs are there.
@@ -209,7 +225,7 @@ GpuCost count_gpu(const ir::Program& program) {
 
 int GpuPairPlan::promoted_states() const {
   // Few features make one chunk.
-  const bool one_chunk = problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;
+  const bool one_chunk = bytes || problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;
   return one_chunk ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
 }
 
@@ -266,6 +282,8 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
+  plan->bytes = problem.bytes && is_absolute_difference(split);
+  if (plan->bytes) plan->problem.sizes.features = GpuSizes::Features::many, plan->problem.sizes.exact_features = 0;
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);

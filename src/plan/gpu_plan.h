@@ -15,6 +15,9 @@
 
 namespace mercer::plan {
 
+/// Accumulators a thread can keep in registers, in units of 32 bits.
+inline constexpr int kAccumulatorWords = 64;
+
 /// Pairs of a block and of a thread, features of a slice of shared memory, and how slices follow each other.
 struct GpuTile {
   int tile_m = 128, tile_n = 128, tile_k = 16;
@@ -50,10 +53,12 @@ struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
   Dtype out = Dtype::float32;   // of the stored values
+  bool bytes = false;           // the points are uint8, and so few features that their sums fit 32 bits
   Consumer consumer = Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
-  bool reciprocals = false;     // all parameters are numbers, 1/u is a normal one for every uniform divisor u
+  bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
+  bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -74,6 +79,7 @@ struct GpuPairPlan {
   ir::Program update, epilogue;   // update is empty when the formula has no reduction of pairs
   ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
   int alternative_eighths = 0;    // of the pairs of a thread
+  bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
   std::vector<bool> promoted;     // per state
@@ -81,8 +87,14 @@ struct GpuPairPlan {
   Sides sides;
   int row_slots = 0, col_slots = 0;  // values per point
   std::vector<Expr> accumulation_params;
+  int model_blocks = 0;  // of the model's own tile, where `tile` is a measured one (plan/gpu_tiles.h)
 
+  bool tuned() const { return model_blocks > 0; }
+  /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
+  int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }
   int promoted_states() const;
+  /// Rows of a packed panel.
+  std::int64_t panel_rows(std::int64_t features) const { return bytes ? (features + 3) / 4 : features; }
   /// Features between two promotions of partial sums, a multiple of the slices' depth.
   int chunk() const;
   /// An epilogue too long to be unrolled over a thread's pairs.

@@ -45,7 +45,7 @@ class FoldLaunch {
     const std::int64_t tiles_n = (job_.z.count + plan.tile.tile_n - 1) / plan.tile.tile_n;
     const std::int64_t items = job_.items;
     splits_ = choose_splits(tiles_m, tiles_n,
-                            std::int64_t{kernels_.device->multiprocessors} * plan.tile.min_blocks);
+                            std::int64_t{kernels_.device->multiprocessors} * plan.wave_blocks());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
     const std::int64_t element = static_cast<std::int64_t>(size_of(job_.type));

@@ -18,7 +18,7 @@ std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type
 /// Blocks along n: one a tile, or one for several where the plan says so and enough blocks are left.
 std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles_m, std::int64_t tiles_n,
                                int multiprocessors) {
-  constexpr std::int64_t kTilesOfBlock = 8, kWaves = 8;
+  constexpr std::int64_t kTilesOfBlock = 16, kWaves = 8;
   if (!plan.many_tiles()) return tiles_n;
   const std::int64_t least = kWaves * plan.tile.min_blocks * multiprocessors;
   const std::int64_t wanted = std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
@@ -69,12 +69,17 @@ ParamPlan param_plan(const plan::GpuPairPlan& plan) {
 }
 
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {
+  constexpr std::int64_t kMostItems = 4096;  // looked at on the host
   if (plan.reciprocals.empty()) return true;
-  const std::vector<double> values = number_values(param_plan(plan), job);
-  if (values.empty()) return false;
-  for (int u : plan.reciprocals) {
-    const double value = values[plan.split.params.size() + static_cast<std::size_t>(u)];
-    if (job.type == Dtype::float64 ? !std::isnormal(value) : !std::isnormal(static_cast<float>(value))) return false;
+  const bool alike = plan.problem.by_value;
+  if (!alike && job.items > kMostItems) return false;
+  for (std::int64_t item = 0; item < (alike ? 1 : job.items); ++item) {
+    const std::vector<double> values = item_values(param_plan(plan), job, item);
+    if (values.empty()) return false;
+    for (int u : plan.reciprocals) {
+      const double value = values[plan.split.params.size() + static_cast<std::size_t>(u)];
+      if (job.type == Dtype::float64 ? !std::isnormal(value) : !std::isnormal(static_cast<float>(value))) return false;
+    }
   }
   return true;
 }
@@ -105,7 +110,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   const std::int64_t streams =
       static_cast<std::int64_t>(of_x ? plan.sides.x_streams.size() : plan.sides.z_streams.size());
   const std::int64_t slots = of_x ? plan.row_slots : plan.col_slots;
-  panels.values = workspace.add(panels.sets * job_.features * streams * panels.ld * size_in(job_.type));
+  panels.values = workspace.add(panels.sets * plan.panel_rows(job_.features) * streams * panels.ld * size_in(job_.type));
   panels.slots = workspace.add(panels.sets * slots * panels.ld * size_in(job_.type));
   return panels;
 }
@@ -175,7 +180,8 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   a.z_ld = z().ld;
   a.m = job_.x.count;
   a.n = job_.z.count;
-  a.k = static_cast<int>(job_.features);
+  a.k = static_cast<int>(plan.panel_rows(job_.features));
+  a.features = static_cast<int>(job_.features);
   a.chunk = plan.chunk();
   a.i_offset = job_.x.index_offset;
   a.j_offset = job_.z.index_offset;

@@ -29,12 +29,14 @@ void fill_numbers(double* to, const std::vector<double>& numbers, const PairJob&
 
 }  // namespace
 
-std::vector<double> number_values(const ParamPlan& plan, const PairJob& job) {
+std::vector<double> item_values(const ParamPlan& plan, const PairJob& job, std::int64_t item) {
   std::vector<double> values;
   for (const Expr& leaf : *plan.leaves) {
     const JobParam& param = job.param(leaf);
-    if (!param.is_number()) return {};
-    values.push_back(param.number);
+    if (param.on_device) return {};
+    values.push_back(param.is_number() ? param.number
+                                       : read_host(param.array.data, param.array.dtype,
+                                                   batch_offset(job.batch, param.array.batch_strides, item)));
   }
   if (plan.uniform_count == 0) return values;
   std::vector<double> inputs;
@@ -44,6 +46,12 @@ std::vector<double> number_values(const ParamPlan& plan, const PairJob& job) {
   const std::vector<double> results = ir::run<double>(*plan.uniforms, inputs);
   values.insert(values.end(), results.begin(), results.end());
   return values;
+}
+
+std::vector<double> number_values(const ParamPlan& plan, const PairJob& job) {
+  for (const Expr& leaf : *plan.leaves)
+    if (!job.param(leaf).is_number()) return {};
+  return item_values(plan, job, 0);
 }
 
 ParamTable::ParamTable(const ParamPlan& plan, const PairJob& job, Workspace& workspace)

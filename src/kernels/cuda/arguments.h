@@ -44,7 +44,8 @@ struct PairArguments {
   long long i_offset, j_offset;
   long long out_row, out_col, out_plane, partial_ld;
   long long tiles_m, tiles_n;
-  int k, chunk, param_count, columns, splits, symmetric;
+  int k;                  // rows of the panels: features, or words of four bytes
+  int features, chunk, param_count, columns, splits, symmetric;
   struct BatchAxes groups;
   long long x_step[MERCER_MAX_AXES], z_step[MERCER_MAX_AXES], v_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES],
       out_step[MERCER_MAX_AXES];

@@ -32,8 +32,8 @@ MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i
 // Where the 32 points from `first` on lie.
 MERCER_INLINE i64 place_of(const PackArguments& a, i64 set, i64 k, int stream, i64 first) {
   if (!PANELS) return ((set * a.k + k) * STREAMS + stream) * a.ld + first;
-  const i64 panel = set * (a.ld / MERCER_PANEL) + first / MERCER_PANEL;
-  return ((panel * a.k + k) * STREAMS + stream) * MERCER_PANEL + first % MERCER_PANEL;
+  const i64 panel = set * (a.ld / MERCER_PANEL) + first / MERCER_PANEL, rows = BYTES ? (a.k + 3) / 4 : a.k;
+  return ((panel * rows + k) * STREAMS + stream) * MERCER_PANEL + first % MERCER_PANEL;
 }
 
 MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
@@ -68,6 +68,21 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       for (int s = warp; s < SLOTS; s += PACK_THREADS / 32)
         ((REAL*)a.slots)[(set * SLOTS + s) * a.ld + side.first + lane] = (REAL)slot_values[s][lane];
   }
+#endif
+#if BYTES
+  // Four features a word, those behind the last are 0 on both sides.
+  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += (i64)gridDim.y * PACK_FEATURES) {
+    __syncthreads();
+    load_features(a, side, k0, tile);
+    __syncthreads();
+    for (int word = warp; word < PACK_FEATURES / 4 && k0 + 4 * word < a.k; word += PACK_THREADS / 32) {
+      u32 bytes = 0;
+      for (int b = 0; b < 4; ++b)
+        if (k0 + 4 * word + b < a.k) bytes |= (u32)tile[4 * word + b][lane] << 8 * b;
+      ((u32*)a.values)[place_of(a, set, k0 / 4 + word, 0, side.first) + lane] = bytes;
+    }
+  }
+  return;
 #endif
   // The rest of the features is shared among blockIdx.y.
   for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += (i64)gridDim.y * PACK_FEATURES) {

@@ -316,7 +316,7 @@ MERCER_INLINE void epilogue_of(REAL (&outputs)[OUTPUTS], const REAL* own, int pa
   load_col(col, a, place.z_set, n);
 #pragma unroll
   for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
-  epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.k);
+  epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
 }
 
 // ---- STORE -----------------------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
         for (int c = 0; c < VECTOR_N; ++c) {
           REAL outputs[OUTPUTS];
           epilogue(outputs, acc.value[i][j0 + c], points.row[i], points.col[j0 + c], own, points.i[i],
-                   points.j[j0 + c], (REAL)a.k);
+                   points.j[j0 + c], (REAL)a.features);
 #pragma unroll
           for (int p = 0; p < OUTPUTS; ++p) convert(pack[p].value[c], outputs[p]);
         }
@@ -418,7 +418,7 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
       REAL outputs[OUTPUTS];
-      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j], (REAL)a.k);
+      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j], (REAL)a.features);
       values[i][j] = outputs[0];
     }
 #endif
@@ -592,7 +592,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   REAL* const shared = (REAL*)shared_bytes;
   const Position at = position();
-  const REAL features = (REAL)a.k;
+  const REAL features = (REAL)a.features;
 #if ZERO_IDENTITY
   __shared__ __align__(16) float zeros[4];
   if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
@@ -630,6 +630,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if CONSUMER != 0
   Fold fold;
   start(fold);
+#if CONSUMER == 1
+  const REAL* const v = (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group);
+#else
+  const REAL* const v = nullptr;
+#endif
 #endif
   int stage = 0;
   const int end_tile = block.end_tile;
@@ -699,6 +704,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
+#if BYTES
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
+#endif
     const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set};
 #if CONSUMER == 0
     OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
@@ -711,9 +722,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
                  out + batch_offset(a.members, a.member_out_step, member), place, shared + SCRATCH_PLACE);
 #endif
 #else
-    fold_tile(fold, acc, a, params_of(a, block.item),
-              (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group), place,
-              shared + SCRATCH_PLACE);
+    fold_tile(fold, acc, a, params_of(a, block.item), v, place, shared + SCRATCH_PLACE);
 #endif
   }
 #if CONSUMER != 0
