@@ -29,6 +29,9 @@ namespace mercer {
 namespace cuda {
 struct Rehearsal;
 }
+namespace ops {
+struct TileTrial;
+}
 
 /// A formula made ready for calls: simplified, checked, with its parameters in order. Cheap to copy; plans are kept by
 /// the context under its text, so equal formulas share them. Throws invalid_argument for an expression that breaks the
@@ -56,10 +59,11 @@ using Argument = std::variant<double, Tensor>;
 /// it.
 struct Queue {
   void* stream = nullptr;  // CUstream or cudaStream_t of the arrays' device; null: its default stream
-  /// Asked at most once a call, for bytes on the arrays' device at a multiple of 256, that stay until the work put into
+  /// Asked at most once a call, for bytes on the arrays' device at a multiple of 16, that stay until the work put into
   /// the stream is done. Empty: the driver's own pool, ordered by the stream.
   std::function<void*(std::int64_t bytes)> allocate = {};
   cuda::Rehearsal* rehearsal = nullptr;  // set by compile and workspace_size: the call is checked, but not made
+  ops::TileTrial* trial = nullptr;       // set by tune: the call runs with a tile under trial
 };
 
 /// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are

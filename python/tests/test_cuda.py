@@ -29,7 +29,7 @@ class Torch:
         self.devices = self.library.cuda.device_count()
 
     def array(self, values, dtype=None):
-        tensor = self.library.from_numpy(np.ascontiguousarray(values)).cuda()
+        tensor = self.library.from_numpy(np.array(values)).cuda()  # a number stays one
         return tensor if dtype is None else tensor.to(getattr(self.library, dtype))
 
     def numpy(self, array):

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "ir/passes.h"
+#include "ir/ptx.h"
 
 namespace mercer::plan {
 namespace {
@@ -25,7 +28,7 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
-constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 16, 2, true};      // two slots a pair and feature
+constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 8, 2, true};       // two slots a pair and feature
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
@@ -163,6 +166,16 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   return tile;
 }
 
+// The pipes of arithmetic are not looked up: a slot each.
+void add_ptx(GpuCost& cost, std::string_view text) {
+  for (std::string_view instruction : ir::ptx_instructions(text)) {
+    const std::string_view stem = instruction.substr(0, instruction.find('.'));
+    cost.issue += 1;
+    for (std::string_view unit : {"ex2", "lg2", "sin", "cos", "tanh", "rcp", "rsqrt", "sqrt"})
+      if (stem == unit) cost.unit += 1;
+  }
+}
+
 }  // namespace
 
 std::string GpuTile::to_text() const {
@@ -194,6 +207,7 @@ double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit})
 GpuCost count_gpu(const ir::Program& program) {
   using ir::Prim;
   GpuCost cost;
+  std::set<std::array<std::int32_t, 5>> texts;
   const std::uint64_t sign = std::uint64_t(1) << (program.type == Dtype::float64 ? 63 : 31);
   const auto is_constant = [&](std::int32_t id, std::uint64_t bits) {
     const ir::Instr& instr = program.code[static_cast<std::size_t>(id)];
@@ -215,6 +229,11 @@ GpuCost count_gpu(const ir::Program& program) {
       case Prim::sqrt_unit: cost.issue += 1, cost.unit += 1; break;
       case Prim::power_poly: cost.issue += 8, cost.fma += 4, cost.alu += 3; break;
       case Prim::power_scale: break;  // read together
+      case Prim::ptx:
+        // Once for all of its outputs.
+        if (texts.insert({instr.index, instr.a, instr.b, instr.c, instr.d}).second)
+          add_ptx(cost, program.ptx[static_cast<std::size_t>(instr.index)]);
+        break;
       case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;
       case Prim::div: cost.issue += 10, cost.fma += 8, cost.unit += 1; break;
       default: cost.issue += 1, cost.alu += 1; break;
@@ -278,7 +297,8 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   std::vector<Expr> outputs = problem.outputs;
   if (problem.reciprocals && problem.type == Dtype::float32)
     for (Expr& output : outputs) output = with_powers_of_two(output);
-  plan->split = ir::split(outputs, {.reciprocal_uniforms = problem.reciprocals, .hoist = true});
+  plan->split = ir::split(outputs, {.reciprocal_uniforms = problem.reciprocals, .hoist = true,
+                                     .keep_ptx = problem.type == Dtype::float32});
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
