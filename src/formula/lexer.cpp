@@ -112,8 +112,18 @@ Token symbol(std::string_view rest) {
   return token;
 }
 
+Token quoted(std::string_view rest) {
+  Token token;
+  const std::size_t end = rest.find('"', 1);
+  token.kind = end == std::string_view::npos ? Token::bad : Token::string;
+  token.text = rest.substr(0, end == std::string_view::npos ? 1 : end + 1);
+  if (token.kind == Token::bad) token.fault = "a text in quotes ends with '\"'";
+  return token;
+}
+
 Token next(std::string_view rest) {
   Token token;
+  if (rest[0] == '"') return quoted(rest);
   if (const std::size_t length = number_length(rest)) {
     token.kind = Token::number;
     token.text = rest.substr(0, length);
@@ -152,7 +162,8 @@ std::vector<Token> tokenize(std::string_view text) {
     token.begin = at;
     at += token.text.size();
     last = at;
-    if (token.kind == Token::slot) token.text.remove_prefix(1);
+    if (token.kind == Token::slot || token.kind == Token::string) token.text.remove_prefix(1);
+    if (token.kind == Token::string) token.text.remove_suffix(1);
     tokens.push_back(std::move(token));
   }
   tokens.emplace_back().begin = last;

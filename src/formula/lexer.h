@@ -8,8 +8,8 @@
 namespace mercer::formula {
 
 struct Token {
-  enum Kind { end, number, name, slot, symbol, bad } kind = end;
-  std::string_view text;   // for `slot` without its '$'
+  enum Kind { end, number, name, slot, symbol, string, bad } kind = end;
+  std::string_view text;   // for `slot` without its '$', for `string` without its quotes
   std::size_t begin = 0;   // byte offset in the whole text
   double value = 0;        // number
   std::string fault;       // bad: what is wrong with it

@@ -5,6 +5,7 @@
 //   prefix     = ("-" | "!") prefix | power
 //   power      = primary [ "^" prefix ]
 //   primary    = number | name | name "(" arguments ")" | leaf [ "[" index "]" ] | "(" expression ")"
+//   ptx        = "ptx" "(" string "," expression { "," expression } ";" [ name "=" ] expression ")"
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "formula/lexer.h"
 #include "formula/suggest.h"
 #include "ir/ops.h"
+#include "ir/ptx.h"
 #include "ir/syntax.h"
 #include "mercer/formula.h"
 
@@ -87,6 +89,7 @@ class Parser {
     const Token& found = token();
     if (found.kind == Token::bad) refuse(found, found.fault);
     if (found.kind == Token::end) refuse(found, fmt::format("expected {}, but the text ends", wanted));
+    if (found.kind == Token::string) refuse(found, fmt::format("expected {}, not a text in quotes", wanted));
     if (found.text == "=") refuse(found, "a comparison is written '=='; a binding 'name = ...;' stands at the start");
     refuse_word_operator(found);
     const bool operand = found.kind == Token::name || found.kind == Token::number || found.text == "(";
@@ -237,6 +240,7 @@ class Parser {
     take();  // "("
     if (word == "param") return parameter();
     if (word == "reduce") return reduction(where);
+    if (word == "ptx") return ptx(where);
     const ir::OpInfo* row = ir::find_op(word);
     if (row != nullptr && !is_function(*row)) row = nullptr;
     const ir::WordRow* reduces = ir::find_word(ir::kReductionWords, word);
@@ -291,6 +295,35 @@ class Parser {
     const double value = take().value;
     expect(")", "after the default");
     return param(name, negative ? -value : value);
+  }
+
+  // ---- ptx("text", a, b; meaning)
+
+  Expr ptx(const Token& where) {
+    const Nested nested(*this);
+    if (token().kind != Token::string) unexpected("the PTX in quotes");
+    const std::string_view text = take().text;
+    std::vector<Expr> inputs;
+    while (accept(",")) inputs.push_back(expression(0));
+    expect(";", "and the meaning after the inputs");
+    const int output = ptx_output();
+    const Expr meaning = expression(0);
+    expect(")", "after the meaning");
+    return built(where, [&] { return ir::ptx_node(text, inputs, meaning, output); });
+  }
+
+  /// "out1=" in front of a meaning: which output of the text this is.
+  int ptx_output() {
+    if (token().kind != Token::name || ahead().text != "=") return 0;
+    const std::string_view word = token().text;
+    int output = 0;
+    const auto [end, error] = std::from_chars(word.data() + std::min<std::size_t>(3, word.size()),
+                                              word.data() + word.size(), output);
+    if (!word.starts_with("out") || error != std::errc() || end != word.data() + word.size()) {
+      refuse(token(), fmt::format("an output of PTX is out0, out1, ..., not '{}'", word.substr(0, 40)));
+    }
+    at_ += 2;
+    return output;
   }
 
   // ---- reduce(term, combine, identity, merge=, finish=, associative=)

@@ -28,7 +28,7 @@ constexpr Synonym kSynonyms[] = {
 };
 
 std::vector<std::string_view> function_names() {
-  std::vector<std::string_view> names{"param", "reduce", "mean", "square"};
+  std::vector<std::string_view> names{"param", "reduce", "mean", "square", "ptx"};
   for (const ir::WordRow& row : ir::kReductionWords) names.push_back(row.text);
   for (const ir::OpInfo& row : ir::op_table()) {
     if (is_function(row)) names.emplace_back(row.name);

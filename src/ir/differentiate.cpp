@@ -23,6 +23,7 @@
 #include "ir/arrange.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
+#include "ir/ptx.h"
 
 namespace mercer {
 namespace ir {
@@ -308,7 +309,7 @@ Expr differentiate(const Expr& expression, const Expr& variable) {
           "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
   ir::verify(expression, true);
   ir::Differentiator derivative(variable);
-  const Expr result = ir::shorten(derivative.total(ir::shorten(expression)));
+  const Expr result = ir::shorten(derivative.total(ir::shorten(ir::without_ptx(expression))));
   return ir::simplify(derivative.is_field() ? ir::arrange_field(result) : result);
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "ir/ops.h"
+#include "ir/ptx.h"
 
 namespace mercer::ir {
 namespace {
@@ -121,7 +122,7 @@ Loop Oracle::Plan::loop_of(const Expr& e) {
   return loop;
 }
 
-Oracle::Plan::Plan(const Expr& e) : root(rewrite(e, [](const Expr& n) { return n; })) {
+Oracle::Plan::Plan(const Expr& e) : root(without_ptx(e)) {
   for_each(root, [&](const Expr& n) {
     place.emplace(n.node().get(), static_cast<int>(nodes.size()));
     nodes.push_back(n);

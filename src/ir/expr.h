@@ -33,6 +33,8 @@ enum class Op : std::uint8_t {
   less, less_equal, greater, greater_equal, equal, not_equal, logical_and, logical_or,
   // Three.
   where, fma,
+  // A user's PTX (ir/ptx.h): name = text, slot = which of its outputs; args: the inputs and, last, the meaning.
+  ptx,
   // Reductions over k: one argument.
   sum, prod, max_over, min_over, logsumexp,
   reduce,  // args: term[S], combine[S], identity[S], (merge[S] when has_merge), finish; slot = S

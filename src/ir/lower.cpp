@@ -43,6 +43,7 @@ class Lowering {
   Value sign_value(const Expr& e);
   Value power_value(const Expr& e);
   Value xlogy_value(const Expr& e);
+  Value ptx_value(const Expr& e);
   std::optional<Product> product(const Expr& e);
   std::optional<Product> power_product(const Expr& base, double exponent);
 
@@ -140,6 +141,7 @@ Value Lowering::make_value(const Expr& e) {
     }
     case Op::pow: return power_value(e);
     case Op::xlogy: return xlogy_value(e);
+    case Op::ptx: return ptx_value(e);
     default: return function_value(e);
   }
 }
@@ -249,6 +251,13 @@ Value Lowering::xlogy_value(const Expr& e) {
   const Value x = arg(e, 0), y = arg(e, 1), log_y = lower_log(y, facts_.range(e->args[1]));
   const Value at_zero = never_nan(e->args[1]) ? builder_.number(0) : select(is_nan(y), y, 0.0);
   return select(equal(x, 0.0), at_zero, x * log_y);
+}
+
+Value Lowering::ptx_value(const Expr& e) {
+  if (!has_unit()) return value(e->args.back());
+  std::vector<Value> inputs;
+  for (std::size_t i = 0; i + 1 < e->args.size(); ++i) inputs.push_back(arg(e, i));
+  return builder_.ptx(e->name, inputs, e->slot);
 }
 
 Value Lowering::power_value(const Expr& e) {

@@ -44,7 +44,7 @@ bool fold_to_constant(Instr& instr, std::uint64_t a, std::uint64_t b, std::uint6
 
 std::size_t Builder::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = key.bits * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(key.op);
-  for (std::int32_t part : {key.a, key.b, key.c, key.index})
+  for (std::int32_t part : {key.a, key.b, key.c, key.index, key.d})
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
   return hash;
 }
@@ -93,6 +93,16 @@ Value Builder::table(std::span<const double, 16> entries, Value index) {
   return append({.op = Prim::table16, .a = index.id, .index = number});
 }
 
+Value Builder::ptx(const std::string& text, std::span<const Value> inputs, int output) {
+  const auto found = std::find(program_.ptx.begin(), program_.ptx.end(), text);
+  const auto index = static_cast<std::int32_t>(found - program_.ptx.begin());
+  if (found == program_.ptx.end()) program_.ptx.push_back(text);
+  Instr instr{.op = Prim::ptx, .index = index, .bits = static_cast<std::uint64_t>(output)};
+  std::int32_t* const operands[] = {&instr.a, &instr.b, &instr.c, &instr.d};
+  for (std::size_t i = 0; i < inputs.size(); ++i) *operands[i] = inputs[i].id;
+  return append(instr);
+}
+
 Value Builder::without_sign(Value value) {
   std::int32_t inner = -1;
   return is_magnitude(value.id, inner) ? Value{this, inner} : value;
@@ -107,7 +117,7 @@ Value Builder::emit(Prim op, Value a, Value b, Value c, std::uint64_t bits) {
 }
 
 Value Builder::append(Instr instr) {
-  const Key key{instr.op, instr.a, instr.b, instr.c, instr.index, instr.bits};
+  const Key key{instr.op, instr.a, instr.b, instr.c, instr.index, instr.bits, instr.d};
   const auto [place, fresh] = known_.try_emplace(key, static_cast<std::int32_t>(program_.code.size()));
   if (fresh) program_.code.push_back(instr);
   return {this, place->second};
@@ -188,11 +198,12 @@ Program Builder::finish(const std::vector<Value>& outputs) {
   for (std::size_t at_end = program_.code.size(); at_end-- > 0;) {
     if (!live[at_end]) continue;
     const Instr& instr = program_.code[at_end];
-    for (int i = 0; i < operand_count(instr.op); ++i) live[static_cast<std::size_t>(operand_of(instr, i))] = 1;
+    for (int i = 0; i < operand_count(instr); ++i) live[static_cast<std::size_t>(operand_of(instr, i))] = 1;
   }
   Program result{.type = program_.type, .inputs = {}, .code = {}, .outputs = {}, .tables = {}, .powers = {}};
   std::vector<std::int32_t> moved(program_.code.size(), -1);
   std::vector<std::int32_t> input_at(program_.inputs.size(), -1), table_at(program_.tables.size(), -1);
+  std::vector<std::int32_t> ptx_at(program_.ptx.size(), -1);
   const auto keep = [](auto& from, auto& to, std::vector<std::int32_t>& map, std::int32_t index) {
     auto& place = map[static_cast<std::size_t>(index)];
     if (place < 0) place = static_cast<std::int32_t>(to.size()), to.push_back(from[static_cast<std::size_t>(index)]);
@@ -201,10 +212,11 @@ Program Builder::finish(const std::vector<Value>& outputs) {
   for (std::size_t i = 0; i < program_.code.size(); ++i) {
     if (!live[i]) continue;
     Instr instr = program_.code[i];
-    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c})
+    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c, &instr.d})
       if (*operand >= 0) *operand = moved[static_cast<std::size_t>(*operand)];
     if (instr.op == Prim::input) instr.index = keep(program_.inputs, result.inputs, input_at, instr.index);
     if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) result.powers = program_.powers;
+    if (instr.op == Prim::ptx) instr.index = keep(program_.ptx, result.ptx, ptx_at, instr.index);
     if (instr.op == Prim::table16) instr.index = keep(program_.tables, result.tables, table_at, instr.index);
     moved[i] = static_cast<std::int32_t>(result.code.size());
     result.code.push_back(instr);

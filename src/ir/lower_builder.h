@@ -36,6 +36,8 @@ class Builder {
   Value table(std::span<const double, 16> entries, Value index);
   /// |base|^p as a product; see Prim::power_poly. False: the program has another exponent already.
   bool power(Value base, double p, Value& poly, Value& scale);
+  /// One output of a user's PTX.
+  Value ptx(const std::string& text, std::span<const Value> inputs, int output);
   Value emit(Prim op, Value a, Value b = {}, Value c = {}, std::uint64_t bits = 0);
 
   std::uint64_t sign_bit() const { return std::uint64_t(1) << (wide_ ? 63 : 31); }
@@ -55,6 +57,7 @@ class Builder {
     Prim op;
     std::int32_t a, b, c, index;
     std::uint64_t bits;
+    std::int32_t d;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {

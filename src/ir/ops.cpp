@@ -153,6 +153,10 @@ const std::vector<OpInfo>& op_table() {
 }
 
 const OpInfo& info(Op op) {
+  // No row of the table: a ptx takes any number of arguments and has its value from its meaning.
+  static const OpInfo ptx{.op = Op::ptx, .name = "ptx", .arity = 0, .eval = nullptr, .derivative = nullptr,
+                          .commutative = false, .boolean = false, .eval_wide = nullptr};
+  if (op == Op::ptx) return ptx;
   const auto index = static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::neg);  // the table is in enum order
   require(op >= Op::neg && index < op_table().size(), "ops: only scalar ops have a row. Received op number {}.",
           static_cast<int>(op));

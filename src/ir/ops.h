@@ -21,7 +21,7 @@ struct OpInfo {
   long double (*eval_wide)(const long double* args);  // the same in extended precision
 };
 
-/// The row of a scalar op; throws when `op` is a leaf or a reduction.
+/// The row of a scalar op (of a ptx: its name alone); throws when `op` is a leaf or a reduction.
 const OpInfo& info(Op op);
 /// Every row, for tests and documentation.
 const std::vector<OpInfo>& op_table();

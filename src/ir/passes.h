@@ -26,6 +26,7 @@ struct Uses {
   bool x = false, z = false, w = false, row = false, col = false, index_i = false, index_j = false, param = false;
   bool state = false;       // state or incoming
   bool accumulator = false; // accumulator or pair_value leaf
+  bool ptx = false;         // a ptx, which is no leaf: it stays where it stands
 };
 Uses uses(const Expr& e);
 

@@ -68,6 +68,7 @@ Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::ui
     case Prim::constant:
     case Prim::power_poly:
     case Prim::power_scale:
+    case Prim::ptx:
     case Prim::table16: break;
   }
   return 0;

@@ -15,6 +15,7 @@
 
 #include "ir/expr.h"
 #include "ir/ops.h"
+#include "ir/ptx.h"
 #include "ir/syntax.h"
 
 namespace mercer {
@@ -30,7 +31,7 @@ bool is_name(std::string_view word) {
 bool is_reserved(std::string_view word) {
   static constexpr std::string_view kWords[] = {"inf",    "nan",   "pi",   "param", "reduce", "mean", "square",
                                                 "merge",  "finish", "true", "false", "pow",    "and",  "or",
-                                                "not",    "associative"};
+                                                "not",    "associative", "ptx"};
   return find_word(kLeafWords, word) || find_word(kReductionWords, word) || find_op(word) ||
          std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
 }
@@ -138,6 +139,7 @@ class Printer {
       case Op::constant: return {number(e->value), std::signbit(e->value) ? strength::kPrefix : strength::kPrimary};
       case Op::param: return {parameter(e, scope)};
       case Op::reduce: return {reduction(e, scope)};
+      case Op::ptx: return {ptx(e, scope)};
       case Op::neg: return {"-" + operand(e->args[0], scope), strength::kPrefix};
       case Op::logical_not: return {"!" + text(e->args[0], strength::kPrefix, scope), strength::kPrefix};
       default: return {call(info(e->op).name, e, scope, e->args.size())};
@@ -181,6 +183,12 @@ class Printer {
     if (e->has_default) return fmt::format("param({}, {})", e->name, number(e->value));
     const bool hidden = is_reserved(e->name) || (scope.slots > 0 && is_state_name(e->name));
     return hidden ? fmt::format("param({})", e->name) : e->name;
+  }
+
+  std::string ptx(const Expr& e, const Scope& scope) {
+    const std::string inputs = list(e->args, 0, e->args.size() - 1, scope);
+    const std::string output = ptx_writes_one(e->name) ? "" : fmt::format("out{}=", e->slot);
+    return fmt::format("ptx(\"{}\", {}; {}{})", e->name, inputs, output, text(e->args.back(), 0, scope));
   }
 
   std::string reduction(const Expr& e, const Scope& scope) {

@@ -20,7 +20,8 @@ constexpr PrimRow kPrims[] = {
     {"max_nan", 2},    {"min_nan", 2},    {"exp2_unit", 1},   {"log2_unit", 1}, {"sqrt_unit", 1},
     {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
-    {"table16", 1},    {"power_poly", 1}, {"power_scale", 1}, {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
+    {"table16", 1},    {"power_poly", 1}, {"power_scale", 1}, {"ptx", 4},
+    {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
     {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},    {"mask_not", 1}, {"select", 3},
 };
 static_assert(std::size(kPrims) == static_cast<std::size_t>(Prim::select) + 1);
@@ -36,12 +37,14 @@ std::string constant_text(std::uint64_t bits, Dtype type) {
 
 std::string instr_text(const Program& program, const Instr& instr) {
   std::string text = name_of(instr.op);
-  for (int operand = 0; operand < operand_count(instr.op); ++operand)
+  for (int operand = 0; operand < operand_count(instr); ++operand)
     text += fmt::format(" v{}", operand_of(instr, operand));
   switch (instr.op) {
     case Prim::input: return text + " " + name_of(program.inputs[static_cast<std::size_t>(instr.index)]);
     case Prim::constant: return text + " " + constant_text(instr.bits, program.type);
     case Prim::table16: return text + fmt::format(" table {}", instr.index);
+    case Prim::ptx:
+      return text + fmt::format(" \"{}\" output {}", program.ptx[static_cast<std::size_t>(instr.index)], instr.bits);
     case Prim::shift_left:
     case Prim::shift_right: return text + fmt::format(" by {}", instr.bits);
     default: return text;
@@ -61,7 +64,7 @@ bool wants_mask(Prim op, int operand) {
 void verify_instr(const Program& program, std::size_t at) {
   const Instr& instr = program.code[at];
   const std::uint64_t width = program.type == Dtype::float64 ? 64 : 32;
-  for (int operand = 0; operand < operand_count(instr.op); ++operand) {
+  for (int operand = 0; operand < operand_count(instr); ++operand) {
     const std::int32_t from = operand_of(instr, operand);
     check(from >= 0 && static_cast<std::size_t>(from) < at, at, "operands must come earlier. Received v{}", from);
     const bool mask = makes_mask(program.code[static_cast<std::size_t>(from)].op);
@@ -74,6 +77,7 @@ void verify_instr(const Program& program, std::size_t at) {
   if (instr.op == Prim::input) check(in_range(program.inputs.size()), at, "no input {}", instr.index);
   if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) check(in_range(program.powers.size()), at, "no power {}", instr.index);
   if (instr.op == Prim::table16) check(in_range(program.tables.size()), at, "no table {}", instr.index);
+  if (instr.op == Prim::ptx) check(width == 32 && in_range(program.ptx.size()), at, "no PTX {}", instr.index);
   if (instr.op == Prim::int_max) check(width == 32, at, "int_max is for float32 programs");
   if (instr.op == Prim::constant) check(width == 64 || instr.bits >> 32 == 0, at, "constant wider than the type");
   if (instr.op == Prim::shift_left || instr.op == Prim::shift_right)
@@ -88,6 +92,10 @@ Pattern<T> table_entry(const Program& program, const Instr& instr, Pattern<T> a)
 }  // namespace
 
 int operand_count(Prim p) { return kPrims[static_cast<int>(p)].operands; }
+int operand_count(const Instr& instr) {
+  if (instr.op != Prim::ptx) return operand_count(instr.op);
+  return instr.d >= 0 ? 4 : instr.c >= 0 ? 3 : instr.b >= 0 ? 2 : 1;
+}
 const char* name_of(Prim p) { return kPrims[static_cast<int>(p)].name; }
 
 std::string name_of(const Input& input) {
@@ -130,6 +138,7 @@ std::vector<T> run(const Program& program, const std::vector<T>& inputs) {
       case Prim::power_scale:
         values.push_back(pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(value(instr.a))), program.powers[static_cast<std::size_t>(instr.index)]))));
         break;
+      case Prim::ptx: fail(ErrorKind::unsupported, "run: a user's PTX runs on GPUs alone.");
       case Prim::table16: values.push_back(table_entry<T>(program, instr, value(instr.a))); break;
       default: values.push_back(apply_prim<T>(instr.op, value(instr.a), value(instr.b), value(instr.c), instr.bits));
     }

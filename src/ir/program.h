@@ -38,6 +38,7 @@ enum class Prim : std::uint8_t {
   table16,                 // tables[index] at the low four bits of a's pattern
   // Of GPUs alone, float32: |a|^powers[index] = power_poly * power_scale, by a table and a polynomial.
   power_poly, power_scale,
+  ptx,                     // of GPUs alone, float32: output `bits` of ptx[index] for a, b, c, d
   // Masks.
   less, less_equal, equal, not_equal,  // ordered, but not_equal is true for NaN
   unordered,
@@ -70,8 +71,9 @@ struct Input {
 struct Instr {
   Prim op;
   std::int32_t a = -1, b = -1, c = -1;  // earlier instructions
-  std::int32_t index = 0;               // input, table16
-  std::uint64_t bits = 0;               // constant (pattern of the program's type), shifts
+  std::int32_t index = 0;               // input, table16, ptx
+  std::uint64_t bits = 0;               // constant (pattern of the program's type), shifts, ptx
+  std::int32_t d = -1;                  // ptx
 };
 
 struct Program {
@@ -81,21 +83,23 @@ struct Program {
   std::vector<std::int32_t> outputs;       // instruction indices
   std::vector<std::array<double, 16>> tables;
   std::vector<double> powers;
+  std::vector<std::string> ptx{};
   std::string to_text() const;
 };
 
 inline constexpr bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
 /// Inputs and constants: operands of the instructions that read them, no work of their own.
 inline constexpr bool is_leaf(Prim p) { return p == Prim::input || p == Prim::constant; }
-int operand_count(Prim p);
+int operand_count(Prim p);           // of a ptx the most
+int operand_count(const Instr& instr);
 const char* name_of(Prim p);
 std::string name_of(const Input& input);  // "x0"
-/// Operand 0, 1 or 2 of an instruction: a, b or c.
+/// Operand 0, 1, 2 or 3 of an instruction: a, b, c or d.
 inline std::int32_t operand_of(const Instr& instr, int operand) {
-  return operand == 0 ? instr.a : operand == 1 ? instr.b : instr.c;
+  return operand == 0 ? instr.a : operand == 1 ? instr.b : operand == 2 ? instr.c : instr.d;
 }
 
-/// All three; -1 for those that the primitive does not have.
+/// All three that a primitive of CPUs may have; -1 for those that it does not have.
 inline std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }
 
 /// Structural check: operands earlier, kinds right (masks where masks are due), inputs and tables in range.

@@ -251,7 +251,8 @@ class Simplifier {
     args.reserve(e->args.size());
     for (const Expr& a : e->args) args.push_back((*this)(a));
     const Expr node = with_args(e, std::move(args));
-    const Expr next = is_leaf(e->op) || is_reduction(e->op) ? kNone : step(node);
+    const bool fixed = is_leaf(e->op) || is_reduction(e->op) || e->op == Op::ptx;
+    const Expr next = fixed ? kNone : step(node);
     const Expr result = next.empty() ? intern(node) : (*this)(next);
     seen_.emplace(e, result);
     return result;

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
+#include "ir/ptx.h"
 
 namespace mercer::ir {
 namespace {
@@ -77,6 +78,17 @@ Expr shift_slots(const Expr& e, int states, int first) {
   return substitute(e, moved);
 }
 
+Expr by_meaning(const Expr& e) { return uses(e).ptx ? simplify(without_ptx(e)) : e; }
+
+/// The same node of mapped arguments. The meaning of a ptx stays as it is: nothing reads it any more, and what only it
+/// needs shall not be computed.
+template <class Map>
+Expr with_mapped_args(const Expr& e, Map map) {
+  std::vector<Expr> args = e->args;
+  for (std::size_t i = 0; i < args.size() - (e->op == Op::ptx); ++i) args[i] = map(args[i]);
+  return with_args(e, std::move(args));
+}
+
 bool reads_x_side(const Uses& u) { return u.x || u.row || u.index_i; }
 bool reads_z_side(const Uses& u) { return u.z || u.col || u.index_j; }
 
@@ -141,7 +153,8 @@ Expr Splitter::lift_reduction(const Expr& e, Context context) {
   return pair_reduction(e);
 }
 
-Expr Splitter::stage(const Expr& e, bool of_x) {
+Expr Splitter::stage(const Expr& given, bool of_x) {
+  const Expr e = by_meaning(given);
   Memo& known = of_x ? row_stages_ : col_stages_;
   if (auto found = known.find(e); found != known.end()) return found->second;
   std::vector<Expr> args;
@@ -163,7 +176,7 @@ Expr Splitter::pair_reduction(const Expr& e) {
   Reduction reduction;
   reduction.kind = states > 1 ? Op::reduce : e->op;
   reduction.first_slot = first;
-  for (const Expr& item : machine.identity) reduction.identity.push_back(simplify(item));
+  for (const Expr& item : machine.identity) reduction.identity.push_back(simplify(without_ptx(item)));
   for (const Expr& item : machine.update) reduction.update.push_back(shift_slots(item, states, first));
   for (const Expr& item : machine.merge) reduction.merge.push_back(shift_slots(item, states, first));
   reduction.finish = shift_slots(machine.finish, states, first);
@@ -186,15 +199,13 @@ Expr Splitter::stream(const Expr& e, bool of_x) {
 Expr Splitter::hoist(const Expr& e, Memo& memo) {
   if (auto found = memo.find(e); found != memo.end()) return found->second;
   const Uses u = uses(e);
-  const bool one_sided = (u.x != u.z) && !u.state && !u.accumulator && !u.index_i && !u.index_j &&
+  const bool one_sided = (u.x != u.z) && !u.ptx && !u.state && !u.accumulator && !u.index_i && !u.index_j &&
                          !(u.x ? u.col : u.row) && (options_.hoist || is_leaf(e->op));
   Expr result = e;
   if (one_sided) {
     result = stream(e, u.x);
   } else if (!is_leaf(e->op)) {
-    std::vector<Expr> args;
-    for (const Expr& arg : e->args) args.push_back(hoist(arg, memo));
-    result = with_args(e, std::move(args));
+    result = with_mapped_args(e, [&](const Expr& arg) { return hoist(arg, memo); });
   }
   memo.emplace(e, result);
   return result;
@@ -209,7 +220,7 @@ void Splitter::make_streams() {
 /// True for expressions of parameters, K and constants alone.
 bool is_uniform(const Expr& e) {
   const Uses u = uses(e);
-  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator);
+  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx);
 }
 
 /// One-sided divisions stay as they are: they are computed once per point, and both variants of a plan share them.
@@ -236,9 +247,7 @@ class Uniforms {
     } else if (reciprocal_ && divides_pair_by_uniform(e)) {
       result = make(Op::mul, {(*this)(e->args[0]), (*this)(simplify(rcp(e->args[1])))});
     } else if (!is_leaf(e->op)) {
-      std::vector<Expr> args;
-      for (const Expr& arg : e->args) args.push_back((*this)(arg));
-      result = with_args(e, std::move(args));
+      result = with_mapped_args(e, [&](const Expr& arg) { return (*this)(arg); });
     }
     memo_.emplace(e, result);
     return result;
@@ -293,7 +302,7 @@ Expr uniform_leaf(int u) {
 Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
   Split out;
   Splitter splitter(out, options);
-  for (const Expr& e : outputs) out.epilogue.push_back(splitter.lift_pair(e));
+  for (const Expr& e : outputs) out.epilogue.push_back(splitter.lift_pair(options.keep_ptx ? e : by_meaning(e)));
   Uniforms uniforms(out.params, out.uniforms, options.reciprocal_uniforms);
   for (Reduction& reduction : out.reductions) {
     uniforms.each(reduction.update);
@@ -330,13 +339,13 @@ FieldSplit split_field(const Expr& field) {
     memo.emplace(e, result);
     return result;
   };
-  out.field = Uniforms(out.params, out.uniforms, false)(visit(field));
+  out.field = Uniforms(out.params, out.uniforms, false)(visit(by_meaning(field)));
   return out;
 }
 
 FieldSplit split_amplitude_field(const Expr& phi) {
   FieldSplit out;
-  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms, false)(phi);
+  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms, false)(by_meaning(phi));
   return out;
 }
 

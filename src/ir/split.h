@@ -58,6 +58,9 @@ struct SplitOptions {
   bool reciprocal_uniforms = false;
   /// The largest one-sided subexpressions of the terms become streams; otherwise x and z are the only streams.
   bool hoist = true;
+  /// ptx nodes stay, with what is not one-sided around them, so that a GPU runs their text; otherwise their meanings
+  /// take their places. In what is computed once per point they always do.
+  bool keep_ptx = false;
 };
 
 /// Splits verified, simplified expressions that share one pass over the features.

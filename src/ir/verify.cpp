@@ -49,7 +49,7 @@ class Verifier {
     if (!seen_.insert({e.node().get(), p.name, p.states}).second) return;
     if (is_leaf(e->op)) return check_leaf(*e, p);
     if (is_reduction(e->op)) return check_reduction(e, p);
-    check_arity(*e, info(e->op).arity);
+    if (e->op != Op::ptx) check_arity(*e, info(e->op).arity);
     for (const Expr& a : e->args) check(a, p);
   }
 
@@ -141,6 +141,7 @@ void join(Uses& to, const Uses& from) {
   to.param |= from.param;
   to.state |= from.state;
   to.accumulator |= from.accumulator;
+  to.ptx |= from.ptx;
 }
 
 Uses uses_of_leaf(Op op) {
@@ -171,6 +172,7 @@ Uses uses(const Expr& e) {
   ExprMap<Uses> known;
   for_each(e, [&](const Expr& n) {
     Uses u = uses_of_leaf(n->op);
+    u.ptx = n->op == Op::ptx;
     for (const Expr& a : n->args) join(u, known.at(a));
     if (n->op == Op::reduce) {  // its states are bound in it; only a term could read an outer one
       u.state = false;

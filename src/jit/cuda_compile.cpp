@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
 #include "core/env.h"
 #include "core/error.h"
@@ -137,9 +138,12 @@ void require_architecture(const CudaSource& source, const Nvrtc& compiler) {
 
 [[noreturn]] void fail_of_text(const CudaSource& source, const Nvrtc& compiler, const std::string& log) {
   constexpr std::size_t kMostLog = 8000;
-  fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}", source.name,
+  std::string ptx;
+  for (const std::string& text : codegen::ptx_of(source.text)) ptx += fmt::format("  ptx \"{}\"\n", text);
+  if (!ptx.empty()) ptx = "The formula's own PTX, which may be at fault:\n" + ptx;
+  fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}{}", source.name,
        source.architecture, compiler.version(), log.substr(0, kMostLog),
-       lines_concerned(log, source.text, headers_of(source)));
+       lines_concerned(log, source.text, headers_of(source)), ptx);
 }
 
 std::mutex store_mutex;

@@ -62,10 +62,11 @@ class RandomExpr {
 
   Expr inner() {
     const std::vector<ir::OpInfo>& table = ir::op_table();
-    const std::size_t kind = below(table.size() + 8);
+    const std::size_t kind = below(table.size() + 9);
     if (kind < table.size()) return ir::make(table[kind].op, some(static_cast<std::size_t>(table[kind].arity)));
     static const Op kReductions[] = {Op::sum, Op::prod, Op::max_over, Op::min_over, Op::logsumexp};
     if (kind < table.size() + 5) return ir::make(kReductions[kind - table.size()], some(1));
+    if (kind == table.size() + 5) return user_ptx();
     Reduce parts;
     const std::size_t states = 1 + below(3);
     parts.term = some(states);
@@ -75,6 +76,13 @@ class RandomExpr {
     if (states > 1 || below(2)) parts.finish = any();
     parts.associative = !parts.merge.empty() && below(2);
     return reduce(parts);
+  }
+
+  Expr user_ptx() {
+    const std::vector<Expr> inputs = some(2);
+    const Expr difference = inputs[0] - inputs[1];
+    if (below(2)) return ptx("sub.f32 {out}, {0}, {1};", inputs, difference);
+    return ptx_outputs("sub.f32 {out0}, {0}, {1}; abs.f32 {out1}, {out0};", inputs, {difference, abs(difference)})[below(2)];
   }
 
   std::mt19937_64 random_;

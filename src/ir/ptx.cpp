@@ -1,0 +1,216 @@
+#include "ir/ptx.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "core/error.h"
+
+namespace mercer::ir {
+namespace {
+
+constexpr std::size_t kShown = 200;  // of a text in a message
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+template <class... Args>
+void check(bool ok, std::string_view text, fmt::format_string<Args...> rule, Args&&... args) {
+  if (ok) return;
+  fail(ErrorKind::invalid_argument, "ptx: {}. Received \"{}\".", fmt::format(rule, std::forward<Args>(args)...),
+       text.substr(0, kShown));
+}
+
+/// Single blanks between words, a semicolon at the end.
+std::string tidied(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (!is_blank(c)) out += c;
+    else if (!out.empty() && out.back() != ' ') out += ' ';
+  }
+  while (out.ends_with(' ')) out.pop_back();
+  const bool block = out.ends_with('}') && ptx_parts(out).back().kind == PtxPart::plain;
+  if (!out.empty() && out.back() != ';' && !block) out += ';';
+  return out;
+}
+
+// The text becomes a part of a string in generated code, and a part of a kernel's body.
+void check_characters(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
+    const bool allowed = (c >= ' ' && c <= '~') || is_blank(c);
+    check(allowed && c != '"' && c != '\'' && c != '\\' && c != '?', text,
+          "the text is printable ASCII without quotes, backslashes and question marks");
+    check(c != '/' || (next != '/' && next != '*'), text, "the text has no comments");
+    check(c != '%' || !is_digit(next), text, "an input is written {{{0}}}, not %{0}", next);
+  }
+}
+
+void check_braces(std::string_view text) {
+  int open = 0;
+  for (char c : text) {
+    open += c == '{' ? 1 : c == '}' ? -1 : 0;
+    check(open >= 0, text, "every '}}' of the text closes a '{{' before it");
+  }
+  check(open == 0, text, "every '{{' of the text is closed");
+}
+
+void check_placeholders(std::string_view text, std::size_t inputs) {
+  std::vector<bool> reads(inputs), writes(kMostPtxOutputs);
+  bool alone = false, numbered = false;
+  for (const PtxPart& part : ptx_parts(text)) {
+    const auto index = static_cast<std::size_t>(part.index);
+    if (part.kind == PtxPart::input) {
+      check(index < inputs, text, "the inputs of the text are {{0}} to {{{}}}, not {}", inputs - 1, part.text);
+      reads[index] = true;
+    } else if (part.kind == PtxPart::output) {
+      check(index < kMostPtxOutputs, text, "a text has at most {} outputs, not {}", kMostPtxOutputs, part.text);
+      (part.text == "{out}" ? alone : numbered) = true;
+      writes[index] = true;
+    }
+  }
+  check(alone || numbered, text, "the text must write {{out}}, its result (several: {{out0}}, {{out1}}, ...)");
+  check(alone != numbered, text, "the text writes either {{out}} or {{out0}}, {{out1}}, ..., not both");
+  for (int o = 0; o < ptx_output_count(text); ++o)
+    check(writes[static_cast<std::size_t>(o)], text, "the text writes all of its outputs, but not {{out{}}}", o);
+  for (std::size_t i = 0; i < inputs; ++i) check(reads[i], text, "the text reads all of its inputs, but not {{{}}}", i);
+}
+
+/// What a value is made of: leaves outside of reductions, and whole reductions.
+std::vector<Expr> sources_of(const Expr& e) {
+  std::vector<Expr> found, open{e};
+  ExprMap<bool> seen;
+  while (!open.empty()) {
+    const Expr top = open.back();
+    open.pop_back();
+    if (!seen.emplace(top, true).second || top->op == Op::constant) continue;
+    if (is_leaf(top->op) || is_reduction(top->op)) found.push_back(top);
+    else open.insert(open.end(), top->args.begin(), top->args.end());
+  }
+  return found;
+}
+
+void check_meaning(const std::vector<Expr>& inputs, const Expr& meaning) {
+  std::vector<Expr> known;
+  for (const Expr& input : inputs)
+    for (const Expr& source : sources_of(input)) known.push_back(source);
+  for (const Expr& source : sources_of(meaning)) {
+    const bool read = std::any_of(known.begin(), known.end(), [&](const Expr& k) { return same(k, source); });
+    require(read, "ptx: the meaning is a function of the inputs: it reads nothing that they do not read. Received one "
+            "that reads {}.", source.to_text().substr(0, kShown));
+  }
+}
+
+/// "{12}" or "{out}" or "{out1}" at the start of `text`.
+std::optional<PtxPart> placeholder(std::string_view text) {
+  const std::size_t end = text.find('}');
+  if (!text.starts_with('{') || end == std::string_view::npos) return std::nullopt;
+  PtxPart part{PtxPart::input, text.substr(0, end + 1), 0};
+  std::string_view inside = text.substr(1, end - 1);
+  if (inside == "out") return PtxPart{PtxPart::output, part.text, 0};
+  if (inside.starts_with("out")) {
+    part.kind = PtxPart::output;
+    inside.remove_prefix(3);
+  }
+  if (inside.empty() || !std::all_of(inside.begin(), inside.end(), is_digit)) return std::nullopt;
+  const auto [last, error] = std::from_chars(inside.data(), inside.data() + inside.size(), part.index);
+  if (error != std::errc()) part.index = 1 << 30;  // out of range, as the checks will say
+  return part;
+}
+
+}  // namespace
+
+std::vector<PtxPart> ptx_parts(std::string_view text) {
+  std::vector<PtxPart> parts;
+  std::size_t plain = 0, at = 0;
+  const auto add_plain = [&] {
+    if (at > plain) parts.push_back({PtxPart::plain, text.substr(plain, at - plain)});
+  };
+  while (at < text.size()) {
+    const auto found = placeholder(text.substr(at));
+    if (!found) {
+      ++at;
+      continue;
+    }
+    add_plain();
+    parts.push_back(*found);
+    plain = at += found->text.size();
+  }
+  add_plain();
+  return parts;
+}
+
+int ptx_output_count(std::string_view text) {
+  int last = 0;
+  for (const PtxPart& part : ptx_parts(text))
+    if (part.kind == PtxPart::output) last = std::max(last, part.index);
+  return last + 1;
+}
+
+bool ptx_writes_one(std::string_view text) { return text.find("{out}") != std::string_view::npos; }
+
+std::vector<std::string_view> ptx_instructions(std::string_view text) {
+  std::vector<std::string_view> found;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(';'), text.size());
+    std::string_view statement = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const auto skip_to = [&](std::size_t from) { statement.remove_prefix(std::min(from, statement.size())); };
+    skip_to(statement.find_first_not_of(" {}"));
+    if (const std::size_t colon = statement.find(':'); colon < statement.find(' ')) skip_to(colon + 1);  // a label
+    skip_to(statement.find_first_not_of(" "));
+    if (statement.starts_with('@')) skip_to(statement.find_first_not_of(' ', statement.find(' ')));
+    if (!statement.empty() && statement[0] != '.') found.push_back(statement.substr(0, statement.find(' ')));
+  }
+  return found;
+}
+
+Expr ptx_node(std::string_view given, std::vector<Expr> inputs, const Expr& meaning, int output) {
+  check_characters(given);
+  Node node{.op = Op::ptx};
+  node.name = tidied(given);
+  node.slot = output;
+  check(!node.name.empty(), node.name, "the text has at least one instruction");
+  require(!inputs.empty() && inputs.size() <= kMostPtxInputs, "ptx: a text has 1 to {} inputs. Received {}.",
+          kMostPtxInputs, inputs.size());
+  for (const Expr& e : inputs) require(!e.empty(), "ptx: every input must be an expression. Received an empty one.");
+  require(!meaning.empty(), "ptx: a meaning is needed. Received an empty expression.");
+  check_braces(node.name);
+  check_placeholders(node.name, inputs.size());
+  check(!ptx_instructions(node.name).empty(), node.name, "the text has at least one instruction");
+  check(output >= 0 && output < ptx_output_count(node.name), node.name, "the text has no output {}", output);
+  check_meaning(inputs, meaning);
+  node.args = std::move(inputs);
+  node.args.push_back(meaning);
+  return make(std::move(node));
+}
+
+Expr without_ptx(const Expr& e) {
+  return rewrite(e, [](const Expr& n) { return n->op == Op::ptx ? n->args.back() : n; });
+}
+
+}  // namespace mercer::ir
+
+namespace mercer {
+
+Expr ptx(std::string_view text, std::vector<Expr> inputs, const Expr& meaning) {
+  const Expr e = ir::ptx_node(text, std::move(inputs), meaning);
+  require(ir::ptx_writes_one(e->name),
+          "ptx: a text of one meaning writes {{out}}; ptx_outputs() takes the meanings of {{out0}}, {{out1}}, .... "
+          "Received \"{}\".", e->name);
+  return e;
+}
+
+std::vector<Expr> ptx_outputs(std::string_view text, const std::vector<Expr>& inputs,
+                              const std::vector<Expr>& meanings) {
+  std::vector<Expr> outputs;
+  for (const Expr& meaning : meanings)
+    outputs.push_back(ir::ptx_node(text, inputs, meaning, static_cast<int>(outputs.size())));
+  const int written = outputs.empty() ? 0 : ir::ptx_output_count(outputs[0]->name);
+  require(!outputs.empty() && outputs.size() == static_cast<std::size_t>(written),
+          "ptx: every output of the text has a meaning. Received {} for the {} outputs of \"{}\".", meanings.size(),
+          written, text.substr(0, ir::kShown));
+  return outputs;
+}
+
+}  // namespace mercer
