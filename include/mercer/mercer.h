@@ -8,4 +8,5 @@
 #include "mercer/formula.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
+#include "mercer/tune.h"
 #include "mercer/zoo.h"

@@ -224,8 +224,7 @@ void rehearse_all(const Formula& f, const CompileRequest& request, Rehearsal& re
 CudaDevice device_like(const std::string& architecture) {
   const int capability = capability_of(architecture);
   const plan::GpuInfo& info = plan::gpu_info(capability);
-  CudaDevice device;
-  device.name = info.device;
+  CudaDevice device;  // without a name: nothing is measured on it
   device.major = capability / 10;
   device.minor = capability % 10;
   device.multiprocessors = info.multiprocessors;

@@ -42,6 +42,14 @@ class RecentCache {
     return value;
   }
 
+  /// Forgets the values of which `wanted` says so; it must not use this cache.
+  template <class Wanted>
+  void erase_if(const Wanted& wanted) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(index_, [&](const auto& entry) { return wanted(*entry.second->second); });
+    std::erase_if(order_, [&](const Entry& entry) { return !index_.contains(entry.first); });
+  }
+
   std::size_t size() const {
     std::lock_guard lock(mutex_);
     return order_.size();

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/panels.h"
 #include "core/error.h"
+#include "ops/tuned_plan.h"
 
 namespace mercer::ops {
 namespace {
@@ -39,6 +40,10 @@ std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::stri
   });
 }
 
+RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& context) {
+  return job.queue->trial != nullptr ? job.queue->trial->kernels : context.state().cuda_pairs;
+}
+
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
                                                         std::int64_t outputs, Context& context,
                                                         const std::function<ir::FieldSplit()>& field) {
@@ -68,8 +73,8 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   const std::string key =
       fmt::format("values of the gradient|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
                   static_cast<int>(job.x.points.dtype), job.device, problem.sizes.to_text());
-  gradient.pairs = kept(context.state().cuda_pairs, key, job,
-                        [&] { return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), job.type, job); });
+  gradient.pairs = kept(pairs_of(job, context), key, job,
+                        [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
 }
 
@@ -93,9 +98,9 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
                     static_cast<int>(use.fold), use.columns, reciprocals, problem.by_value, job.device, problem.sizes.to_text());
-    return kept(context.state().cuda_pairs, key, job, [&] {
+    return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
-      return cuda::compile_pair_kernels(plan::plan_gpu_pairs(problem), use.out, job);
+      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);
     });
   };
   // Values on the device are never read: their divisions stay divisions.

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "ops/explain_parts.h"
 #include "ops/prepared.h"
+#include "ops/tuned_plan.h"
 #include "plan/gpu_floor.h"
 
 namespace mercer {
@@ -17,6 +18,7 @@ namespace {
 struct NamedGpu {
   plan::GpuInfo info;
   std::string name;  // of the device
+  ops::TileDevice tiles = {};
 };
 
 int number_after(const std::string& name, std::size_t prefix, int otherwise) {
@@ -30,7 +32,7 @@ NamedGpu gpu_of_machine(int index) {
   // Of the bandwidth by clock and width, what copies reach on an H200.
   constexpr double kReached = 0.861;
   const CudaDevice& device = cuda_device(index);
-  NamedGpu gpu{plan::gpu_info(device.capability()), device.name};
+  NamedGpu gpu{plan::gpu_info(device.capability()), device.name, ops::TileDevice::of(device)};
   gpu.info.multiprocessors = device.multiprocessors;
   gpu.info.shared_per_block = device.shared_per_block;
   if (device.clock_khz > 0) gpu.info.gigahertz = device.clock_khz * 1e-6;
@@ -156,10 +158,11 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
   const NamedGpu gpu = gpu_named(target);
-  const auto plan = plan::plan_gpu_pairs(problem_of({explained(f)}, shape, dtype, gpu.info));
+  const auto plan = tuned_plan(plan::plan_gpu_pairs(problem_of({explained(f)}, shape, dtype, gpu.info)), gpu.tiles);
   std::string text = formula_section(f);
   text += section("split", plan->split.to_text());
   text += section("plan", plan->to_text() +
+                              fmt::format("the tile {}\n", plan->tuned() ? "was measured (tune)" : "is the model's") +
                               fmt::format("features in chunks of {}, {} bytes of shared memory a block\n",
                                           plan->chunk(), plan->shared_bytes(shape.k)));
   if (plan->split.states > 0) text += section("update, per (m, n, k)", with_slots(plan->update));
