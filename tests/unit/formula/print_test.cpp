@@ -138,6 +138,23 @@ TEST(Print, RandomExpressions) {
   }
 }
 
+TEST(Print, Ptx) {
+  for (const char* text : {
+           "sum(ptx(\"sub.f32 {out}, {0}, {1};\", x, z; x - z))",
+           "sum(-ptx(\"{ .reg .f32 t; abs.f32 t, {0}; mov.f32 {out}, t; }\", x - z; abs(x - z))^2)",
+           "sum(ptx(\"mov.f32 {out0}, {0}; neg.f32 {out1}, {0};\", x*z; out1=-(x*z)))",
+           "reduce(x, ptx(\"add.f32 {out}, {0}, {1};\", a, t; a + t), 0)",
+           "ptx(\"mul.f32 {out}, {0}, {1};\", sum(x), b; (b < 1 || b > 2)*sum(x))",
+       }) {
+    const Expr e = parse(text);
+    EXPECT_EQ(e.to_text(), text);
+    expect_round_trip(e);
+  }
+  EXPECT_EQ(parse("s = x; d = ptx ( \"sub.f32\t{out},\n{0}, {1}\" , s , z ; s-z ) ; sum(d)").to_text(),
+            "sum(ptx(\"sub.f32 {out}, {0}, {1};\", x, z; x - z))");
+  expect_round_trip(param("ptx"));
+}
+
 TEST(Print, Empty) { EXPECT_EQ(Expr().to_text(), ""); }
 
 }  // namespace
