@@ -128,7 +128,9 @@ def check(home, verb, x, z, further):
     pairs = zip(result, expected, strict=True) if verb == "knn" else [(result, expected)]
     for got, wanted in pairs:
         assert tuple(got.shape) == wanted.shape
-        assert_close(home.numpy(got), wanted)
+        # Sums that cancel are as exact as their largest terms: the contract's 2e-6 of those.
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
+        np.testing.assert_allclose(home.numpy(got), wanted, 1e-5, 2e-6 * largest)
 
 
 @every_library
@@ -150,7 +152,9 @@ def test_layouts(rng, home, verb, layout):
 
 
 @every_library
-@pytest.mark.parametrize("verb", [v for v in VERBS if v != "weights"])
+@pytest.mark.parametrize(
+    "verb", [v for v in VERBS if v not in ("weights", "kernel_product of a vector")]
+)
 def test_batches(rng, home, verb):
     x, z = points(rng, "float32", 3)
     further = further_arrays(rng, (3,), M, N, K)
@@ -291,7 +295,7 @@ def test_a_cold_plan_inside_a_capture_is_refused(rng, home):
     x, z = (home.array(a) for a in points(rng, "float32"))
     out = torch.empty((M, N), device="cuda")
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(RuntimeError, match="compile"), torch.cuda.graph(graph):
+    with pytest.raises(ValueError, match="mercer.compile"), torch.cuda.graph(graph):
         mc.pairwise("sum(abs(x-z))*1.2345678", x, z, out=out)
 
 
