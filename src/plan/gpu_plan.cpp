@@ -34,7 +34,7 @@ constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
 constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 4, 4, 3, true};  // bound by its stores
-constexpr GpuTile kSomeFeatures{64, 64, 16, 8, 8, 3, 4, 6, true};
+constexpr GpuTile kSomeFeatures{64, 128, 16, 8, 8, 3, 4, 4, true};
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};

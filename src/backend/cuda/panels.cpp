@@ -18,7 +18,7 @@ std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type
 /// Blocks along n: one a tile, or one for several where the plan says so and enough blocks are left.
 std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles_m, std::int64_t tiles_n,
                                int multiprocessors) {
-  constexpr std::int64_t kTilesOfBlock = 16, kWaves = 8;
+  constexpr std::int64_t kTilesOfBlock = 8, kWaves = 8;
   if (!plan.many_tiles()) return tiles_n;
   const std::int64_t least = kWaves * plan.tile.min_blocks * multiprocessors;
   const std::int64_t wanted = std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
