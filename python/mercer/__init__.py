@@ -31,6 +31,7 @@ from mercer._mercer import (
     xlogy, z,
 )  # fmt: skip
 from mercer._trace import kernel, metric, reduce
+from mercer._tune import tune
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 
 # `from mercer import *` leaves Python's own sum, max, abs and their like alone.

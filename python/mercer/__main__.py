@@ -13,6 +13,7 @@ import mercer as mc
 from mercer import _mercer
 
 FAILURE = 1
+POINTS = ("float16", "bfloat16", "float32", "float64", "uint8")
 
 EXAMPLES = """\
 examples:
@@ -24,6 +25,7 @@ examples:
   mercer kernel "exp(-sum(abs(x-z)^p)/h)" x.npy z.npy -o k.npy --param p=1.3 --param h=2
   mercer product gauss x.npy z.npy v.npy -o y.npy --param bandwidth=3
   mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target sm_90
+  mercer tune "sum(abs(x-z)^p)" --shape 30000x30000x1024 --p 1.3
   mercer bench --quick
 
 A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the
@@ -104,6 +106,18 @@ def explain(options: argparse.Namespace) -> None:
     print(mc.explain(options.formula, options.shape, options.dtype, options.target).rstrip())
 
 
+def tune(options: argparse.Namespace) -> None:
+    from mercer import _tune
+
+    params = dict(options.param)
+    if options.p is not None:
+        params["p"] = options.p
+    found = _tune.tune_shape(
+        options.formula, options.shape, options.dtype, options.device, options.verb, **params
+    )
+    print(found)
+
+
 def cdist(options: argparse.Namespace) -> None:
     x, z = _same_dtype(_load(options.x), None if options.z is None else _load(options.z))
     result = mc.cdist(x, z, options.p, metric=options.metric, **_call_options(options))
@@ -171,9 +185,10 @@ def cache(options: argparse.Namespace) -> None:
     elif options.action == "list":
         for key, name, number, age in _mercer.cache_files():
             kind, *fields = key.decode(errors="replace").split("\n")
-            if kind == "cubin":  # then the architecture and the version of NVRTC
+            if kind in ("cubin", "tile"):  # then the architecture
                 name = name.decode(errors="replace")
-                print(f"{number:>10}  {_age(age):>5}  {fields[0]:<8}  {name}")
+                kept = "" if kind == "cubin" else "tile of "
+                print(f"{number:>10}  {_age(age):>5}  {fields[0]:<8}  {kept}{name}")
         print(f"{files} files, {size} bytes in {path or 'no folder: the cache is off'}")
         print("Code for the CPU is emitted in memory within a millisecond and is not kept here.")
     else:
@@ -232,6 +247,26 @@ def _parser() -> argparse.ArgumentParser:
         "--target",
         default="auto",
         help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
+    )
+
+    command = add(
+        tune,
+        "the fastest tile for a formula on this GPU, measured and kept",
+        'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2',
+    )
+    command.add_argument("formula", help="a formula or a name of the zoo")
+    command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
+    command.add_argument("--dtype", default="float32", choices=POINTS, help="of the points")
+    command.add_argument("--device", default="cuda:0", help="the GPU (cuda:0)")
+    command.add_argument("--verb", default="pairwise", choices=["pairwise", "kernel_product"])
+    command.add_argument("--p", type=float, help="short for --param p=P")
+    command.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        type=_parameter,
+        metavar="NAME=VALUE",
+        help="a parameter of the formula; only the values of exponents make a difference",
     )
 
     command = add(

@@ -267,6 +267,9 @@ def incoming(slot: int = 0) -> Expr:
 def custom_reduction(term: Sequence[mercer._types.ExprLike], combine: Sequence[mercer._types.ExprLike], identity: Sequence[mercer._types.ExprLike], merge: Sequence[mercer._types.ExprLike], finish: mercer._types.ExprLike, associative: bool) -> Expr:
     """What mercer.reduce builds once it has called your functions."""
 
+def ptx_outputs(text: str, inputs: Sequence[mercer._types.ExprLike], meanings: Sequence[mercer._types.ExprLike]) -> tuple[Expr, ...]:
+    """What mercer.ptx builds once it has called your function."""
+
 def constant(value: float) -> Expr:
     """A number as an expression."""
 
@@ -412,6 +415,11 @@ def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
     The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
     An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so many
     bytes serves as workspace= of the call.
+    """
+
+def tune_tiles(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, verb: str, v: mercer._types.ArrayT | None, reduce: str | None, out: mercer._types.ArrayT | None, row: mercer._types.ArrayT | None, col: mercer._types.ArrayT | None, w: mercer._types.ArrayT | None, progress: bool, params: dict[str, mercer._types.Parameter]) -> tuple[str, str, list[tuple[str, float]]]:
+    """
+    What mercer.tune calls: (the chosen tile, the model's, all of them with their milliseconds).
     """
 
 def jax_handler(platform: str) -> object:

@@ -168,6 +168,7 @@ NB_MODULE(_mercer, module) {
   bind_verbs(module);
   bind_compile(module);
   bind_workspace(module);
+  bind_tune(module);
   bind_jax(module);
   bind_machine(module);
 }

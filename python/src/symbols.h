@@ -42,6 +42,7 @@ void bind_verbs(nb::module_& module);
 void bind_jax(nb::module_& module);
 void bind_compile(nb::module_& module);
 void bind_workspace(nb::module_& module);
+void bind_tune(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

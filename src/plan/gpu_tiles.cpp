@@ -69,8 +69,8 @@ int most_threads(int capability) { return capability == 80 || capability == 90 |
 bool fits_registers(const GpuPairPlan& plan, const GpuTile& tile) {
   const int accumulators = tile.thread_m * tile.thread_n * words_a_pair(plan);
   const int resident = tile.threads() * tile.min_blocks;
-  return accumulators <= kAccumulatorWords && tile.threads() <= 1024 && resident <= most_threads(plan.problem.capability) &&
-         kRegisters / resident >= 2 * accumulators;
+  return accumulators <= kAccumulatorWords && tile.threads() <= 1024 &&
+         resident <= most_threads(plan.problem.capability) && kRegisters / resident >= 2 * accumulators;
 }
 
 /// `tried` is a copy of the plan, whose tile is lost.
@@ -114,8 +114,9 @@ struct Shape {
   int tile_m, tile_n, thread_m, thread_n;
 };
 constexpr Shape kShapes[] = {
-    {128, 128, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 8}, {64, 64, 8, 8}, {64, 128, 4, 8}, {128, 64, 8, 4}, {64, 64, 4, 8},
-    {64, 64, 8, 4},   {64, 64, 4, 4},  {32, 64, 4, 4},  {64, 32, 4, 4}, {32, 32, 4, 4},  {32, 128, 4, 8}, {128, 32, 8, 4},
+    {128, 128, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 8}, {64, 64, 8, 8},  {64, 128, 4, 8},
+    {128, 64, 8, 4},  {64, 64, 4, 8},  {64, 64, 8, 4},  {64, 64, 4, 4},  {32, 64, 4, 4},
+    {64, 32, 4, 4},   {32, 32, 4, 4},  {32, 128, 4, 8}, {128, 32, 8, 4},
 };
 
 /// Whether slices have to come at all.
@@ -140,7 +141,7 @@ std::vector<GpuTile> gpu_tile_candidates(const GpuPairPlan& plan) {
   if (!reads_features(plan)) return candidates.list;
   for (int depth : {plan.tile.tile_k, 8, 16, 32})
     for (int stages : {2, 3, 4, 6})
-      for (int unroll : {2, 4, 8, 16}) {
+      for (int unroll : {4, 8, 16}) {
         // Slices in flight: fewer than these wait for memory, more gain nothing.
         if (depth != plan.tile.tile_k && (stages * depth < 32 || stages * depth > 96)) continue;
         GpuTile tile = plan.tile;

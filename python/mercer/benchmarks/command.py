@@ -36,6 +36,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--json", metavar="FILE", help=f"the results ({DEFAULT_JSON}; of a GPU, bench_cuda.json)"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="on a GPU, measure tiles before every row that has one, and keep the fastest",
+    )
     options = parser.parse_args(arguments)
     if options.device not in ("auto", "cpu") and not options.device.startswith("cuda"):
         parser.error(f"--device must be cpu, cuda, cuda:1 … or auto. Received {options.device}")
@@ -132,7 +137,8 @@ def _gpu_path(options: argparse.Namespace) -> pathlib.Path:
 def _on_gpu(rows: dict, device: str, options: argparse.Namespace) -> int:
     machine, table = gpu_machine.describe(device), GpuTable()
     print(gpu_machine.headline(machine))
-    settings = gpu_runs.GpuSettings(device, options.quick)
+    machine["tuned"] = options.tune
+    settings = gpu_runs.GpuSettings(device, options.quick, tunes=options.tune)
     settings.name = machine["gpu"]
     failed = _run(rows, settings, table)
     return _finish(machine, table, failed, _gpu_path(options), options.strict)

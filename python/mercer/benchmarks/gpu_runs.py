@@ -17,8 +17,11 @@ from .gpu_timing import Stopwatch
 class GpuSettings:
     """Where and how large. ``floors``: the device or architecture whose floors count."""
 
-    def __init__(self, device: str = "cuda:0", quick: bool = False, floors: str = "") -> None:
+    def __init__(
+        self, device: str = "cuda:0", quick: bool = False, floors: str = "", tunes: bool = False
+    ) -> None:
         self.device = device
+        self.tunes = tunes  # tiles are measured before a row
         self.floors = floors or device
         self.scale = 1 / 4 if quick else 1.0
         self.watch = Stopwatch(device, 3 if quick else 9)
@@ -75,6 +78,9 @@ def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), row.data, row.dtype, s.device)
     formula, out = mercer.kernel(row.formula), case.empty(*case.shape[:2], dtype=row.out)
     line = GpuLine(row.name, case.shape, row.dtype, row.data)
+    if s.tunes:
+        mercer.tune(formula, case.x, case.z, out=out, **row.params)
+        out.fill_(float("nan"))
     line.ms = s.watch.median(
         lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
     )
@@ -88,6 +94,8 @@ def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
     v, out = case.normal(case.shape[1]).flatten(), case.empty(case.shape[0])
     formula = mercer.kernel(row.formula)
     line = GpuLine(row.name, case.shape)
+    if s.tunes:
+        mercer.tune(formula, case.x, case.z, verb="kernel_product", v=v, **row.params)
     line.ms = s.watch.median(
         lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params)
     )
