@@ -30,7 +30,7 @@ from mercer._mercer import (
     set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, workspace_size, x,
     xlogy, z,
 )  # fmt: skip
-from mercer._trace import kernel, metric, reduce
+from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 

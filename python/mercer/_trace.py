@@ -10,7 +10,7 @@ from mercer import _mercer
 from mercer._mercer import Expr
 from mercer._types import ExprLike, FormulaLike
 
-__all__ = ["kernel", "metric", "reduce", "trace"]
+__all__ = ["kernel", "metric", "ptx", "reduce", "trace"]
 
 # Arguments of these names, after the two points, are those symbols; any other is a parameter.
 _SYMBOLS = {name: getattr(_mercer, name) for name in ("w", "row", "col", "i", "j", "K")}
@@ -67,15 +67,12 @@ def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
     return _mercer.zoo_formula(name, options, weighted)
 
 
-def _as_expr(value: Any, where: str) -> Expr:
+def _as_expr(value: Any, where: str, what: str = "a traced function must return") -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, (int, float)):
         return _mercer.constant(value)
-    raise TypeError(
-        f"{where}: a traced function must return an expression or a number. "
-        f"Received {type(value).__name__}"
-    )
+    raise TypeError(f"{where}: {what} an expression or a number. Received {type(value).__name__}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
@@ -125,3 +122,40 @@ def reduce(
     else:
         finished = states[0]
     return _mercer.custom_reduction(terms, combined, identities, merged, finished, associative)
+
+
+def ptx(
+    text: str,
+    inputs: ExprLike | Sequence[ExprLike],
+    outputs: int = 1,
+    *,
+    meaning: Callable[..., ExprLike | Sequence[ExprLike]] | ExprLike | Sequence[ExprLike],
+) -> Any:
+    """PTX of your own as a function of one to four inputs, inside a formula.
+
+    The text reads ``{0}``, ``{1}``, … and writes ``{out}``, all of type ``.f32``. ``meaning`` says
+    the same as a formula: a function of the inputs, or an expression that reads nothing else than
+    they do. Float32 programs of GPUs run the text; CPUs, float64, reductions of one side and
+    gradients follow the meaning.
+
+    >>> gap = mc.ptx(
+    ...     "{ .reg .f32 t; sub.f32 t, {0}, {1}; abs.f32 {out}, t; }",
+    ...     (mc.x, mc.z),
+    ...     meaning=lambda a, b: abs(a - b),
+    ... )
+    >>> l1 = mc.sum(gap)
+
+    With ``outputs=2`` or more (at most four) the text writes ``{out0}``, ``{out1}``, …, the meaning
+    is that many expressions, and so is the result; a GPU runs the text once for all of them. The
+    text must give the same for the same inputs and touch nothing else. What only the assembler
+    refuses is a CompileError of the call.
+    """
+    reads = tuple(_as_expr(value, "ptx", "an input must be") for value in _as_tuple(inputs))
+    meanings = _as_tuple(meaning(*reads) if callable(meaning) else meaning)
+    if outputs < 1 or len(meanings) != outputs:
+        raise ValueError(
+            f"ptx: the meaning must have one expression per output. Received {len(meanings)} "
+            f"for {outputs}"
+        )
+    results = _mercer.ptx_outputs(text, reads, meanings)
+    return results if outputs > 1 else results[0]

@@ -305,6 +305,21 @@ void bind_custom_reduction(nb::module_& module) {
           "combine: typing.Sequence[mercer._types.ExprLike], identity: typing.Sequence[mercer._types.ExprLike], "
           "merge: typing.Sequence[mercer._types.ExprLike], finish: mercer._types.ExprLike, associative: bool) -> Expr"),
       "What mercer.reduce builds once it has called your functions.");
+  module.def(
+      "ptx_outputs",
+      [](const std::string& text, const nb::sequence& inputs, const nb::sequence& meanings) {
+        const std::vector<Expr> reads = to_exprs(inputs, "ptx"), means = to_exprs(meanings, "ptx");
+        const bool one = means.size() == 1 && text.find("{out0}") == std::string::npos;
+        nb::list outputs;
+        for (const Expr& e : one ? std::vector{mercer::ptx(text, reads, means[0])}
+                                 : mercer::ptx_outputs(text, reads, means))
+          outputs.append(Symbol(e));
+        return nb::tuple(outputs);
+      },
+      "text"_a, "inputs"_a, "meanings"_a,
+      nb::sig("def ptx_outputs(text: str, inputs: typing.Sequence[mercer._types.ExprLike], "
+              "meanings: typing.Sequence[mercer._types.ExprLike]) -> tuple[Expr, ...]"),
+      "What mercer.ptx builds once it has called your function.");
 }
 
 /// "x", "z", "w" or the name of a parameter, or the symbol itself.

@@ -1,0 +1,92 @@
+"""PTX of a user: its meaning on CPUs, its text in the kernels of GPUs, its mistakes."""
+
+from __future__ import annotations
+
+import pickle
+
+import mercer as mc
+import numpy as np
+import pytest
+
+GAP = "sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out};"
+MIN_MAX = "min.f32 {out0}, {0}, {1}; max.f32 {out1}, {0}, {1};"
+
+
+def gap():
+    return mc.ptx(GAP, (mc.x, mc.z), meaning=lambda a, b: abs(a - b))
+
+
+def test_the_meaning_may_be_a_function_or_an_expression():
+    text = f'ptx("{GAP}", x, z; abs(x - z))'
+    assert str(gap()) == text
+    assert gap().same(mc.ptx(GAP, (mc.x, mc.z), meaning=abs(mc.x - mc.z)))
+    assert gap().same(mc.parse(text))
+    assert gap().same(pickle.loads(pickle.dumps(gap())))
+    assert mc.ptx("abs.f32 {out}, {0};", mc.x, meaning=abs).same(
+        mc.parse('ptx("abs.f32 {out}, {0};", x; abs(x))')
+    )
+
+
+def test_several_outputs_are_a_tuple():
+    low, high = mc.ptx(
+        MIN_MAX, (mc.x, mc.z), 2, meaning=lambda a, b: (mc.minimum(a, b), mc.maximum(a, b))
+    )
+    assert str(low) == f'ptx("{MIN_MAX}", x, z; out0=min(x, z))'
+    assert str(high) == f'ptx("{MIN_MAX}", x, z; out1=max(x, z))'
+
+
+def test_on_cpus_it_is_its_meaning(rng):
+    x, z = rng.random((7, 5), "f"), rng.random((9, 5), "f")
+    f = mc.exp(-mc.sum(gap()) / mc.param("bandwidth"))
+    plain = "exp(-sum(abs(x-z))/bandwidth)"
+    np.testing.assert_array_equal(
+        mc.pairwise(f, x, z, bandwidth=2.0), mc.pairwise(plain, x, z, bandwidth=2.0)
+    )
+    assert mc.differentiate(f, "x").same(mc.differentiate(plain, "x"))
+    assert not f.symmetric
+
+
+REFUSED = {
+    "placeholder": (lambda: mc.ptx("neg.f32 {out}, {1};", mc.x, meaning=lambda a: -a),
+                    "ptx: the inputs of the text are {0} to {0}, not {1}. Received"),
+    "no output": (lambda: mc.ptx("neg.f32 t, {0};", mc.x, meaning=lambda a: -a),
+                  "ptx: the text must write {out}"),
+    "empty": (lambda: mc.ptx("", mc.x, meaning=lambda a: -a), "ptx: the text has at least one"),
+    "braces": (lambda: mc.ptx("{ neg.f32 {out}, {0};", mc.x, meaning=lambda a: -a),
+               "ptx: every '{' of the text is closed"),
+    "quotes": (lambda: mc.ptx('neg.f32 {out}, {0};"', mc.x, meaning=lambda a: -a),
+               "ptx: the text is printable ASCII without quotes"),
+    "inputs": (lambda: mc.ptx("neg.f32 {out}, {0};", [mc.x] * 5, meaning=mc.x),
+               "ptx: a text has 1 to 4 inputs. Received 5"),
+    "leaves": (lambda: mc.ptx("neg.f32 {out}, {0};", mc.x, meaning=-mc.z),
+               "ptx: the meaning is a function of the inputs"),
+    "outputs": (lambda: mc.ptx(MIN_MAX, (mc.x, mc.z), 2, meaning=lambda a, b: a),
+                "ptx: the meaning must have one expression per output. Received 1 for 2"),
+    "one of two": (lambda: mc.ptx(MIN_MAX, (mc.x, mc.z), meaning=lambda a, b: a),
+                   "ptx: every output of the text has a meaning. Received 1 for the 2 outputs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistakes_are_named(case):
+    call, words = REFUSED[case]
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_an_input_is_an_expression():
+    with pytest.raises(TypeError, match=r"ptx: an input must be an expression or a number"):
+        mc.ptx("neg.f32 {out}, {0};", "x", meaning=lambda a: -a)
+
+
+def test_kernels_of_gpus_hold_the_text():
+    explained = mc.explain(mc.sum(gap()), shape=(100, 100, 50), target="sm_90")
+    assert GAP in str(explained)
+
+
+@pytest.mark.skipif("NVRTC: none" in mc.info(), reason="needs NVRTC")
+def test_the_assemblers_errors_name_the_text():
+    f = mc.sum(mc.ptx("sub.f33 {out}, {0}, {1};", (mc.x, mc.z), meaning=lambda a, b: a - b))
+    with pytest.raises(mc.CompileError, match=r"sub\.f33 \{out\}, \{0\}, \{1\};"):
+        mc.compile(f, shapes=[(4096, 4096, 32)], devices=["sm_90a"])
