@@ -295,7 +295,7 @@ def test_a_cold_plan_inside_a_capture_is_refused(rng, home):
     x, z = (home.array(a) for a in points(rng, "float32"))
     out = torch.empty((M, N), device="cuda")
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(ValueError, match="mercer.compile"), torch.cuda.graph(graph):
+    with pytest.raises(ValueError, match=r"mercer\.compile"), torch.cuda.graph(graph):
         mc.pairwise("sum(abs(x-z))*1.2345678", x, z, out=out)
 
 
