@@ -165,6 +165,11 @@ class Tuner {
     }
   }
 
+  /// In one sample, for calls of so many milliseconds.
+  static int calls_of(double milliseconds) {
+    return static_cast<int>(std::clamp(std::ceil(kShortest / milliseconds), 1.0, double{kMostCalls}));
+  }
+
   void run(Candidate& candidate) {
     own_.queue.trial = &candidate.trial;
     call_(own_);
@@ -173,9 +178,12 @@ class Tuner {
   void run_first(Candidate& candidate, Stopwatch& watch) {
     try {
       run(candidate);  // loads
-      candidate.samples = {watch(1, [&] { run(candidate); })};
+      const double once = watch(1, [&] { run(candidate); });
+      candidate.samples = {once < kShortest ? watch(calls_of(once), [&] { run(candidate); }) : once};
     } catch (const Error& error) {
-      if (&candidate == &candidates_.front() || error.kind() != ErrorKind::compile) throw;
+      // A device that fails for good fails with the model's tile too, and then it is said.
+      const bool of_tile = error.kind() == ErrorKind::compile || error.kind() == ErrorKind::device;
+      if (&candidate == &candidates_.front() || !of_tile) throw;
       log(LogLevel::info, "tune: the tile {} is left out: {}", candidate.tile().to_text(), error.what());
       candidate.runs = false;
     }
@@ -185,7 +193,7 @@ class Tuner {
   /// The model's own tile always takes part: it is what the others are compared with.
   void run_in_turns(Stopwatch& watch) {
     const double fastest = best().median();
-    const int count = static_cast<int>(std::clamp(std::ceil(kShortest / fastest), 1.0, double{kMostCalls}));
+    const int count = calls_of(fastest);
     for (int sample = 0; sample < kSamples; ++sample)
       for (Candidate& candidate : candidates_) {
         const bool own = &candidate == &candidates_.front();

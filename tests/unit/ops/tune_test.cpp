@@ -127,7 +127,7 @@ struct TunedRow {
   const char* text;
   std::int64_t m, n, k;
   Dtype dtype = Dtype::float32;
-  bool product = false;
+  bool product = false, same = false;  // the same points on both sides
 };
 
 /// Ragged on all sides, and large enough for the tiles of large calls.
@@ -137,7 +137,9 @@ const TunedRow kTunedRows[] = {
     {"exp(-sum(abs(x-z))/7)", 1531, 1603, 13},
     {"exp(-sum(abs(x-z))/7)", 1531, 1603, 3},
     {"sum((x-z)^2)", 301, 203, 77},
+    {"sum(abs(x-z)^1.3)", 1531, 1531, 70, Dtype::float32, false, true},
     {"sum(abs(x-z))", 1531, 1603, 70, Dtype::float64},
+    {"sum(abs(x-z))", 1531, 1603, 301, Dtype::uint8},
     {"exp(-sum(abs(x-z))/7)", 1531, 1603, 70, Dtype::float32, true},
 };
 
@@ -161,13 +163,15 @@ class TuneOnGpu : public ::testing::Test {
 
   /// The row's call, into an output full of a pattern.
   std::function<void(const Arguments&)> call_of(const TunedRow& row) {
-    const Tensor x = upload(normal(row.dtype, {row.m, row.k}, 1)), z = upload(normal(row.dtype, {row.n, row.k}, 2));
-    const Tensor v = upload(normal(row.dtype, {row.n}, 3));
-    host_ = std::make_unique<Array>(row.dtype, row.product ? Shape{row.m} : Shape{row.m, row.n});
+    const double most = row.dtype == Dtype::uint8 ? 255 : 1;
+    const Tensor x = upload(uniform(row.dtype, {row.m, row.k}, 1, 0, most));
+    const Tensor z = upload(uniform(row.dtype, {row.n, row.k}, 2, 0, most));
+    const Tensor v = upload(normal(compute_type(row.dtype), {row.n}, 3));
+    host_ = std::make_unique<Array>(compute_type(row.dtype), row.product ? Shape{row.m} : Shape{row.m, row.n});
     out_ = upload(*host_);
     return [=, this, formula = Formula(row.text)](const Arguments& arguments) {
       if (row.product) return kernel_product(formula, x, &z, v, out_, arguments, context_);
-      pairwise(formula, x, &z, out_, arguments, context_);
+      pairwise(formula, x, row.same ? nullptr : &z, out_, arguments, context_);
     };
   }
 
