@@ -199,9 +199,16 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
 
 }  // namespace
 
-std::string cuda_pair_source(const GpuPairPlan& plan) {
+namespace {
+
+enum class MixedPart : std::uint8_t { none, integers, values };
+
+std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(plan.tile);
+  plan::GpuTile tile = plan.tile;
+  // A fifth fewer instructions than two additions: the whole slice stays in the instruction cache.
+  if (mixed == MixedPart::integers) tile.unroll = tile.tile_k;
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(tile);
   text += define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size()));
   text += define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
   text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
@@ -212,6 +219,7 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());
+  text += define("MIXED", static_cast<int>(mixed));
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
                                      problem.sizes.features == plan::GpuSizes::Features::many);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
@@ -227,7 +235,28 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
     text += update_function(plan, "update_alternative", plan.alternative);
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
+  if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
   return text + skeleton({"pair_tile.cuh"});
+}
+
+}  // namespace
+
+std::string cuda_pair_source(const GpuPairPlan& plan) {
+  return pair_text(plan, plan.mixed_eighths > 0 ? MixedPart::values : MixedPart::none);
+}
+
+std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(plan, MixedPart::integers); }
+
+std::string cuda_repair_source(const GpuPairPlan& plan) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
+  text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
+  text += define("OUT", element_type(problem.out)) + epilogue_function(plan);
+  return text + skeleton({"mixed.cuh", "repair.cuh"});
+}
+
+std::string cuda_quantise_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"});
 }
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {

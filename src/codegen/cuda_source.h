@@ -12,6 +12,12 @@ namespace mercer::codegen {
 /// The kernel `pair_tile` (kernels/cuda/pair_tile.cuh).
 std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 
+/// The same on quantised panels, and the kernel `repair` behind it: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
+std::string cuda_integers_source(const plan::GpuPairPlan& plan);
+std::string cuda_repair_source(const plan::GpuPairPlan& plan);
+/// The kernels `start_mixed`, `find_range`, `quantise` and `sample_pairs`.
+std::string cuda_quantise_source();
+
 /// The kernel `pack`: one side of a plan, for points of this dtype.
 std::string cuda_pack_source(const plan::GpuPairPlan& plan, bool of_x, Dtype points);
 /// The kernel `pack` without a formula: values are the features.

@@ -75,6 +75,7 @@ struct Context::State {
 
   Pool pool;
   std::atomic<Target> target;
+  double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};

@@ -17,6 +17,7 @@ struct CudaUse {
   plan::Consumer consumer = plan::Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;
+  bool mixed_pipes = false;  // plan::GpuPairProblem
 };
 
 /// Throws inside a graph capture when they are still to be compiled.

@@ -158,7 +158,9 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
   const NamedGpu gpu = gpu_named(target);
-  const auto plan = tuned_plan(plan::plan_gpu_pairs(problem_of({explained(f)}, shape, dtype, gpu.info)), gpu.tiles);
+  plan::GpuPairProblem problem = problem_of({explained(f)}, shape, dtype, gpu.info);
+  problem.mixed_pipes = plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  const auto plan = tuned_plan(plan::plan_gpu_pairs(problem), gpu.tiles);
   std::string text = formula_section(f);
   text += section("split", plan->split.to_text());
   text += section("plan", plan->to_text() +

@@ -76,7 +76,8 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
-    const auto kernels = ops::cuda_kernels(call, job, {.out = out.dtype}, context);
+    const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
+    const auto kernels = ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_pipes = mixed}, context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

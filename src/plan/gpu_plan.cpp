@@ -122,13 +122,10 @@ bool sizes_are_few(const GpuPairProblem& problem) {
   return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
 }
 
-/// One sum, of |x - z|.
+/// One sum, of |x - z|, where x and z may stand for anything of one side.
 bool is_absolute_difference(const ir::Split& split) {
   if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return false;
-  const auto plain = [](const std::vector<Expr>& streams, Op side) {
-    return streams.size() == 1 && streams[0]->op == side && streams[0]->slot == 0;
-  };
-  if (!plain(split.x_streams, Op::x) || !plain(split.z_streams, Op::z)) return false;
+  if (split.x_streams.size() != 1 || split.z_streams.size() != 1) return false;
   const Expr& update = split.reductions[0].update[0];
   for (std::size_t i : {0, 1}) {
     if (update->op != Op::add || update->args[i]->op != Op::accumulator || update->args[1 - i]->op != Op::abs) continue;
@@ -138,6 +135,17 @@ bool is_absolute_difference(const ir::Split& split) {
       return (leaf(0, Op::x) && leaf(1, Op::z)) || (leaf(0, Op::z) && leaf(1, Op::x));
   }
   return false;
+}
+
+bool streams_are_points(const ir::Split& split) { return split.x_streams[0]->op == Op::x && split.z_streams[0]->op == Op::z; }
+
+/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
+int mixed_eighths(const GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  const bool serves = problem.mixed_pipes && !plan.bytes && problem.type == Dtype::float32 &&
+                      problem.consumer == Consumer::store && problem.outputs.size() == 1 &&
+                      problem.sizes.features == GpuSizes::Features::many;
+  return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
 /// The tile of a plan whose programs are there.
@@ -200,6 +208,13 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
   if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;
   return sizes;
+}
+
+bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
+  constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;  // in the list of repairs
+  constexpr std::int64_t kMostFeatures = 1 << 15;              // quantised by one block for 64 points
+  return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) >= from && m < kMostPoints &&
+         n < kMostPoints && k <= kMostFeatures;
 }
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
@@ -288,6 +303,11 @@ std::string GpuPairPlan::to_text() const {
                       cost.fma, cost.alu, cost.unit, cost.slots());
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
+  if (mixed_eighths > 0)
+    text += fmt::format(
+        "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 8 by sad.u32, the others by two additions; "
+        "pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves\n",
+        mixed_eighths);
   return text;
 }
 
@@ -302,12 +322,13 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
-  plan->bytes = problem.bytes && is_absolute_difference(split);
+  plan->bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
   if (plan->bytes) plan->problem.sizes.features = GpuSizes::Features::many, plan->problem.sizes.exact_features = 0;
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);
   }
+  plan->mixed_eighths = mixed_eighths(*plan);
   plan->epilogue = ir::lower(split.epilogue, options_of(problem, split, ir::Processor::gpu));
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {

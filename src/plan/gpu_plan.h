@@ -49,6 +49,12 @@ struct GpuSizes {
 };
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
+/// Pairs times features from which sums of absolute differences run on mixed pipes. There they take 4.2 ms on an H200
+/// as two additions, of which mixing saves a quarter; quantising, the sample and the kernels that leave at once cost
+/// 0.1 to 0.3 ms.
+inline constexpr double kMixedFrom = 68719476736.0;  // 2^36
+bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from = kMixedFrom);
+
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
@@ -59,6 +65,7 @@ struct GpuPairProblem {
   int columns = 1;              // of v that one pass takes
   bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
+  bool mixed_pipes = false;     // the call is large enough to pay for quantised values
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -80,6 +87,7 @@ struct GpuPairPlan {
   ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
   int alternative_eighths = 0;    // of the pairs of a thread
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
+  int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
   std::vector<bool> promoted;     // per state

@@ -44,7 +44,7 @@ bool same_bits(const GpuPairPlan& plan, const GpuTile& tile) {
   const bool same_shape = tile.tile_m == own.tile_m && tile.tile_n == own.tile_n && tile.thread_m == own.thread_m &&
                           tile.thread_n == own.thread_n;
   if (plan.problem.consumer != Consumer::store) return same_shape && tile.tile_k == own.tile_k;
-  return plan.alternative_eighths == 0 || same_shape ||
+  return (plan.alternative_eighths == 0 && plan.mixed_eighths == 0) || same_shape ||
          (same_places(tile.tile_m, tile.thread_m, own.tile_m, own.thread_m) &&
           same_places(tile.tile_n, tile.thread_n, own.tile_n, own.thread_n));
 }
@@ -161,9 +161,10 @@ std::shared_ptr<const GpuPairPlan> with_tile(const GpuPairPlan& plan, const GpuT
 
 std::string gpu_tile_class(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  std::string text = fmt::format("{} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.out),
+  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.out),
                                  static_cast<int>(problem.consumer), static_cast<int>(problem.fold), problem.columns,
-                                 problem.sizes.to_text(), plan.bytes, plan.promoted_states(), plan.alternative_eighths);
+                                 problem.sizes.to_text(), plan.bytes, plan.promoted_states(), plan.alternative_eighths,
+                                 plan.mixed_eighths);
   text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(), plan.row_slots,
                       plan.col_slots);
   for (const ir::Program* program : {&plan.update, &plan.alternative, &plan.epilogue})

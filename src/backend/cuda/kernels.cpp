@@ -28,6 +28,10 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                                     plan.split.uniforms.size(), plan.uniforms));
+  if (plan.mixed_eighths > 0) {
+    sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
+    sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  }
   if (problem.consumer != plan::Consumer::store)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
@@ -81,6 +85,10 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.pack_z, "pack", &kernels->pack_z},
                                  {&sources.uniforms, "uniforms", &kernels->uniforms}};
   if (!sources.merge.text.empty()) rows.push_back({&sources.merge, "merge_ranges", &kernels->merge});
+  if (!sources.integers.text.empty()) {
+    rows.push_back({&sources.integers, "pair_tile", &kernels->integers});
+    rows.push_back({&sources.repair, "repair", &kernels->repair});
+  }
   get_kernels(rows, job);
   return kernels;
 }
@@ -138,6 +146,10 @@ Kernel sum_splits(const PairJob& job) {
 Kernel nearest_kernel(const PairJob& job) {
   return shared_kernel("nearest", fmt::format("nearest {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_nearest_source(job.type); });
+}
+
+Kernel quantise_kernels(const PairJob& job) {
+  return shared_kernel("start_mixed", "quantise", job, codegen::cuda_quantise_source);
 }
 
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }

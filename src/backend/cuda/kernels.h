@@ -22,6 +22,7 @@ struct Kernel {
 /// What is compiled for a plan, by the dtype of the points.
 struct PairSources {
   jit::CudaSource tile, pack_x, pack_z, uniforms, merge;  // merge: empty text for a plan that stores its pairs
+  jit::CudaSource integers, repair;                       // empty texts but for a plan on mixed pipes
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -29,6 +30,7 @@ struct PairKernels {
   std::shared_ptr<const plan::GpuPairPlan> plan;
   const CudaDevice* device = nullptr;
   Kernel tile, pack_x, pack_z, uniforms, merge;
+  Kernel integers, repair;  // of a plan on mixed pipes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
@@ -52,6 +54,8 @@ Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
+/// `start_mixed`; its module has the others of quantise.cuh.
+Kernel quantise_kernels(const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

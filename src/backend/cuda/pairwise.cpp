@@ -1,3 +1,6 @@
+#include <optional>
+
+#include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/panels.h"
 #include "core/error.h"
@@ -20,6 +23,8 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const JobScope scope(job);
   Workspace workspace;
   const Panels panels(kernels, job, workspace);
+  std::optional<MixedPipes> mixed;
+  if (plan.mixed_eighths > 0) mixed.emplace(kernels, job, panels, workspace);
   BatchWalk groups, members;
   groups.steps.resize(4);
   members.steps.resize(2);
@@ -60,6 +65,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits, "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, {} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
+  if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace);
   launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);
 }
 

@@ -31,6 +31,31 @@ struct PackArguments {
   double numbers[MERCER_MAX_NUMBERS];
 };
 
+// Of a call whose sums may run on two sets of pipes (mixed.cuh): what the device found out about its values.
+struct MixedState {
+  unsigned low, high;   // of all values, as integers in the order of the floats
+  int place;            // exponent of the last binary place that any value has
+  float origin, step;   // value = origin + q * step; step is 0 where values cannot be quantised
+  unsigned doubtful;    // pairs of the sample whose sums would lose the contract
+  unsigned listed, capacity;  // pairs to repair; room for them
+};
+
+struct MixedSide {
+  const float* values;   // panels
+  float* quantised;      // panels of 2^23 + q
+  float* errors;         // [ld] sum over the features of |value - quantised value|
+  long long count, ld;
+};
+
+// Values of both sides become integers; one side when x and z are the same points.
+struct MixedArguments {
+  struct MixedState* state;
+  struct MixedSide side[2];
+  long long k;
+  int sides;
+  unsigned capacity;
+};
+
 // A tile of pairs, and what becomes of its values.
 struct PairArguments {
   const void *x, *z;      // packed values [pack][ld / 64][k][stream][64]
@@ -54,6 +79,10 @@ struct PairArguments {
   long long member_count;
   long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+  // Sums on two sets of pipes; null: everything is computed from the values themselves.
+  struct MixedState* mixed;
+  const float *x_errors, *z_errors;
+  unsigned long long* repairs;  // m << 32 | n
 };
 
 // One or both sides, blockIdx.z of them.

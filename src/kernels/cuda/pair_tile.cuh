@@ -194,6 +194,28 @@ struct PointValues {
   REAL i[THREAD_M], j[THREAD_N];
 };
 
+#if MIXED == 1
+// Pairs of a thread whose sums are unsigned integers, kept as bits: five in eight, so that both sets of pipes are busy.
+// With the additions in columns 1, 2 and 5 fewest operands share a register bank; others cost 2 to 4 ms of 52.
+MERCER_INLINE constexpr bool on_integers(int i, int j) {
+  const int place = (i * THREAD_N + j) % 8;
+  return place != 1 && place != 2 && place != 5;
+}
+MERCER_INLINE void add_difference(float& sum, float x, float z) {
+  u32 bits = bits_of(sum);
+  asm("sad.u32 %0, %1, %2, %0;" : "+r"(bits) : "r"(bits_of(x)), "r"(bits_of(z)));
+  sum = float_of(bits);
+}
+// All sums as floats. Those of a chunk fit: 512 differences below 2^23.
+MERCER_INLINE void settle(Accumulators& acc) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j)
+      if (on_integers(i, j)) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
+}
+#endif
+
 MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
                               const REAL* params, REAL features, const Position& at) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
@@ -224,6 +246,12 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
       if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
         update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
                            points.j[j], features);
+        continue;
+      }
+#endif
+#if MIXED == 1
+      if (on_integers(i, j)) {
+        add_difference(acc.value[i][j][0], x[i][0], z[j][0]);
         continue;
       }
 #endif
@@ -285,6 +313,38 @@ MERCER_INLINE void load_points(PointValues& points, const PairArguments& a, i64 
 struct TilePlace {
   i64 m0, n0, x_set, z_set;
 };
+
+#if MIXED == 1
+static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64 n) {
+  if (m >= a.m || n >= a.n || (a.symmetric && n < m)) return;
+  const u32 at = atomicAdd(&a.mixed->listed, 1u);
+  if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
+}
+
+// Sums of integers become sums of values; those that may have lost too much are listed. A point is not listed with itself.
+MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
+  const float step = a.mixed->step;
+  float z_errors[THREAD_N];
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
+  u64 doubtful = 0;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      float& sum = acc.value[i][j][0];
+      sum *= step;
+      if (is_doubtful(x_error + z_errors[j], sum)) doubtful |= (u64)1 << (i * THREAD_N + j);
+    }
+  }
+  for (; doubtful; doubtful &= doubtful - 1) {
+    const int pair = __ffsll((long long)doubtful) - 1;
+    const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
+    if (a.x != a.z || m != n) list_pair(a, m, n);
+  }
+}
+#endif
 
 // The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
 // compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
@@ -593,6 +653,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   REAL* const shared = (REAL*)shared_bytes;
   const Position at = position();
   const REAL features = (REAL)a.features;
+#if MIXED
+  // One thread asks: the answer changes when the list of repairs overflows.
+  __shared__ bool is_wanted;
+  if (threadIdx.x == 0) is_wanted = a.mixed == nullptr || mixed_stands(*a.mixed) == (MIXED == 1);
+  __syncthreads();
+  if (!is_wanted) return;
+#endif
 #if ZERO_IDENTITY
   __shared__ __align__(16) float zeros[4];
   if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
@@ -657,50 +724,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     params = params_of(a, block.item);
 #endif
 #if PROMOTES
-    int until_promotion = a.chunk;
     bool promoted_before = false;
     REAL* const promoted = shared + STAGES * SLICE;
 #endif
-    for (int k0 = 0; k0 < FEATURES; k0 += TILE_K) {
-#if BULK
-      barrier_wait(shared_address(full + stage), parity);
-#else
-      wait_copies<STAGES - 2>();
-      __syncthreads();
-      if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
-      commit_copies();
-#endif
-      const REAL* slice = shared + stage * SLICE;
-      const REAL* w = (const REAL*)a.w + k0;
-      if (EXACT_FEATURES || k0 + TILE_K <= FEATURES) {
-#pragma unroll UNROLL
-        for (int kk = 0; kk < TILE_K; ++kk)
-          accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
-      } else {
+    // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
+    for (int k0 = 0; k0 < FEATURES;) {
+      const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
 #pragma unroll 1
-        for (int kk = 0; kk < FEATURES - k0; ++kk)
-          accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
-      }
+      for (; k0 < chunk_end; k0 += TILE_K) {
 #if BULK
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
-      if (threadIdx.x == 0 && !first_step && block.left > 0) {
-        barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-        copy_slice(block, shared, FEATURES, full);
-      }
-      first_step = false;
-      if (stage == STAGES - 1) parity ^= 1;
+        barrier_wait(shared_address(full + stage), parity);
+#else
+        wait_copies<STAGES - 2>();
+        __syncthreads();
+        if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
+        commit_copies();
 #endif
-      if (++stage == STAGES) stage = 0;
+        const REAL* slice = shared + stage * SLICE;
+        const REAL* w = (const REAL*)a.w + k0;
+        if (EXACT_FEATURES || k0 + TILE_K <= FEATURES) {
+#pragma unroll UNROLL
+          for (int kk = 0; kk < TILE_K; ++kk)
+            accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
+        } else {
+#pragma unroll 1
+          for (int kk = 0; kk < FEATURES - k0; ++kk)
+            accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
+        }
+#if BULK
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+        if (threadIdx.x == 0 && !first_step && block.left > 0) {
+          barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
+          copy_slice(block, shared, FEATURES, full);
+        }
+        first_step = false;
+        if (stage == STAGES - 1) parity ^= 1;
+#endif
+        if (++stage == STAGES) stage = 0;
+      }
 #if PROMOTES
-      until_promotion -= TILE_K;
-      if (until_promotion <= 0 && k0 + TILE_K < FEATURES) {
+      if (k0 < FEATURES) {
+#if MIXED == 1
+        settle(acc);
+#endif
         promote(acc, promoted, !promoted_before, false);
         promoted_before = true;
-        until_promotion = a.chunk;
       }
 #endif
     }
+#if MIXED == 1
+    settle(acc);
+#endif
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
@@ -711,6 +786,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
       for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
 #endif
     const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set};
+#if MIXED == 1
+    to_values(acc, a, place, at);
+#endif
 #if CONSUMER == 0
     OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
 #if NUMBERS

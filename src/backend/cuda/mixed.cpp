@@ -1,0 +1,104 @@
+#include "backend/cuda/mixed.h"
+
+#include <algorithm>
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kRangeThreads = 256, kQuantiseThreads = 512, kRepairThreads = 256;
+constexpr std::int64_t kSampleBlocks = 64;  // of 32 pairs
+constexpr std::int64_t kFloat = sizeof(float);
+
+/// A repaired pair reads 64 bytes a feature: this many of 1024 features take what the integers save of 10^9 pairs.
+constexpr std::int64_t kMostRepairs = 1 << 18;
+
+std::int64_t offset_of(const BatchAxes& axes, const long long* steps, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (int axis = axes.count - 1; axis >= 0; --axis) {
+    offset += index % axes.extent[axis] * steps[axis];
+    index /= axes.extent[axis];
+  }
+  return offset;
+}
+
+const float* shifted(const void* data, std::int64_t elements) { return static_cast<const float*>(data) + elements; }
+
+/// The arguments of one group, as those of a call without batch.
+PairArguments of_group(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
+  PairArguments one = a;
+  const std::int64_t x_set = offset_of(a.groups, a.x_step, group), z_set = offset_of(a.groups, a.z_step, group);
+  one.groups = {};
+  one.x = shifted(a.x, x_set * a.x_ld * a.k);
+  one.z = shifted(a.z, z_set * a.z_ld * a.k);
+  one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld);
+  one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld);
+  if (a.params != nullptr) one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count);
+  one.out = static_cast<char*>(a.out) +
+            offset_of(a.groups, a.out_step, group) * static_cast<std::int64_t>(size_of(out));
+  return one;
+}
+
+}  // namespace
+
+MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace)
+    : kernels_(kernels), job_(job), start_(quantise_kernels(job)) {
+  if (&panels.x() == &panels.z()) sides_ = 1;
+  const PackedPanels* sides[] = {&panels.x(), &panels.z()};
+  for (int s = 0; s < sides_; ++s) {
+    quantised_[s] = workspace.add(sides[s]->ld * job.features * kFloat);
+    errors_[s] = workspace.add(sides[s]->ld * kFloat);
+  }
+  constexpr std::int64_t kPairsOfRepair = 64;
+  capacity_ = std::min((job.x.count * job.z.count + kPairsOfRepair - 1) / kPairsOfRepair, kMostRepairs);
+  state_ = workspace.add(sizeof(MixedState));
+  repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
+}
+
+MixedArguments MixedPipes::arguments(const PairArguments& a, const Workspace& workspace) const {
+  MixedArguments mixed{};
+  mixed.state = workspace.at<MixedState>(state_);
+  const void* values[] = {a.x, a.z};
+  const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
+  for (int s = 0; s < sides_; ++s)
+    mixed.side[s] = {static_cast<const float*>(values[s]), workspace.at<float>(quantised_[s]),
+                     workspace.at<float>(errors_[s]), counts[s], lds[s]};
+  mixed.k = a.k;
+  mixed.sides = sides_;
+  mixed.capacity = static_cast<unsigned>(capacity_);
+  return mixed;
+}
+
+void MixedPipes::run_group(const PairArguments& a, std::int64_t blocks, const Workspace& workspace) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  const auto step = [&](const char* name) {
+    return job_.rehearsal() != nullptr ? Kernel{} : Kernel{start_.module, &start_.module->function(name)};
+  };
+  const std::int64_t multiprocessors = kernels_.device->multiprocessors;
+  MixedArguments mixed = arguments(a, workspace);
+  const std::int64_t panels = std::max(a.x_ld, a.z_ld) / MERCER_PANEL;
+  launch(start_, job_, {1}, 1, 0, mixed);
+  launch(step("find_range"), job_, {8 * multiprocessors, sides_}, kRangeThreads, 0, mixed);
+  launch(step("quantise"), job_, {panels, sides_}, kQuantiseThreads, 0, mixed);
+  launch(step("sample_pairs"), job_, {kSampleBlocks}, kQuantiseThreads, 0, mixed);
+
+  PairArguments values = a;
+  values.mixed = mixed.state;
+  values.x_errors = mixed.side[0].errors;
+  values.z_errors = mixed.side[sides_ - 1].errors;
+  values.repairs = workspace.at<unsigned long long>(repairs_);
+  PairArguments integers = values;
+  integers.x = mixed.side[0].quantised;
+  integers.z = mixed.side[sides_ - 1].quantised;
+  const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
+  launch(kernels_.integers, job_, {blocks}, threads, shared, integers);
+  launch(kernels_.repair, job_, {4 * multiprocessors}, kRepairThreads, 0, values);
+  launch(kernels_.tile, job_, {blocks}, threads, shared, values);
+}
+
+void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,
+                     const Workspace& workspace) const {
+  for (std::int64_t group = 0; group < groups; ++group)
+    run_group(of_group(a, group, *kernels_.plan, out), blocks_of_group, workspace);
+}
+
+}  // namespace mercer::cuda

@@ -1,0 +1,45 @@
+// Pairs whose quantised sums could break the contract (mixed.cuh), again from the values themselves: a warp a pair, the
+// sum in double.
+#define REPAIR_THREADS 256
+
+MERCER_INLINE double pair_sum(const PairArguments& a, i64 m, i64 n) {
+  const float* x = (const float*)a.x + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
+  const float* z = (const float*)a.z + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;
+  double sum = 0;
+#pragma unroll 4
+  for (int k = threadIdx.x % 32; k < a.k; k += 32)
+    sum += fabs((double)x[(i64)k * MERCER_PANEL] - (double)z[(i64)k * MERCER_PANEL]);
+#pragma unroll
+  for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  return sum;
+}
+
+MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
+  REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[s * a.x_ld + m];
+#pragma unroll
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[s * a.z_ld + n];
+#pragma unroll 1
+  for (i64 member = 0; member < a.member_count; ++member) {
+    const i64 item = batch_offset(a.members, a.member_item_step, member);
+    const REAL* params = a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
+    OUT* out = (OUT*)a.out + batch_offset(a.members, a.member_out_step, member);
+    REAL outputs[OUTPUTS];
+    epilogue(outputs, &sum, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
+    OUT value;
+    convert(value, outputs[0]);
+    out[m * a.out_row + n * a.out_col] = value;
+    if (a.symmetric) out[n * a.out_row + m * a.out_col] = value;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
+  if (!mixed_stands(*a.mixed)) return;
+  const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, warps = gridDim.x * (REPAIR_THREADS / 32);
+  for (u32 at = warp; at < a.mixed->listed; at += warps) {
+    const i64 m = (i64)(a.repairs[at] >> 32), n = (i64)(u32)a.repairs[at];
+    const REAL sum = (REAL)pair_sum(a, m, n);
+    if (threadIdx.x % 32 == 0) store_pair(a, sum, m, n);
+  }
+}
