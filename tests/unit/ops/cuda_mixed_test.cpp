@@ -1,0 +1,307 @@
+// Sums of absolute differences on mixed pipes: every kind of data, whether it is quantised, repaired or refused, keeps
+// the contract. Small problems take the path too where a test asks for it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "ops/context.h"
+#include "ops/testing.h"
+#include "plan/gpu_plan.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+constexpr const char* kL1 = "sum(abs(x-z))";
+constexpr const char* kLaplace = "exp(-sum(abs(x-z))/b)";
+
+struct Points {
+  Array x, z;
+};
+
+/// A value of feature k of `features`, from three numbers at random.
+using Draw = std::function<double(double normal, double uniform, std::int64_t k, std::int64_t features)>;
+
+Array drawn(std::int64_t count, std::int64_t features, unsigned seed, const Draw& draw) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform;
+  Array points(Dtype::float32, {count, features});
+  float* to = static_cast<float*>(points.tensor().data);
+  for (std::int64_t i = 0; i < count * features; ++i)
+    to[i] = static_cast<float>(draw(normal(random), uniform(random), i % features, features));
+  return points;
+}
+
+/// At few features only such data pass the sample: sums vary little.
+const Draw kUniform = [](double, double u, std::int64_t, std::int64_t) { return u; };
+
+struct Kind {
+  const char* name;
+  Draw draw;
+};
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"normal", [](double g, double, auto, auto) { return g; }},
+      {"uniform", [](double, double u, auto, auto) { return 3 + u; }},
+      {"integers", [](double, double u, auto, auto) { return std::floor(256 * u); }},
+      {"steps of an eighth", [](double g, double, auto, auto) { return std::round(800 * g) / 8; }},
+      {"negative integers", [](double, double u, auto, auto) { return -std::floor(8388600 * u); }},
+      {"lognormal", [](double g, double, auto, auto) { return std::exp(2 * g); }},
+      {"scales of 1e-3 to 1e3",
+       [](double g, double, auto k, auto features) { return g * std::pow(10, -3 + 6.0 * k / features); }},
+      {"tiny", [](double g, double, auto, auto) { return g * 1e-39; }},
+      {"huge", [](double g, double, auto, auto) { return g * 1e37; }},
+      {"all equal", [](double, double, auto, auto) { return 0.3; }},
+      {"zero", [](double, double, auto, auto) { return 0.0; }},
+  };
+  return all;
+}
+
+double distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n) {
+  const float* a = static_cast<const float*>(x.data) + m * x.strides[0];
+  const float* b = static_cast<const float*>(z.data) + n * z.strides[0];
+  double sum = 0;
+  for (std::int64_t k = 0; k < x.shape[1]; ++k)
+    sum += std::abs(static_cast<double>(a[k * x.strides[1]]) - static_cast<double>(b[k * z.strides[1]]));
+  return sum;
+}
+
+/// Some rows of z are rows of x, some nearly.
+void add_neighbours(Points& points) {
+  const Tensor x = points.x, z = points.z;
+  const std::int64_t features = x.shape[1];
+  std::mt19937 random(5);
+  std::normal_distribution<double> noise(0, 1e-6);
+  for (std::int64_t n = 0; n < z.shape[0]; n += 7)
+    for (std::int64_t k = 0; k < features; ++k)
+      static_cast<float*>(z.data)[n * features + k] = static_cast<float>(
+          static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
+}
+
+void expect_distances(const Array& out, const Tensor& x, const Tensor& z, int sampled, const std::string& what) {
+  const std::int64_t m = x.shape[0], n = z.shape[0];
+  std::mt19937_64 random(3);
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (std::int64_t j = 0; j < n; j += 7) pairs.emplace_back(j % m, j);
+  for (int i = 0; i < sampled; ++i)
+    pairs.emplace_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(m)),
+                       static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)));
+  for (const auto& [i, j] : pairs) {
+    const double wanted = distance(x, z, i, j), value = out(i, j);
+    // Near the largest number sums end in infinity, near the smallest in steps.
+    ASSERT_TRUE(within(value, wanted, 1e-6 * wanted + 1e-44 * static_cast<double>(x.shape[1]), Dtype::float32))
+        << what << " at " << i << "," << j << ": " << value << " for " << wanted << ", off by "
+        << std::abs(value / wanted - 1);
+  }
+}
+
+template <class Body>
+void on_mixed_pipes(const Body& body, double from = 0) {
+  on_cuda([&](TestContext& context) {
+    context.state().mixed_from = from;
+    body(context);
+  });
+}
+
+TEST(MixedPipes, EveryKindOfData) {
+  on_mixed_pipes([](TestContext& context) {
+    for (const Kind& kind : kinds())
+      for (auto [m, n, k] : {std::array{300, 333, 40}, {257, 128, 300}, {1700, 1543, 1025}}) {
+        Points points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
+        add_neighbours(points);
+        Array out(Dtype::float32, {m, n});
+        const Tensor z = points.z;
+        pairwise(kL1, points.x, &z, out, {}, context);
+        expect_distances(out, points.x, points.z, 2000, kind.name + (" of " + std::to_string(k)));
+        Array again(Dtype::float32, {m, n});
+        pairwise(kL1, points.x, &z, again, {}, context);
+        EXPECT_TRUE(same_bits(out, again)) << kind.name;
+        if (::testing::Test::HasFailure()) return;
+      }
+  });
+}
+
+TEST(MixedPipes, OutliersAndSpecialValues) {
+  on_mixed_pipes([](TestContext& context) {
+    for (double special : {1e5, -1e30, kNan, kInf, -kInf}) {
+      Points points{drawn(300, 100, 1, kUniform), drawn(400, 100, 2, kUniform)};
+      points.x.set({17, 3}, special);
+      points.z.set({18, 3}, special);
+      Array out(Dtype::float32, {300, 400});
+      const Tensor z = points.z;
+      pairwise(kL1, points.x, &z, out, {}, context);
+      expect_distances(out, points.x, points.z, 2000, std::to_string(special));
+      for (std::int64_t j = 0; j < 400; ++j) {
+        const double wanted = distance(points.x, points.z, 17, j);
+        EXPECT_TRUE(within(out(17, j), wanted, 1e-6 * wanted, Dtype::float32)) << special << " at " << j;
+      }
+    }
+  });
+}
+
+/// More pairs to repair than the list holds: none of the sampled ones need be among them.
+TEST(MixedPipes, ManyNearDuplicates) {
+  on_mixed_pipes([](TestContext& context) {
+    for (std::int64_t copies : {2, 3, 10, 400}) {
+      Points points{drawn(400, 64, 1, kUniform), drawn(400, 64, 2, kUniform)};
+      std::mt19937 random(4);
+      std::normal_distribution<double> noise(0, 1e-5);
+      for (std::int64_t m = 0; m < copies; ++m)
+        for (std::int64_t k = 0; k < 64; ++k) {
+          points.x.set({m, k}, points.x(0, k) + noise(random));
+          points.z.set({399 - m, k}, points.x(0, k) + noise(random));
+        }
+      Array out(Dtype::float32, {400, 400});
+      const Tensor z = points.z;
+      pairwise(kL1, points.x, &z, out, {}, context);
+      for (std::int64_t i = 0; i < 400; ++i)
+        for (std::int64_t j = 0; j < 400; ++j) {
+          const double wanted = distance(points.x, points.z, i, j);
+          ASSERT_NEAR(out(i, j), wanted, 1e-6 * wanted) << copies << " copies, " << i << "," << j;
+        }
+    }
+  });
+}
+
+/// The sample takes every second strip of 32 rows here, so that pairs of the others are found by the tile alone.
+TEST(MixedPipes, AListThatOverflows) {
+  on_mixed_pipes([](TestContext& context) {
+    constexpr std::int64_t kM = 4000, kK = 40;
+    for (std::int64_t strips : {1, 3}) {
+      Points points{drawn(kM, kK, 1, kUniform), drawn(kM, kK, 2, kUniform)};
+      const Tensor x = points.x, z = points.z;
+      std::mt19937 random(4);
+      std::normal_distribution<double> noise(0, 1e-5);
+      const auto near = [&](const Tensor& t, std::int64_t row) {
+        for (std::int64_t k = 0; k < kK; ++k)
+          static_cast<float*>(t.data)[row * kK + k] =
+              static_cast<float>(static_cast<const float*>(x.data)[k] + noise(random));
+      };
+      for (std::int64_t n = 0; n < kM; ++n) near(z, n);
+      for (std::int64_t strip = 1; strip <= strips; ++strip)
+        for (std::int64_t m = 0; m < 32; ++m) near(x, 64 * strip + m);
+      for (std::int64_t m = 0; m < 32; ++m)
+        for (std::int64_t k = 0; k < kK; ++k) points.x.set({m, k}, points.x(32 + m, k));
+      Array out(Dtype::float32, {kM, kM});
+      pairwise(kL1, points.x, &z, out, {}, context);
+      expect_distances(out, points.x, points.z, 5000, "overflow");
+      for (std::int64_t m = 64; m < 68; ++m)
+        for (std::int64_t n = 0; n < kM; ++n) {
+          const double wanted = distance(x, z, m, n);
+          ASSERT_NEAR(out(m, n), wanted, 1e-6 * wanted) << m << "," << n;
+        }
+    }
+  });
+}
+
+TEST(MixedPipes, SymmetricHalves) {
+  on_mixed_pipes([](TestContext& context) {
+    for (std::int64_t m : {65, 129, 500}) {
+      Points points{drawn(m, 70, 1, kUniform), drawn(m, 70, 1, kUniform)};
+      for (std::int64_t k = 0; k < 70; ++k) points.x.set({m - 1, k}, points.x(3, k));
+      Array out(Dtype::float32, {m, m});
+      pairwise(kL1, points.x, nullptr, out, {}, context);
+      expect_distances(out, points.x, points.x, 2000, "symmetric");
+      EXPECT_EQ(out(m - 1, 3), 0);
+      for (std::int64_t i = 0; i < m; ++i) {
+        EXPECT_EQ(out(i, i), 0);
+        for (std::int64_t j = 0; j < i; ++j) ASSERT_EQ(out(i, j), out(j, i)) << i << "," << j;
+      }
+    }
+  });
+}
+
+/// Parameters, pair values, offsets, output types and layouts pass through the tile and through the repairs alike.
+TEST(MixedPipes, EpiloguesAndLayouts) {
+  on_mixed_pipes([](TestContext& context) {
+    Points points{drawn(200, 90, 1, kUniform), drawn(180, 90, 2, kUniform)};
+    add_neighbours(points);
+    const Array x_columns = copy(points.x, Dtype::float32, {1, 200}), row = normal(Dtype::float32, {200}, 3);
+    const Tensor z = points.z;
+    Arguments arguments;
+    arguments.row = row.tensor();
+    arguments.i_offset = 5;
+    arguments.params["b"] = 40.0;
+    const Expr f = parse("exp(-sum(abs(x-z))/b)*(2 + tanh(row)) + 0.01*i - 0.02*j");
+    Extra extra{{{"b", 40}}, {}, {}, {}, 5, 0};
+    for (std::int64_t m = 0; m < 200; ++m) extra.row.push_back(row(m));
+    const Expected expected = expected_pairs(f, points.x, z, 1e-6, parse("3*(2 + 0.01*i + 0.02*j)"), extra);
+    for (const Shape& strides : {Shape{180, 1}, {1, 200}, {400, 2}}) {
+      Array out(Dtype::float32, {200, 180}, strides);
+      pairwise(f, x_columns, &z, out, arguments, context);
+      expect_pairs(out, expected, "float32");
+    }
+    Array narrow(Dtype::float16, {200, 180}), wide(Dtype::float32, {200, 180});
+    pairwise(kL1, points.x, &z, narrow, {}, context);
+    pairwise(kL1, points.x, &z, wide, {}, context);
+    const Array rounded = copy(wide, Dtype::float16);
+    EXPECT_TRUE(same_bits(narrow, rounded));
+  });
+}
+
+TEST(MixedPipes, ItemsOfABatchAreAlone) {
+  on_mixed_pipes([](TestContext& context) {
+    const std::int64_t k = 80;
+    Array x(Dtype::float32, {3, 150, k}), z(Dtype::float32, {140, k});
+    std::vector<Array> items{drawn(150, k, 1, kUniform), drawn(150, k, 2, kinds()[5].draw),
+                             drawn(150, k, 3, kinds()[2].draw)};
+    const Array only = drawn(140, k, 4, kUniform);
+    z = only;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      std::copy(items[i].bytes().begin(), items[i].bytes().end(),
+                x.bytes().begin() + static_cast<std::ptrdiff_t>(i * items[i].bytes().size()));
+    const Array b = filled(Dtype::float64, {2, 1}, {30, 90});
+    Arguments arguments;
+    arguments.params["b"] = b.tensor();
+    Array out(Dtype::float32, {2, 3, 150, 140});
+    const Tensor zt = z;
+    pairwise(kLaplace, x, &zt, out, arguments, context);
+    for (std::int64_t p = 0; p < 2; ++p)
+      for (std::int64_t i = 0; i < 3; ++i) {
+        Array alone(Dtype::float32, {150, 140});
+        Arguments one;
+        one.params["b"] = item(b, {p, 0});
+        pairwise(kLaplace, item(x, {i}), &zt, alone, one, context);
+        for (std::int64_t m = 0; m < 150; ++m)
+          for (std::int64_t n = 0; n < 140; ++n) ASSERT_EQ(out(p, i, m, n), alone(m, n)) << p << "," << i;
+      }
+  });
+}
+
+/// Where calls take the path by themselves.
+TEST(MixedPipes, LargeProblems) {
+  on_mixed_pipes(
+      [](TestContext& context) {
+        constexpr std::int64_t kM = 8192, kK = 1025;
+        for (std::size_t kind : {0, 1, 2, 5, 6}) {
+          Points points{drawn(kM, kK, 1, kinds()[kind].draw), drawn(kM, kK, 2, kinds()[kind].draw)};
+          add_neighbours(points);
+          Array out(Dtype::float32, {kM, kM});
+          const Tensor z = points.z;
+          pairwise(kL1, points.x, &z, out, {}, context);
+          expect_distances(out, points.x, points.z, 2000, kinds()[kind].name);
+        }
+      },
+      plan::kMixedFrom);
+}
+
+TEST(MixedPipes, ThePlanSaysSo) {
+  plan::GpuPairProblem problem;
+  problem.outputs = {Formula(kLaplace).expression()};
+  EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
+  problem.mixed_pipes = true;
+  EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
+  for (const char* other : {"sum(w*abs(x-z))", "sum(abs(x+z))", "sum(abs(x-z)^2)", "max(abs(x-z))",
+                            "sum(abs(x-z)) + max(abs(x-z))"}) {
+    problem.outputs = {Formula(other).expression()};
+    EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos) << other;
+  }
+  EXPECT_TRUE(plan::pays_mixed_pipes(30000, 30000, 1024));
+  EXPECT_FALSE(plan::pays_mixed_pipes(2048, 2048, 256));
+}
+
+}  // namespace
+}  // namespace mercer
