@@ -136,18 +136,19 @@ Expr incoming(int slot = 0);   ///< a slot of what is combined with it
 Expr reduce(const Reduce& description);
 
 /// A text of PTX as a function of 1 to 4 inputs: it reads {0}, {1}, ... and writes {out}. `meaning`, an expression over
-/// what the inputs read, says the same in formula: float32 programs of GPUs run the text, everything else (CPUs, float64,
-/// reductions of one side, derivatives) the meaning.
+/// what the inputs read, says the same in formula: float32 programs of GPUs run the text, everything else (CPUs,
+/// float64, reductions of one side, derivatives) the meaning.
 ///
 ///   ptx("sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out};", {x, z}, abs(x - z))
 ///
-/// Registers of its own are declared in it (.reg .f32 t;), and nobody else sees them. It must give the same for the same
-/// inputs and touch nothing else. Throws invalid_argument for a text that cannot be one (docs/reference/grammar.md); what
-/// only the assembler finds is a compile error of the call, with the text.
+/// Registers of its own are declared in it (.reg .f32 t;), and nobody else sees them. It must give the same for the
+/// same inputs and touch nothing else. Throws invalid_argument for a text that cannot be one
+/// (docs/reference/grammar.md); what only the assembler finds is a compile error of the call, with the text.
 Expr ptx(std::string_view text, std::vector<Expr> inputs, const Expr& meaning);
-/// A text that writes {out0}, {out1}, ..., at most four: an expression for each, with a meaning each. A GPU runs the text
-/// once for all of them.
-std::vector<Expr> ptx_outputs(std::string_view text, const std::vector<Expr>& inputs, const std::vector<Expr>& meanings);
+/// A text that writes {out0}, {out1}, ..., at most four: an expression for each, with a meaning each. A GPU runs the
+/// text once for all of them.
+std::vector<Expr> ptx_outputs(std::string_view text, const std::vector<Expr>& inputs,
+                              const std::vector<Expr>& meanings);
 
 /// Reads the text form (docs/reference/grammar.md). Throws invalid_argument with a caret under the fault.
 Expr parse(std::string_view text);

@@ -94,8 +94,8 @@ std::string Statements::ptx_output(std::size_t index) {
   }
   for (int i = 0; i < ir::operand_count(instr); ++i)
     reads += fmt::format("{}\"f\"({})", i > 0 ? ", " : "", name(ir::operand_of(instr, i)));
-  text_ += fmt::format("{}{}\n  float {};\n  asm(\"{}\" : {} : {});\n", kPtxComment, ptx, declared, asm_text(ptx), writes,
-                       reads);
+  text_ += fmt::format("{}{}\n  float {};\n", kPtxComment, ptx, declared);
+  text_ += fmt::format("  asm(\"{}\" : {} : {});\n", asm_text(ptx), writes, reads);
   return output(instr.bits);
 }
 
@@ -107,7 +107,7 @@ std::string Statements::asm_text(const std::string& ptx) const {
   std::string body, moves;
   for (const ir::PtxPart& part : ir::ptx_parts(ptx)) {
     if (part.kind == ir::PtxPart::input) body += fmt::format("%{}", outputs + part.index);
-    else if (part.kind == ir::PtxPart::output) body += fmt::format(fmt::runtime(direct ? "%{}" : "mercer_out{}"), part.index);
+    else if (part.kind == ir::PtxPart::output) body += fmt::format("{}{}", direct ? "%" : "mercer_out", part.index);
     else for (char c : part.text) body += c == '%' ? "%%" : std::string(1, c);
   }
   if (direct) return fmt::format("{{ {} }}", body);

@@ -136,14 +136,36 @@ void require_architecture(const CudaSource& source, const Nvrtc& compiler) {
        fmt::join(compiler.architectures(), ", "));
 }
 
+/// The assembler's messages, which are the same wherever a loop was unrolled; it names lines that nobody sees.
+std::string assembler_errors(std::string_view log) {
+  constexpr std::size_t kMost = 10;
+  std::set<std::string_view> seen;
+  std::string lines;
+  for (auto at = log.find("ptxas"); at != std::string_view::npos; at = log.find("ptxas", at + 1)) {
+    const std::string_view line = log.substr(at, log.find('\n', at) - at);
+    const auto error = line.find("error");
+    if (error == std::string_view::npos || seen.size() == kMost || !seen.insert(line.substr(error)).second) continue;
+    lines += fmt::format("  {}\n", line.substr(error));
+  }
+  return lines;
+}
+
+/// What a user's own PTX gets wrong is found by the assembler, when the rest has gone well.
+void fail_of_ptx(const CudaSource& source, const Nvrtc& compiler, const std::string& log) {
+  const std::string errors = assembler_errors(log);
+  std::string texts;
+  for (const std::string& text : codegen::ptx_of(source.text)) texts += fmt::format("  ptx \"{}\"\n", text);
+  if (errors.empty() || texts.empty()) return;
+  fail(ErrorKind::compile, "cuda: {} holds PTX of the formula, which the assembler must take for {}:\n{}Received from "
+       "NVRTC {}:\n{}", source.name, source.architecture, texts, compiler.version(), errors);
+}
+
 [[noreturn]] void fail_of_text(const CudaSource& source, const Nvrtc& compiler, const std::string& log) {
+  fail_of_ptx(source, compiler, log);
   constexpr std::size_t kMostLog = 8000;
-  std::string ptx;
-  for (const std::string& text : codegen::ptx_of(source.text)) ptx += fmt::format("  ptx \"{}\"\n", text);
-  if (!ptx.empty()) ptx = "The formula's own PTX, which may be at fault:\n" + ptx;
-  fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}{}", source.name,
+  fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}", source.name,
        source.architecture, compiler.version(), log.substr(0, kMostLog),
-       lines_concerned(log, source.text, headers_of(source)), ptx);
+       lines_concerned(log, source.text, headers_of(source)));
 }
 
 std::mutex store_mutex;

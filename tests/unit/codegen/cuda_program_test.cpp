@@ -41,12 +41,14 @@ TEST(CudaProgram, SeveralWriteARegisterOfTheirOwn) {
 }
 
 TEST(CudaProgram, OneTextServesAllOutputs) {
-  const auto outputs = ptx_outputs("min.f32 {out0}, {0}, {1}; max.f32 {out1}, {0}, {1};", {x, z}, {min(x, z), max(x, z)});
+  const char* text = "min.f32 {out0}, {0}, {1}; max.f32 {out1}, {0}, {1};";
+  const auto outputs = ptx_outputs(text, {x, z}, {min(x, z), max(x, z)});
   EXPECT_EQ(cuda_text_of({outputs[1], outputs[0]}),
             "  // PTX of the formula: min.f32 {out0}, {0}, {1}; max.f32 {out1}, {0}, {1};\n"
             "  float v2_0, v2_1;\n"
             "  asm(\"{ .reg .f32 mercer_out<2>; min.f32 mercer_out0, %2, %3; max.f32 mercer_out1, %2, %3; "
-            "mov.f32 %0, mercer_out0; mov.f32 %1, mercer_out1; }\" : \"=f\"(v2_0), \"=f\"(v2_1) : \"f\"(x), \"f\"(z));\n"
+            "mov.f32 %0, mercer_out0; mov.f32 %1, mercer_out1; }\" "
+            ": \"=f\"(v2_0), \"=f\"(v2_1) : \"f\"(x), \"f\"(z));\n"
             "  const float result0 = v2_1;\n"
             "  const float result1 = v2_0;\n"
             "  out[0] = result0;\n"
@@ -71,7 +73,8 @@ TEST(CudaProgram, TheCompilerTakesIt) {
       ptx("{ setp_free: add.f32 {out}, {0}, 0f3F800000; }", {x}, x + 1.0),
   };
   for (const Expr& f : formulas) {
-    const std::string kernel = "__device__ __forceinline__ void one(float* out, float x, float z) {\n" + cuda_text_of({f}) +
+    const std::string kernel = "__device__ __forceinline__ void one(float* out, float x, float z) {\n" +
+                               cuda_text_of({f}) +
                                "}\nextern \"C\" __global__ void kernel(float* out, float x, float z) {\n"
                                "  for (int i = 0; i < 4; ++i) one(out + i, x * i, z);\n}\n";
     const NvrtcResult result = mercer::testing::nvrtc_for_tests()->compile("kernel.cu", kernel, {"-arch=sm_90a"}, {});

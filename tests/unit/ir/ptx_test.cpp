@@ -49,7 +49,8 @@ TEST(Ptx, MistakesAreNamed) {
   const Row rows[] = {
       {"", 1, "ptx: the text has at least one instruction. Received \"\"."},
       {".reg .f32 {out}; .reg .f32 {0};", 1, "ptx: the text has at least one instruction."},
-      {"mov.f32 t, {0};", 1, "ptx: the text must write {out}, its result (several: {out0}, {out1}, ...). Received \"mov"},
+      {"mov.f32 t, {0};", 1,
+       "ptx: the text must write {out}, its result (several: {out0}, {out1}, ...). Received \"mov"},
       {"add.f32 {out}, {0}, {2};", 2, "ptx: the inputs of the text are {0} to {1}, not {2}. Received \"add.f32"},
       {"mov.f32 {out}, {99999999999999};", 1, "ptx: the inputs of the text are {0} to {0}, not {99999999999999}."},
       {"mov.f32 {out}, {0};", 2, "ptx: the text reads all of its inputs, but not {1}."},
@@ -62,7 +63,8 @@ TEST(Ptx, MistakesAreNamed) {
       {"mov.f32 {out}, {0}; \x01", 1, "ptx: the text is printable ASCII"},
       {"mov.f32 {out}, {0}; // copy", 1, "ptx: the text has no comments."},
       {"mov.f32 {out}, {0}; /* copy */", 1, "ptx: the text has no comments."},
-      {"mov.f32 {out}, {0}; mov.f32 {out1}, {0};", 1, "ptx: the text writes either {out} or {out0}, {out1}, ..., not both."},
+      {"mov.f32 {out}, {0}; mov.f32 {out1}, {0};", 1,
+       "ptx: the text writes either {out} or {out0}, {out1}, ..., not both."},
       {"mov.f32 {out1}, {0};", 1, "ptx: the text writes all of its outputs, but not {out0}."},
       {"mov.f32 {out9}, {0};", 1, "ptx: a text has at most 4 outputs, not {out9}."},
       {"mov.f32 {out}, {0};", 0, "ptx: a text has 1 to 4 inputs. Received 0."},
@@ -83,14 +85,15 @@ TEST(Ptx, MeaningsReadWhatTheInputsRead) {
   const Expr s = sum(abs(x - z));
   EXPECT_EQ(error({x}, x - z), "ptx: the meaning is a function of the inputs: it reads nothing that they do not read. "
                                "Received one that reads z.");
-  EXPECT_EQ(error({x}, x * param("p")), "ptx: the meaning is a function of the inputs: it reads nothing that they do not "
-                                        "read. Received one that reads p.");
+  EXPECT_EQ(error({x}, x * param("p")), "ptx: the meaning is a function of the inputs: it reads nothing that they do "
+                                        "not read. Received one that reads p.");
   EXPECT_TRUE(error({s}, exp(-sum(square(x - z)))).ends_with("Received one that reads sum(square(x - z))."));
   EXPECT_EQ(error({s}, exp(-s) + 2), "nothing was thrown");
   EXPECT_EQ(error({x - z}, abs(z - x)), "nothing was thrown");
   EXPECT_EQ(error({x}, Expr()), "ptx: a meaning is needed. Received an empty expression.");
   EXPECT_EQ(error({Expr()}, x), "ptx: every input must be an expression. Received an empty one.");
-  EXPECT_TRUE(error_of([] { ptx_outputs("mov.f32 {out0}, {0};", {x}, {x, x}); }).starts_with("ptx: the text has no output 1"));
+  EXPECT_TRUE(error_of([] { ptx_outputs("mov.f32 {out0}, {0};", {x}, {x, x}); })
+                  .starts_with("ptx: the text has no output 1"));
   EXPECT_TRUE(error_of([] { ptx_outputs("mov.f32 {out0}, {0}; mov.f32 {out1}, {0};", {x}, {x}); })
                   .starts_with("ptx: every output of the text has a meaning. Received 1 for the 2 outputs"));
 }
@@ -98,7 +101,8 @@ TEST(Ptx, MeaningsReadWhatTheInputsRead) {
 TEST(Ptx, InstructionsAreCountedAndPlaceholdersFound) {
   using Names = std::vector<std::string_view>;
   EXPECT_EQ(ptx_instructions(kGap), (Names{"sub.f32", "abs.f32"}));
-  EXPECT_EQ(ptx_instructions("{ .reg .f32 t; .reg .pred p; L1: setp.lt.f32 p, {0}, {1}; @p bra L1; { mov.f32 {out}, t; } }"),
+  EXPECT_EQ(ptx_instructions("{ .reg .f32 t; .reg .pred p; L1: setp.lt.f32 p, {0}, {1}; @p bra L1; "
+                             "{ mov.f32 {out}, t; } }"),
             (Names{"setp.lt.f32", "bra", "mov.f32"}));
   const auto parts = ptx_parts("{ mov.b64 {lo, hi}, {1}; {out2} }");
   ASSERT_EQ(parts.size(), 5u);
@@ -171,8 +175,9 @@ TEST(Ptx, OneTextForAllOutputsAndNoneThatNobodyReads) {
   const Program dead = lower({where(x < z, outputs[0], z)}, options);
   EXPECT_EQ(std::count_if(dead.code.begin(), dead.code.end(), [](const Instr& i) { return i.op == Prim::ptx; }), 1);
   const std::vector<Expr> four{x, z, row_value(), col_value()};
-  const Program wide = lower({ptx("fma.rn.f32 {out}, {0}, {1}, {2}; add.f32 {out}, {out}, {3};", four, fma(x, z, row_value()) + col_value())},
-                             options);
+  const Expr sum_of_four = fma(x, z, row_value()) + col_value();
+  const Program wide =
+      lower({ptx("fma.rn.f32 {out}, {0}, {1}, {2}; add.f32 {out}, {out}, {3};", four, sum_of_four)}, options);
   EXPECT_EQ(operand_count(wide.code.back()), 4);
   EXPECT_EQ(wide.code.back().d, 3);
 }
@@ -189,8 +194,8 @@ TEST(Ptx, SplitKeepsItInTheTermAndHoistsItsInputs) {
   EXPECT_TRUE(same(plain.updates()[0], split({simplify(sum((sqrt(x) * 2.0 - z) * abs(x)))}).updates()[0]));
   // Per point and per call: by the meaning where it is computed once, by the text where it stands in the epilogue.
   const Expr norm = sum(ptx("mul.f32 {out}, {0}, {0};", {x}, x * x)), p = param("p");
-  const Split stages = split({simplify(sum(x * z) * norm * ptx("ex2.approx.f32 {out}, {0};", {2.0 * p}, exp2(2.0 * p)))},
-                             {.keep_ptx = true});
+  const Expr power = ptx("ex2.approx.f32 {out}, {0};", {2.0 * p}, exp2(2.0 * p));
+  const Split stages = split({simplify(sum(x * z) * norm * power)}, {.keep_ptx = true});
   ASSERT_EQ(stages.stages.size(), 1u);
   EXPECT_FALSE(uses(stages.stages[0].update[0]).ptx);
   EXPECT_TRUE(uses(stages.epilogue[0]).ptx);
