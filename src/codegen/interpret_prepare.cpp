@@ -4,6 +4,7 @@
 
 #include "codegen/interpret.h"
 #include "codegen/interpret_kernel.h"
+#include "core/error.h"
 
 namespace mercer::codegen {
 
@@ -15,6 +16,8 @@ InterpretedProgram::InterpretedProgram(ir::Program program, Isa isa)
   verify(program_);
   give_outputs_their_own_instructions();
   for (const Instr& instr : program_.code) {
+    if (ir::is_of_gpus(instr.op))
+      fail(ErrorKind::compile, "interpret: '{}' is for GPUs alone.", ir::name_of(instr.op));
     const bool has_table = instr.op == Prim::input || instr.op == Prim::table16;
     Step step{.op = static_cast<int>(instr.op),
               .operands = operand_count(instr.op),

@@ -90,6 +90,11 @@ struct Program {
 inline constexpr bool makes_mask(Prim p) { return p >= Prim::less && p <= Prim::mask_not; }
 /// Inputs and constants: operands of the instructions that read them, no work of their own.
 inline constexpr bool is_leaf(Prim p) { return p == Prim::input || p == Prim::constant; }
+/// Primitives that only GPU code has.
+inline constexpr bool is_of_gpus(Prim p) {
+  return (p >= Prim::max_nan && p <= Prim::sqrt_unit) || p == Prim::power_poly || p == Prim::power_scale ||
+         p == Prim::ptx;
+}
 int operand_count(Prim p);           // of a ptx the most
 int operand_count(const Instr& instr);
 const char* name_of(Prim p);

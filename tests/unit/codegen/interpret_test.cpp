@@ -67,9 +67,7 @@ Program random_program(std::mt19937_64& random) {
   const auto pick = [&](const std::vector<std::int32_t>& from) { return from[random() % from.size()]; };
   while (program.code.size() < 60) {
     const auto op = static_cast<Prim>(2 + random() % static_cast<std::uint64_t>(Prim::select));
-    const bool of_gpus = (op >= Prim::max_nan && op <= Prim::sqrt_unit) || op == Prim::power_poly ||
-                         op == Prim::power_scale || op == Prim::ptx;
-    if (op > Prim::select || of_gpus || (op == Prim::int_max && sizeof(T) == 8)) continue;
+    if (op > Prim::select || ir::is_of_gpus(op) || (op == Prim::int_max && sizeof(T) == 8)) continue;
     const bool on_masks = op >= Prim::mask_and && op <= Prim::mask_not;
     const bool on_bits = op >= Prim::bit_and && op <= Prim::table16;
     if ((on_masks || op == Prim::select) && masks.empty()) continue;
