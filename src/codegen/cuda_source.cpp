@@ -236,7 +236,7 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
-  return text + skeleton({"pair_tile.cuh"});
+  return text + skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh", "pair_tile.cuh"});
 }
 
 }  // namespace

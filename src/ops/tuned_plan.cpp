@@ -10,7 +10,11 @@
 namespace mercer::ops {
 
 std::string tile_key(const plan::GpuPairPlan& plan, const TileDevice& device) {
-  static const std::string kernel = hash128(codegen::cuda_text("pair_tile.cuh")).to_text();
+  static const std::string kernel = hash128(std::string(codegen::cuda_text("pair_slices.cuh")) +
+                                            std::string(codegen::cuda_text("pair_update.cuh")) +
+                                            std::string(codegen::cuda_text("pair_consumers.cuh")) +
+                                            std::string(codegen::cuda_text("pair_tile.cuh")))
+                                        .to_text();
   return fmt::format("tile\n{}\n{}\n{}", device.architecture, device.name,
                      hash128(kernel + plan::gpu_tile_class(plan)).to_text());
 }

@@ -1,0 +1,270 @@
+// What becomes of the values of a tile: stored, multiplied with v, or folded over n (pair_tile.cuh).
+
+// ---- STORE -----------------------------------------------------------------------------------------------------------
+#if CONSUMER == 0
+// Rows `first` … of the thread's pairs, one after the other, with all that can be asked of a store: edges, any strides,
+// the mirrored half. A function of its own: its registers are not the fast path's.
+static __device__ __noinline__ void store_rows(const PairArguments& a, const REAL* params, OUT* out, i64 m0, i64 n0,
+                                               i64 x_set, i64 z_set, const REAL* own, int first) {
+  const TilePlace place{m0, n0, x_set, z_set};
+  // Of a symmetric matrix, pairs on and above the diagonal are kept; whatever is stored is mirrored.
+  const bool mirror = a.symmetric, diagonal = mirror && place.n0 < place.m0 + TILE_M;
+#pragma unroll 1
+  for (int pair = 0; pair < SCRATCH_ROWS * THREAD_N && first + pair / THREAD_N < THREAD_M; ++pair) {
+    const i64 m = place.m0 + row_of(position(), first + pair / THREAD_N);
+    const i64 n = place.n0 + col_of(position(), pair % THREAD_N);
+    if (m >= a.m || n >= a.n || (diagonal && n < m)) continue;
+    REAL outputs[OUTPUTS];
+    epilogue_of(outputs, own, pair, m, n, a, params, place);
+#pragma unroll
+    for (int p = 0; p < OUTPUTS; ++p) {
+      OUT value;
+      convert(value, outputs[p]);
+      out[p * a.out_plane + m * a.out_row + n * a.out_col] = value;
+      if (mirror && n != m) out[p * a.out_plane + n * a.out_row + m * a.out_col] = value;
+    }
+  }
+}
+
+MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+                              const TilePlace& place, REAL* scratch) {
+#if !LONG_EPILOGUE
+  const bool whole = !a.symmetric && place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n;
+  if (whole && a.out_col == 1 && a.out_row % VECTOR_N == 0 && (u64)out % (VECTOR_N * sizeof(OUT)) == 0 &&
+      (OUTPUTS == 1 || a.out_plane % VECTOR_N == 0)) {
+    const Position at = position();
+    OUT* row = out + (place.m0 + row_of(at, 0)) * a.out_row + place.n0 + col_of(at, 0);
+    REAL own[PARAMS + 1];
+#pragma unroll
+    for (int p = 0; p < PARAMS; ++p) own[p] = params[p];
+    PointValues points;
+    load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+      if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out_row;
+#pragma unroll
+      for (int j0 = 0; j0 < THREAD_N; j0 += VECTOR_N) {
+        Pack<OUT, VECTOR_N> pack[OUTPUTS];
+#pragma unroll
+        for (int c = 0; c < VECTOR_N; ++c) {
+          REAL outputs[OUTPUTS];
+          epilogue(outputs, acc.value[i][j0 + c], points.row[i], points.col[j0 + c], own, points.i[i],
+                   points.j[j0 + c], (REAL)a.features);
+#pragma unroll
+          for (int p = 0; p < OUTPUTS; ++p) convert(pack[p].value[c], outputs[p]);
+        }
+#pragma unroll
+        for (int p = 0; p < OUTPUTS; ++p)
+          store_pack(row + p * a.out_plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
+      }
+    }
+    return;
+  }
+#endif
+  // The slices are done with: their memory is scratch.
+  if (ONE_TILE) __syncthreads();
+#pragma unroll
+  for (int first = 0; first < THREAD_M; first += SCRATCH_ROWS) {
+    to_scratch(acc, first, scratch + threadIdx.x);
+    store_rows(a, params, out, place.m0, place.n0, place.x_set, place.z_set, scratch + threadIdx.x, first);
+  }
+}
+#else
+// Values of the tile for a fold over n.
+MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumulators& acc, const PairArguments& a,
+                               const REAL* params, const TilePlace& place, REAL* scratch) {
+#if LONG_EPILOGUE
+  // A row's values take the places of its first states.
+  REAL* own = scratch + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    to_scratch(acc, i, own);
+#pragma unroll 1
+    for (int j = 0; j < THREAD_N; ++j) {
+      REAL outputs[OUTPUTS];
+      epilogue_of(outputs, own, j, place.m0 + row_of(position(), i), place.n0 + col_of(position(), j), a, params, place);
+      own[j * (STATES + (STATES == 0)) * THREADS] = outputs[0];
+    }
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) values[i][j] = own[j * (STATES + (STATES == 0)) * THREADS];
+  }
+#else
+  PointValues points;
+  load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
+  REAL numbers[PARAMS + 1];
+#pragma unroll
+  for (int p = 0; p < PARAMS; ++p) numbers[p] = params[p];
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      REAL outputs[OUTPUTS];
+      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j], (REAL)a.features);
+      values[i][j] = outputs[0];
+    }
+#endif
+}
+#endif
+
+// ---- PRODUCT: sums over n of value * v[n][e], COLUMNS of v at a time -------------------------------------------------
+#if CONSUMER == 1
+// With several columns, the eight threads of a row group end up with one row's sum each (a reduce-scatter).
+#define SCATTERED (COLUMNS > 1)
+struct Fold {
+  REAL sum[SCATTERED ? 1 : THREAD_M][COLUMNS];
+};
+MERCER_INLINE void start(Fold& fold) {
+#pragma unroll
+  for (int i = 0; i < (SCATTERED ? 1 : THREAD_M); ++i)
+#pragma unroll
+    for (int e = 0; e < COLUMNS; ++e) fold.sum[i][e] = 0;
+}
+
+// rows[THREAD_M] of eight threads → the sum of row `scattered_row` in each thread.
+MERCER_INLINE REAL reduce_scatter(REAL (&rows)[THREAD_M]) {
+  const int lane = threadIdx.x % 32;
+  int left = THREAD_M;
+#pragma unroll
+  for (int offset = 8; offset >= 2; offset /= 2) {
+    if (left > 1) {
+      left /= 2;
+      const bool upper = lane & offset;
+#pragma unroll
+      for (int r = 0; r < left; ++r) {
+        const REAL mine = upper ? rows[r + left] : rows[r], other = upper ? rows[r] : rows[r + left];
+        rows[r] = mine + __shfl_xor_sync(0xffffffffu, other, offset);
+      }
+    } else {
+      rows[0] += __shfl_xor_sync(0xffffffffu, rows[0], offset);
+    }
+  }
+  return rows[0];
+}
+MERCER_INLINE int scattered_row() {
+  const int lane = threadIdx.x % 32;
+  int row = 0, left = THREAD_M;
+  for (int offset = 8; offset >= 2 && left > 1; offset /= 2) {
+    left /= 2;
+    if (lane & offset) row += left;
+  }
+  return row;
+}
+MERCER_INLINE bool writes_scattered_row() {
+  const int lane = threadIdx.x % 16 / 2;
+  return THREAD_M >= 8 || lane % (8 / (THREAD_M < 8 ? THREAD_M : 8)) == 0;
+}
+
+MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
+                             const REAL* v, const TilePlace& place, REAL* scratch) {
+  const Position at = position();
+  const i64 n0 = place.n0;
+  const bool whole = n0 + TILE_N <= a.n;
+  REAL values[THREAD_M][THREAD_N];
+  tile_values(values, acc, a, params, place, scratch);
+  if (!whole) {
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      if (n0 + col_of(at, j) < a.n) continue;
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i) values[i][j] = 0;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < COLUMNS; ++e) {
+    // Columns that there are not repeat the last one; nobody stores them.
+    const REAL* column = v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
+    REAL weights[THREAD_N];
+#pragma unroll
+    for (int j = 0; j < THREAD_N; j += VECTOR_N) {
+      const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
+#pragma unroll
+      for (int c = 0; c < VECTOR_N; ++c) weights[j + c] = pack.value[c];
+    }
+    if (!whole) {
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j)
+        if (n0 + col_of(at, j) >= a.n) weights[j] = 0;
+    }
+    REAL rows[THREAD_M];
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+      rows[i] = values[i][0] * weights[0];
+#pragma unroll
+      for (int j = 1; j < THREAD_N; ++j) rows[i] = mul_add(values[i][j], weights[j], rows[i]);
+      if (!SCATTERED) fold.sum[i][e] += rows[i];
+    }
+    if (SCATTERED) fold.sum[0][e] += reduce_scatter(rows);
+  }
+}
+
+MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
+                          const Position& at) {
+  REAL* partial = (REAL*)a.out + (group * a.splits + split) * a.columns * a.partial_ld;
+  const int strips = THREADS_N / 8, strip = at.tx / 8;
+#pragma unroll
+  for (int e = 0; e < COLUMNS; ++e) {
+    if (e >= a.columns) break;
+    __syncthreads();
+    if (SCATTERED) {
+      if (writes_scattered_row()) shared[strip * TILE_M + row_of(at, scattered_row())] = fold.sum[0][e];
+    } else {
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i) {
+        REAL sum = fold.sum[SCATTERED ? 0 : i][e];
+        for (int offset = 8; offset >= 2; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (at.tx % 8 == 0) shared[strip * TILE_M + row_of(at, i)] = sum;
+      }
+    }
+    __syncthreads();
+    for (int r = threadIdx.x; r < TILE_M; r += THREADS) {
+      REAL sum = shared[r];
+      for (int s = 1; s < strips; ++s) sum += shared[s * TILE_M + r];
+      if (m0 + r < a.m) partial[e * a.partial_ld + m0 + r] = sum;
+    }
+  }
+}
+#endif
+
+// ---- FOLD: one state a row ---------------------------------------------------------------------------------------------
+#if CONSUMER == 2
+struct Fold {
+  FoldState row[THREAD_M];
+};
+MERCER_INLINE void start(Fold& fold) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) fold.row[i] = empty_state();
+}
+MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
+                             const REAL*, const TilePlace& place, REAL* scratch) {
+  REAL values[THREAD_M][THREAD_N];
+  tile_values(values, acc, a, params, place, scratch);
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    // The tile's values first: long sums in order would lose the contract.
+    FoldState tile = empty_state();
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      const i64 n = place.n0 + col_of(position(), j);
+      if (n < a.n) merge(tile, state_of(values[i][j], n));
+    }
+    merge(fold.row[i], tile);
+  }
+}
+MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
+                          const Position& at) {
+  FoldState* states = (FoldState*)shared;
+  const i64 first = (group * a.splits + split) * a.partial_ld;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    __syncthreads();
+    states[at.ty * THREADS_N + at.tx] = fold.row[i];
+    __syncthreads();
+    if (at.tx == 0) {
+      FoldState state = states[at.ty * THREADS_N];
+      for (int t = 1; t < THREADS_N; ++t) merge(state, states[at.ty * THREADS_N + t]);
+      const i64 m = m0 + row_of(at, i);
+      if (m < a.m) ((FoldState*)a.out)[first + m] = state;
+    }
+  }
+}
+#endif

@@ -1,0 +1,147 @@
+// Geometry of a tile, and its slices of features: from memory to shared memory, STAGES of them on their way (pair_tile.cuh).
+#define THREADS_N (TILE_N / THREAD_N)
+#define THREADS_M (TILE_M / THREAD_M)
+#undef THREADS
+#define THREADS (THREADS_M * THREADS_N)
+#define VECTOR (16 / (int)sizeof(REAL))
+#define VECTOR_M (THREAD_M < VECTOR ? THREAD_M : VECTOR)
+#define VECTOR_N (THREAD_N < VECTOR ? THREAD_N : VECTOR)
+// A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point].
+#define PANEL_X (TILE_M < MERCER_PANEL ? TILE_M : MERCER_PANEL)
+#define PANEL_Z (TILE_N < MERCER_PANEL ? TILE_N : MERCER_PANEL)
+#define SLICE_X (TILE_K * X_STREAMS * TILE_M)
+#define SLICE_Z (TILE_K * Z_STREAMS * TILE_N)
+#define SLICE (SLICE_X + SLICE_Z)
+#define PROMOTED_SIZE (PROMOTES * TILE_M * TILE_N)
+// Tiles that follow each other in a block have slices on their way while one is finished; a tile alone uses their memory.
+#define ONE_TILE (CONSUMER == STORE && !MANY_TILES)
+#define SCRATCH_PLACE (ONE_TILE ? 0 : STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0))
+// The number of features, where it is part of the kernel.
+#define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
+
+enum { STORE, PRODUCT, FOLD };
+enum { FOLD_SUM, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_LOGSUMEXP };
+
+struct Position {
+  int tx, ty;
+};
+
+MERCER_INLINE Position position() {
+  const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
+  if (THREADS_N % 8 != 0 || THREADS_M % 4 != 0) return {tid % THREADS_N, tid / THREADS_N};
+  const int warps_n = THREADS_N / 8 > 0 ? THREADS_N / 8 : 1;
+  // Of every two lanes that read at once, one shares its rows and one its columns: a third fewer reads of shared memory
+  // than with rows of eight lanes.
+  return {warp % warps_n * 8 + lane % 16 / 2, warp / warps_n * 4 + lane / 16 * 2 + lane % 2};
+}
+MERCER_INLINE int row_of(const Position& at, int i) {
+  return i / VECTOR_M * (TILE_M / (THREAD_M / VECTOR_M)) + at.ty * VECTOR_M + i % VECTOR_M;
+}
+MERCER_INLINE int col_of(const Position& at, int j) {
+  return j / VECTOR_N * (TILE_N / (THREAD_N / VECTOR_N)) + at.tx * VECTOR_N + j % VECTOR_N;
+}
+
+// Where point p of feature kk lies in its side of a slice.
+template <int STREAMS, int PANEL>
+MERCER_INLINE int place_of(int kk, int s, int p) {
+  return p / PANEL * (TILE_K * STREAMS * PANEL) + (kk * STREAMS + s) * PANEL + p % PANEL;
+}
+
+// `depth` features of a tile's points; what lies behind the last feature is never read.
+template <int STREAMS, int POINTS, int PANEL>
+MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int depth) {
+  constexpr int kRow = PANEL / VECTOR, kChunks = TILE_K * STREAMS * kRow;
+#pragma unroll
+  for (int panel = 0; panel < POINTS / PANEL; ++panel)
+#pragma unroll
+    for (int first = 0; first < kChunks; first += THREADS) {
+      const int c = first + threadIdx.x, row = c / kRow, at = c % kRow * VECTOR;
+      if (row < depth * STREAMS && (kChunks % THREADS == 0 || c < kChunks))
+        copy_16(to + (panel * TILE_K * STREAMS + row) * PANEL + at,
+                from + panel * panel_size + row * MERCER_PANEL + at);
+    }
+}
+
+#if BULK
+template <int STREAMS, int POINTS>
+MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, int depth, u32 barrier) {
+#pragma unroll
+  for (int panel = 0; panel < POINTS / MERCER_PANEL; ++panel)
+    copy_bulk(shared_address(to + panel * TILE_K * STREAMS * MERCER_PANEL), from + panel * panel_size,
+              depth * STREAMS * MERCER_PANEL * sizeof(REAL), barrier);
+}
+#endif
+
+// The block's place and the progress of its copies. In shared memory: registers are for accumulators.
+struct Block {
+  const REAL *x, *z;            // panels of the tile of m; panels of all n
+  i64 x_panel, z_panel;         // elements of a panel
+  i64 m0, x_set, z_set, item, group, column;
+  int first_tile, end_tile;
+  // Slices still to be copied; where the next one comes from and goes to.
+  int left, tile, copy_k, stage;
+  const REAL *next_x, *next_z;
+};
+
+MERCER_INLINE void find_sources(Block& b) {
+  const i64 n0 = (i64)b.tile * TILE_N;
+  b.next_x = b.x;
+  b.next_z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL;
+}
+
+// Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
+// the second-level cache.
+MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
+  const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(ONE_TILE ? a.tiles_n : a.splits);
+  u32 block = blockIdx.x;
+  b.group = 0;
+  if (a.groups.count > 0) {
+    b.group = block / (tiles_m * columns);
+    block %= tiles_m * columns;
+  }
+  const u32 strip = block / (8 * columns), in_strip = block % (8 * columns);
+  const u32 height = tiles_m - strip * 8 < 8 ? tiles_m - strip * 8 : 8;
+  b.m0 = (i64)(strip * 8 + in_strip % height) * TILE_M;
+  b.column = in_strip / height;
+  b.first_tile = (int)(ONE_TILE ? b.column : a.tiles_n * b.column / a.splits);
+  b.end_tile = (int)(ONE_TILE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
+  // Nothing of a symmetric matrix lies below the diagonal.
+  if (CONSUMER == STORE && a.symmetric && b.first_tile < b.m0 / TILE_N) b.first_tile = (int)(b.m0 / TILE_N);
+  b.x_set = batch_offset(a.groups, a.x_step, b.group);
+  b.z_set = batch_offset(a.groups, a.z_step, b.group);
+  b.item = batch_offset(a.groups, a.item_step, b.group);
+  b.x_panel = (i64)a.k * X_STREAMS * MERCER_PANEL;
+  b.z_panel = (i64)a.k * Z_STREAMS * MERCER_PANEL;
+  b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / MERCER_PANEL) + b.m0 / MERCER_PANEL) * b.x_panel + b.m0 % MERCER_PANEL;
+  b.z = (const REAL*)a.z + b.z_set * (a.z_ld / MERCER_PANEL) * b.z_panel;
+  b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((FEATURES + TILE_K - 1) / TILE_K) : 0;
+  b.tile = b.first_tile;
+  b.copy_k = b.stage = 0;
+  find_sources(b);
+}
+
+// Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
+MERCER_INLINE void copy_slice(Block& b, REAL* shared, int k, u64* full) {
+  const int depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
+  REAL* slice = shared + b.stage * SLICE;
+  const REAL *x = b.next_x, *z = b.next_z;
+#if BULK
+  const u32 barrier = shared_address(full + b.stage);
+  barrier_expect(barrier, depth * (X_STREAMS * TILE_M + Z_STREAMS * TILE_N) * sizeof(REAL));
+  copy_panels_bulk<X_STREAMS, TILE_M>(slice, x, b.x_panel, depth, barrier);
+  copy_panels_bulk<Z_STREAMS, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
+#else
+  copy_panels<X_STREAMS, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
+  copy_panels<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
+#endif
+  b.copy_k += TILE_K;
+  b.next_x = x + TILE_K * X_STREAMS * MERCER_PANEL;
+  b.next_z = z + TILE_K * Z_STREAMS * MERCER_PANEL;
+  if (b.copy_k >= k) {
+    b.copy_k = 0;
+    ++b.tile;
+    find_sources(b);
+  }
+  if (++b.stage == STAGES) b.stage = 0;
+  --b.left;
+}

@@ -1,0 +1,220 @@
+// The accumulators of a tile: update, promotion of partial sums, epilogue (pair_tile.cuh).
+
+struct Accumulators {
+  REAL value[THREAD_M][THREAD_N][STATES + (STATES == 0)];
+};
+
+#if ZERO_IDENTITY
+// Zeros that come from shared memory, four at a time and in this order, make the compiler keep the accumulators in
+// register banks where neighbours do not collide: 1 to 3 % of the time.
+MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j + 3 < THREAD_N; j += 4)
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(acc.value[i][j + 1][0]), "=f"(acc.value[i][j][0]), "=f"(acc.value[i][j + 3][0]),
+                     "=f"(acc.value[i][j + 2][0])
+                   : "r"(zeros));
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = THREAD_N / 4 * 4; j < THREAD_N; ++j) acc.value[i][j][0] = 0;
+}
+#endif
+
+// Parameters of a batch item; there is one row for all of them where they came by value.
+MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
+  if (NUMBERS) return (const REAL*)a.numbers;
+  return a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
+}
+
+struct PointValues {
+  REAL row[THREAD_M][ROW_SLOTS + 1], col[THREAD_N][COL_SLOTS + 1];
+  REAL i[THREAD_M], j[THREAD_N];
+};
+
+#if MIXED == 1
+// Pairs of a thread whose sums are unsigned integers, kept as bits: five in eight, so that both sets of pipes are busy.
+// With the additions in columns 1, 2 and 5 fewest operands share a register bank; others cost 2 to 4 ms of 52.
+MERCER_INLINE constexpr bool on_integers(int i, int j) {
+  const int place = (i * THREAD_N + j) % 8;
+  return place != 1 && place != 2 && place != 5;
+}
+MERCER_INLINE void add_difference(float& sum, float x, float z) {
+  u32 bits = bits_of(sum);
+  asm("sad.u32 %0, %1, %2, %0;" : "+r"(bits) : "r"(bits_of(x)), "r"(bits_of(z)));
+  sum = float_of(bits);
+}
+// All sums as floats. Those of a chunk fit: 512 differences below 2^23.
+MERCER_INLINE void settle(Accumulators& acc) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j)
+      if (on_integers(i, j)) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
+}
+#endif
+
+MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
+                              const REAL* params, REAL features, const Position& at) {
+  REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
+#pragma unroll
+  for (int s = 0; s < X_STREAMS; ++s)
+#pragma unroll
+    for (int i = 0; i < THREAD_M; i += VECTOR_M) {
+      const Pack<REAL, VECTOR_M> pack =
+          *(const Pack<REAL, VECTOR_M>*)(slice + place_of<X_STREAMS, PANEL_X>(kk, s, row_of(at, i)));
+#pragma unroll
+      for (int c = 0; c < VECTOR_M; ++c) x[i + c][s] = pack.value[c];
+    }
+#pragma unroll
+  for (int s = 0; s < Z_STREAMS; ++s)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; j += VECTOR_N) {
+      const Pack<REAL, VECTOR_N> pack =
+          *(const Pack<REAL, VECTOR_N>*)(slice + SLICE_X + place_of<Z_STREAMS, PANEL_Z>(kk, s, col_of(at, j)));
+#pragma unroll
+      for (int c = 0; c < VECTOR_N; ++c) z[j + c][s] = pack.value[c];
+    }
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+#if ALTERNATIVE_EIGHTHS
+      // A checkerboard: neighbours in time take different pipes.
+      if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
+        update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
+                           points.j[j], features);
+        continue;
+      }
+#endif
+#if MIXED == 1
+      if (on_integers(i, j)) {
+        add_difference(acc.value[i][j][0], x[i][0], z[j][0]);
+        continue;
+      }
+#endif
+      update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
+    }
+}
+
+#if PROMOTES
+// Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread].
+MERCER_INLINE void promote(Accumulators& acc, REAL* promoted, bool first, bool last) {
+  int slot = 0;
+#pragma unroll
+  for (int s = 0; s < STATES; ++s) {
+    if (!is_promoted(s)) continue;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; j += VECTOR_N) {
+        Pack<REAL, VECTOR_N>& sum =
+            *(Pack<REAL, VECTOR_N>*)(promoted + ((slot * THREAD_M + i) * THREAD_N + j) * THREADS + threadIdx.x * VECTOR_N);
+        Pack<REAL, VECTOR_N> total;
+        if (!first) total = sum;
+#pragma unroll
+        for (int c = 0; c < VECTOR_N; ++c) {
+          REAL& value = acc.value[i][j + c][s];
+          total.value[c] = first ? value : total.value[c] + value;
+          value = last ? total.value[c] : (REAL)0;
+        }
+        if (!last) sum = total;
+      }
+    ++slot;
+  }
+}
+#endif
+
+MERCER_INLINE void load_row(REAL (&row)[ROW_SLOTS + 1], const PairArguments& a, i64 x_set, i64 m) {
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[(x_set * ROW_SLOTS + s) * a.x_ld + m];
+}
+MERCER_INLINE void load_col(REAL (&col)[COL_SLOTS + 1], const PairArguments& a, i64 z_set, i64 n) {
+#pragma unroll
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(z_set * COL_SLOTS + s) * a.z_ld + n];
+}
+MERCER_INLINE void load_points(PointValues& points, const PairArguments& a, i64 x_set, i64 z_set, i64 m0, i64 n0,
+                               const Position& at) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    load_row(points.row[i], a, x_set, m0 + row_of(at, i));
+    points.i[i] = (REAL)(m0 + row_of(at, i) + a.i_offset);
+  }
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j) {
+    load_col(points.col[j], a, z_set, n0 + col_of(at, j));
+    points.j[j] = (REAL)(n0 + col_of(at, j) + a.j_offset);
+  }
+}
+
+// Where a tile stands: what its epilogue reads besides the accumulators.
+struct TilePlace {
+  i64 m0, n0, x_set, z_set;
+};
+
+#if MIXED == 1
+static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64 n) {
+  if (m >= a.m || n >= a.n || (a.symmetric && n < m)) return;
+  const u32 at = atomicAdd(&a.mixed->listed, 1u);
+  if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
+}
+
+// Sums of integers become sums of values; those that may have lost too much are listed. A point is not listed with itself.
+MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
+  const float step = a.mixed->step;
+  float z_errors[THREAD_N];
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
+  u64 doubtful = 0;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      float& sum = acc.value[i][j][0];
+      sum *= step;
+      if (is_doubtful(x_error + z_errors[j], sum)) doubtful |= (u64)1 << (i * THREAD_N + j);
+    }
+  }
+  for (; doubtful; doubtful &= doubtful - 1) {
+    const int pair = __ffsll((long long)doubtful) - 1;
+    const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
+    if (a.x != a.z || m != n) list_pair(a, m, n);
+  }
+}
+#endif
+
+// The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
+// compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
+// own place: [row][column][state][thread].
+#define SCRATCH_ROW (THREAD_N * (STATES + (STATES == 0)) * THREADS)
+#if CONSUMER == 0 && !MANY_TILES
+#define SCRATCH_ROWS (STAGES * SLICE / SCRATCH_ROW > THREAD_M ? THREAD_M : STAGES * SLICE / SCRATCH_ROW > 1 ? STAGES * SLICE / SCRATCH_ROW : 1)
+#else
+#define SCRATCH_ROWS 1
+#endif
+
+// Accumulators of the rows `first` … into the thread's own places.
+MERCER_INLINE void to_scratch(const Accumulators& acc, int first, REAL* own) {
+#pragma unroll
+  for (int i = 0; i < SCRATCH_ROWS; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j)
+#pragma unroll
+      for (int s = 0; s < STATES; ++s)
+        if (first + i < THREAD_M)
+          own[((i * THREAD_N + j) * (STATES + (STATES == 0)) + s) * THREADS] = acc.value[first + i][j][s];
+}
+
+// The epilogue of one pair whose accumulators lie in scratch memory.
+MERCER_INLINE void epilogue_of(REAL (&outputs)[OUTPUTS], const REAL* own, int pair, i64 m, i64 n,
+                               const PairArguments& a, const REAL* params, const TilePlace& place) {
+  REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1], states[STATES + (STATES == 0)];
+  load_row(row, a, place.x_set, m);
+  load_col(col, a, place.z_set, n);
+#pragma unroll
+  for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
+  epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
+}
