@@ -35,6 +35,7 @@ struct GpuCall {
   std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
   std::int64_t columns = 1;       ///< E of a product, O of a gradient
   bool symmetric = false;         ///< half of the pairs are computed
+  bool mixed_pipes = true;        ///< the range of the data lets absolute differences run on two pipes, if large enough
 };
 
 /// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison lanes,

@@ -460,7 +460,7 @@ def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: st
     Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.
     """
 
-def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = 'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False) -> dict[str, float]:
+def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = 'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> dict[str, float]:
     """
     Milliseconds that a call takes at least on a GPU ("cuda:0", "sm_90"): of each unit, and of the busiest, "ms".
     """

@@ -127,11 +127,12 @@ void bind_machine(nb::module_& module) {
   module.def(
       "gpu_floor",
       [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
-         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric) {
+         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes) {
         const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
                                    nb::cast<std::int64_t>(shape[2])};
-        const GpuFloor floor = gpu_floor(Formula(formula), extents, dtype_named(dtype), target,
-                                         {.verb = verb, .items = items, .columns = columns, .symmetric = symmetric});
+        const GpuCall call{.verb = verb, .items = items, .columns = columns, .symmetric = symmetric,
+                           .mixed_pipes = mixed_pipes};
+        const GpuFloor floor = gpu_floor(Formula(formula), extents, dtype_named(dtype), target, call);
         nb::dict times;
         times["ms"] = floor.ms;
         times["issue"] = floor.issue;
@@ -142,9 +143,10 @@ void bind_machine(nb::module_& module) {
         return times;
       },
       "formula"_a, "shape"_a, "dtype"_a, "target"_a, "verb"_a = "pairwise", "items"_a = 1, "columns"_a = 1,
-      "symmetric"_a = false,
+      "symmetric"_a = false, "mixed_pipes"_a = true,
       nb::sig("def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = "
-              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False) -> dict[str, float]"),
+              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> "
+              "dict[str, float]"),
       "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
       "\"ms\".");
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),

@@ -22,8 +22,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
   problem.columns = use.columns;
   problem.mixed_pipes = use.mixed_pipes;
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
-  constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
-  problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < kMostByteFeatures;
+  problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < plan::kMostByteFeatures;
   problem.capability = device.capability();
   problem.shared_per_block = device.shared_per_block;
   return problem;
@@ -72,8 +71,8 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type});
   problem.outputs = values;
   const std::string key =
-      fmt::format("values of the gradient|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
-                  static_cast<int>(job.x.points.dtype), job.device, problem.sizes.to_text());
+      fmt::format("values of the gradient|{}|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
+                  static_cast<int>(job.x.points.dtype), problem.bytes, job.device, problem.sizes.to_text());
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
@@ -96,10 +95,10 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   const auto compiled = [&](bool reciprocals) {
     problem.reciprocals = reciprocals;
     const std::string key =
-        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
-                    static_cast<int>(job.x.points.dtype), static_cast<int>(use.out), static_cast<int>(use.consumer),
-                    static_cast<int>(use.fold), use.columns, use.mixed_pipes, reciprocals, problem.by_value,
-                    job.device, problem.sizes.to_text());
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
+                    static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
+                    static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
+                    reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

@@ -45,8 +45,10 @@ NamedGpu gpu_named(const std::string& target) {
   if (target.starts_with("cuda:")) return gpu_of_machine(number_after(target, 5, -1));
   const int capability = target.starts_with("sm_") ? number_after(target, 3, 0) : 0;
   std::string known;
-  for (const plan::GpuInfo& info : plan::gpu_infos()) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
-  require(capability >= 80, "explain: a GPU must be \"cuda:0\" or an architecture: {}. Received \"{}\".", known, target);
+  for (const plan::GpuInfo& info : plan::gpu_infos())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  require(capability >= 80, "explain: a GPU must be \"cuda:0\" or an architecture: {}. Received \"{}\".", known,
+          target);
   const plan::GpuInfo& info = plan::gpu_info(capability);
   return {info, info.device};
 }
@@ -56,6 +58,7 @@ plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape s
   plan::GpuPairProblem problem;
   problem.outputs = outputs;
   problem.type = problem.out = compute_type(dtype);
+  problem.bytes = dtype == Dtype::uint8 && shape.k < plan::kMostByteFeatures;
   problem.reciprocals = true;
   problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
   problem.capability = gpu.capability;
@@ -80,7 +83,9 @@ plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, dou
 
 plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                             const GpuCall& call) {
-  const auto plan = plan::plan_gpu_pairs(problem_of({ops::explained(f)}, shape, dtype, gpu));
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  const auto plan = plan::plan_gpu_pairs(problem);
   const double items = static_cast<double>(call.items);
   plan::GpuTimes times = pair_times(*plan, shape, items, gpu);
   const double half = call.symmetric ? 0.5 : 1;
@@ -119,8 +124,10 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
   times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
-  if (!problem.field.pair_outputs.empty())
-    times += pair_times(*plan::plan_gpu_pairs(problem_of(problem.field.pair_outputs, shape, dtype, gpu)), shape, 1, gpu);
+  if (!problem.field.pair_outputs.empty()) {
+    const auto pairs = plan::plan_gpu_pairs(problem_of(problem.field.pair_outputs, shape, dtype, gpu));
+    times += pair_times(*pairs, shape, 1, gpu);
+  }
   const double out = columns * static_cast<double>(shape.m) * static_cast<double>(shape.k) * bytes_of(problem.type);
   return times += plan::gpu_memory_times(points_bytes(shape, dtype) + out, gpu);
 }
@@ -167,11 +174,13 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
                               fmt::format("the tile {}\n", plan->tuned() ? "was measured (tune)" : "is the model's") +
                               fmt::format("features in chunks of {}, {} bytes of shared memory a block\n",
                                           plan->chunk(), plan->shared_bytes(shape.k)));
-  if (plan->split.states > 0) text += section("update, per (m, n, k)", with_slots(plan->update));
+  const std::string mean = fmt::format("on average {:.4g} slots\n", plan::mean_update_cost(*plan).slots());
+  if (plan->split.states > 0)
+    text += section("update, per (m, n, k)",
+                    with_slots(plan->update) + (plan->bytes || plan->mixed_eighths > 0 ? mean : ""));
   if (plan->alternative_eighths > 0)
     text += section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan->alternative_eighths),
-                    with_slots(plan->alternative) +
-                        fmt::format("on average {:.1f} slots\n", plan::mean_update_cost(*plan).slots()));
+                    with_slots(plan->alternative) + mean);
   text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
   text += section("source", source_text(*plan, dtype));
   return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, {}), shape, gpu));

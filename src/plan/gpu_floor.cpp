@@ -16,11 +16,11 @@ GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
 }
 
 GpuCost mean_update_cost(const GpuPairPlan& plan) {
-  const GpuCost cost = count_gpu(plan.update), other = count_gpu(plan.alternative);
-  const double share = plan.alternative_eighths / 8.0;
-  const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
-  return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
-          mean(cost.unit, other.unit)};
+  constexpr GpuCost kSad{.issue = 1, .fma = 0, .alu = 1, .unit = 0};  // an absolute difference and its sum
+  if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
+  const GpuCost cost = count_gpu(plan.update);
+  if (plan.mixed_eighths > 0) return blend(cost, kSad, plan.mixed_eighths);
+  return blend(cost, count_gpu(plan.alternative), plan.alternative_eighths);
 }
 
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu) {

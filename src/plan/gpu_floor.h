@@ -35,7 +35,7 @@ struct GpuTimes {
   GpuTimes& operator+=(const GpuTimes& other);  ///< one pass after the other
 };
 
-/// What a pair and feature costs on average: some pairs of a thread may run the alternative program.
+/// What a pair and feature costs on average: some pairs of a thread may run another program than `update`.
 GpuCost mean_update_cost(const GpuPairPlan& plan);
 
 /// `count` runs of a program of this cost and type.

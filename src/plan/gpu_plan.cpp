@@ -108,11 +108,9 @@ void add_alternative(GpuPairPlan& plan) {
   const GpuCost unit = count_gpu(plan.update), table = count_gpu(other);
   double best = unit.slots();
   for (int eighths = 1; eighths < 8; ++eighths) {
-    const double share = eighths / 8.0;
-    const GpuCost mixed{unit.issue * (1 - share) + table.issue * share, unit.fma * (1 - share) + table.fma * share,
-                        unit.alu * (1 - share) + table.alu * share, unit.unit * (1 - share) + table.unit * share};
-    if (mixed.slots() >= best) continue;
-    best = mixed.slots();
+    const double slots = blend(unit, table, eighths).slots();
+    if (slots >= best) continue;
+    best = slots;
     plan.alternative_eighths = eighths;
   }
   if (plan.alternative_eighths > 0) plan.alternative = std::move(other);
@@ -137,7 +135,9 @@ bool is_absolute_difference(const ir::Split& split) {
   return false;
 }
 
-bool streams_are_points(const ir::Split& split) { return split.x_streams[0]->op == Op::x && split.z_streams[0]->op == Op::z; }
+bool streams_are_points(const ir::Split& split) {
+  return split.x_streams[0]->op == Op::x && split.z_streams[0]->op == Op::z;
+}
 
 /// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
 int mixed_eighths(const GpuPairPlan& plan) {
@@ -218,6 +218,13 @@ bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double fro
 }
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
+
+GpuCost blend(const GpuCost& cost, const GpuCost& other, int eighths) {
+  const double share = eighths / 8.0;
+  const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
+  return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
+          mean(cost.unit, other.unit)};
+}
 
 GpuCost count_gpu(const ir::Program& program) {
   using ir::Prim;
@@ -305,8 +312,8 @@ std::string GpuPairPlan::to_text() const {
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   if (mixed_eighths > 0)
     text += fmt::format(
-        "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 8 by sad.u32, the others by two additions; "
-        "pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves\n",
+        "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 8 by sad.u32, the others by two "
+        "additions; pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves\n",
         mixed_eighths);
   return text;
 }

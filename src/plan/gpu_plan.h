@@ -55,6 +55,9 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
 inline constexpr double kMixedFrom = 68719476736.0;  // 2^36
 bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from = kMixedFrom);
 
+/// Sums of fewer differences of bytes fit 32 bits.
+inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
+
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
@@ -78,6 +81,8 @@ struct GpuCost {
   double slots() const;
 };
 GpuCost count_gpu(const ir::Program& program);
+/// The mean where so many pairs in eight cost `other`.
+GpuCost blend(const GpuCost& cost, const GpuCost& other, int eighths);
 
 struct GpuPairPlan {
   GpuPairProblem problem;

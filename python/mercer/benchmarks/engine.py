@@ -47,6 +47,6 @@ def gpu_floor(
     """Milliseconds that a call takes at least on a GPU: "ms", and those of each unit.
 
     ``device``: "cuda:0", or an architecture such as "sm_90", which needs no GPU. ``call``: verb,
-    items (values of a parameter that share one accumulation), columns, symmetric.
+    items (values of a parameter that share one accumulation), columns, symmetric, mixed_pipes.
     """
     return mercer._mercer.gpu_floor(formula, tuple(shape), dtype, device, **call)

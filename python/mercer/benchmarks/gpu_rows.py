@@ -66,6 +66,7 @@ class Pairs:
     dtype: str = "float32"
     out: str = "float32"
     params: dict = dataclasses.field(default_factory=dict)
+    mixed_pipes: bool = True  # the range of the data allows them: the floor counts them
     peers: tuple[Peer, ...] = ()
     bars: Bars = Bars()
 
@@ -139,8 +140,8 @@ PAIRS = (
     norm_row("p1-normal", 1, 50, 45),
     norm_row("p1-uniform", 1, 50, 45, data="uniform"),
     norm_row("p1-integer", 1, 50, 45, data="integer"),
-    norm_row("p1-lognormal", 1, 70, 62, data="lognormal"),
-    norm_row("p1-mixed", 1, 70, 62, data="mixed"),
+    norm_row("p1-lognormal", 1, 70, 62, data="lognormal", mixed_pipes=False),
+    norm_row("p1-mixed", 1, 70, 62, data="mixed", mixed_pipes=False),
     Pairs(
         "p2-direct",
         norm_text(2),

@@ -84,7 +84,9 @@ def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
     line.ms = s.watch.median(
         lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
     )
-    line.floor_ms = engine.gpu_floor(row.formula, case.shape, row.dtype, s.floors)["ms"]
+    line.floor_ms = engine.gpu_floor(
+        row.formula, case.shape, row.dtype, s.floors, mixed_pipes=row.mixed_pipes
+    )["ms"]
     line.error = sampled_error(out, case, row.reference)
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 

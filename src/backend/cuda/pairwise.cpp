@@ -10,10 +10,11 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = 0x7fffffff;
 
-/// Along such an axis only the epilogue's parameters and the output differ: its items share an accumulation.
+/// Along such an axis only the epilogue's parameters and the output differ: its items share an accumulation. Kernels
+/// with their parameters in the arguments store one item.
 bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPairPlan& plan, std::size_t axis) {
-  return job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 && panels.z().batch_steps[axis] == 0 &&
-         !panels.params().differs(plan.accumulation_params, axis);
+  return !plan.problem.by_value && job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 &&
+         panels.z().batch_steps[axis] == 0 && !panels.params().differs(plan.accumulation_params, axis);
 }
 
 }  // namespace
@@ -63,7 +64,9 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   members.write(1, a.member_out_step);
   std::int64_t blocks = 0;
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
-  require(fits, "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, {} times.",
+  require(fits,
+          "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, "
+          "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
   if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace);
   launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);

@@ -89,6 +89,33 @@ TEST(Batch, OuterProductOfBatchAndParameters) {
   });
 }
 
+/// Both sides repeat along an axis that only the output has: every item is written.
+TEST(Batch, RepeatedPointsFillEveryItem) {
+  const Array x = normal(Dtype::float32, {5, 6}, 1), z = normal(Dtype::float32, {2, 7, 6}, 2);
+  const auto repeated = [](const Array& a) {
+    Tensor t = a.tensor();
+    t.shape.insert(t.shape.begin(), 3);
+    t.strides.insert(t.strides.begin(), 0);
+    return t;
+  };
+  const Tensor zt = repeated(z);
+  Tensor xt = x.tensor();
+  xt.shape.insert(xt.shape.begin(), {3, 2});
+  xt.strides.insert(xt.strides.begin(), {0, 0});
+  Arguments arguments;
+  arguments.params["b"] = 2.0;
+  const Expr f = parse("exp(-sum(abs(x-z))/b)");
+  on_each_target([&](TestContext& context) {
+    const Array out(Dtype::float32, {3, 2, 5, 7});
+    pairwise(f, xt, &zt, out, arguments, context);
+    expect_batch(
+        f, x, z, out, 2e-6, [](const Shape&) { return Shape{}; }, [](const Shape& i) { return Shape{i[1]}; },
+        [](const Shape&) {
+          return Extra{{{"b", 2.0}}, {}, {}, {}, 0, 0};
+        });
+  });
+}
+
 TEST(Batch, ValuesPerPointAndZeroDimensionalParameters) {
   const Array x = normal(Dtype::float32, {2, 5, 6}, 1), z = normal(Dtype::float32, {7, 6}, 2);
   const Array row = normal(Dtype::float32, {2, 5}, 3), col = normal(Dtype::float64, {3, 1, 7}, 4),

@@ -45,13 +45,29 @@ TEST(GpuFloor, CountsBothProgramsOfAPower) {
   EXPECT_NE(explain(Formula(power), kLarge, Dtype::float32, "sm_90").find("pairs in 8"), std::string::npos);
 }
 
+TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
+  const char* text = "sum(abs(x-z))";
+  EXPECT_NEAR(floor_of(text, kLarge, Dtype::float32, {.mixed_pipes = false}), 2 * 27.55, 0.1);
+  EXPECT_NEAR(floor_of(text), 1.375 * 27.55, 0.1);  // five pairs in eight take one slot, three take two
+  EXPECT_NEAR(floor_of(text, {2048, 2048, 256}), 0.0641, 0.001);  // too small to pay for it
+  EXPECT_NE(explain(Formula(text), kLarge, Dtype::float32, "sm_90").find("on average 1.375 slots"), std::string::npos);
+}
+
+TEST(GpuFloor, CountsBytesFourAnInstruction) {
+  EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::uint8), 0.5 * 27.55, 0.1);
+  EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8), 2 * 27.55, 0.1);
+  EXPECT_NE(explain(Formula("sum(abs(x-z))"), kLarge, Dtype::uint8, "sm_90").find("on average 0.5 slots"),
+            std::string::npos);
+}
+
 TEST(GpuFloor, OfCallsThatShareOrSkipWork) {
   const char* text = "exp(-sum(abs(x-z))/h)";
   const ExplainShape shape{8192, 8192, 64};
   const double one = floor_of(text, shape), eight = floor_of(text, shape, Dtype::float32, {.items = 8});
   EXPECT_LT(eight, 8 * one);
   EXPECT_GT(eight, one);
-  EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::float32, {.symmetric = true}), floor_of("sum(abs(x-z))") / 2, 0.1);
+  EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::float32, {.symmetric = true}), floor_of("sum(abs(x-z))") / 2,
+              0.1);
 }
 
 TEST(GpuFloor, OfProductsAndGradients) {
