@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/error.h"
@@ -230,11 +231,19 @@ bool divides_pair_by_uniform(const Expr& e) {
   return u.accumulator || (u.x && u.z);
 }
 
+/// The power of two q of UniformDivisors::scaled, for the float64 value c = 1/u. Where a c is a number of float32 worth
+/// having, a q neither overflows nor loses a bit.
+Expr scale_of_reciprocal(const Expr& c) {
+  constexpr double kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
+  const double factor = std::ldexp(1.0, 100);
+  return where(abs(c) < kLeast, 1 / factor, where(abs(c) > kMost, factor, 1.0));
+}
+
 /// Collects parameters and uniforms over several expressions.
 class Uniforms {
  public:
-  Uniforms(std::vector<Expr>& params, std::vector<Expr>& uniforms, bool reciprocal)
-      : params_(params), uniforms_(uniforms), reciprocal_(reciprocal) {}
+  Uniforms(std::vector<Expr>& params, std::vector<Expr>& uniforms, UniformDivisors divisors = UniformDivisors::divide)
+      : params_(params), uniforms_(uniforms), divisors_(divisors) {}
 
   Expr operator()(const Expr& e) {
     if (auto found = memo_.find(e); found != memo_.end()) return found->second;
@@ -244,8 +253,14 @@ class Uniforms {
     } else if (e->op == Op::features || (!is_leaf(e->op) && is_uniform(e))) {
       for_each(e, [this](const Expr& n) { if (n->op == Op::param) add(params_, n); });
       result = uniform_leaf(add(uniforms_, e));
-    } else if (reciprocal_ && divides_pair_by_uniform(e)) {
-      result = make(Op::mul, {(*this)(e->args[0]), (*this)(simplify(rcp(e->args[1])))});
+    } else if (divisors_ != UniformDivisors::divide && divides_pair_by_uniform(e)) {
+      Expr dividend = (*this)(e->args[0]), factor = simplify(rcp(e->args[1]));
+      if (divisors_ == UniformDivisors::scaled) {
+        const Expr scale = scale_of_reciprocal(factor);
+        dividend = make(Op::mul, {dividend, (*this)(scale)});
+        factor = factor / scale;
+      }
+      result = make(Op::mul, {dividend, (*this)(factor)});
     } else if (!is_leaf(e->op)) {
       result = with_mapped_args(e, [&](const Expr& arg) { return (*this)(arg); });
     }
@@ -267,7 +282,7 @@ class Uniforms {
 
   std::vector<Expr>& params_;
   std::vector<Expr>& uniforms_;
-  bool reciprocal_;
+  UniformDivisors divisors_;
   ExprMap<Expr> memo_;
 };
 
@@ -303,7 +318,7 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
   Split out;
   Splitter splitter(out, options);
   for (const Expr& e : outputs) out.epilogue.push_back(splitter.lift_pair(options.keep_ptx ? e : by_meaning(e)));
-  Uniforms uniforms(out.params, out.uniforms, options.reciprocal_uniforms);
+  Uniforms uniforms(out.params, out.uniforms, options.uniform_divisors);
   for (Reduction& reduction : out.reductions) {
     uniforms.each(reduction.update);
     uniforms.each(reduction.identity);
@@ -339,13 +354,13 @@ FieldSplit split_field(const Expr& field) {
     memo.emplace(e, result);
     return result;
   };
-  out.field = Uniforms(out.params, out.uniforms, false)(visit(by_meaning(field)));
+  out.field = Uniforms(out.params, out.uniforms)(visit(by_meaning(field)));
   return out;
 }
 
 FieldSplit split_amplitude_field(const Expr& phi) {
   FieldSplit out;
-  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms, false)(by_meaning(phi));
+  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms)(by_meaning(phi));
   return out;
 }
 

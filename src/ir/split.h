@@ -53,9 +53,15 @@ struct Split {
 /// The leaf under which uniform `u` is read.
 Expr uniform_leaf(int u);
 
+/// What becomes of a / u with u of parameters alone.
+enum class UniformDivisors : std::uint8_t {
+  divide,
+  reciprocal,  // a * (1/u): the caller makes sure that 1/u is a normal number
+  scaled,      // (a q) * (1/(u q)): a power of two q, 1 where 1/u is a normal float32, makes it one; the same bits then
+};
+
 struct SplitOptions {
-  /// a / u with u of parameters alone becomes a * (1/u). The caller makes sure that 1/u is a normal number.
-  bool reciprocal_uniforms = false;
+  UniformDivisors uniform_divisors = UniformDivisors::divide;
   /// The largest one-sided subexpressions of the terms become streams; otherwise x and z are the only streams.
   bool hoist = true;
   /// ptx nodes stay, with what is not one-sided around them, so that a GPU runs their text; otherwise their meanings

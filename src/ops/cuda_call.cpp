@@ -92,22 +92,19 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   plan::GpuPairProblem problem = problem_of(job, use);
   problem.by_value = std::all_of(job.params.begin(), job.params.end(),
                                  [](const cuda::JobParam& param) { return param.is_number(); });
-  const auto compiled = [&](bool reciprocals) {
-    problem.reciprocals = reciprocals;
+  const auto compiled = [&](bool normal_reciprocals) {
+    problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
                     static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
-                    reciprocals, problem.by_value, job.device, problem.sizes.to_text());
+                    normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);
     });
   };
-  // Values on the device are never read: their divisions stay divisions.
-  const bool readable = std::none_of(job.params.begin(), job.params.end(),
-                                     [](const cuda::JobParam& param) { return param.on_device; });
-  if (readable) {
+  if (problem.by_value && job.type == Dtype::float32) {
     auto kernels = compiled(true);
     if (cuda::reciprocals_are_normal(*kernels->plan, job)) return kernels;
   }

@@ -59,7 +59,7 @@ plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape s
   problem.outputs = outputs;
   problem.type = problem.out = compute_type(dtype);
   problem.bytes = dtype == Dtype::uint8 && shape.k < plan::kMostByteFeatures;
-  problem.reciprocals = true;
+  problem.normal_reciprocals = true;
   problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
   problem.capability = gpu.capability;
   problem.shared_per_block = gpu.shared_per_block;

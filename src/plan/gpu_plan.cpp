@@ -61,13 +61,15 @@ void halve_thread(GpuTile& tile) {
   (rows ? tile.tile_m : tile.tile_n) /= 2;
 }
 
-// c * e with the factor moved into what is computed once: a uniform factor, or a divisor's reciprocal. Empty when there
-// is none.
-Expr scaled(const Expr& e, double c) {
+bool is_uniform(const Expr& e) {
   const ir::Uses used = ir::uses(e);
-  if (!used.x && !used.z && !used.w && !used.row && !used.col && !used.index_i && !used.index_j && !used.state &&
-      !used.accumulator)
-    return e * c;
+  return !used.x && !used.z && !used.w && !used.row && !used.col && !used.index_i && !used.index_j && !used.state &&
+         !used.accumulator;
+}
+
+// c * e with the factor moved into what is computed once: a uniform factor or divisor. Empty when there is none.
+Expr scaled(const Expr& e, double c) {
+  if (is_uniform(e)) return e * c;
   if (e->op == Op::neg) {
     const Expr inner = scaled(e->args[0], c);
     return inner.empty() ? inner : -inner;
@@ -75,8 +77,10 @@ Expr scaled(const Expr& e, double c) {
   if (e->op == Op::mul)
     for (std::size_t i : {0, 1})
       if (const Expr part = scaled(e->args[i], c); !part.empty()) return part * e->args[1 - i];
-  if (e->op == Op::div)
+  if (e->op == Op::div) {
+    if (is_uniform(e->args[1])) return e->args[0] / (e->args[1] * (1 / c));
     if (const Expr part = scaled(e->args[0], c); !part.empty()) return part / e->args[1];
+  }
   return {};
 }
 
@@ -86,15 +90,15 @@ Expr with_powers_of_two(const Expr& e) {
   ir::ExprMap<Expr> replaced;
   ir::for_each(e, [&](const Expr& part) {
     if (part->op != Op::exp) return;
-    Expr argument = part->args[0];
-    // a / u is a * (1 / u): the factor goes into the reciprocal.
-    if (argument->op == Op::neg && argument->args[0]->op == Op::div)
-      argument = (-argument->args[0]->args[0]) * rcp(argument->args[0]->args[1]);
-    else if (argument->op == Op::div)
-      argument = argument->args[0] * rcp(argument->args[1]);
-    if (const Expr power = scaled(argument, kLog2OfE); !power.empty()) replaced[part] = exp2(power);
+    if (const Expr power = scaled(part->args[0], kLog2OfE); !power.empty()) replaced[part] = exp2(power);
   });
   return replaced.empty() ? e : ir::substitute(e, replaced);
+}
+
+// Whether a parameter is a number, an array or on the device makes no difference to the bits.
+ir::UniformDivisors divisors_of(const GpuPairProblem& problem) {
+  if (problem.type != Dtype::float32) return ir::UniformDivisors::divide;
+  return problem.normal_reciprocals ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::scaled;
 }
 
 // Fixed powers by table and polynomial for as many pairs as keep the special-function unit and the other pipes equally
@@ -322,10 +326,10 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
   std::vector<Expr> outputs = problem.outputs;
-  if (problem.reciprocals && problem.type == Dtype::float32)
+  const bool single = problem.type == Dtype::float32;
+  if (single)
     for (Expr& output : outputs) output = with_powers_of_two(output);
-  plan->split = ir::split(outputs, {.reciprocal_uniforms = problem.reciprocals, .hoist = true,
-                                     .keep_ptx = problem.type == Dtype::float32});
+  plan->split = ir::split(outputs, {.uniform_divisors = divisors_of(problem), .hoist = true, .keep_ptx = single});
   const ir::Split& split = plan->split;
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;

@@ -1,7 +1,7 @@
 // Plans for GPUs: the programs of a formula, and the tile that runs them (kernels/cuda/pair_tile.cuh).
 //
-// One arithmetic serves all data here: maxima that keep NaN are single instructions. What a plan may still assume is
-// that 1/u is a normal number for the divisors u made of parameters, when the caller has looked.
+// One arithmetic serves all data here: maxima that keep NaN are single instructions. What a plan may still assume, when
+// the caller has looked, is that 1/u is a normal number for the divisors u made of parameters: it saves a multiplication.
 #pragma once
 
 #include <memory>
@@ -66,7 +66,7 @@ struct GpuPairProblem {
   Consumer consumer = Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
-  bool reciprocals = false;     // 1/u is a normal number for every uniform divisor u
+  bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
   GpuSizes sizes;

@@ -65,7 +65,8 @@ bool to_float_maxima(ir::Program& program) {
 PairVariant make_variant(const PairProblem& problem, bool fast) {
   const TargetInfo& target = target_info(problem.target);
   PairVariant variant;
-  variant.split = ir::split(problem.outputs, {.reciprocal_uniforms = fast, .hoist = true});
+  const auto divisors = fast ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::divide;
+  variant.split = ir::split(problem.outputs, {.uniform_divisors = divisors, .hoist = true});
   const ir::Split& split = variant.split;
   variant.identity = numbers_of(split.identities());
   ir::LowerOptions options;

@@ -23,7 +23,8 @@ void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob&
   if (job.z.count == 0) return;
   const plan::GpuPairPlan& plan = *kernels.plan;
   PairArguments a = panels.arguments(workspace);
-  a.x = shifted(a.x, first * plan.panel_rows(job.features) * static_cast<std::int64_t>(plan.sides.x_streams.size()), job.type);
+  const std::int64_t streams = static_cast<std::int64_t>(plan.sides.x_streams.size());
+  a.x = shifted(a.x, first * plan.panel_rows(job.features) * streams, job.type);
   a.row = shifted(a.row, first, job.type);
   a.i_offset += first;
   a.m = rows;

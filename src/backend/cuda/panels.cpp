@@ -21,14 +21,15 @@ std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles
   constexpr std::int64_t kTilesOfBlock = 8, kWaves = 8;
   if (!plan.many_tiles()) return tiles_n;
   const std::int64_t least = kWaves * plan.tile.min_blocks * multiprocessors;
-  const std::int64_t wanted = std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
+  const std::int64_t wanted =
+      std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, tiles_n));
 }
 
 bool reads_params(const plan::Sides& sides, bool of_x) {
+  const auto reads = [](const ir::Program& program) { return plan::reads_site(program, {ir::Site::param}); };
   for (const plan::Sides::Stage& s : sides.stages)
-    if (s.of_x == of_x && (plan::reads_site(s.update, {ir::Site::param}) || plan::reads_site(s.finish, {ir::Site::param})))
-      return true;
+    if (s.of_x == of_x && (reads(s.update) || reads(s.finish))) return true;
   for (const plan::Sides::Stream& s : of_x ? sides.x_streams : sides.z_streams)
     if (plan::reads_site(s.program, {ir::Site::param})) return true;
   return false;
@@ -69,19 +70,11 @@ ParamPlan param_plan(const plan::GpuPairPlan& plan) {
 }
 
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {
-  constexpr std::int64_t kMostItems = 4096;  // looked at on the host
   if (plan.reciprocals.empty()) return true;
-  const bool alike = plan.problem.by_value;
-  if (!alike && job.items > kMostItems) return false;
-  for (std::int64_t item = 0; item < (alike ? 1 : job.items); ++item) {
-    const std::vector<double> values = item_values(param_plan(plan), job, item);
-    if (values.empty()) return false;
-    for (int u : plan.reciprocals) {
-      const double value = values[plan.split.params.size() + static_cast<std::size_t>(u)];
-      if (job.type == Dtype::float64 ? !std::isnormal(value) : !std::isnormal(static_cast<float>(value))) return false;
-    }
-  }
-  return true;
+  const std::vector<double> values = number_values(param_plan(plan), job);
+  return std::all_of(plan.reciprocals.begin(), plan.reciprocals.end(), [&](int u) {
+    return std::isnormal(static_cast<float>(values[plan.split.params.size() + static_cast<std::size_t>(u)]));
+  });
 }
 
 Panels::Panels(const PairKernels& kernels, const PairJob& job, Workspace& workspace)
@@ -110,7 +103,8 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   const std::int64_t streams =
       static_cast<std::int64_t>(of_x ? plan.sides.x_streams.size() : plan.sides.z_streams.size());
   const std::int64_t slots = of_x ? plan.row_slots : plan.col_slots;
-  panels.values = workspace.add(panels.sets * plan.panel_rows(job_.features) * streams * panels.ld * size_in(job_.type));
+  const std::int64_t rows = plan.panel_rows(job_.features) * streams;
+  panels.values = workspace.add(panels.sets * rows * panels.ld * size_in(job_.type));
   panels.slots = workspace.add(panels.sets * slots * panels.ld * size_in(job_.type));
   return panels;
 }

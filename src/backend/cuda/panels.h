@@ -10,7 +10,8 @@
 namespace mercer::cuda {
 
 ParamPlan param_plan(const plan::GpuPairPlan& plan);
-/// Whether every divisor made of parameters has a normal reciprocal; asked of a plan with reciprocals.
+/// Whether every divisor made of parameters has a normal reciprocal; asked of a plan that assumes it, in a call of
+/// numbers.
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job);
 
 /// One side of a call, packed: which batch axes it differs along, and where it lies.

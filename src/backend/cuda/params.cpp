@@ -29,14 +29,12 @@ void fill_numbers(double* to, const std::vector<double>& numbers, const PairJob&
 
 }  // namespace
 
-std::vector<double> item_values(const ParamPlan& plan, const PairJob& job, std::int64_t item) {
+std::vector<double> number_values(const ParamPlan& plan, const PairJob& job) {
   std::vector<double> values;
   for (const Expr& leaf : *plan.leaves) {
     const JobParam& param = job.param(leaf);
-    if (param.on_device) return {};
-    values.push_back(param.is_number() ? param.number
-                                       : read_host(param.array.data, param.array.dtype,
-                                                   batch_offset(job.batch, param.array.batch_strides, item)));
+    if (!param.is_number()) return {};
+    values.push_back(param.number);
   }
   if (plan.uniform_count == 0) return values;
   std::vector<double> inputs;
@@ -48,18 +46,13 @@ std::vector<double> item_values(const ParamPlan& plan, const PairJob& job, std::
   return values;
 }
 
-std::vector<double> number_values(const ParamPlan& plan, const PairJob& job) {
-  for (const Expr& leaf : *plan.leaves)
-    if (!job.param(leaf).is_number()) return {};
-  return item_values(plan, job, 0);
-}
-
 ParamTable::ParamTable(const ParamPlan& plan, const PairJob& job, Workspace& workspace)
     : plan_(plan), job_(job), values_(number_values(plan, job)), item_steps_(job.batch.size(), 0) {
   count_ = static_cast<int>(plan.leaves->size() + plan.uniform_count);
   if (count_ > MERCER_MAX_NUMBERS)
-    fail(ErrorKind::unsupported, "{}: at most {} parameters and constants made of them are offered on CUDA. Received {}.",
-         job.op, MERCER_MAX_NUMBERS, count_);
+    fail(ErrorKind::unsupported,
+         "{}: at most {} parameters and constants made of them are offered on CUDA. Received {}.", job.op,
+         MERCER_MAX_NUMBERS, count_);
   std::int64_t arrays_of_host = 0;
   for (const Expr& leaf : *plan.leaves) {
     const JobParam& param = job.param(leaf);

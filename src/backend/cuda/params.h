@@ -19,9 +19,6 @@ struct ParamPlan {
 /// The numbers and uniforms of a call without arrays among its parameters; empty when there are some.
 std::vector<double> number_values(const ParamPlan& plan, const PairJob& job);
 
-/// The same for one batch item, arrays of the host among the parameters; empty when some lie on the device.
-std::vector<double> item_values(const ParamPlan& plan, const PairJob& job, std::int64_t item);
-
 class ParamTable {
  public:
   ParamTable(const ParamPlan& plan, const PairJob& job, Workspace& workspace);

@@ -145,7 +145,7 @@ class Collection {
     plan::GpuPairProblem problem;
     problem.type = problem.out = compute_type(points);
     problem.sizes = plan::sizes_of(sizes.m, sizes.n, sizes.k, gpu_.multiprocessors);
-    problem.reciprocals = true;
+    problem.normal_reciprocals = true;
     problem.capability = gpu_.capability;
     problem.shared_per_block = gpu_.shared_per_block;
     return problem;

@@ -157,22 +157,26 @@ TEST(Batch, ItemsDoNotInfluenceEachOther) {
                              "max(abs(x-z)/b) + b", "sum(abs(x-z)^1.3)/b"}) {
       Array x = normal(dtype, {2, 1, 19, 70}, 1), z = normal(dtype, {2, 1, 61, 70}, 2);
       x.set({0, 0, 3, 3}, kNan);
-      const std::vector<double> values{0, 2.5, kInf, 1e-42, kNan, 7};
-      const Array b = filled(dtype, {6}, values);
+      const std::vector<double> values{0, 2.5, kInf, 1e-42, kNan, 7, 3e38, -1e-39};
+      const int count = static_cast<int>(values.size());
+      const Array b = filled(dtype, {count}, values);
       Arguments all;
       all.params["b"] = b.tensor();
       const Tensor zt = z;
       on_each_target([&](TestContext& context) {
-        const Array out(dtype, {2, 6, 19, 61});
+        const Array out(dtype, {2, count, 19, 61});
         pairwise(text, x, &zt, out, all, context);
         for (int outer = 0; outer < 2; ++outer)
-          for (int inner = 0; inner < 6; ++inner) {
+          for (int inner = 0; inner < count; ++inner) {
             const Array alone(dtype, {19, 61}), part = copy(item(out, {outer, inner}), dtype);
             Arguments one;
             one.params["b"] = item(b, {inner});
             const Tensor zi = item(z, {outer, 0});
             pairwise(text, item(x, {outer, 0}), &zi, alone, one, context);
             EXPECT_TRUE(same_bits(alone, part)) << text << " b = " << values[inner];
+            one.params["b"] = b(inner);
+            pairwise(text, item(x, {outer, 0}), &zi, alone, one, context);
+            EXPECT_TRUE(same_bits(alone, part)) << text << " b = " << values[inner] << ", a number";
           }
       });
     }

@@ -40,7 +40,7 @@ std::shared_ptr<const GpuPairPlan> plan_of(const Row& row) {
   problem.outputs = {ir::simplify(parse(row.text))};
   problem.type = problem.out = row.type;
   problem.consumer = row.consumer;
-  problem.reciprocals = true;
+  problem.normal_reciprocals = true;
   problem.sizes = sizes_of(row.m, row.n, row.k, 132);
   problem.capability = row.capability;
   if (row.capability == 86) problem.shared_per_block = 99 * 1024;
