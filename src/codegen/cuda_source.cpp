@@ -93,7 +93,8 @@ std::string update_function(const GpuPairPlan& plan, const char* name, const ir:
   if (plan.bytes)
     text +=
         "  u32 sum = bits_of(acc[0]);\n"
-        "  asm(\"vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;\" : \"+r\"(sum) : \"r\"(bits_of(x[0])), \"r\"(bits_of(z[0])));\n"
+        "  asm(\"vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;\" : \"+r\"(sum)\n"
+        "      : \"r\"(bits_of(x[0])), \"r\"(bits_of(z[0])));\n"
         "  acc[0] = float_of(sum);\n";
   else if (!program.outputs.empty())
     text += statements(program, "acc");
@@ -170,7 +171,8 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
     }
   };
   std::string text =
-      "MERCER_INLINE void make_streams(REAL (&stream)[STREAMS + (STREAMS == 0)], POINT feature, const PackArguments& a, i64 k,\n"
+      "MERCER_INLINE void make_streams(REAL (&stream)[STREAMS + (STREAMS == 0)], POINT feature,\n"
+      "                                const PackArguments& a, i64 k,\n"
       "                                const double (&slots)[SLOTS + 1][PACK_POINTS], int lane,\n"
       "                                const double* params) {\n"
       "  const double features = (double)a.k;\n";
@@ -193,8 +195,8 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
   return skeleton({"arguments.h"}) + prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots) +
-         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) + body.substr(0, kernel) + functions +
-         body.substr(kernel);
+         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) +
+         body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
 }  // namespace
@@ -214,14 +216,15 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
-  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, {Site::row, Site::col, Site::index_i, Site::index_j}));
+  const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};
+  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, points));
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   text += define("MIXED", static_cast<int>(mixed));
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
-                                     problem.sizes.features == plan::GpuSizes::Features::many);
+                                     problem.sizes.features <= plan::GpuSizes::Features::several);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
   text += define("BYTES", plan.bytes);
@@ -229,7 +232,12 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("EXACT_FEATURES", problem.sizes.exact_features);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
-  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update) + epilogue_function(plan);
+  text += define("FIRST_UPDATE", !plan.first_update.code.empty());
+  text += define("DIRECT", plan.direct);
+  if (plan.direct) text += define("POINT", element_type(problem.points));
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
+  text += epilogue_function(plan);
+  if (!plan.first_update.code.empty()) text += update_function(plan, "first_update", plan.first_update);
   if (plan.alternative_eighths > 0) {
     text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0]);
     text += update_function(plan, "update_alternative", plan.alternative);

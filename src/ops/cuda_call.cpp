@@ -22,6 +22,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
   problem.columns = use.columns;
   problem.mixed_pipes = use.mixed_pipes;
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
+  problem.points = job.x.points.dtype;
   problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < plan::kMostByteFeatures;
   problem.capability = device.capability();
   problem.shared_per_block = device.shared_per_block;

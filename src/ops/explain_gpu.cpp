@@ -58,6 +58,7 @@ plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape s
   plan::GpuPairProblem problem;
   problem.outputs = outputs;
   problem.type = problem.out = compute_type(dtype);
+  problem.points = dtype;
   problem.bytes = dtype == Dtype::uint8 && shape.k < plan::kMostByteFeatures;
   problem.normal_reciprocals = true;
   problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
@@ -76,8 +77,10 @@ double points_bytes(ExplainShape shape, Dtype dtype) {
 /// Values of all pairs, the epilogue `items` times.
 plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu) {
   const double pairs = pairs_of(shape);
-  plan::GpuTimes times =
-      plan::gpu_times(plan::mean_update_cost(plan), plan.problem.type, pairs * static_cast<double>(shape.k), gpu);
+  const bool differs = !plan.first_update.code.empty();  // one feature takes the shorter program
+  const double features = static_cast<double>(shape.k - (differs ? 1 : 0));
+  plan::GpuTimes times = plan::gpu_times(plan::mean_update_cost(plan), plan.problem.type, pairs * features, gpu);
+  if (differs) times += plan::gpu_times(plan::count_gpu(plan.first_update), plan.problem.type, pairs, gpu);
   return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
 }
 

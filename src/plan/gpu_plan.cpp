@@ -28,20 +28,29 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
-constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 8, 2, true};       // two slots a pair and feature
+constexpr GpuTile kWide{128, 128, 16, 8, 8, 3, 4, 2, true};       // two slots a pair and feature
+constexpr GpuTile kDeep{128, 128, 32, 8, 8, 3, 4, 2, true};       // the same, no partial sums in shared memory
+constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
-constexpr GpuTile kFewFeatures{64, 128, 8, 4, 8, 4, 4, 3, true};  // bound by its stores
+constexpr GpuTile kFewFeatures{32, 128, 8, 4, 8, 4, 8, 4, false}; // bound by its stores
 constexpr GpuTile kSomeFeatures{64, 128, 16, 8, 8, 3, 4, 4, true};
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
 constexpr GpuTile kFlat{32, 128, 16, 4, 8, 3, 8, 2, false};
 
-GpuTile base_tile(const GpuPairProblem& problem, const GpuCost& cost, int words_a_pair) {
+/// Whether the items of a batch may share an accumulation.
+bool has_several_outputs(const GpuPairPlan& plan) {
+  return !plan.problem.by_value && plan.accumulation_params.size() < plan.split.params.size();
+}
+
+GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
+  const GpuPairProblem& problem = plan.problem;
   const GpuSizes& sizes = problem.sizes;
+  const GpuCost cost = count_gpu(plan.update);
   if (sizes.narrow_m && sizes.narrow_n) return kTiny;
   if (sizes.narrow_n) return kTall;
   if (sizes.narrow_m) return kFlat;
@@ -52,7 +61,9 @@ GpuTile base_tile(const GpuPairProblem& problem, const GpuCost& cost, int words_
   if (cost.unit >= 2) return kUnits;
   if (cost.unit >= 1) return kUnit;
   if (sizes.features == GpuSizes::Features::some) return kSomeFeatures;
-  return cost.issue > 2 ? kLong : kWide;
+  if (sizes.features == GpuSizes::Features::several && has_several_outputs(plan)) return kStores;
+  if (cost.issue > 2) return kLong;
+  return plan.promoted_states() > 0 || plan.mixed_eighths > 0 ? kWide : kDeep;
 }
 
 void halve_thread(GpuTile& tile) {
@@ -124,6 +135,18 @@ bool sizes_are_few(const GpuPairProblem& problem) {
   return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
 }
 
+// States start at numbers: 0 + |x - z| is |x - z|. Pays where the loop over the features is short.
+void add_first_update(GpuPairPlan& plan) {
+  if (plan.problem.sizes.exact_features == 0) return;
+  if (plan.bytes || plan.alternative_eighths > 0) return;
+  ir::ExprMap<Expr> starts;
+  for (int s = 0; s < plan.split.states; ++s) starts[ir::leaf(Op::accumulator, s)] = plan.identity[s];
+  std::vector<Expr> updates = plan.split.updates();
+  for (Expr& update : updates) update = ir::simplify(ir::substitute(update, starts));
+  ir::Program first = ir::lower(updates, options_of(plan.problem, plan.split, ir::Processor::gpu_terms));
+  if (count_gpu(first).slots() < count_gpu(plan.update).slots()) plan.first_update = std::move(first);
+}
+
 /// One sum, of |x - z|, where x and z may stand for anything of one side.
 bool is_absolute_difference(const ir::Split& split) {
   if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return false;
@@ -139,8 +162,21 @@ bool is_absolute_difference(const ir::Split& split) {
   return false;
 }
 
+/// Whether the streams of this side are nothing but its points.
+bool are_points(const std::vector<Expr>& streams, Op side) {
+  return std::all_of(streams.begin(), streams.end(), [&](const Expr& e) { return e->op == side && e->slot == 0; });
+}
+
 bool streams_are_points(const ir::Split& split) {
-  return split.x_streams[0]->op == Op::x && split.z_streams[0]->op == Op::z;
+  return are_points(split.x_streams, Op::x) && are_points(split.z_streams, Op::z);
+}
+
+/// A launch costs more than such a call's arithmetic, so packing has none of its own.
+bool reads_points_directly(const GpuPairPlan& plan) {
+  const GpuSizes& sizes = plan.problem.sizes;
+  return sizes.pairs == GpuSizes::Pairs::very_few && sizes.features >= GpuSizes::Features::some && !plan.bytes &&
+         plan.row_slots == 0 && plan.col_slots == 0 && streams_are_points(plan.split) &&
+         !reads_site(plan.update, {ir::Site::w});
 }
 
 /// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
@@ -148,15 +184,23 @@ int mixed_eighths(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.mixed_pipes && !plan.bytes && problem.type == Dtype::float32 &&
                       problem.consumer == Consumer::store && problem.outputs.size() == 1 &&
-                      problem.sizes.features == GpuSizes::Features::many;
+                      problem.sizes.features <= GpuSizes::Features::several;
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
+
+}  // namespace
+
+bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile) {
+  return plan.problem.capability >= 90 && !plan.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+}
+
+namespace {
 
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.split.states) * words(problem.type);
-  GpuTile tile = base_tile(problem, count_gpu(plan.update), per_pair);
+  GpuTile tile = base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
   while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
     halve_thread(tile);
@@ -174,7 +218,7 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   while (!fits() && tile.stages > 2) --tile.stages;
   while (!fits() && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
   tile.unroll = sizes_are_few(problem) ? tile.tile_k : std::min(tile.unroll, tile.tile_k);
-  tile.bulk = tile.bulk && problem.capability >= 90 && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+  tile.bulk = tile.bulk && can_be_bulk(plan, tile);
   return tile;
 }
 
@@ -205,7 +249,11 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   GpuSizes sizes;
   sizes.narrow_m = m <= kNarrow;
   sizes.narrow_n = n <= kNarrow;
-  sizes.features = k > 32 ? GpuSizes::Features::many : k > 8 ? GpuSizes::Features::some : GpuSizes::Features::few;
+  using Features = GpuSizes::Features;
+  sizes.features = k > kLongestChunk ? Features::many
+                   : k > 32          ? Features::several
+                   : k > 8           ? Features::some
+                                     : Features::few;
   constexpr std::int64_t kExact = 16;
   if (k > 0 && k <= kExact) sizes.exact_features = static_cast<int>(k);
   const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128);
@@ -281,7 +329,7 @@ bool GpuPairPlan::long_epilogue() const {
 
 bool GpuPairPlan::many_tiles() const {
   return problem.consumer == Consumer::store && problem.sizes.pairs == GpuSizes::Pairs::many &&
-         problem.sizes.features != GpuSizes::Features::many && !problem.sizes.narrow_n;
+         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n;
 }
 
 int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
@@ -314,6 +362,7 @@ std::string GpuPairPlan::to_text() const {
                       cost.fma, cost.alu, cost.unit, cost.slots());
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
+  if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_eighths > 0)
     text += fmt::format(
         "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 8 by sad.u32, the others by two "
@@ -338,6 +387,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);
+    add_first_update(*plan);
   }
   plan->mixed_eighths = mixed_eighths(*plan);
   plan->epilogue = ir::lower(split.epilogue, options_of(problem, split, ir::Processor::gpu));
@@ -361,6 +411,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
   plan->row_slots = row ? 1 + split.row_stages : 0;
   plan->col_slots = col ? 1 + split.col_stages : 0;
+  plan->direct = reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   return plan;
 }

@@ -38,7 +38,7 @@ enum class Consumer : std::uint8_t { store, product, fold };
 /// gives the same bits.
 struct GpuSizes {
   enum class Pairs : std::uint8_t { many, few, very_few };  // beside the multiprocessors
-  enum class Features : std::uint8_t { many, some, few };   // above 32, above 8
+  enum class Features : std::uint8_t { many, several, some, few };  // above 256, above 32, above 8
   Pairs pairs = Pairs::many;
   Features features = Features::many;
   bool narrow_m = false, narrow_n = false;                  // at most 32 points
@@ -62,7 +62,8 @@ struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
   Dtype out = Dtype::float32;   // of the stored values
-  bool bytes = false;           // the points are uint8, and so few features that their sums fit 32 bits
+  Dtype points = Dtype::float32;  // what the points are stored as
+  bool bytes = false;           // they are uint8, and so few features that their sums fit 32 bits
   Consumer consumer = Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
@@ -89,9 +90,11 @@ struct GpuPairPlan {
   GpuTile tile;
   ir::Split split;
   ir::Program update, epilogue;   // update is empty when the formula has no reduction of pairs
+  ir::Program first_update;       // of the first feature, where that takes fewer instructions; else empty
   ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
   int alternative_eighths = 0;    // of the pairs of a thread
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
+  bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
@@ -119,6 +122,9 @@ struct GpuPairPlan {
   std::int64_t shared_bytes(std::int64_t features) const;
   std::string to_text() const;
 };
+
+/// Whether slices of this tile can come by the copy engine: packed panels, whole ones.
+bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile);
 
 /// Throws unsupported or invalid_argument when the formula cannot be planned.
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem);

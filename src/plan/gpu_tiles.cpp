@@ -58,7 +58,7 @@ bool is_written_for(const GpuPairPlan& plan, const GpuTile& tile) {
   const int exact = problem.sizes.exact_features;
   if (exact > 0 ? tile.tile_k != exact : !is_power_of_two(tile.tile_k) || tile.tile_k < 4 || tile.tile_k > 64)
     return false;
-  if (tile.bulk && (problem.capability < 90 || tile.tile_m % 64 != 0 || tile.tile_n % 64 != 0)) return false;
+  if (tile.bulk && !can_be_bulk(plan, tile)) return false;
   return tile.stages >= 2 && tile.stages <= 8 && tile.unroll >= 1 && tile.unroll <= tile.tile_k &&
          tile.min_blocks >= 1 && tile.min_blocks <= 16;
 }
@@ -90,7 +90,7 @@ class Candidates {
 
   void add(GpuTile tile) {
     tile.unroll = std::min(tile.unroll, tile.tile_k);
-    tile.bulk = plan_.problem.capability >= 90 && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+    tile.bulk = can_be_bulk(plan_, tile);
     if (std::find(list.begin(), list.end(), tile) == list.end() && serves(plan_, tile, tried_)) list.push_back(tile);
   }
   /// The tile with as many blocks as keep from few to many threads on a multiprocessor.
@@ -167,6 +167,7 @@ std::string gpu_tile_class(const GpuPairPlan& plan) {
                                  plan.mixed_eighths);
   text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(), plan.row_slots,
                       plan.col_slots);
+  if (plan.direct) text += fmt::format("direct {}\n", name_of(problem.points));
   for (const ir::Program* program : {&plan.update, &plan.alternative, &plan.epilogue})
     text += program->outputs.empty() ? "-\n" : program->to_text();
   return text;

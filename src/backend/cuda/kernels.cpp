@@ -24,8 +24,10 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   sources.tile = named("tile", codegen::cuda_pair_source(plan));
-  sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
-  sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
+  if (!plan.direct) {
+    sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
+    sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
+  }
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                                     plan.split.uniforms.size(), plan.uniforms));
   if (plan.mixed_eighths > 0) {
@@ -83,12 +85,11 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
   std::vector<KernelRow> rows = {{&sources.tile, "pair_tile", &kernels->tile},
                                  {&sources.pack_x, "pack", &kernels->pack_x},
                                  {&sources.pack_z, "pack", &kernels->pack_z},
-                                 {&sources.uniforms, "uniforms", &kernels->uniforms}};
-  if (!sources.merge.text.empty()) rows.push_back({&sources.merge, "merge_ranges", &kernels->merge});
-  if (!sources.integers.text.empty()) {
-    rows.push_back({&sources.integers, "pair_tile", &kernels->integers});
-    rows.push_back({&sources.repair, "repair", &kernels->repair});
-  }
+                                 {&sources.uniforms, "uniforms", &kernels->uniforms},
+                                 {&sources.merge, "merge_ranges", &kernels->merge},
+                                 {&sources.integers, "pair_tile", &kernels->integers},
+                                 {&sources.repair, "repair", &kernels->repair}};
+  std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
   get_kernels(rows, job);
   return kernels;
 }

@@ -82,7 +82,7 @@ Panels::Panels(const PairKernels& kernels, const PairJob& job, Workspace& worksp
   const plan::GpuPairPlan& plan = *kernels.plan;
   if (job.weights.data != nullptr) weights_ = workspace.add(job.features * size_in(job.type));
   x_ = lay_out(true, workspace);
-  same_ = job.same_points && plain(plan.sides) && plan.row_slots == 0 && plan.col_slots == 0;
+  same_ = !plan.direct && job.same_points && plain(plan.sides) && plan.row_slots == 0 && plan.col_slots == 0;
   if (!same_) z_ = lay_out(false, workspace);
 }
 
@@ -92,6 +92,10 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   const bool params = params_.in_table() && reads_params(plan.sides, of_x);
   PackedPanels panels;
   panels.ld = padded(side.count);
+  if (plan.direct) {
+    panels.batch_steps = full(side.points.batch_strides, job_.batch.size());
+    return panels;
+  }
   panels.batch_steps.assign(job_.batch.size(), 0);
   for (std::size_t axis = job_.batch.size(); axis-- > 0;) {
     const bool differs = side.points.steps(axis) || side.user.steps(axis) ||
@@ -111,6 +115,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 
 void Panels::run(const Workspace& workspace) const {
   params_.run(kernels_.uniforms, workspace);
+  if (kernels_.plan->direct) return;
   const PackArguments x = pack_arguments(true, workspace);
   if (same_) return launch_pack(kernels_.pack_x, job_, {x});
   const PackArguments z = pack_arguments(false, workspace);
@@ -165,8 +170,12 @@ PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) cons
 PairArguments Panels::arguments(const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a{};
-  a.x = workspace.at<>(x().values);
-  a.z = workspace.at<>(z().values);
+  a.x = plan.direct ? job_.x.points.data : workspace.at<>(x().values);
+  a.z = plan.direct ? job_.z.points.data : workspace.at<>(z().values);
+  a.x_point = job_.x.point_stride;
+  a.x_feature = job_.x.feature_stride;
+  a.z_point = job_.z.point_stride;
+  a.z_feature = job_.z.feature_stride;
   a.row = workspace.at<>(x().slots);
   a.col = workspace.at<>(z().slots);
   a.w = workspace.at<>(weights_);

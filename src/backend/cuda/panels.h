@@ -16,7 +16,8 @@ bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job);
 
 /// One side of a call, packed: which batch axes it differs along, and where it lies.
 struct PackedPanels {
-  std::vector<std::int64_t> batch_steps;  // packed sets per step of each batch axis; 0 where it is the same
+  // Packed sets per step of each batch axis, 0 where it is the same; elements of points that are not packed.
+  std::vector<std::int64_t> batch_steps;
   std::int64_t sets = 1, ld = 0;
   std::int64_t values = 0, slots = 0;     // places in the workspace
 };

@@ -58,7 +58,7 @@ struct MixedArguments {
 
 // A tile of pairs, and what becomes of its values.
 struct PairArguments {
-  const void *x, *z;      // packed values [pack][ld / 64][k][stream][64]
+  const void *x, *z;      // packed values [pack][ld / 64][k][stream][64], or the points themselves, strided
   const void *row, *col;  // slots [pack][slot][ld]
   const void* w;          // [k]
   const void* params;     // [item][param_count] of the computing type, or null: `numbers`
@@ -66,6 +66,7 @@ struct PairArguments {
   void* out;
   void* out_index;        // argmax, argmin: partial indices
   long long m, n, x_ld, z_ld, v_ld;
+  long long x_point, x_feature, z_point, z_feature;  // strides of points that are not packed
   long long i_offset, j_offset;
   long long out_row, out_col, out_plane, partial_ld;
   long long tiles_m, tiles_n;

@@ -1,4 +1,5 @@
-// Geometry of a tile, and its slices of features: from memory to shared memory, STAGES of them on their way (pair_tile.cuh).
+// Geometry of a tile, and its slices of features: from memory to shared memory, STAGES of them on their way
+// (pair_tile.cuh).
 #define THREADS_N (TILE_N / THREAD_N)
 #define THREADS_M (TILE_M / THREAD_M)
 #undef THREADS
@@ -72,6 +73,21 @@ MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, 
 }
 #endif
 
+#if DIRECT
+// Points that are not packed. The last one repeats, as in panels.
+template <int STREAMS, int POINTS, int PANEL>
+MERCER_INLINE void copy_points(REAL* to, const POINT* from, i64 first, i64 count, i64 point_stride, i64 feature_stride,
+                               int k0, int depth) {
+  if (STREAMS == 0) return;
+  for (int c = threadIdx.x; c < TILE_K * POINTS; c += THREADS) {
+    const int p = c / TILE_K, kk = c % TILE_K;
+    if (kk >= depth) continue;
+    const i64 point = first + p < count ? first + p : count - 1;
+    to[place_of<1, PANEL>(kk, 0, p)] = widen<REAL>(from[point * point_stride + (k0 + kk) * feature_stride]);
+  }
+}
+#endif
+
 // The block's place and the progress of its copies. In shared memory: registers are for accumulators.
 struct Block {
   const REAL *x, *z;            // panels of the tile of m; panels of all n
@@ -121,11 +137,16 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
 }
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
-MERCER_INLINE void copy_slice(Block& b, REAL* shared, int k, u64* full) {
-  const int depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
+MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u64* full) {
+  const int k = FEATURES, depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
-#if BULK
+#if DIRECT
+  copy_points<X_STREAMS, TILE_M, PANEL_X>(slice, (const POINT*)a.x + b.x_set, b.m0, a.m, a.x_point, a.x_feature,
+                                          b.copy_k, depth);
+  copy_points<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, (const POINT*)a.z + b.z_set, (i64)b.tile * TILE_N, a.n,
+                                          a.z_point, a.z_feature, b.copy_k, depth);
+#elif BULK
   const u32 barrier = shared_address(full + b.stage);
   barrier_expect(barrier, depth * (X_STREAMS * TILE_M + Z_STREAMS * TILE_N) * sizeof(REAL));
   copy_panels_bulk<X_STREAMS, TILE_M>(slice, x, b.x_panel, depth, barrier);

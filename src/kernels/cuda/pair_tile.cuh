@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     }
     barrier_init_done();
 #pragma unroll 1
-    for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, shared, FEATURES, full);
+    for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
   }
   __syncthreads();
   bool first_step = true;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   find_place(block, a);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
-    if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
+    if (block.left > 0) copy_slice(block, a, shared, nullptr);
     commit_copies();
   }
   __syncthreads();
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
     Accumulators acc;
 #if ZERO_IDENTITY
     start_at_zero(acc, shared_address(zeros));
-#else
+#elif !FIRST_UPDATE
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
@@ -103,14 +103,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #else
         wait_copies<STAGES - 2>();
         __syncthreads();
-        if (block.left > 0) copy_slice(block, shared, FEATURES, nullptr);
+        if (block.left > 0) copy_slice(block, a, shared, nullptr);
         commit_copies();
 #endif
         const REAL* slice = shared + stage * SLICE;
         const REAL* w = (const REAL*)a.w + k0;
+#if FIRST_UPDATE
+        accumulate<true>(acc, slice, 0, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features, at);
+#endif
         if (EXACT_FEATURES || k0 + TILE_K <= FEATURES) {
 #pragma unroll UNROLL
-          for (int kk = 0; kk < TILE_K; ++kk)
+          for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
             accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
         } else {
 #pragma unroll 1
@@ -122,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
         if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
         if (threadIdx.x == 0 && !first_step && block.left > 0) {
           barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-          copy_slice(block, shared, FEATURES, full);
+          copy_slice(block, a, shared, full);
         }
         first_step = false;
         if (stage == STAGES - 1) parity ^= 1;

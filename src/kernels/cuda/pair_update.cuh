@@ -56,6 +56,8 @@ MERCER_INLINE void settle(Accumulators& acc) {
 }
 #endif
 
+// FIRST: the states have no values yet.
+template <bool FIRST = false>
 MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
                               const REAL* params, REAL features, const Position& at) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
@@ -95,6 +97,13 @@ MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL
         continue;
       }
 #endif
+#if FIRST_UPDATE
+      if (FIRST) {
+        first_update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j],
+                     features);
+        continue;
+      }
+#endif
       update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
     }
 }
@@ -110,8 +119,8 @@ MERCER_INLINE void promote(Accumulators& acc, REAL* promoted, bool first, bool l
     for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
       for (int j = 0; j < THREAD_N; j += VECTOR_N) {
-        Pack<REAL, VECTOR_N>& sum =
-            *(Pack<REAL, VECTOR_N>*)(promoted + ((slot * THREAD_M + i) * THREAD_N + j) * THREADS + threadIdx.x * VECTOR_N);
+        const int place = ((slot * THREAD_M + i) * THREAD_N + j) * THREADS + threadIdx.x * VECTOR_N;
+        Pack<REAL, VECTOR_N>& sum = *(Pack<REAL, VECTOR_N>*)(promoted + place);
         Pack<REAL, VECTOR_N> total;
         if (!first) total = sum;
 #pragma unroll
@@ -161,7 +170,8 @@ static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64
   if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
-// Sums of integers become sums of values; those that may have lost too much are listed. A point is not listed with itself.
+// Sums of integers become sums of values; those that may have lost too much are listed. A point is not listed with
+// itself.
 MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const float step = a.mixed->step;
   float z_errors[THREAD_N];
@@ -191,7 +201,8 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
 // own place: [row][column][state][thread].
 #define SCRATCH_ROW (THREAD_N * (STATES + (STATES == 0)) * THREADS)
 #if CONSUMER == 0 && !MANY_TILES
-#define SCRATCH_ROWS (STAGES * SLICE / SCRATCH_ROW > THREAD_M ? THREAD_M : STAGES * SLICE / SCRATCH_ROW > 1 ? STAGES * SLICE / SCRATCH_ROW : 1)
+#define SCRATCH_FITS (STAGES * SLICE / SCRATCH_ROW)
+#define SCRATCH_ROWS (SCRATCH_FITS > THREAD_M ? THREAD_M : SCRATCH_FITS > 1 ? SCRATCH_FITS : 1)
 #else
 #define SCRATCH_ROWS 1
 #endif

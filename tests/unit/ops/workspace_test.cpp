@@ -108,10 +108,10 @@ TEST(WorkspaceSize, HoldsBothPanelsAndNeedsNoDevice) {
   Arguments arguments = with_b();
   arguments.queue.rehearsal = &rehearsal;
   Places p;
-  const Tensor z = p({256, 10});
+  const Tensor z = p({256, 50});
   Context context;
-  pairwise(kText, p({384, 10}), &z, p({384, 256}), arguments, context);
-  EXPECT_EQ(rehearsal.bytes, (384 + 256) * 10 * 4);
+  pairwise(kText, p({384, 50}), &z, p({384, 256}), arguments, context);
+  EXPECT_EQ(rehearsal.bytes, (384 + 256) * 50 * 4);
   EXPECT_EQ(context.plan_count(), 0u);
 }
 
