@@ -230,6 +230,7 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("BYTES", plan.bytes);
   text += define("MANY_TILES", plan.many_tiles());
   text += define("EXACT_FEATURES", problem.sizes.exact_features);
+  text += define("WHOLE_SLICES", problem.sizes.whole_slices);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += define("FIRST_UPDATE", !plan.first_update.code.empty());

@@ -43,10 +43,13 @@ struct GpuSizes {
   Features features = Features::many;
   bool narrow_m = false, narrow_n = false;                  // at most 32 points
   int exact_features = 0;                                   // their number where it is at most 16, else 0
+  bool whole_slices = false;                                // it is a multiple of 32, above 32
 
   bool operator==(const GpuSizes&) const = default;
   std::string to_text() const;
 };
+/// Features of a slice at most, where their number is not part of the kernel.
+inline constexpr int kDeepestSlice = 32;
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
 /// Pairs times features from which sums of absolute differences run on mixed pipes. There they take 4.2 ms on an H200

@@ -158,13 +158,14 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
                              const REAL* v, const TilePlace& place, REAL* scratch) {
   const Position at = position();
   const i64 n0 = place.n0;
-  const bool whole = n0 + TILE_N <= a.n;
+  const int left = a.n - n0 < TILE_N ? (int)(a.n - n0) : TILE_N;
+  const bool whole = left == TILE_N;
   REAL values[THREAD_M][THREAD_N];
   tile_values(values, acc, a, params, place, scratch);
   if (!whole) {
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
-      if (n0 + col_of(at, j) < a.n) continue;
+      if (col_of(at, j) < left) continue;
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) values[i][j] = 0;
     }
@@ -183,7 +184,7 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
     if (!whole) {
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j)
-        if (n0 + col_of(at, j) >= a.n) weights[j] = 0;
+        if (n0 + col_of(at, j) >= a.n) weights[j] = 0;  // by `left`, 16 columns spill
     }
     REAL rows[THREAD_M];
 #pragma unroll

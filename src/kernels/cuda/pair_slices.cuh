@@ -138,7 +138,7 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
 MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u64* full) {
-  const int k = FEATURES, depth = k - b.copy_k < TILE_K ? k - b.copy_k : TILE_K;
+  const int k = FEATURES, depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : k - b.copy_k;
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
 #if DIRECT

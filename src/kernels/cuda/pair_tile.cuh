@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if FIRST_UPDATE
         accumulate<true>(acc, slice, 0, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features, at);
 #endif
-        if (EXACT_FEATURES || k0 + TILE_K <= FEATURES) {
+        if (EXACT_FEATURES || WHOLE_SLICES || k0 + TILE_K <= FEATURES) {
 #pragma unroll UNROLL
           for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
             accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);

@@ -32,10 +32,11 @@ constexpr int kMoreRegisters = 24, kMoreSpillBytes = 64;
 constexpr const char* kFile = MERCER_SOURCE_DIR "/tests/golden/cuda_kernels.txt";
 
 struct Sizes {
-  std::int64_t m = 8192, n = 8192, k = 256;
+  std::int64_t m = 8192, n = 8192, k = 1000;
 };
-constexpr Sizes kSome{8192, 8192, 20}, kFew{8192, 8192, 4}, kFewPairs{700, 700, 256}, kVeryFewPairs{200, 200, 256},
-    kTall{8192, 20, 256}, kFlat{20, 8192, 256}, kTiny{20, 20, 256};
+constexpr Sizes kWhole{8192, 8192, 1024}, kSeveral{8192, 8192, 250}, kSome{8192, 8192, 20}, kSixteen{8192, 8192, 16},
+    kFew{8192, 8192, 4}, kFewPairs{700, 700, 1000}, kVeryFewPairs{200, 200, 1000}, kDirect{200, 200, 20},
+    kTall{8192, 20, 1000}, kFlat{20, 8192, 1000}, kTiny{20, 20, 1000};
 
 /// One tile, with the kernels around it.
 struct TileRow {
@@ -60,10 +61,16 @@ const TileRow kTiles[] = {
     {.name = "long", .text = "sum(where(abs(x-z) < 1, square(x-z)/2, abs(x-z)-0.5))"},
     {.name = "two-units", .text = "sum(abs(x-z)^1.3)", .everywhere = true},
     {.name = "one-unit", .text = "sum(sqrt(abs(x-z)))"},
+    {.name = "whole-slices", .text = kL1, .sizes = kWhole},
+    {.name = "deep", .text = kL1, .sizes = kSeveral},
+    {.name = "stores", .text = kGauss, .sizes = kSeveral},
     {.name = "some-features", .text = kGauss, .sizes = kSome},
+    {.name = "first-update", .text = kL1, .sizes = kSixteen},
     {.name = "few-features", .text = kL1, .sizes = kFew, .everywhere = true},
     {.name = "few-pairs", .text = kGauss, .sizes = kFewPairs},
     {.name = "very-few-pairs", .text = kL1, .sizes = kVeryFewPairs},
+    {.name = "direct", .text = kL1, .sizes = kDirect, .everywhere = true},
+    {.name = "direct-float16", .text = kL1, .sizes = kDirect, .points = Dtype::float16},
     {.name = "tall", .text = kL1, .sizes = kTall},
     {.name = "flat", .text = kL1, .sizes = kFlat, .everywhere = true},
     {.name = "tiny", .text = kL1, .sizes = kTiny},
@@ -72,6 +79,7 @@ const TileRow kTiles[] = {
     {.name = "float64-power", .text = "sum(abs(x-z)^p)", .points = Dtype::float64, .out = Dtype::float64},
     {.name = "float16", .text = kL1, .points = Dtype::float16, .out = Dtype::float16},
     {.name = "bfloat16", .text = kL1, .points = Dtype::bfloat16, .out = Dtype::bfloat16},
+    {.name = "bytes", .text = kL1, .points = Dtype::uint8, .everywhere = true},
     {.name = "uint8", .text = "sum(x != z)/K", .points = Dtype::uint8},
     // Formulas.
     {.name = "maximum", .text = "max(abs(x-z))"},
@@ -144,6 +152,8 @@ class Collection {
   plan::GpuPairProblem problem(const Sizes& sizes, Dtype points) const {
     plan::GpuPairProblem problem;
     problem.type = problem.out = compute_type(points);
+    problem.points = points;
+    problem.bytes = points == Dtype::uint8;
     problem.sizes = plan::sizes_of(sizes.m, sizes.n, sizes.k, gpu_.multiprocessors);
     problem.normal_reciprocals = true;
     problem.capability = gpu_.capability;

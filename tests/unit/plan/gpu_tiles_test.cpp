@@ -129,7 +129,7 @@ TEST(GpuTiles, WhatDoesNotServeIsRefused) {
   refused([](GpuTile& t) { t.tile_k = 12; });
   refused([](GpuTile& t) { t.stages = 1; });
   refused([](GpuTile& t) { t.min_blocks = 0; });
-  refused([](GpuTile& t) { t.min_blocks = 8; });  // registers
+  refused([](GpuTile& t) { t.min_blocks = 16; });  // registers
   refused([](GpuTile& t) { t.tile_k = 64, t.stages = 8; });
   refused([](GpuTile& t) { t.tile_m = 32, t.thread_m = 4; });  // the copy engine wants whole panels
 }
