@@ -10,6 +10,7 @@
 #include <exception>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -241,11 +242,17 @@ CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
 
 namespace {
 
-/// Threads of their own: a pool's workers would be kept from computing for seconds.
+/// Threads of their own: a pool's workers would be kept from computing for seconds. Fewer where the system denies more.
 template <class Work>
 void run_on_threads(std::size_t count, const Work& work) {
   std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  threads.reserve(count);
+  try {
+    for (std::size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::warning, "cuda: only {} of {} threads could be started to compile: {}", threads.size() + 1,
+             count, error.what());
+  }
   work();
   for (std::thread& thread : threads) thread.join();
 }
