@@ -93,6 +93,7 @@ Array::Array(nb::handle object, Place place, Access access)
   if (kind == Library::Kind::jax) {
     fail(ErrorKind::invalid_argument, "must come from the library of x. Received an array of jax");
   }
+  if (library_->is_masked) fail_of_mask();
   if (kind == Library::Kind::torch && access != Access::fresh) check_torch();
   if (kind == Library::Kind::numpy)
     view_buffer(access);
@@ -211,7 +212,7 @@ void Array::view_interface(Access access) {
   capsule_ = object_.attr("__cuda_array_interface__");
   const auto entry = [&](const char* key) { return nb::borrow(PyDict_GetItemString(capsule_.ptr(), key)); };
   const auto given = [](const nb::object& value) { return value.is_valid() && !value.is_none(); };
-  if (given(entry("mask"))) fail(ErrorKind::unsupported, "must have no mask. Received a masked array");
+  if (given(entry("mask"))) fail_of_mask();
   const nb::object data = entry("data");
   if (access == Access::write && nb::cast<bool>(data[1]))
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
@@ -247,9 +248,10 @@ void Array::view_capsule(Access access) {
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
     const auto& managed =
         *static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));
-    if (access == Access::write && (managed.flags & kDLReadOnly)) {
+    if (access == Access::write && (managed.flags & kDLReadOnly))
       fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-    }
+    if (access == Access::write && (managed.flags & kDLCopied))
+      fail(ErrorKind::invalid_argument, "must be written in place. Received an array that gives away copies of itself");
     take(managed.tensor);
   } else {
     void* managed = PyCapsule_GetPointer(capsule_.ptr(), "dltensor");
@@ -289,6 +291,10 @@ void Array::require_same_device(const Array& first) const {
 
 std::string Array::as_float32() const {
   return fmt::format("{}{}", place_.name, library_->kind == Library::Kind::torch ? ".float()" : ".astype('float32')");
+}
+
+void Array::fail_of_mask() const {
+  fail(ErrorKind::unsupported, "must have no mask: masked values would count as any others. Received a masked array");
 }
 
 void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {

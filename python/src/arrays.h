@@ -63,6 +63,7 @@ class Array {
   void view_capsule(Access access);
   void take(const DLTensor& view);
   std::string as_float32() const;
+  [[noreturn]] void fail_of_mask() const;
   [[noreturn]] void fail(ErrorKind kind, const std::string& rule_and_received) const;
   [[noreturn]] void fail_dtype(const std::string& rule, const std::string& advice = "") const;
 

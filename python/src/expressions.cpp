@@ -222,7 +222,8 @@ void bind_symbols(nb::module_& module) {
         return Symbol(value ? param(std::move(name), *value) : param(std::move(name)));
       },
       "name"_a, "default"_a = nb::none(), nb::sig("def param(name: str, default: float | None = None) -> Expr"),
-      "A named parameter. Each call gives its value, a number or an array, unless it has a default.");
+      "A named parameter. Each call gives its value, a number or an array, unless it has a default.\n\n"
+      "The name has ASCII letters, digits and underscores, and starts with no digit.");
 }
 
 void bind_functions(nb::module_& module) {

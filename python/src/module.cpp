@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.h"
+#include "calls.h"
 #include "core/env.h"
 #include "core/file_cache.h"
 #include "core/nvrtc.h"
@@ -83,12 +84,6 @@ void bind_cache(nb::module_& module) {
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }
 
-Dtype dtype_named(const std::string& name) {
-  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8})
-    if (name == name_of(known)) return known;
-  throw nb::value_error("gpu_floor: dtype must be float16, bfloat16, float32, float64 or uint8");
-}
-
 }  // namespace
 
 void bind_machine(nb::module_& module) {
@@ -113,11 +108,9 @@ void bind_machine(nb::module_& module) {
   module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
   module.def(
       "floor_rate",
-      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
+      [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
          double gigahertz) {
-        const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
-                                   nb::cast<std::int64_t>(shape[2])};
-        return floor_rate(Formula(formula), extents, dtype == "float64" ? Dtype::float64 : Dtype::float32,
+        return floor_rate(Formula(formula), to_shape(shape, "floor_rate"), to_dtype(dtype, "floor_rate"),
                           target_from_text(target), gigahertz);
       },
       "formula"_a, "shape"_a, "dtype"_a, "target"_a, "gigahertz"_a,
@@ -126,13 +119,12 @@ void bind_machine(nb::module_& module) {
       "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
   module.def(
       "gpu_floor",
-      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
+      [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
          const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes) {
-        const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
-                                   nb::cast<std::int64_t>(shape[2])};
         const GpuCall call{.verb = verb, .items = items, .columns = columns, .symmetric = symmetric,
                            .mixed_pipes = mixed_pipes};
-        const GpuFloor floor = gpu_floor(Formula(formula), extents, dtype_named(dtype), target, call);
+        const GpuFloor floor =
+            gpu_floor(Formula(formula), to_shape(shape, "gpu_floor"), to_dtype(dtype, "gpu_floor"), target, call);
         nb::dict times;
         times["ms"] = floor.ms;
         times["issue"] = floor.issue;

@@ -56,7 +56,14 @@ std::map<std::string, double> take_static_options(const ZooEntry& entry, nb::dic
   std::map<std::string, double> taken;
   for (const ZooOption& option : entry.options) {
     if (!option.is_static || params == nullptr || !params->contains(option.name.c_str())) continue;
-    taken.emplace(option.name, nb::cast<double>((*params)[option.name.c_str()]));
+    const nb::object given = (*params)[option.name.c_str()];
+    double value = 0;
+    if (!nb::try_cast(given, value)) {
+      throw nb::type_error(fmt::format("{}: {} chooses the formula, so it must be one number. Received {}", entry.name,
+                                       option.name, nb::cast<std::string>(nb::repr(given)))
+                               .c_str());
+    }
+    taken.emplace(option.name, value);
     nb::del((*params)[option.name.c_str()]);
   }
   return taken;
