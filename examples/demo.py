@@ -139,7 +139,7 @@ def gpu_seconds(points: int) -> dict[str, float]:
         missing = str(error)
     finally:
         if missing:
-            print(f"\nno GPU: {missing}; the same calls run there where there is one")
+            print(f"\nno times of a GPU: {missing}; the same calls run on one")
     return {}
 
 
