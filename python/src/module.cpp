@@ -84,28 +84,7 @@ void bind_cache(nb::module_& module) {
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }
 
-}  // namespace
-
-void bind_machine(nb::module_& module) {
-  module.def(
-      "describe_machine", [] { return describe_machine(); },
-      "What this machine offers and what Mercer chose, as text.");
-  module.def(
-      "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
-  module.def(
-      "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
-      "Sets how many threads a call may use. Results do not depend on it.");
-  module.def(
-      "get_target", [] { return std::string(name_of(Context::shared().target())); },
-      "The instruction set in use: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
-  module.def(
-      "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
-      "Chooses the instruction set by name; \"auto\" takes the best of this machine.");
-  module.def(
-      "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
-  module.def(
-      "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
-  module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
+void bind_floors(nb::module_& module) {
   module.def(
       "floor_rate",
       [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
@@ -141,6 +120,31 @@ void bind_machine(nb::module_& module) {
               "dict[str, float]"),
       "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
       "\"ms\".");
+}
+
+}  // namespace
+
+void bind_machine(nb::module_& module) {
+  module.def(
+      "describe_machine", [] { return describe_machine(); },
+      "What this machine offers and what Mercer chose, as text.");
+  module.def(
+      "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
+  module.def(
+      "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
+      "Sets how many threads a call may use. Results do not depend on it.");
+  module.def(
+      "get_target", [] { return std::string(name_of(Context::shared().target())); },
+      "The instruction set in use: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
+  module.def(
+      "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
+      "Chooses the instruction set by name; \"auto\" takes the best of this machine.");
+  module.def(
+      "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
+  module.def(
+      "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
+  module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
+  bind_floors(module);
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
   module.def(
