@@ -97,7 +97,9 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
   request.verbs = list_of(verbs, "verbs", text_of);
   request.columns = columns;
   for (const auto& [name, value] : params) {
-    request.params[nb::cast<std::string>(name)] = nb::cast<double>(nb::float_(value));
+    double& number = request.params[nb::cast<std::string>(name)];
+    if (!nb::try_cast(value, number))
+      refuse("params must be numbers; leave out those that the calls will give as arrays", value);
   }
   return request;
 }

@@ -1,9 +1,10 @@
 // Expressions in Python: the class Expr with its operators, the symbols, the functions and the reductions.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
+
+#include <map>
 
 #include "ir/expr.h"
 #include "symbols.h"

@@ -91,7 +91,7 @@ def test_calls_from_many_threads():
         np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_child_computes():
     x = np.random.default_rng(0).normal(size=(300, 30)).astype("f")
     expected = mc.cdist(x, None, 1)
