@@ -159,7 +159,7 @@ const Array& Call::hold(nb::handle object, const char* name, Access access) {
 
 /// Parameters of a call on CUDA arrays may stay on the CPU, in NumPy's arrays too.
 const Tensor& Call::hold_param(nb::handle object, const char* name) {
-  Array& array = held_.emplace_back(object, Place{verb_, name});
+  Array& array = held_.emplace_back(object, Place{verb_, name}, Access::parameter);
   const bool stays = x_.on_cuda() && !array.on_cuda();
   if (!stays || array.library().kind != Library::Kind::numpy) array.require_same_library(x_);
   if (!stays) array.require_same_device(x_);
