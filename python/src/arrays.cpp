@@ -301,9 +301,9 @@ void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {
 /// An element type that nothing takes; whole numbers can be converted.
 void Array::fail_element(bool is_whole) const {
   if (access_ == Access::write) fail_dtype("must have the dtype of the result");
-  const bool is_parameter = access_ == Access::parameter;
-  fail_dtype(is_parameter ? "must be float32, float64 or int64" : "must be float16, bfloat16, float32, float64 or uint8",
-             is_whole ? as_float32() : "");
+  const char* rule = access_ == Access::parameter ? "must be float32, float64 or int64"
+                                                  : "must be float16, bfloat16, float32, float64 or uint8";
+  fail_dtype(rule, is_whole ? as_float32() : "");
 }
 
 void Array::fail_dtype(const std::string& rule, const std::string& advice) const {

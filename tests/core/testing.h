@@ -1,4 +1,5 @@
-// Shared by the tests of core and jit: the error that a call throws, checks in forked children, a system without threads.
+// Shared by the tests of core and jit: the error that a call throws, checks in forked children, a system without
+// threads.
 #pragma once
 
 #include <gtest/gtest.h>
