@@ -38,10 +38,11 @@ $(VENV)/pyvenv.cfg: | $(SYSTEM)
 $(REQ_BUILD): requirements/build.txt | $(VENV)/pyvenv.cfg
 	$(PY) -m pip install -q -r $<
 	@touch $@
-$(REQ_TEST): requirements/test.txt $(REQ_BUILD)
+$(REQ_TEST): requirements/test.txt requirements/demo.txt $(REQ_BUILD)
 	$(PY) -m pip install -q -r $<
 	@touch $@
-$(REQ_DEMO): requirements/demo.txt $(REQ_TEST)
+# On a machine with a GPU the demo shows its times too, by PyTorch's events.
+$(REQ_DEMO): requirements/demo.txt $(if $(shell command -v nvidia-smi),$(REQ_TEST),$(REQ_BUILD))
 	$(PY) -m pip install -q -r $<
 	@touch $@
 $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
@@ -70,7 +71,7 @@ test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
 	$(PY) -m pytest
 
-bench: $(PACKAGE) $(REQ_DEMO)  ## throughput against the peers installed here, on a GPU too where there is one
+bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too where there is one
 	$(PY) -m mercer bench
 
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html

@@ -21,7 +21,8 @@ set(MERCER_STORE_ARCHITECTURES "" CACHE STRING "GPU architectures whose kernels 
 if(MERCER_STORE_ARCHITECTURES)
   string(REPLACE ";" " " store_architectures "${MERCER_STORE_ARCHITECTURES}")
   install(CODE "execute_process(
-    COMMAND \"${Python_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/cmake/make_store.py\" --module \"$<TARGET_FILE_DIR:_mercer>\"
+    COMMAND \"${Python_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/cmake/make_store.py\"
+            --module \"$<TARGET_FILE_DIR:_mercer>\"
             --folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/mercer/store\" --cache \"${PROJECT_BINARY_DIR}/store\"
             --architectures ${store_architectures}
     COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)

@@ -72,6 +72,7 @@ def classify(digits: Digits) -> tuple[np.ndarray, float]:
     accuracy = float(np.mean(scores.argmax(1) == digits.test_labels))
 
     n, m = len(digits.train), len(digits.test)
+    print(f"handwritten digits told apart by a Laplace kernel, {kernel}")
     print(f"kernel matrix    {n} x {n}, formed in {time_text(formed - start)} (compiling included)")
     print(f"solve            SciPy's Cholesky, {time_text(solved - formed)}")
     print(f"prediction       {m} points, {time_text(done - solved)}, no kernel matrix formed")
@@ -113,21 +114,29 @@ def compare(points: int) -> list[Line]:
     settings = runs.Settings(quick=True)
     settings.points = points
     lines: list[Line] = []
-    print(
-        f"\n{points} x {points} pairs of 256 features, float32, one thread, CPU time; * scaled up"
-    )
+    print(f"\n{points} x {points} pairs of 256 features in float32: CPU time of one thread")
     with one_thread():
         for row in rows.PAIRWISE:
             if row.name not in SHOWN_ROWS:
                 continue
-            for line in runs.pairwise_lines(row, settings):
+            for place, line in enumerate(runs.pairwise_lines(row, settings)):
                 lines.append(line)
-                print(
-                    f"  {row.name:<6} mercer {time_text(line.seconds):>8}   "
-                    f"{line.peer:<24} {time_text(line.peer_seconds):>8}{'*' * line.peer_scaled:<1}"
-                    f"   {line.ratio:6.1f} times as long"
-                )
+                if place == 0:
+                    print_mercer(row.formula, line)
+                print_peer(line)
+    print("  * timed on some of the rows and scaled")
     return lines
+
+
+def print_mercer(formula: str, line: Line) -> None:
+    floor = f"{line.floor:6.0%} of what the arithmetic units allow" if line.floor else ""
+    print(f"  {formula:<25}  {'Mercer':<24} {time_text(line.seconds):>8}  {floor}")
+
+
+def print_peer(line: Line) -> None:
+    if line.peer:
+        time_of_it = f"{time_text(line.peer_seconds):>8}{'*' if line.peer_scaled else ' '}"
+        print(f"  {'':<25}  {line.peer:<24} {time_of_it} {line.ratio:6.1f} times as long")
 
 
 def gpu_seconds(points: int) -> dict[str, float]:
@@ -139,7 +148,7 @@ def gpu_seconds(points: int) -> dict[str, float]:
         missing = str(error)
     finally:
         if missing:
-            print(f"\nno GPU: {missing}; the same calls run there where there is one")
+            print(f"\nno GPU measured: {missing}. The same calls run on NVIDIA's GPUs.")
     return {}
 
 
@@ -157,11 +166,12 @@ def gpu_times(points: int) -> Iterator[tuple[str, float]]:
 
 def print_gpu(lines: list[Line], times: dict[str, float]) -> None:
     """The GPU's part of the table: beside the CPU's time of the same call."""
+    formulas = {row.name: row.formula for row in rows.PAIRWISE}
     for name, seconds in times.items():
         on_cpu = next(line.seconds for line in lines if line.row == name)
         print(
-            f"  {name:<6} GPU {ms_text(1e3 * seconds):>8}   one CPU thread "
-            f"{time_text(on_cpu):>8}   {on_cpu / seconds:8.0f} times as long"
+            f"  {formulas[name]:<25}  {'Mercer on the GPU':<24} {ms_text(1e3 * seconds):>8}  "
+            f"one CPU thread takes {on_cpu / seconds:.0f} times as long"
         )
 
 
@@ -208,9 +218,11 @@ def picture_of_times(lines: list[Line], on_gpu: dict[str, float], path: pathlib.
     axes.tick_params(axis="y", length=0)
     axes.set_xscale("log")
     axes.set_xlim(right=axes.get_xlim()[1] * 12)  # room for the labels
+    longest = max(line.peer_seconds or line.seconds for line in lines)
+    axes.xaxis.set_major_formatter(lambda s, _: time_text(s) if s <= 10 * longest else "")
     m, n, k = lines[0].shape
     gpu = "; on the GPU, of one call" if on_gpu else ""
-    axes.set_xlabel(f"CPU time of one call on one thread{gpu}, in seconds (logarithmic)")
+    axes.set_xlabel(f"CPU time of one call on one thread{gpu} (logarithmic)")
     note = (
         "\nblack ticks: the least time that the CPU's arithmetic units allow" if any_floor else ""
     )

@@ -41,8 +41,8 @@ struct CompileRequest {
   std::vector<Layouts> layouts = {{}};
   std::vector<Where> devices = {{}};
   /// Parameters that the calls will give as numbers. Only those in exponents matter: their values become part of the
-  /// code. An exponent that is not here, and has no default, is taken for an array. On CUDA numbers and arrays have code
-  /// of their own: other parameters that are not here get both.
+  /// code. An exponent that is not here, and has no default, is taken for an array. On CUDA numbers and arrays have
+  /// code of their own: other parameters that are not here get both.
   std::map<std::string, double> params = {};
   /// E of kernel_product's v [..., N, E], O of a gradient's coef [..., O, N].
   std::int64_t columns = 1;

@@ -21,8 +21,8 @@ struct ExplainShape {
 /// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
 /// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
-/// The same by name: a target of the CPU or "auto"; an architecture of GPUs, "sm_80" to "sm_120", which needs no GPU and
-/// takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine.
+/// The same by name: a target of the CPU or "auto"; an architecture of GPUs, "sm_80" to "sm_120", which needs no GPU
+/// and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target);
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
@@ -38,8 +38,8 @@ struct GpuCall {
   bool mixed_pipes = true;        ///< the range of the data lets absolute differences run on two pipes, if large enough
 };
 
-/// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison lanes,
-/// the special-function unit, memory.
+/// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison
+/// lanes, the special-function unit, memory.
 struct GpuFloor {
   double issue = 0, fma = 0, alu = 0, unit = 0, memory = 0;
   double ms = 0;  ///< of the busiest

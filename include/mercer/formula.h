@@ -58,7 +58,9 @@ Expr col_value();                         ///< col[n]
 Expr index_i();                           ///< i = m + offset of the rows
 Expr index_j();                           ///< j = n + offset of the columns
 Expr feature_count();                     ///< K
-Expr param(std::string name);             ///< a parameter that each call must give
+/// A parameter that each call must give. Its name has ASCII letters, digits and underscores: throws invalid_argument
+/// for any other.
+Expr param(std::string name);
 Expr param(std::string name, double default_value);  ///< one that a call may leave out
 
 // Operators. Comparisons and logical operations give 1 or 0; what is not 0, NaN included, counts as true. (== and &&

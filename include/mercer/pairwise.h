@@ -55,8 +55,8 @@ class Formula {
 /// accumulation.
 using Argument = std::variant<double, Tensor>;
 
-/// Where a call on CUDA arrays puts its work, and where its scratch memory comes from. Calls on arrays of the CPU ignore
-/// it.
+/// Where a call on CUDA arrays puts its work, and where its scratch memory comes from. Calls on arrays of the CPU
+/// ignore it.
 struct Queue {
   void* stream = nullptr;  // CUstream or cudaStream_t of the arrays' device; null: its default stream
   /// Asked at most once a call, for bytes on the arrays' device at a multiple of 16, that stay until the work put into

@@ -24,10 +24,10 @@ struct TuneReport {
 ///   tune(arguments, [&](const Arguments& a) { pairwise(f, x, &z, out, a); });
 ///
 /// Only tiles whose results are the same bit by bit take part. The choice serves every call of this formula, these
-/// dtypes and this class of sizes on devices of this name, from this process and later ones (MERCER_CACHE_DIR); plans of
-/// `context` that it concerns are made anew. The call's outputs are written. A graph captured before keeps its kernels.
-/// Throws unsupported when the call runs no tile of pairs on CUDA, invalid_argument while a graph is being captured,
-/// Cancelled when arguments.progress says so.
+/// dtypes and this class of sizes on devices of this name, from this process and later ones (MERCER_CACHE_DIR); plans
+/// of `context` that it concerns are made anew. The call's outputs are written. A graph captured before keeps its
+/// kernels. Throws unsupported when the call runs no tile of pairs on CUDA, invalid_argument while a graph is being
+/// captured, Cancelled when arguments.progress says so.
 TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call,
                 Context& context = Context::shared());
 

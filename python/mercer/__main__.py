@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import os
+import pathlib
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,7 +16,7 @@ import mercer as mc
 from mercer import _mercer
 
 FAILURE = 1
-POINTS = ("float16", "bfloat16", "float32", "float64", "uint8")
+POINTS = ("float16", "float32", "float64", "uint8")  # of files; NumPy has no bfloat16
 
 EXAMPLES = """\
 examples:
@@ -39,9 +42,19 @@ class Refusal(Exception):
 
 def _load(path: str) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError) as error:
         raise Refusal(f"{path}: cannot be read as a .npy file ({error})") from error
+    if array.dtype.kind not in "biuf":
+        raise Refusal(f"{path}: must hold real numbers. Received {array.dtype}")
+    return array
+
+
+def _check_output(path: str) -> None:
+    """Before the work, not after it."""
+    folder = pathlib.Path(path).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise Refusal(f"{path}: cannot be written (no folder {folder} to write into)")
 
 
 def _save(path: str, array: np.ndarray) -> None:
@@ -73,16 +86,26 @@ def _parameter(text: str) -> tuple[str, float | list[float]]:
     return name, numbers[0] if len(numbers) == 1 else numbers
 
 
+def _computed_in(dtype: np.dtype) -> np.dtype:
+    """The type itself where Mercer has it, in this machine's byte order."""
+    if dtype.newbyteorder("=") in map(np.dtype, POINTS):
+        return dtype.newbyteorder("=")
+    return np.dtype("float64" if dtype.kind == "f" else "float32")
+
+
 def _same_dtype(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
     """Whole numbers become float32 and mixed widths the wider: files seldom have chosen types."""
-    given = [a for a in arrays if a is not None]
-    kind = given[0].dtype if all(a.dtype == given[0].dtype for a in given) else np.float32
-    for array in given:
-        if array.dtype == np.float64:
-            kind = np.float64
-    if kind not in (np.float16, np.float32, np.float64, np.uint8):
-        kind = np.float32
-    return [None if a is None else a.astype(kind, copy=False) for a in arrays]
+    kinds = {_computed_in(array.dtype) for array in arrays if array is not None}
+    double = np.dtype("float64")
+    kind = kinds.pop() if len(kinds) == 1 else double if double in kinds else np.dtype("float32")
+    return [None if array is None else array.astype(kind, copy=False) for array in arrays]
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, float | list[float]]:
+    params = dict(options.param)
+    if options.p is not None:
+        params["p"] = options.p
+    return params
 
 
 def _call_options(options: argparse.Namespace) -> dict:
@@ -90,7 +113,8 @@ def _call_options(options: argparse.Namespace) -> dict:
         mc.set_num_threads(options.threads)
     if options.target is not None:
         mc.set_target(options.target)
-    return {"progress": sys.stderr.isatty(), **dict(options.param)}
+    _check_output(options.output)
+    return {"progress": sys.stderr.isatty()}
 
 
 def info(_: argparse.Namespace) -> None:
@@ -109,31 +133,28 @@ def explain(options: argparse.Namespace) -> None:
 def tune(options: argparse.Namespace) -> None:
     from mercer import _tune
 
-    params = dict(options.param)
-    if options.p is not None:
-        params["p"] = options.p
-    found = _tune.tune_shape(
-        options.formula, options.shape, options.dtype, options.device, options.verb, **params
-    )
-    print(found)
+    place = options.shape, options.dtype, options.device, options.verb
+    print(_tune.tune_shape(options.formula, *place, **_parameters(options)))
 
 
 def cdist(options: argparse.Namespace) -> None:
     x, z = _same_dtype(_load(options.x), None if options.z is None else _load(options.z))
-    result = mc.cdist(x, z, options.p, metric=options.metric, **_call_options(options))
-    _save(options.output, result)
+    settings, params = _call_options(options), _parameters(options)
+    p = params.pop("p", None)
+    _save(options.output, mc.cdist(x, z, p, metric=options.metric, **settings, **params))
 
 
 def kernel(options: argparse.Namespace) -> None:
     x, z = _same_dtype(_load(options.x), None if options.z is None else _load(options.z))
-    _save(options.output, mc.kernel_matrix(options.formula, x, z, **_call_options(options)))
+    settings, params = _call_options(options), dict(options.param)
+    _save(options.output, mc.kernel_matrix(options.formula, x, z, **settings, **params))
 
 
 def product(options: argparse.Namespace) -> None:
     x, z = _same_dtype(_load(options.x), _load(options.z))
-    computed = np.float64 if x.dtype == np.float64 else np.float32
-    v = _load(options.v).astype(computed, copy=False)
-    _save(options.output, mc.kernel_product(options.formula, x, z, v, **_call_options(options)))
+    v = _load(options.v).astype("float64" if x.dtype == np.float64 else "float32", copy=False)
+    settings, params = _call_options(options), dict(options.param)
+    _save(options.output, mc.kernel_product(options.formula, x, z, v, **settings, **params))
 
 
 def _zoo_row(row: dict) -> str:
@@ -196,6 +217,128 @@ def cache(options: argparse.Namespace) -> None:
         print(f"removed {files} files, {size} bytes")
 
 
+def _add(
+    commands, function: Callable, help_text: str, example: str = ""
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        function.__name__,
+        help=help_text,
+        description=help_text[0].upper() + help_text[1:] + ".",
+        epilog="example:\n" + textwrap.indent(example, "  ") if example else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=function)
+    return command
+
+
+def _add_formula(command: argparse.ArgumentParser) -> None:
+    command.add_argument("formula", help="a formula or a name of the zoo")
+
+
+def _add_shape(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
+    command.add_argument(
+        "--dtype", default="float32", choices=[*POINTS, "bfloat16"], help="of the points (float32)"
+    )
+
+
+def _add_param(command: argparse.ArgumentParser, help_text: str) -> None:
+    command.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        type=_parameter,
+        metavar="NAME=VALUE",
+        help="a parameter of the formula; " + help_text,
+    )
+
+
+def _add_points(command: argparse.ArgumentParser) -> None:
+    command.add_argument("x", help="the .npy of the rows")
+    command.add_argument("z", nargs="?", help="the .npy of the columns; without it, x with itself")
+
+
+def _add_call(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", required=True, metavar="OUT", help="the .npy to write")
+    _add_param(command, "several values a,b,c give one result each")
+    command.add_argument("--threads", type=int, help="threads to use (all)")
+    command.add_argument("--target", help="x86_avx512, x86_avx2, interpreter or auto")
+
+
+def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Commands that print."""
+    add(info, "this machine and what Mercer chose")
+    add(env, "the environment variables that Mercer reads")
+
+    command = add(
+        explain,
+        "every stage of a call as text, without data",
+        'mercer explain "exp(-sum(abs(x-z)^p)/h)" --shape 4096x4096x256 --target x86_avx512',
+    )
+    _add_formula(command)
+    _add_shape(command)
+    command.add_argument(
+        "--target",
+        default="auto",
+        help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
+    )
+
+    command = add(zoo, "the named metrics and kernels", "mercer zoo matern52")
+    command.add_argument("name", nargs="?", help="one of them")
+
+
+def _add_calls(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Commands that compute on files."""
+    command = add(
+        cdist, "distances of all pairs", "mercer cdist a.npy b.npy -o d.npy --p 1.3\n"
+        "mercer cdist a.npy -o d.npy --metric canberra",
+    )  # fmt: skip
+    _add_points(command)
+    command.add_argument("--p", type=float, help="the norm: 0 to inf (2)")
+    command.add_argument("--metric", help="a name of the zoo or a formula; --p is its option then")
+    _add_call(command)
+
+    command = add(
+        kernel,
+        "the kernel matrix of a formula",
+        'mercer kernel "exp(-sum(square(x-z))/h)" x.npy -o k.npy --param h=2',
+    )
+    _add_formula(command)
+    _add_points(command)
+    _add_call(command)
+
+    command = add(
+        product,
+        "a kernel matrix times v, the matrix never formed",
+        "mercer product gauss x.npy z.npy v.npy -o y.npy --param bandwidth=3",
+    )
+    _add_formula(command)
+    command.add_argument("x", help="the .npy of the rows")
+    command.add_argument("z", help="the .npy of the columns")
+    command.add_argument("v", help="the .npy of the right-hand sides, [N] or [N, E]")
+    _add_call(command)
+
+
+def _add_measurements(add: Callable[..., argparse.ArgumentParser]) -> None:
+    command = add(
+        tune,
+        "the fastest tile for a formula on this GPU, measured and kept",
+        'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2',
+    )
+    _add_formula(command)
+    _add_shape(command)
+    command.add_argument("--device", default="cuda:0", help="the GPU (cuda:0)")
+    command.add_argument("--verb", default="pairwise", choices=["pairwise", "kernel_product"])
+    command.add_argument("--p", type=float, help="short for --param p=P")
+    _add_param(command, "only the values of exponents make a difference")
+
+    command = add(bench, "throughput beside the libraries installed here", "mercer bench --quick")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="see mercer bench --help")
+
+    command = add(cache, "the compiled GPU kernels on disk", "mercer cache clear")
+    command.add_argument("action", choices=["list", "clear", "path"])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mercer",
@@ -205,121 +348,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mercer {mc.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-
-    def add(function, help_text: str, example: str = "") -> argparse.ArgumentParser:
-        command = commands.add_parser(
-            function.__name__,
-            help=help_text,
-            description=help_text[0].upper() + help_text[1:] + ".",
-            epilog="example:\n" + textwrap.indent(example, "  ") if example else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.set_defaults(run=function)
-        return command
-
-    def add_call_options(command: argparse.ArgumentParser) -> None:
-        command.add_argument(
-            "-o", "--output", required=True, metavar="OUT", help="the .npy to write"
-        )
-        command.add_argument(
-            "--param",
-            action="append",
-            default=[],
-            type=_parameter,
-            metavar="NAME=VALUE",
-            help="a parameter of the formula; several values a,b,c give one result each",
-        )
-        command.add_argument("--threads", type=int, help="threads to use")
-        command.add_argument("--target", help="x86_avx512, x86_avx2, interpreter or auto")
-
-    add(info, "this machine and what Mercer chose")
-    add(env, "the environment variables that Mercer reads")
-
-    command = add(
-        explain,
-        "every stage of a call as text, without data",
-        'mercer explain "exp(-sum(abs(x-z)^p)/h)" --shape 4096x4096x256 --target x86_avx512',
-    )
-    command.add_argument("formula", help="a formula or a name of the zoo")
-    command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
-    command.add_argument("--dtype", default="float32", help="of the points (float32)")
-    command.add_argument(
-        "--target",
-        default="auto",
-        help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
-    )
-
-    command = add(
-        tune,
-        "the fastest tile for a formula on this GPU, measured and kept",
-        'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2',
-    )
-    command.add_argument("formula", help="a formula or a name of the zoo")
-    command.add_argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
-    command.add_argument("--dtype", default="float32", choices=POINTS, help="of the points")
-    command.add_argument("--device", default="cuda:0", help="the GPU (cuda:0)")
-    command.add_argument("--verb", default="pairwise", choices=["pairwise", "kernel_product"])
-    command.add_argument("--p", type=float, help="short for --param p=P")
-    command.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        type=_parameter,
-        metavar="NAME=VALUE",
-        help="a parameter of the formula; only the values of exponents make a difference",
-    )
-
-    command = add(
-        cdist, "distances of all pairs", "mercer cdist a.npy b.npy -o d.npy --p 1.3\n"
-        "mercer cdist a.npy -o d.npy --metric canberra",
-    )  # fmt: skip
-    command.add_argument("x", help="the .npy of the rows")
-    command.add_argument("z", nargs="?", help="the .npy of the columns; without it, x with itself")
-    command.add_argument("--p", type=float, help="the norm: 0 to inf (2)")
-    command.add_argument("--metric", help="a name of the zoo or a formula, in place of --p")
-    add_call_options(command)
-
-    command = add(
-        kernel,
-        "the kernel matrix of a formula",
-        'mercer kernel "exp(-sum(square(x-z))/h)" x.npy -o k.npy --param h=2',
-    )
-    command.add_argument("formula", help="a formula or a name of the zoo")
-    command.add_argument("x", help="the .npy of the rows")
-    command.add_argument("z", nargs="?", help="the .npy of the columns; without it, x with itself")
-    add_call_options(command)
-
-    command = add(
-        product,
-        "a kernel matrix times v, the matrix never formed",
-        "mercer product gauss x.npy z.npy v.npy -o y.npy --param bandwidth=3",
-    )
-    command.add_argument("formula", help="a formula or a name of the zoo")
-    command.add_argument("x", help="the .npy of the rows")
-    command.add_argument("z", help="the .npy of the columns")
-    command.add_argument("v", help="the .npy of the right-hand sides, [N] or [N, E]")
-    add_call_options(command)
-
-    command = add(zoo, "the named metrics and kernels", "mercer zoo matern52")
-    command.add_argument("name", nargs="?", help="one of them")
-
-    command = add(bench, "throughput beside the libraries installed here", "mercer bench --quick")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="see mercer bench --help")
-
-    command = add(cache, "the compiled kernels on disk", "mercer cache clear")
-    command.add_argument("action", choices=["list", "clear", "path"])
+    add = functools.partial(_add, commands)
+    _add_texts(add)
+    _add_calls(add)
+    _add_measurements(add)
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+def _options(arguments: list[str]) -> argparse.Namespace:
     if arguments[:1] == ["bench"]:  # its options are its own
-        return bench(argparse.Namespace(arguments=arguments[1:]))
-    options = _parser().parse_args(arguments)
+        return argparse.Namespace(command="bench", run=bench, arguments=arguments[1:])
+    return _parser().parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(sys.argv[1:] if arguments is None else list(arguments))
     try:
-        return options.run(options) or 0
+        code = options.run(options) or 0
+        sys.stdout.flush()
+        return code
     except (
-        Refusal, ValueError, NotImplementedError, TypeError, mc.CompileError, mc.DeviceError,
+        Refusal, ValueError, NotImplementedError, TypeError, MemoryError, mc.CompileError,
+        mc.DeviceError,
     ) as error:  # fmt: skip
         print(f"mercer {options.command}: {error}", file=sys.stderr)
         return FAILURE
@@ -327,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:  # mercer zoo | head
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
 
 

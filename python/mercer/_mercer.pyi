@@ -133,6 +133,8 @@ K: Expr = ...
 def param(name: str, default: float | None = None) -> Expr:
     """
     A named parameter. Each call gives its value, a number or an array, unless it has a default.
+
+    The name has ASCII letters, digits and underscores, and starts with no digit.
     """
 
 def abs(a: mercer._types.ExprLike) -> Expr:
@@ -302,8 +304,8 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
     The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
 
     - f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
-    - x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
-      bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+    - x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype:
+      float16, bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
     - out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
     - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
     - i_offset, j_offset: added to the indices that the formula reads as i and j.
@@ -373,8 +375,8 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
 
     x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
     said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
-    ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K] weights,
-    where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
+    ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
+    weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
     In float32 the relative error is at most 1e-6; duplicates have distance 0.
     """
 
@@ -413,8 +415,8 @@ def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
     Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
 
     The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
-    An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so many
-    bytes serves as workspace= of the call.
+    An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
+    many bytes serves as workspace= of the call.
     """
 
 def tune_tiles(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, verb: str, v: mercer._types.ArrayT | None, reduce: str | None, out: mercer._types.ArrayT | None, row: mercer._types.ArrayT | None, col: mercer._types.ArrayT | None, w: mercer._types.ArrayT | None, progress: bool, params: dict[str, mercer._types.Parameter]) -> tuple[str, str, list[tuple[str, float]]]:

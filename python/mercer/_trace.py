@@ -18,24 +18,39 @@ _SYMBOLS = {name: getattr(_mercer, name) for name in ("w", "row", "col", "i", "j
 
 def trace(function: Callable[..., ExprLike]) -> Expr:
     """Calls ``function(x, z, …)`` with symbols."""
-    arguments = list(inspect.signature(function).parameters.values())
+    try:
+        signature: inspect.Signature | None = inspect.signature(function)
+    except ValueError:  # a builtin without one
+        signature = None
+    arguments = list(signature.parameters.values()) if signature else []
     positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
     if len(positional) < 2 or any(a.kind in (a.VAR_POSITIONAL, a.VAR_KEYWORD) for a in arguments):
         raise ValueError(
             "kernel: a function must take the two points first, then parameters by name: "
-            f"lambda x, z, bandwidth=2.0: …. Received {inspect.signature(function)}"
+            f"lambda x, z, bandwidth=2.0: …. Received {signature or function}"
         )
     values, named = [_mercer.x, _mercer.z], {}
     for argument in arguments[2:]:
         value = _SYMBOLS.get(argument.name)
         if value is None:
-            default = None if argument.default is argument.empty else argument.default
-            value = _mercer.param(argument.name, default)
+            value = _parameter(argument)
         if argument.kind is argument.KEYWORD_ONLY:
             named[argument.name] = value
         else:
             values.append(value)
     return _as_expr(function(*values, **named), "kernel")
+
+
+def _parameter(argument: inspect.Parameter) -> Expr:
+    default = argument.default
+    if default is argument.empty or default is None:
+        return _mercer.param(argument.name)
+    if not hasattr(default, "__float__"):
+        raise TypeError(
+            f"kernel: the default of the parameter {argument.name} must be a number. "
+            f"Received {default!r}"
+        )
+    return _mercer.param(argument.name, float(default))
 
 
 def kernel(f: FormulaLike) -> Expr:

@@ -83,27 +83,26 @@ std::vector<std::int64_t> integers(const nb::object& sequence) {
   return values;
 }
 
-constexpr const char* kRealRule = "must be float16, bfloat16, float32, float64 or uint8";
-
 }  // namespace
 
 Array::Array(nb::handle object, Place place, Access access)
-    : object_(nb::borrow(object)), place_(place), library_(&library_of(object, place)) {
+    : object_(nb::borrow(object)), place_(place), access_(access), library_(&library_of(object, place)) {
   const Library::Kind kind = library_->kind;
   if (kind == Library::Kind::jax) {
     fail(ErrorKind::invalid_argument, "must come from the library of x. Received an array of jax");
   }
+  if (library_->is_masked) fail_of_mask();
   if (kind == Library::Kind::torch && access != Access::fresh) check_torch();
   if (kind == Library::Kind::numpy)
-    view_buffer(access);
+    view_buffer();
   else if (library_->exchange != nullptr)
     view_exchange();
   else if (kind == Library::Kind::cupy)
     view_cupy();
   else if (library_->has_dlpack)
-    view_capsule(access);
+    view_capsule();
   else
-    view_interface(access);
+    view_interface();
 }
 
 /// An element type in the letters of NumPy and the struct module, native byte order only.
@@ -114,8 +113,7 @@ void Array::take_format(const char* format, Py_ssize_t item_size) {
     fail_dtype("must be in the byte order of this machine",
                fmt::format("{0}.astype({0}.dtype.newbyteorder('='))", place_.name));
   }
-  const bool narrows = std::strchr("bhHiIlLqQ", format[std::strlen(format) - 1]) != nullptr;
-  fail_dtype(kRealRule, narrows ? as_float32() : "");
+  fail_element(*format != '\0' && std::strchr("bhHiIlLqQ", format[std::strlen(format) - 1]) != nullptr);
 }
 
 /// The tensor's data and shape are set.
@@ -133,14 +131,14 @@ void Array::take_strides(const std::vector<std::int64_t>& bytes, std::int64_t it
                    place_.name));
 }
 
-void Array::view_buffer(Access access) {
+void Array::view_buffer() {
   if (PyObject_GetBuffer(object_.ptr(), &buffer_.view, PyBUF_RECORDS_RO) != 0) {
     PyErr_Clear();
     fail_dtype("must hold real numbers");
   }
   buffer_.held = true;
   const Py_buffer& view = buffer_.view;
-  if (access == Access::write && view.readonly)
+  if (access_ == Access::write && view.readonly)
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
   take_format(view.format, view.itemsize);
   tensor_.data = view.buf;
@@ -207,16 +205,16 @@ void Array::view_cupy() {
 }
 
 /// The CUDA array interface, version 2 or 3; from 3 on it may name the stream in which the array is in use.
-void Array::view_interface(Access access) {
+void Array::view_interface() {
   capsule_ = object_.attr("__cuda_array_interface__");
   const auto entry = [&](const char* key) { return nb::borrow(PyDict_GetItemString(capsule_.ptr(), key)); };
   const auto given = [](const nb::object& value) { return value.is_valid() && !value.is_none(); };
-  if (given(entry("mask"))) fail(ErrorKind::unsupported, "must have no mask. Received a masked array");
+  if (given(entry("mask"))) fail_of_mask();
   const nb::object data = entry("data");
-  if (access == Access::write && nb::cast<bool>(data[1]))
+  if (access_ == Access::write && nb::cast<bool>(data[1]))
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
   const auto type = nb::cast<std::string>(entry("typestr"));
-  if (!dtype_from_typestr(type, tensor_.dtype)) fail_dtype(kRealRule);
+  if (!dtype_from_typestr(type, tensor_.dtype)) fail_element(false);
   const auto item_size = static_cast<std::int64_t>(size_of(tensor_.dtype));
   tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(nb::object(data[0])));
   tensor_.shape = integers(entry("shape"));
@@ -228,7 +226,7 @@ void Array::view_interface(Access access) {
   tensor_.device = device_of_pointer(tensor_.data, place_.verb);
 }
 
-void Array::view_capsule(Access access) {
+void Array::view_capsule() {
   const nb::object device = object_.attr("__dlpack_device__")();
   take_device({nb::cast<std::int32_t>(device[0]), nb::cast<std::int32_t>(device[1])});
   // PyTorch's own stream is the one that we use, so nothing is to be ordered (-1). Else the producer makes the legacy
@@ -247,9 +245,10 @@ void Array::view_capsule(Access access) {
   if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
     const auto& managed =
         *static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));
-    if (access == Access::write && (managed.flags & kDLReadOnly)) {
+    if (access_ == Access::write && (managed.flags & kDLReadOnly))
       fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-    }
+    if (access_ == Access::write && (managed.flags & kDLCopied))
+      fail(ErrorKind::invalid_argument, "must be written in place. Received an array that gives away copies of itself");
     take(managed.tensor);
   } else {
     void* managed = PyCapsule_GetPointer(capsule_.ptr(), "dltensor");
@@ -260,7 +259,7 @@ void Array::view_capsule(Access access) {
 
 void Array::take(const DLTensor& view) {
   if (!dtype_from_dlpack(view.dtype, tensor_.dtype)) {
-    fail_dtype(kRealRule, view.dtype.code == kDLInt || view.dtype.code == kDLUInt ? as_float32() : "");
+    fail_element(view.dtype.code == kDLInt || view.dtype.code == kDLUInt);
   }
   tensor_.data = static_cast<char*>(view.data) + view.byte_offset;
   tensor_.shape.assign(view.shape, view.shape + view.ndim);
@@ -271,7 +270,7 @@ void Array::take(const DLTensor& view) {
 }
 
 void Array::require_points() const {
-  if (tensor_.dtype == Dtype::int64 || tensor_.dtype == Dtype::boolean) fail_dtype(kRealRule, as_float32());
+  if (tensor_.dtype == Dtype::int64 || tensor_.dtype == Dtype::boolean) fail_element(true);
 }
 
 void Array::require_same_library(const Array& first) const {
@@ -291,8 +290,20 @@ std::string Array::as_float32() const {
   return fmt::format("{}{}", place_.name, library_->kind == Library::Kind::torch ? ".float()" : ".astype('float32')");
 }
 
+void Array::fail_of_mask() const {
+  fail(ErrorKind::unsupported, "must have no mask: masked values would count as any others. Received a masked array");
+}
+
 void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {
   throw Error(kind, fmt::format("{}: {} {}", place_.verb, place_.name, rule_and_received));
+}
+
+/// An element type that nothing takes; whole numbers can be converted.
+void Array::fail_element(bool is_whole) const {
+  if (access_ == Access::write) fail_dtype("must have the dtype of the result");
+  const char* rule = access_ == Access::parameter ? "must be float32, float64 or int64"
+                                                  : "must be float16, bfloat16, float32, float64 or uint8";
+  fail_dtype(rule, is_whole ? as_float32() : "");
 }
 
 void Array::fail_dtype(const std::string& rule, const std::string& advice) const {

@@ -25,8 +25,8 @@ struct DtypeFault : std::exception {
   std::string message;
 };
 
-/// `fresh`: to be written, and made by Mercer just now.
-enum class Access { read, write, fresh };
+/// `parameter`: read as the values of a parameter; `fresh`: to be written, and made by Mercer just now.
+enum class Access { read, parameter, write, fresh };
 
 /// A view of one array for the length of a call. Made and destroyed with the GIL held.
 class Array {
@@ -56,14 +56,16 @@ class Array {
   void take_device(DLDevice device);
   void take_format(const char* format, Py_ssize_t item_size);
   void take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size);
-  void view_buffer(Access access);
+  void view_buffer();
   void view_exchange();
   void view_cupy();
-  void view_interface(Access access);
-  void view_capsule(Access access);
+  void view_interface();
+  void view_capsule();
   void take(const DLTensor& view);
   std::string as_float32() const;
+  [[noreturn]] void fail_of_mask() const;
   [[noreturn]] void fail(ErrorKind kind, const std::string& rule_and_received) const;
+  [[noreturn]] void fail_element(bool is_whole) const;
   [[noreturn]] void fail_dtype(const std::string& rule, const std::string& advice = "") const;
 
   struct Buffer {
@@ -76,6 +78,7 @@ class Array {
 
   nb::object object_;
   Place place_;
+  Access access_;
   Library* library_;
   Tensor tensor_;
   Buffer buffer_;

@@ -46,6 +46,23 @@ double to_number(nb::handle value, const char* verb, const char* name) {
                            .c_str());
 }
 
+ExplainShape to_shape(nb::handle shape, const char* verb) {
+  std::int64_t sizes[3] = {};
+  bool fits = PySequence_Check(shape.ptr()) && !PyUnicode_Check(shape.ptr()) && nb::len(shape) == 3;
+  for (std::size_t axis = 0; fits && axis < 3; ++axis) fits = nb::try_cast(nb::object(shape[axis]), sizes[axis]);
+  if (fits) return {sizes[0], sizes[1], sizes[2]};
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: shape must be (M, N, K), whole numbers. Received {}.", verb,
+                                                       nb::cast<std::string>(nb::repr(shape))));
+}
+
+Dtype to_dtype(const std::string& name, const char* verb) {
+  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8})
+    if (name == name_of(known)) return known;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}: dtype must be float16, bfloat16, float32, float64 or uint8. Received \"{}\".", verb,
+                          name));
+}
+
 bool Watch::step(double done, double total) {
   const Clock::time_point now = Clock::now();
   if (now - last_ < kSignalInterval) return true;
@@ -142,7 +159,7 @@ const Array& Call::hold(nb::handle object, const char* name, Access access) {
 
 /// Parameters of a call on CUDA arrays may stay on the CPU, in NumPy's arrays too.
 const Tensor& Call::hold_param(nb::handle object, const char* name) {
-  Array& array = held_.emplace_back(object, Place{verb_, name});
+  Array& array = held_.emplace_back(object, Place{verb_, name}, Access::parameter);
   const bool stays = x_.on_cuda() && !array.on_cuda();
   if (!stays || array.library().kind != Library::Kind::numpy) array.require_same_library(x_);
   if (!stays) array.require_same_device(x_);

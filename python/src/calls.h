@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "backend/cuda/rehearsal.h"
+#include "mercer/explain.h"
 #include "mercer/pairwise.h"
 #include "queues.h"
 
@@ -35,7 +36,8 @@ class Watch {
   nb::object bar_;
 };
 
-/// While it lives, calls of this thread are rehearsed: outputs that the caller does not give are not made, nothing runs.
+/// While it lives, calls of this thread are rehearsed: outputs that the caller does not give are not made, nothing
+/// runs.
 class Measuring {
  public:
   Measuring() : before_(current_) { current_ = this; }
@@ -61,6 +63,10 @@ struct Options {
 std::int64_t to_offset(nb::handle object, const char* verb, const char* name);
 /// The value of a parameter that is no array: a number of Python or NumPy.
 double to_number(nb::handle value, const char* verb, const char* name);
+/// (M, N, K), any sequence of three whole numbers.
+ExplainShape to_shape(nb::handle shape, const char* verb);
+/// A dtype that points may have, by name.
+Dtype to_dtype(const std::string& name, const char* verb);
 
 class Call {
  public:

@@ -62,10 +62,12 @@ CompileRequest::Layouts layouts_of(nb::handle entry) {
 }
 
 CompileRequest::Where device_of(nb::handle entry) {
-  if (PyLong_Check(entry.ptr())) return {{DeviceKind::cuda, nb::cast<int>(entry)}, {}};
-  if (!PyUnicode_Check(entry.ptr())) {
-    refuse("devices must be \"cpu\", indices of CUDA devices or architectures such as \"sm_90a\"", entry);
+  constexpr const char* kRule = "devices must be \"cpu\", indices of CUDA devices or architectures such as \"sm_90a\"";
+  if (int index = 0; PyLong_Check(entry.ptr())) {
+    if (!nb::try_cast(entry, index)) refuse(kRule, entry);
+    return {{DeviceKind::cuda, index}, {}};
   }
+  if (!PyUnicode_Check(entry.ptr()) || nb::len(entry) == 0) refuse(kRule, entry);
   const auto name = nb::cast<std::string>(entry);
   return name == "cpu" ? CompileRequest::Where{} : CompileRequest::Where{{DeviceKind::cuda, 0}, name};
 }
@@ -95,7 +97,9 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
   request.verbs = list_of(verbs, "verbs", text_of);
   request.columns = columns;
   for (const auto& [name, value] : params) {
-    request.params[nb::cast<std::string>(name)] = nb::cast<double>(nb::float_(value));
+    double& number = request.params[nb::cast<std::string>(name)];
+    if (!nb::try_cast(value, number))
+      refuse("params must be numbers; leave out those that the calls will give as arrays", value);
   }
   return request;
 }

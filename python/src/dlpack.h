@@ -7,7 +7,7 @@ namespace mercer::python {
 
 enum : std::int32_t { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLCUDAManaged = 13 };
 enum : std::uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
-enum : std::uint64_t { kDLReadOnly = 1 };
+enum : std::uint64_t { kDLReadOnly = 1, kDLCopied = 2 };
 
 struct DLDevice {
   std::int32_t type, id;

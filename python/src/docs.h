@@ -17,8 +17,8 @@ inline constexpr char kPairwiseDoc[] =
     R"doc(The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
 
 - f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
-- x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype: float16,
-  bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+- x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype:
+  float16, bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
 - out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
 - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
 - i_offset, j_offset: added to the indices that the formula reads as i and j.
@@ -105,8 +105,8 @@ inline constexpr char kCdistDoc[] =
 
 x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
-("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K] weights,
-where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
+("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
+weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
 In float32 the relative error is at most 1e-6; duplicates have distance 0.)doc";
 
 inline constexpr char kExplainSignature[] =

@@ -1,9 +1,10 @@
 // Expressions in Python: the class Expr with its operators, the symbols, the functions and the reductions.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
+
+#include <map>
 
 #include "ir/expr.h"
 #include "symbols.h"
@@ -222,7 +223,8 @@ void bind_symbols(nb::module_& module) {
         return Symbol(value ? param(std::move(name), *value) : param(std::move(name)));
       },
       "name"_a, "default"_a = nb::none(), nb::sig("def param(name: str, default: float | None = None) -> Expr"),
-      "A named parameter. Each call gives its value, a number or an array, unless it has a default.");
+      "A named parameter. Each call gives its value, a number or an array, unless it has a default.\n\n"
+      "The name has ASCII letters, digits and underscores, and starts with no digit.");
 }
 
 void bind_functions(nb::module_& module) {

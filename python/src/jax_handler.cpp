@@ -176,7 +176,8 @@ void FfiCall::move_to_cuda() {
   arguments_.queue.allocate = [this](std::int64_t bytes) { return allocate(bytes); };
 }
 
-/// XLA's allocator is ordered by its stream, so the memory may go back with the call. It is asked for no more than 16 bytes of alignment, the most it takes.
+/// XLA's allocator is ordered by its stream, so the memory may go back with the call. It is asked for no more than 16
+/// bytes of alignment, the most it takes.
 void* FfiCall::allocate(std::int64_t bytes) {
   if (bytes == 0) return nullptr;
   xla::MemoryAllocate args{sizeof args, nullptr, frame_.context, static_cast<std::size_t>(bytes), 16, nullptr};

@@ -80,6 +80,7 @@ std::unique_ptr<Library> find_library(nb::handle object) {
     break;
   }
   library->has_dlpack = nb::hasattr(object, "__dlpack__");
+  library->is_masked = is_instance(object, loaded_module("numpy.ma"), "MaskedArray");
   switch (library->kind) {
     case Library::Kind::torch: fill_torch(*library, object); break;
     case Library::Kind::cupy: fill_cupy(*library, object); break;

@@ -26,6 +26,7 @@ struct Library {
   nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
   const DLPackExchange* exchange = nullptr;  // where the type offers it
   bool has_dlpack = false;                   // else it has the CUDA array interface only
+  bool is_masked = false;                    // numpy.ma
 
   const nb::object& dtype(Dtype dtype);
 };

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.h"
+#include "calls.h"
 #include "core/env.h"
 #include "core/file_cache.h"
 #include "core/nvrtc.h"
@@ -83,10 +84,42 @@ void bind_cache(nb::module_& module) {
       "cache_clear", [] { disk_cache().clear(); }, "Removes all compiled kernels from the disk.");
 }
 
-Dtype dtype_named(const std::string& name) {
-  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8})
-    if (name == name_of(known)) return known;
-  throw nb::value_error("gpu_floor: dtype must be float16, bfloat16, float32, float64 or uint8");
+void bind_floors(nb::module_& module) {
+  module.def(
+      "floor_rate",
+      [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
+         double gigahertz) {
+        return floor_rate(Formula(formula), to_shape(shape, "floor_rate"), to_dtype(dtype, "floor_rate"),
+                          target_from_text(target), gigahertz);
+      },
+      "formula"_a, "shape"_a, "dtype"_a, "target"_a, "gigahertz"_a,
+      nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> "
+              "float"),
+      "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
+  module.def(
+      "gpu_floor",
+      [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
+         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes) {
+        const GpuCall call{.verb = verb, .items = items, .columns = columns, .symmetric = symmetric,
+                           .mixed_pipes = mixed_pipes};
+        const GpuFloor floor =
+            gpu_floor(Formula(formula), to_shape(shape, "gpu_floor"), to_dtype(dtype, "gpu_floor"), target, call);
+        nb::dict times;
+        times["ms"] = floor.ms;
+        times["issue"] = floor.issue;
+        times["fma"] = floor.fma;
+        times["alu"] = floor.alu;
+        times["unit"] = floor.unit;
+        times["memory"] = floor.memory;
+        return times;
+      },
+      "formula"_a, "shape"_a, "dtype"_a, "target"_a, "verb"_a = "pairwise", "items"_a = 1, "columns"_a = 1,
+      "symmetric"_a = false, "mixed_pipes"_a = true,
+      nb::sig("def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = "
+              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> "
+              "dict[str, float]"),
+      "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
+      "\"ms\".");
 }
 
 }  // namespace
@@ -111,44 +144,7 @@ void bind_machine(nb::module_& module) {
   module.def(
       "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
   module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
-  module.def(
-      "floor_rate",
-      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
-         double gigahertz) {
-        const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
-                                   nb::cast<std::int64_t>(shape[2])};
-        return floor_rate(Formula(formula), extents, dtype == "float64" ? Dtype::float64 : Dtype::float32,
-                          target_from_text(target), gigahertz);
-      },
-      "formula"_a, "shape"_a, "dtype"_a, "target"_a, "gigahertz"_a,
-      nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> "
-              "float"),
-      "Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.");
-  module.def(
-      "gpu_floor",
-      [](const std::string& formula, nb::tuple shape, const std::string& dtype, const std::string& target,
-         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes) {
-        const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
-                                   nb::cast<std::int64_t>(shape[2])};
-        const GpuCall call{.verb = verb, .items = items, .columns = columns, .symmetric = symmetric,
-                           .mixed_pipes = mixed_pipes};
-        const GpuFloor floor = gpu_floor(Formula(formula), extents, dtype_named(dtype), target, call);
-        nb::dict times;
-        times["ms"] = floor.ms;
-        times["issue"] = floor.issue;
-        times["fma"] = floor.fma;
-        times["alu"] = floor.alu;
-        times["unit"] = floor.unit;
-        times["memory"] = floor.memory;
-        return times;
-      },
-      "formula"_a, "shape"_a, "dtype"_a, "target"_a, "verb"_a = "pairwise", "items"_a = 1, "columns"_a = 1,
-      "symmetric"_a = false, "mixed_pipes"_a = true,
-      nb::sig("def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = "
-              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> "
-              "dict[str, float]"),
-      "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
-      "\"ms\".");
+  bind_floors(module);
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
   module.def(

@@ -88,6 +88,8 @@ nb::tuple py_tune(nb::handle f, nb::handle x, nb::handle z, const std::string& v
                   nb::handle reduce, nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle progress,
                   nb::dict params) {
   const Verb verb = verb_named(verb_name, !v.is_none(), !reduce.is_none());
+  if (!reduce.is_none() && !PyUnicode_Check(reduce.ptr()))
+    refuse(ErrorKind::invalid_argument, "reduce must be a name", nb::cast<std::string>(nb::repr(reduce)));
   const ReduceKind kind =
       verb == Verb::reduce ? reduce_kind_from_text(nb::cast<std::string>(reduce)) : ReduceKind::sum;
   if (is_jax(x))

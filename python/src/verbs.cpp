@@ -119,7 +119,8 @@ nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::
   nb::object given_values = nb::none(), given_indices = nb::none();
   if (!out.is_none()) {
     if (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2) {
-      throw nb::type_error("knn: out must be a pair of arrays (values, indices)");
+      throw nb::type_error(
+          fmt::format("knn: out must be a pair of arrays (values, indices). Received {}", type_text(out)).c_str());
     }
     given_values = out[0];
     given_indices = out[1];
@@ -214,18 +215,7 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
 }
 
 std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
-  const Formula formula = find_formula(f, "explain");
-  if (!PySequence_Check(shape.ptr()) || nb::len(shape) != 3) {
-    throw nb::value_error("explain: shape must be (M, N, K)");
-  }
-  const ExplainShape extents{nb::cast<std::int64_t>(shape[0]), nb::cast<std::int64_t>(shape[1]),
-                             nb::cast<std::int64_t>(shape[2])};
-  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8}) {
-    if (dtype == name_of(known)) return explain(formula, extents, known, target);
-  }
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("explain: dtype must be float16, bfloat16, float32, float64 or uint8. Received \"{}\".", dtype));
+  return explain(find_formula(f, "explain"), to_shape(shape, "explain"), to_dtype(dtype, "explain"), target);
 }
 
 }  // namespace
@@ -255,7 +245,7 @@ void bind_verbs(nb::module_& module) {
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
              "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false, "params"_a,
              nb::sig(kCdistSignature), kCdistDoc);
-  module.def("explain", py_explain, "f"_a, "shape"_a = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
+  module.def("explain", py_explain, "f"_a, "shape"_a.none() = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
              "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
 }
 

@@ -12,8 +12,9 @@
 namespace mercer::python {
 namespace {
 
-constexpr std::array<std::string_view, 8> kVerbs = {"pairwise",       "kernel_matrix", "kernel_product",  "kernel_reduce",
-                                                    "knn",            "kernel_gradient", "gradient_field", "cdist"};
+constexpr std::array<std::string_view, 8> kVerbs = {
+    "pairwise", "kernel_matrix",   "kernel_product", "kernel_reduce",
+    "knn",      "kernel_gradient", "gradient_field", "cdist"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";
@@ -21,8 +22,8 @@ constexpr char kDoc[] =
     R"doc(Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
 
 The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
-An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so many
-bytes serves as workspace= of the call.)doc";
+An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
+many bytes serves as workspace= of the call.)doc";
 
 std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, const nb::kwargs& kwargs) {
   if (std::find(kVerbs.begin(), kVerbs.end(), verb) == kVerbs.end()) {

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/map.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "ir/expr.h"
@@ -51,12 +51,22 @@ nb::dict row_of(const ZooEntry& entry) {
   return row;
 }
 
+/// An option of an entry; `rule` says what it must be.
+double option_of(nb::handle given, const std::string& entry, const std::string& option, const char* rule) {
+  double value = 0;
+  if (nb::try_cast(given, value)) return value;
+  throw nb::type_error(
+      fmt::format("{}: {} {}. Received {}", entry, option, rule, nb::cast<std::string>(nb::repr(given))).c_str());
+}
+
 /// Moves the static options of `entry` from `params` to the result.
 std::map<std::string, double> take_static_options(const ZooEntry& entry, nb::dict* params) {
   std::map<std::string, double> taken;
   for (const ZooOption& option : entry.options) {
     if (!option.is_static || params == nullptr || !params->contains(option.name.c_str())) continue;
-    taken.emplace(option.name, nb::cast<double>((*params)[option.name.c_str()]));
+    const nb::object given = (*params)[option.name.c_str()];
+    taken.emplace(option.name,
+                  option_of(given, entry.name, option.name, "chooses the formula, so it must be one number"));
     nb::del((*params)[option.name.c_str()]);
   }
   return taken;
@@ -149,10 +159,15 @@ void bind_zoo(nb::module_& module) {
       "The table of named metrics and kernels, one dict a row.");
   module.def(
       "zoo_formula",
-      [](const std::string& name, const std::map<std::string, double>& options, bool weighted) {
-        return Symbol(zoo(name, options, weighted));
+      [](const std::string& name, const nb::dict& options, bool weighted) {
+        std::map<std::string, double> values;
+        for (const auto& [key, given] : options) {
+          const auto option = nb::cast<std::string>(nb::str(key));
+          values.emplace(option, option_of(given, name, option, "must be a number, the default of calls"));
+        }
+        return Symbol(zoo(name, values, weighted));
       },
-      "name"_a, "options"_a = std::map<std::string, double>{}, "weighted"_a = false,
+      "name"_a, "options"_a = nb::dict(), "weighted"_a = false,
       nb::sig("def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr"),
       "The formula of an entry of the zoo, by name or alias.");
   module.def(

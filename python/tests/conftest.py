@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 
 import numpy as np
@@ -26,6 +27,12 @@ def rng():
 def library(request):
     """The module whose arrays a test uses: numpy, then torch."""
     return pytest.importorskip(request.param)
+
+
+def in_threads(work, count=8):
+    """Results of work(), called by several threads at once."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return [future.result() for future in [pool.submit(work) for _ in range(count)]]
 
 
 def to_library(library, array):

@@ -14,6 +14,7 @@ import timeit
 import mercer as mc
 import numpy as np
 import pytest
+from conftest import in_threads
 
 # Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
 # A background job's child inherits an ignored SIGINT; Python then installs no handler of its own.
@@ -82,22 +83,15 @@ def test_other_threads_run_meanwhile():
 def test_calls_from_many_threads():
     x = np.random.default_rng(0).normal(size=(60, 30)).astype("f")
     expected = mc.cdist(x, None, 1)
-    results = [None] * 8
 
-    def work(slot):
-        for _ in range(20):
-            results[slot] = mc.cdist(x, None, 1)
+    def work():
+        return [mc.cdist(x, None, 1) for _ in range(20)][-1]
 
-    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
+    for result in in_threads(work):
         np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_child_computes():
     x = np.random.default_rng(0).normal(size=(300, 30)).astype("f")
     expected = mc.cdist(x, None, 1)

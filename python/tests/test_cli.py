@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import pathlib
+import shlex
 import struct
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import assert_close, minkowski
-from mercer.__main__ import main
+from mercer.__main__ import EXAMPLES, main
 
 
 @pytest.fixture
@@ -54,6 +56,30 @@ def test_product(files):
     assert_close(np.load("y"), exact)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "computed"),
+    [("f2", "f4"), (">f4", "f4"), (">f8", "f8"), ("g", "f8"), ("?", "f4"), ("i2", "f4")],
+)
+def test_other_types_of_numbers_are_converted(files, dtype, computed):
+    points = (100 * files["x"]).astype(dtype)
+    np.save("t.npy", points)
+    assert main(["cdist", "t.npy", "-o", "d.npy", "--p", "1"]) == 0
+    assert np.load("d.npy").dtype == np.dtype(computed)
+    points = points.astype("d")
+    assert_close(np.load("d.npy"), minkowski(points, points, 1))
+
+
+def test_of_two_widths_the_wider(files):
+    np.save("t.npy", files["z"].astype(">f8"))
+    assert main(["cdist", "x.npy", "t.npy", "-o", "d.npy"]) == 0
+    assert np.load("d.npy").dtype == np.float64
+
+
+def test_p_as_a_parameter(files):
+    assert main(["cdist", "x.npy", "z.npy", "-o", "d.npy", "--param", "p=3"]) == 0
+    assert_close(np.load("d.npy"), minkowski(files["x"], files["z"], 3))
+
+
 def test_whole_numbers_are_converted(files):
     np.save("i.npy", np.arange(12).reshape(4, 3))
     assert main(["cdist", "i.npy", "-o", "d.npy", "--p", "1"]) == 0
@@ -87,7 +113,13 @@ def test_prints(capsys, tmp_path, monkeypatch, command, words):
     [
         (["zoo", "canbera"], "no metric or kernel of this name"),
         (["cdist", "none.npy", "-o", "d.npy"], "none.npy: cannot be read"),
+        (["cdist", "text.npy", "-o", "d.npy"], "text.npy: cannot be read"),
+        (["cdist", "several.npz", "-o", "d.npy"], "several.npz: cannot be read as a .npy file"),
+        (["cdist", "c.npy", "-o", "d.npy"], "c.npy: must hold real numbers. Received complex64"),
+        (["cdist", "s.npy", "-o", "d.npy"], "s.npy: must hold real numbers. Received <U"),
+        (["product", "gauss", "x.npy", "x.npy", "c.npy", "-o", "y.npy"], "c.npy: must hold real"),
         (["cdist", "x.npy", "-o", "no/such/d.npy"], "no/such/d.npy: cannot be written"),
+        (["cdist", "x.npy", "-o", "d.npy", "--param", "p=1,2"], "p must be a number. Received [1"),
         (["kernel", "exp(sum(x", "x.npy", "-o", "k.npy"], "^"),
         (["kernel", "sum(x*z)*h", "x.npy", "-o", "k.npy"], "h"),
         (["cdist", "x.npy", "-o", "d.npy", "--target", "avx"], "x86_avx2"),
@@ -95,6 +127,10 @@ def test_prints(capsys, tmp_path, monkeypatch, command, words):
     ],
 )
 def test_refuses_in_one_message(files, capsys, command, words):
+    pathlib.Path("text.npy").write_text("1,2\n3,4\n")
+    np.savez("several.npz", **files)
+    np.save("c.npy", files["x"].astype("F"))
+    np.save("s.npy", files["x"].astype(str))
     assert main(command) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -119,6 +155,36 @@ def test_help_teaches_by_examples(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert 'mercer explain "sum(abs(x-z))"' in capsys.readouterr().out
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(files, monkeypatch):
+    monkeypatch.setattr(mc, "kernel_matrix", lambda *_, **__: pytest.fail("was computed"))
+    assert main(["kernel", "gauss", "x.npy", "-o", "no/such/k.npy"]) == 1
+
+
+def test_a_reader_that_stops_early():
+    run = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m mercer zoo | head -n 1",
+        shell=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.stdout == "metrics:\n"
+    assert run.stderr == ""
+
+
+EXAMPLE_LINES = [line.split("#")[0].strip() for line in EXAMPLES.splitlines()]
+# `tune` needs a GPU, `bench` a minute.
+RUNNABLE = [
+    line
+    for line in EXAMPLE_LINES
+    if line.startswith("mercer ") and line.split()[1] not in ("tune", "bench")
+]
+
+
+@pytest.mark.parametrize("line", RUNNABLE)
+def test_the_examples_of_the_help(files, line):
+    np.save("a.npy", files["x"])
+    np.save("b.npy", files["z"])
+    assert main(shlex.split(line)[1:]) == 0
 
 
 def test_as_a_program():

@@ -7,14 +7,13 @@ a GPU every test is skipped, and counted: ``pytest -rs``.
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 import timeit
 
 import mercer as mc
 import numpy as np
 import pytest
-from conftest import assert_close
+from conftest import assert_close, in_threads
 from verb_table import GAUSS, POWER, VERBS, further_arrays
 
 M, N, K = 130, 70, 33
@@ -318,19 +317,12 @@ def test_threads_with_streams_of_their_own(rng, home):
     x, z = (home.array(a) for a in points(rng, "float32"))
     expected = home.numpy(mc.kernel_product(GAUSS, x, z, z, h=2.0))
     torch.cuda.synchronize()
-    results = [None] * 8
 
-    def work(slot):
+    def work():
         with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(20):
-                results[slot] = home.numpy(mc.kernel_product(GAUSS, x, z, z, h=2.0))
+            return [home.numpy(mc.kernel_product(GAUSS, x, z, z, h=2.0)) for _ in range(20)][-1]
 
-    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
+    for result in in_threads(work):
         np.testing.assert_array_equal(result, expected)
 
 

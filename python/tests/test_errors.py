@@ -7,6 +7,7 @@ import re
 import mercer as mc
 import numpy as np
 import pytest
+from mercer import _mercer
 
 torch = pytest.importorskip("torch")
 
@@ -16,6 +17,31 @@ TX = torch.ones(4, 3)
 
 def misaligned():
     return np.zeros(4 * 12 + 1, "u1")[1:].view("f").reshape(4, 3)
+
+
+def read_only_dlpack():
+    array = read_only()
+    return Dlpack(lambda **options: array.__dlpack__(**options))
+
+
+def copying_dlpack():
+    array = np.empty((4, 5), "f")
+    return Dlpack(lambda **options: array.__dlpack__(**{**options, "copy": True}))
+
+
+class Dlpack:
+    """DLPack's methods, and a dtype to name in messages."""
+
+    dtype = np.dtype("f")
+
+    def __init__(self, export):
+        self.export = export
+
+    def __dlpack__(self, **options):
+        return self.export(**options)
+
+    def __dlpack_device__(self):
+        return (1, 0)
 
 
 def read_only():
@@ -54,6 +80,8 @@ REFUSED = {
                   "out must come from the library of x, torch"),
     "one axis": (lambda: mc.cdist(X[0], Z), ValueError,
                  "x must have the shape [..., M, K]. Received float32[3]"),
+    "a mask": (lambda: mc.cdist(np.ma.masked_greater(X, 2), Z), NotImplementedError,
+               "cdist: x must have no mask: masked values would count as any others"),
     "features differ": (lambda: mc.cdist(X, Z[:, :2]), ValueError,
                         "x and z must have the same number of features"),
     "batches differ": (lambda: mc.cdist(np.ones((2, 4, 3)), np.ones((3, 5, 3))), ValueError,
@@ -62,6 +90,12 @@ REFUSED = {
     "dtype of out": (lambda: mc.cdist(X, Z, out=np.empty((4, 5), "i8")), ValueError, "out"),
     "read-only out": (lambda: mc.cdist(X, Z, out=read_only()), ValueError,
                       "cdist: out must be writable. Received a read-only array"),
+    "an out that gives copies": (lambda: mc.cdist(Dlpack(X.__dlpack__), Dlpack(Z.__dlpack__),
+                                                  out=copying_dlpack()),
+                                 ValueError, "out must be written in place"),
+    "an out read only by DLPack": (lambda: mc.cdist(Dlpack(X.__dlpack__), Dlpack(Z.__dlpack__),
+                                                    out=read_only_dlpack()),
+                                   ValueError, "out must be writable"),
     "out overlaps x": (lambda: mc.cdist(X[:, :2], X[:3, :2], out=X[:, :3]), ValueError, "overlap"),
     "gradients": (lambda: mc.cdist(torch.ones(4, 3, requires_grad=True), None),
                   NotImplementedError, "pass x.detach(), or see kernel_gradient"),
@@ -75,11 +109,17 @@ REFUSED = {
     "negative p": (lambda: mc.cdist(X, Z, -1), ValueError, "-1"),
     "p of another type": (lambda: mc.cdist(X, Z, "2"), TypeError,
                           "cdist: p must be a number. Received '2'"),
+    "several p of a metric": (lambda: mc.cdist(X, Z, metric="minkowski", p=[1, 2]), TypeError,
+                              "minkowski: p chooses the formula, so it must be one number. "
+                              "Received [1, 2]"),
     "grammar": (lambda: mc.pairwise("sum(x*z", X, Z), ValueError, "^"),
     "unknown parameter": (lambda: mc.pairwise("sum(x*z)", X, Z, q=1.0), ValueError, '"q"'),
     "missing parameter": (lambda: mc.pairwise("sum(x*z)*q", X, Z), ValueError, "q"),
     "text for a parameter": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q="1"), TypeError,
                              "the parameter q must be a number, an array or a list of numbers"),
+    "a parameter of int32": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q=np.ones(3, "i4")),
+                             mc.DtypeError, "pairwise: q must be float32, float64 or int64. "
+                             "Received int32; write q.astype('float32')"),
     "a parameter of bytes": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q=np.ones(3, "u1")),
                              ValueError, 'the parameter "q" must be a number or an array'),
     "no formula": (lambda: mc.pairwise(3, X, Z), TypeError,
@@ -87,10 +127,16 @@ REFUSED = {
     "x outside reductions": (lambda: mc.pairwise("x*z", X, Z), ValueError, "x"),
     "offset": (lambda: mc.pairwise("sum(x*z)", X, Z, i_offset=0.5), TypeError,
                "i_offset must be a whole number of 64 bits. Received 0.5"),
+    "offset out of range": (lambda: mc.pairwise("sum(x*z)+i", X, Z, i_offset=-(2**63)), ValueError,
+                            "which float32 counts up to 16777216"),
     "k too large": (lambda: mc.knn("euclidean", X, Z, 6), ValueError,
                     "knn: k must be from 1 to the number of points of z (5). Received 6."),
     "knn out": (lambda: mc.knn("euclidean", X, Z, 2, out=np.empty((4, 2))), TypeError,
-                "out must be a pair of arrays (values, indices)"),
+                "out must be a pair of arrays (values, indices). Received numpy.ndarray"),
+    "indices of 32 bits": (lambda: mc.knn("euclidean", X, Z, 2, out=(np.empty((4, 2), "f"),
+                                                                    np.empty((4, 2), "i4"))),
+                           mc.DtypeError,
+                           "knn: out[1] must have the dtype of the result. Received int32"),
     "reduce": (lambda: mc.kernel_reduce("euclidean", X, Z, "mean"), ValueError, "mean"),
     "nothing to reduce": (lambda: mc.kernel_reduce("euclidean", X, Z[:0], "max"), ValueError,
                           "max"),
@@ -99,7 +145,33 @@ REFUSED = {
     "unread weights": (lambda: mc.pairwise("sum(x*z)", X, Z, w=X[0]), ValueError, "w"),
     "a metric without weights": (lambda: mc.cdist(X, Z, metric="chi2", w=X[0]), ValueError, "w"),
     "dtype of explain": (lambda: mc.explain("sum(x*z)", dtype="int8"), ValueError, '"int8"'),
-    "shape of explain": (lambda: mc.explain("sum(x*z)", shape=(1, 2)), ValueError, "(M, N, K)"),
+    "shape of explain": (lambda: mc.explain("sum(x*z)", shape=(1, 2)), ValueError,
+                         "explain: shape must be (M, N, K), whole numbers. Received (1, 2)."),
+    "text for a shape": (lambda: mc.explain("sum(x*z)", shape=("a", 1, 2)), ValueError,
+                         "shape must be (M, N, K)"),
+    "shape of a floor": (lambda: _mercer.floor_rate("sum(x*z)", (1, 2), "float32", "auto", 1.0),
+                         ValueError, "floor_rate: shape must be (M, N, K)"),
+    "dtype of a floor": (lambda: _mercer.gpu_floor("sum(x*z)", (1, 2, 3), "int8", "sm_90"),
+                         ValueError, 'gpu_floor: dtype must be float16, bfloat16, float32, '
+                         'float64 or uint8. Received "int8".'),
+    "device of compile": (lambda: mc.compile("sum(x*z)", shapes=[(4, 4, 4)], devices=[2**40]),
+                          ValueError, "compile: devices must be"),
+    "no name of a device": (lambda: mc.compile("sum(x*z)", shapes=[(4, 4, 4)], devices=[""]),
+                            ValueError, "compile: devices must be"),
+    "architecture": (lambda: mc.compile("sum(x*z)", shapes=[(4, 4, 4)], devices=["sm_99999999999"]),
+                     ValueError, "compile: devices must be"),
+    "params of compile": (lambda: mc.compile("sum(x*z)*h", shapes=[(4, 4, 4)], h=[1, 2]),
+                          ValueError, "compile: params must be numbers; leave out those that"),
+    "option of the zoo": (lambda: mc.laplace(bandwidth="a"), TypeError,
+                          "laplace: bandwidth must be a number, the default of calls. Received"),
+    "reduce of tune": (lambda: mc.tune("sum(x*z)", X, Z, verb="kernel_reduce", reduce=3),
+                       ValueError, "tune: reduce must be a name. Received 3."),
+    "name of a parameter": (lambda: mc.param("h + 1"), ValueError,
+                            "param: a name has letters, digits and underscores"),
+    "default of a parameter": (lambda: mc.kernel(lambda x, z, h="a": mc.sum(x * z) * h), TypeError,
+                               "the default of the parameter h must be a number. Received 'a'"),
+    "a function without signature": (lambda: mc.kernel(max), ValueError,
+                                     "a function must take the two points first"),
     "v of another length": (lambda: mc.kernel_product("sum(x*z)", X, Z, X[:, 0]), ValueError, "v"),
     "coef of another length": (lambda: mc.kernel_gradient("sum(x*z)", X, Z, X[:, 0]), ValueError,
                                "coef"),

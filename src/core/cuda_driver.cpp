@@ -145,30 +145,6 @@ const std::string& start_failure() {
   return failure;
 }
 
-}  // namespace
-
-const CudaDriver* cuda_driver() {
-  if (forked.load(std::memory_order_relaxed) || !start_failure().empty()) return nullptr;
-  return &table().driver;
-}
-
-std::string cuda_why_not() { return forked ? kForked : start_failure(); }
-
-const CudaDriver& need_cuda(const char* op) {
-  if (const CudaDriver* driver = cuda_driver()) return *driver;
-  const std::string reason = cuda_why_not();
-  fail(reason == kForked ? ErrorKind::device : ErrorKind::unsupported,
-       "{}: a CUDA driver that works in this process is needed. Received none: {}.", op, reason);
-}
-
-int cuda_driver_version() {
-  int version = 0;
-  if (complete(table())) table().driver.get_version(&version);
-  return version;
-}
-
-namespace {
-
 int attribute(const CudaDriver& cuda, int which, int device) {
   int value = 0;
   return cuda.device_attribute(&value, which, device) == kCuSuccess ? value : 0;
@@ -222,7 +198,39 @@ CuContext primary_context(const CudaDriver& cuda, int device) {
   return context;
 }
 
+/// Errors after which the context refuses everything.
+bool is_lost(int result) { return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719); }
+
+[[noreturn]] void fail_out_of_memory(const char* what, std::int64_t bytes) {
+  std::size_t free = 0, total = 0;
+  std::string rest;
+  if (const CudaDriver* cuda = cuda_driver(); cuda != nullptr && cuda->memory_info(&free, &total) == kCuSuccess)
+    rest = fmt::format("; {} of its {} bytes are free", free, total);
+  const std::string asked = bytes < 0 ? "what is asked for" : fmt::format("{} bytes more", bytes);
+  fail(ErrorKind::device, "{}: the GPU's memory must hold {}. Received CUDA_ERROR_OUT_OF_MEMORY{}.", what, asked, rest);
+}
+
 }  // namespace
+
+const CudaDriver* cuda_driver() {
+  if (forked.load(std::memory_order_relaxed) || !start_failure().empty()) return nullptr;
+  return &table().driver;
+}
+
+std::string cuda_why_not() { return forked ? kForked : start_failure(); }
+
+const CudaDriver& need_cuda(const char* op) {
+  if (const CudaDriver* driver = cuda_driver()) return *driver;
+  const std::string reason = cuda_why_not();
+  fail(reason == kForked ? ErrorKind::device : ErrorKind::unsupported,
+       "{}: a CUDA driver that works in this process is needed. Received none: {}.", op, reason);
+}
+
+int cuda_driver_version() {
+  int version = 0;
+  if (complete(table())) table().driver.get_version(&version);
+  return version;
+}
 
 std::string CudaDevice::architecture() const { return fmt::format("sm_{}{}", capability(), major >= 9 ? "a" : ""); }
 
@@ -294,22 +302,6 @@ std::string cuda_error_text(int result) {
   if (cuda.error_string(result, &text) != kCuSuccess || text == nullptr) return name;
   return fmt::format("{} ({})", name, text);
 }
-
-namespace {
-
-/// Errors after which the context refuses everything.
-bool is_lost(int result) { return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719); }
-
-[[noreturn]] void fail_out_of_memory(const char* what, std::int64_t bytes) {
-  std::size_t free = 0, total = 0;
-  std::string rest;
-  if (const CudaDriver* cuda = cuda_driver(); cuda != nullptr && cuda->memory_info(&free, &total) == kCuSuccess)
-    rest = fmt::format("; {} of its {} bytes are free", free, total);
-  const std::string asked = bytes < 0 ? "what is asked for" : fmt::format("{} bytes more", bytes);
-  fail(ErrorKind::device, "{}: the GPU's memory must hold {}. Received CUDA_ERROR_OUT_OF_MEMORY{}.", what, asked, rest);
-}
-
-}  // namespace
 
 void check_cuda(int result, const char* what, std::int64_t bytes) {
   if (result == kCuSuccess) [[likely]]

@@ -20,9 +20,9 @@ const std::vector<EnvRow>& env_table() {
       {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer",
        "Where compiled kernels are kept; off disables."},
       {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
-      {"MERCER_NVRTC", "the first that is found", "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
+      {"MERCER_NVRTC", "the first that is found",
+       "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
       {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
-      {"MERCER_BLAS", "the first of the known names", "BLAS and LAPACK library to load: a path or a soname."},
   };
   return table;
 }

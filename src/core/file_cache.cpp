@@ -130,6 +130,20 @@ std::vector<Entry> list(const fs::path& directory) {
   return entries;
 }
 
+/// Fills in what stands in the file; nothing when it is not ours.
+void read_beginning(FileCache::File& entry) {
+  constexpr std::uint64_t kMostOfLine = 256;
+  const OpenFile file(::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  Header header;
+  if (!file || !file.read_all(reinterpret_cast<char*>(&header), sizeof header) || header.magic != kMagic) return;
+  const auto size = static_cast<std::uint64_t>(entry.bytes);
+  if (header.key_bytes > size || header.payload_bytes > size) return;
+  std::string key(header.key_bytes, '\0'), line(std::min(header.payload_bytes, kMostOfLine), '\0');
+  if (!file.read_all(key.data(), key.size()) || !file.read_all(line.data(), line.size())) return;
+  entry.key = std::move(key);
+  entry.first_line = line.substr(0, line.find('\n'));
+}
+
 }  // namespace
 
 FileCache::FileCache(fs::path directory, std::int64_t size_cap_bytes)
@@ -244,24 +258,6 @@ void FileCache::trim(std::int64_t cap_bytes) {
     if (!entry.temporary) total -= entry.bytes;
   }
 }
-
-namespace {
-
-/// Fills in what stands in the file; nothing when it is not ours.
-void read_beginning(FileCache::File& entry) {
-  constexpr std::uint64_t kMostOfLine = 256;
-  const OpenFile file(::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  Header header;
-  if (!file || !file.read_all(reinterpret_cast<char*>(&header), sizeof header) || header.magic != kMagic) return;
-  const auto size = static_cast<std::uint64_t>(entry.bytes);
-  if (header.key_bytes > size || header.payload_bytes > size) return;
-  std::string key(header.key_bytes, '\0'), line(std::min(header.payload_bytes, kMostOfLine), '\0');
-  if (!file.read_all(key.data(), key.size()) || !file.read_all(line.data(), line.size())) return;
-  entry.key = std::move(key);
-  entry.first_line = line.substr(0, line.find('\n'));
-}
-
-}  // namespace
 
 std::vector<FileCache::File> FileCache::files() const {
   std::vector<File> found;

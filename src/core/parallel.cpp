@@ -40,6 +40,22 @@ void pause_briefly() {
 #endif
 }
 
+/// Signals belong to the host's threads: those that are started while this lives block them all.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 struct InsideRun {
   bool before = std::exchange(inside_run, true);
   ~InsideRun() { inside_run = before; }
@@ -136,16 +152,14 @@ struct Pool::Crew {
 
   /// Under the lock.
   void start_workers(int wanted) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the host's threads
+    if (static_cast<int>(workers.size()) >= wanted) return;
+    const NoSignals none;
     try {
       while (static_cast<int>(workers.size()) < wanted) workers.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
       log_once(LogLevel::warning, "pool: only {} of {} workers could be started: {}", workers.size(), wanted,
                error.what());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   Job* job_to_help() const {

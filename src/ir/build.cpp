@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "ir/expr.h"
+#include "ir/syntax.h"
 #include "mercer/formula.h"
 
 namespace mercer {
@@ -28,7 +29,9 @@ Expr incoming(int slot) { return leaf(Op::incoming, slot); }
 namespace {
 
 Expr make_param(std::string name, bool has_default, double value) {
-  require(!name.empty(), "param: a parameter needs a name. Received an empty string.");
+  // Plans are kept under the text of a formula: it must not read as another one.
+  require(ir::is_name(name),
+          "param: a name has letters, digits and underscores, and starts with no digit. Received \"{}\".", name);
   Node node{.op = Op::param};
   node.has_default = has_default;
   node.value = value;

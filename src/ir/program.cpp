@@ -75,7 +75,8 @@ void verify_instr(const Program& program, std::size_t at) {
     return instr.index >= 0 && static_cast<std::size_t>(instr.index) < size;
   };
   if (instr.op == Prim::input) check(in_range(program.inputs.size()), at, "no input {}", instr.index);
-  if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) check(in_range(program.powers.size()), at, "no power {}", instr.index);
+  if (instr.op == Prim::power_poly || instr.op == Prim::power_scale)
+    check(in_range(program.powers.size()), at, "no power {}", instr.index);
   if (instr.op == Prim::table16) check(in_range(program.tables.size()), at, "no table {}", instr.index);
   if (instr.op == Prim::ptx) check(width == 32 && in_range(program.ptx.size()), at, "no PTX {}", instr.index);
   if (instr.op == Prim::int_max) check(width == 32, at, "int_max is for float32 programs");
@@ -87,6 +88,12 @@ void verify_instr(const Program& program, std::size_t at) {
 template <class T>
 Pattern<T> table_entry(const Program& program, const Instr& instr, Pattern<T> a) {
   return pattern_of(static_cast<T>(program.tables[static_cast<std::size_t>(instr.index)][a & 15]));
+}
+
+template <class T>
+Pattern<T> power_of(const Program& program, const Instr& instr, Pattern<T> a) {
+  const double exponent = program.powers[static_cast<std::size_t>(instr.index)];
+  return pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(a)), exponent)));
 }
 
 }  // namespace
@@ -136,7 +143,7 @@ std::vector<T> run(const Program& program, const std::vector<T>& inputs) {
       case Prim::constant: values.push_back(static_cast<Pattern<T>>(instr.bits)); break;
       case Prim::power_poly: values.push_back(pattern_of(T(1))); break;
       case Prim::power_scale:
-        values.push_back(pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(value(instr.a))), program.powers[static_cast<std::size_t>(instr.index)]))));
+        values.push_back(power_of<T>(program, instr, value(instr.a)));
         break;
       case Prim::ptx: fail(ErrorKind::unsupported, "run: a user's PTX runs on GPUs alone.");
       case Prim::table16: values.push_back(table_entry<T>(program, instr, value(instr.a))); break;

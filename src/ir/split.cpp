@@ -307,9 +307,9 @@ std::vector<Expr> concatenate_leaves(const std::vector<Expr>& params, std::size_
 Expr uniform_leaf(int u) {
   Node node{};
   node.op = Op::param;
-  node.slot = u;
+  node.slot = u + 1;  // a user's parameter has slot 0, whatever its name
   node.name = fmt::format("uniform{}", u);
-  node.has_default = true;  // with a NaN default: no parameter of a user's formula looks like it
+  node.has_default = true;
   node.value = std::numeric_limits<double>::quiet_NaN();
   return make(std::move(node));
 }

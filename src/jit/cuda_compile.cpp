@@ -10,6 +10,7 @@
 #include <exception>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -180,6 +181,32 @@ fs::path store_folder() {
   return store_of_package();
 }
 
+/// Threads of their own: a pool's workers would be kept from computing for seconds. Fewer where the system denies more.
+template <class Work>
+void run_on_threads(std::size_t count, const Work& work) {
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  try {
+    for (std::size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::warning, "cuda: only {} of {} threads could be started to compile: {}", threads.size() + 1,
+             count, error.what());
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The number before `unit` in the line, 0 when the line has no such.
+int number_before(std::string_view line, std::string_view unit) {
+  auto at = line.find(unit);
+  if (at == std::string_view::npos) return 0;
+  auto start = at;
+  while (start > 0 && line[start - 1] >= '0' && line[start - 1] <= '9') --start;
+  int number = 0;
+  std::from_chars(line.data() + start, line.data() + at, number);
+  return number;
+}
+
 }  // namespace
 
 CudaCompiler::CudaCompiler(FileCache cache, fs::path store)
@@ -239,19 +266,6 @@ CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
           std::move(result.log), CudaBinary::Origin::compiled, seconds};
 }
 
-namespace {
-
-/// Threads of their own: a pool's workers would be kept from computing for seconds.
-template <class Work>
-void run_on_threads(std::size_t count, const Work& work) {
-  std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < count; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-}
-
-}  // namespace
-
 CudaBinary CudaCompiler::compile(const CudaSource& source) {
   if (auto found = find(source)) return std::move(*found);
   CudaBinary binary = compile_now(source);
@@ -305,21 +319,6 @@ void add_to_cuda_store(const fs::path& folder, const CudaSource& source, const C
   ::chmod(folder.c_str(), 0755);  // shipped to be read by everybody
   ::chmod(store.path_of(key).c_str(), 0644);
 }
-
-namespace {
-
-/// The number before `unit` in the line, 0 when the line has no such.
-int number_before(std::string_view line, std::string_view unit) {
-  auto at = line.find(unit);
-  if (at == std::string_view::npos) return 0;
-  auto start = at;
-  while (start > 0 && line[start - 1] >= '0' && line[start - 1] <= '9') --start;
-  int number = 0;
-  std::from_chars(line.data() + start, line.data() + at, number);
-  return number;
-}
-
-}  // namespace
 
 std::vector<PtxasReport> ptxas_reports(const std::string& log) {
   constexpr std::string_view kEntry = "Compiling entry function '";

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 
 #include "core/error.h"
 #include "ops/dump.h"
@@ -12,8 +14,16 @@
 namespace mercer::ops {
 namespace {
 
-/// Floats count exactly up to here.
-constexpr std::int64_t kLargestFloatIndex = std::int64_t{1} << 24;
+/// Up to here numbers of the type count exactly.
+std::int64_t largest_index(Dtype type) { return std::int64_t{1} << (type == Dtype::float32 ? 24 : 53); }
+
+/// The magnitude that offset + (0 to count) may reach; the largest number where it does not fit.
+std::int64_t farthest_index(std::int64_t offset, std::int64_t count) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  std::int64_t reach = 0;
+  const bool fits = offset >= -kMost && !__builtin_add_overflow(std::abs(offset), count, &reach);
+  return fits ? reach : kMost;
+}
 
 struct Extent {
   const char* begin;
@@ -67,6 +77,15 @@ bool overlaps_itself(const Tensor& t) {
   return false;
 }
 
+/// Tensors are plain structs: a caller may have filled them by hand.
+void check_layout(const char* op, const char* name, const Tensor& tensor) {
+  const bool counts = std::all_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t n) { return n >= 0; });
+  require(counts && tensor.strides.size() == tensor.shape.size(),
+          "{}: {} must have extents of at least 0 and a stride for each. Received shape {} and strides {}.", op, name,
+          text_of(tensor.shape), text_of(tensor.strides));
+  require(tensor.data != nullptr || tensor.count() == 0, "{}: {} has no memory. Received a null pointer.", op, name);
+}
+
 bool same_view(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
@@ -102,7 +121,7 @@ void check_input(const char* op, const char* name, const Tensor& tensor, int lea
   require(tensor.dtype != Dtype::int64 && tensor.dtype != Dtype::boolean,
           "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. Received {}.",
           op, name, name_of(tensor.dtype));
-  require(tensor.data != nullptr || tensor.count() == 0, "{}: {} has no memory. Received a null pointer.", op, name);
+  check_layout(op, name, tensor);
 }
 
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type) {
@@ -122,7 +141,7 @@ void check_device(const char* op, const char* name, const Tensor& tensor, Device
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs) {
   require(out.shape == expected, "{}: out must have shape {}. Received {}.", op, text_of(expected), text_of(out.shape));
   check_device(op, "out", out, inputs.front()->device);
-  require(out.data != nullptr || out.count() == 0, "{}: out has no memory. Received a null pointer.", op);
+  check_layout(op, "out", out);
   if (out.count() == 0) return;
   require(!overlaps_itself(out), "{}: no two elements of out may share memory. Received strides {}.", op,
           text_of(out.strides));
@@ -194,11 +213,11 @@ void PairCall::read_weights(bool read) {
 }
 
 void PairCall::check_indices(const ir::Uses& uses) const {
-  if (!(uses.index_i || uses.index_j) || type() != Dtype::float32) return;
-  const std::int64_t last = std::max(std::abs(arguments_.i_offset) + m(), std::abs(arguments_.j_offset) + n());
-  require(last <= kLargestFloatIndex,
-          "{}: the formula reads i or j, which float32 counts up to {}; use float64. Received {}.", op_,
-          kLargestFloatIndex, last);
+  if (!(uses.index_i || uses.index_j)) return;
+  const std::int64_t last =
+      std::max(farthest_index(arguments_.i_offset, m()), farthest_index(arguments_.j_offset, n()));
+  require(last <= largest_index(type()), "{}: the formula reads i or j, which {} counts up to {}{}. Received {}.", op_,
+          name_of(type()), largest_index(type()), type() == Dtype::float32 ? "; use float64" : "", last);
 }
 
 void PairCall::check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count) {
@@ -242,11 +261,10 @@ PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
   require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
           "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
           leaf->name, t.to_text());
-  require(t.data != nullptr || t.count() == 0,
-          "{}: the parameter \"{}\" has no memory. Received a null pointer.", op_, leaf->name);
+  check_layout(op_, fmt::format("the parameter \"{}\"", leaf->name).c_str(), t);
   require(t.device.kind == DeviceKind::cpu || t.device == x_.device,
-          "{}: the parameter \"{}\" must lie on the CPU or on the device of x, {}. Received one on {}.", op_, leaf->name,
-          x_.device.to_text(), t.device.to_text());
+          "{}: the parameter \"{}\" must lie on the CPU or on the device of x, {}. Received one on {}.", op_,
+          leaf->name, x_.device.to_text(), t.device.to_text());
   if (t.device.kind == DeviceKind::cuda) return {leaf, 0, &t};  // never read back
   if (t.ndim() == 0) return {leaf, cpu::read_element(t.data, t.dtype, 0)};
   return {leaf, 0, &t};

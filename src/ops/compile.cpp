@@ -2,9 +2,9 @@
 //
 //   for each verb, shape, dtype and layout:  verb(f, zeros[m, k], zeros[n, k], …)
 //
-// On the CPU a plan depends on the sizes only where they are small, so the call is made on a corner of the arrays, a few
-// points with all their features. On CUDA it is rehearsed (backend/cuda/rehearsal.h): once to list the kernels of all
-// calls, which are compiled together, and on a device of this machine once more to load them.
+// On the CPU a plan depends on the sizes only where they are small, so the call is made on a corner of the arrays, a
+// few points with all their features. On CUDA it is rehearsed (backend/cuda/rehearsal.h): once to list the kernels of
+// all calls, which are compiled together, and on a device of this machine once more to load them.
 #include "mercer/compile.h"
 
 #include <fmt/format.h>
@@ -153,8 +153,12 @@ struct VerbRow {
   void (SampleCall::*run)(Context&);
 };
 constexpr VerbRow kVerbs[] = {
-    {"pairwise", &SampleCall::pairwise},        {"kernel_matrix", &SampleCall::pairwise}, {"cdist", &SampleCall::pairwise},
-    {"kernel_product", &SampleCall::product},   {"kernel_reduce", &SampleCall::reduce},   {"knn", &SampleCall::nearest},
+    {"pairwise", &SampleCall::pairwise},
+    {"kernel_matrix", &SampleCall::pairwise},
+    {"cdist", &SampleCall::pairwise},
+    {"kernel_product", &SampleCall::product},
+    {"kernel_reduce", &SampleCall::reduce},
+    {"knn", &SampleCall::nearest},
     {"kernel_gradient", &SampleCall::gradient},
 };
 
@@ -171,7 +175,8 @@ const VerbRow& verb_of(const std::string& name) {
 bool is_architecture(const std::string& name) {
   const bool feature = !name.empty() && (name.back() == 'a' || name.back() == 'f');
   const std::string digits = name.substr(std::min<std::size_t>(name.size(), 3), name.size() - 3 - (feature ? 1 : 0));
-  return name.starts_with("sm_") && digits.size() >= 2 && digits.find_first_not_of("0123456789") == std::string::npos;
+  return name.starts_with("sm_") && digits.size() >= 2 && digits.size() <= 4 &&
+         digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
 int capability_of(const std::string& architecture) { return std::stoi(architecture.substr(3)); }

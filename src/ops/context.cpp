@@ -24,21 +24,30 @@ Target best_target() {
   return Target::interpreter;
 }
 
-}  // namespace
-
-Target target_from_text(const std::string& name) {
+/// `what` names, in errors, the thing that was to be a target.
+Target target_named(const std::string& name, const char* what) {
   if (name == "auto") return best_target();
   std::string known = "auto";
   for (const plan::TargetInfo* info : plan::targets()) {
     if (name == info->name) return info->target;
     known += fmt::format("{}{}", info == plan::targets().back() ? " or " : ", ", info->name);
   }
-  fail(ErrorKind::invalid_argument, "target: must be {}. Received \"{}\".", known, name);
+  fail(ErrorKind::invalid_argument, "{}: must be {}. Received \"{}\".", what, known, name);
 }
 
-Context::State::State() : target(target_from_text(env_text("MERCER_TARGET").value_or("auto"))) {
-  if (can_run(target)) return;
-  fail(ErrorKind::unsupported, "target: this machine cannot run {} (MERCER_TARGET).", name_of(target.load()));
+void require_runs_here(Target target, const char* what) {
+  if (!can_run(target))
+    fail(ErrorKind::unsupported, "{}: this machine must be able to run it. Received {}.", what, name_of(target));
+}
+
+constexpr const char* kVariable = "MERCER_TARGET";
+
+}  // namespace
+
+Target target_from_text(const std::string& name) { return target_named(name, "target"); }
+
+Context::State::State() : target(target_named(env_text(kVariable).value_or("auto"), kVariable)) {
+  require_runs_here(target, kVariable);
 }
 
 Context::Context() : state_(std::make_unique<State>()) {}
@@ -55,13 +64,13 @@ void Context::set_threads(int count) {
 Target Context::target() const { return state_->target; }
 
 void Context::set_target(Target target) {
-  if (!can_run(target))
-    fail(ErrorKind::unsupported, "target: this machine cannot run it. Received {}.", name_of(target));
+  require_runs_here(target, "target");
   state_->target = target;
 }
 
-std::size_t Context::plan_count() const { return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() +
-         state_->cuda_fields.size(); }
+std::size_t Context::plan_count() const {
+  return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() + state_->cuda_fields.size();
+}
 
 void Context::clear_plans() {
   state_->pairs.clear();
@@ -78,10 +87,10 @@ Context& Context::shared() {
 }
 
 std::string describe_machine() {
-  const CpuFeatures& cpu = cpu_features();
-  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu.to_text(),
+  const Context& context = Context::shared();
+  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu_features().to_text(),
                      ExecutableMemory::available() ? "available" : "denied, the interpreter serves",
-                     name_of(Context::shared().target()), Context::shared().threads(), describe_cuda(), describe_nvrtc());
+                     name_of(context.target()), context.threads(), describe_cuda(), describe_nvrtc());
 }
 
 }  // namespace mercer

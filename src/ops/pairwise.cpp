@@ -41,7 +41,8 @@ std::vector<Group> make_groups(const PairCall& call, const plan::PairPlan& plan)
 
 /// Columns contiguous and rows not: the transposed problem writes contiguous rows.
 bool is_column_major(const Tensor& out) {
-  return out.ndim() >= 2 && out.strides[out.ndim() - 2] == 1 && out.strides.back() != 1;
+  const bool is_matrix = out.ndim() >= 2 && out.strides.size() == out.shape.size();
+  return is_matrix && out.strides[out.ndim() - 2] == 1 && out.strides.back() != 1;
 }
 
 void check_dtype(const char* op, const Tensor& out, Dtype type) {

@@ -16,11 +16,13 @@ std::vector<double> numbers_of(const std::vector<Expr>& identities) {
 }
 
 ir::Program lower_uniforms(const std::vector<Expr>& uniforms, const std::vector<Expr>& params) {
+  ir::Program none;
+  none.type = Dtype::float64;
+  if (uniforms.empty()) return none;
   ir::LowerOptions options;
   options.type = Dtype::float64;
   options.params = params;
-  return uniforms.empty() ? ir::Program{.type = Dtype::float64, .inputs = {}, .code = {}, .outputs = {}, .tables = {}, .powers = {}}
-                          : ir::lower(uniforms, options);
+  return ir::lower(uniforms, options);
 }
 
 std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {

@@ -5,28 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from .result import Table, time_text
+from .result import Measurement, Table, time_text
 
 
 @dataclasses.dataclass
-class GpuLine:
+class GpuLine(Measurement):
     """A measurement in milliseconds. Bars: at most ``least`` is accepted, ``reach`` is aimed at."""
 
-    row: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
     data: str = "normal"
     ms: float = math.nan
     floor_ms: float | None = None
     least: float | None = None
     reach: float | None = None
-    error: float | None = None  # largest relative error against float64
-    error_bar: float | None = None
-    peer: str = ""
     peer_ms: float | None = None
-    peer_scaled: bool = False  # the peer was timed on some of the rows
-    ratio_bar: float | None = None
-    note: str = ""
 
     @property
     def of_floor(self) -> float | None:
@@ -44,11 +35,7 @@ class GpuLine:
             missed.append("time")
         if self.ratio_bar is not None and not (self.ratio or 0) >= self.ratio_bar:
             missed.append("ratio")
-        if (
-            self.error is not None
-            and self.error_bar is not None
-            and not self.error <= self.error_bar
-        ):
+        if self.misses_error():
             missed.append("error")
         return missed
 

@@ -68,7 +68,7 @@ def against(
         yield line
     for index, peer in enumerate(peers):
         if index > 0:
-            line = GpuLine(line.row, line.shape, line.dtype, line.data, line.ms)
+            line = GpuLine(line.row, line.shape, line.dtype, data=line.data, ms=line.ms)
         line.peer = peer.name
         line.peer_ms, line.peer_scaled = time_of_peer(peer, case, s)
         yield line
@@ -77,7 +77,7 @@ def against(
 def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), row.data, row.dtype, s.device)
     formula, out = mercer.kernel(row.formula), case.empty(*case.shape[:2], dtype=row.out)
-    line = GpuLine(row.name, case.shape, row.dtype, row.data)
+    line = GpuLine(row.name, case.shape, row.dtype, data=row.data)
     if s.tunes:
         mercer.tune(formula, case.x, case.z, out=out, **row.params)
         out.fill_(float("nan"))

@@ -8,25 +8,36 @@ from collections.abc import Iterable
 
 
 @dataclasses.dataclass
-class Line:
-    """A measurement of Mercer, perhaps beside one peer's. A bar is a least value to reach."""
+class Measurement:
+    """What lines of the CPU and of GPUs have in common. A bar is a least value to reach."""
 
     row: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    error: float | None = None  # largest relative error against float64
+    error_bar: float | None = None
+    peer: str = ""
+    peer_scaled: bool = False  # the peer was timed on some of the rows
+    ratio_bar: float | None = None
+    note: str = ""
+
+    def misses_error(self) -> bool:
+        if self.error is None or self.error_bar is None:
+            return False
+        return not self.error <= self.error_bar  # NaN misses too
+
+
+@dataclasses.dataclass
+class Line(Measurement):
+    """A measurement of Mercer, perhaps beside one peer's."""
+
     target: str = "auto"
     seconds: float = math.nan
     gelem: float | None = None
     floor: float | None = None  # fraction of the pipe model's rate that was reached
     floor_bar: float | None = None
-    error: float | None = None  # largest relative error against float64
-    error_bar: float | None = None
-    peer: str = ""
     peer_seconds: float | None = None
-    peer_scaled: bool = False  # the peer was timed on some of the rows
     ratio: float | None = None
-    ratio_bar: float | None = None
-    note: str = ""
 
     def misses(self) -> list[str]:
         """Names of the bars that were missed."""
@@ -35,11 +46,7 @@ class Line:
             missed.append("floor")
         if self.ratio is not None and self.ratio_bar is not None and self.ratio < self.ratio_bar:
             missed.append("ratio")
-        if (
-            self.error is not None
-            and self.error_bar is not None
-            and not self.error <= self.error_bar
-        ):
+        if self.misses_error():
             missed.append("error")
         return missed
 

@@ -106,7 +106,8 @@ def against_rivals(
         yield line
     for index, rival in enumerate(present):
         if index > 0:
-            line = Line(line.row, line.shape, line.dtype, line.target, times["mercer"])
+            line = Line(line.row, line.shape, line.dtype, target=line.target)
+            line.seconds = times["mercer"]
         line.peer, line.ratio_bar = rival.name, rival.bar
         line.peer_seconds = times[rival.name] / shares[rival.name]
         line.peer_scaled = shares[rival.name] < 1

@@ -33,7 +33,9 @@ class RandomProgram {
   bool chance(unsigned in) { return below(in) == 0; }
 
   ir::Program operator()(const ProgramShape& shape) {
-    program_ = {.type = shape.type, .inputs = shape.inputs, .code = {}, .outputs = {}, .tables = {}, .powers = {}, .ptx = {}};
+    program_ = {};
+    program_.type = shape.type;
+    program_.inputs = shape.inputs;
     numbers_.clear();
     masks_.clear();
     for (std::size_t i = 0; i < shape.inputs.size(); ++i) add({.op = Prim::input, .index = static_cast<int>(i)});

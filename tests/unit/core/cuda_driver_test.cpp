@@ -2,46 +2,20 @@
 #include "core/cuda_driver.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "core/testing.h"
 #include "device/nvrtc.h"
 
 namespace mercer {
 namespace {
 
-template <class Function>
-Error error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(ErrorKind::numerical, "nothing");
-}
-
-/// True when `check` holds in a forked child.
-template <class Check>
-bool holds_in_child(Check check) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);  // a hang is a failure too
-    bool good = false;
-    try {
-      good = check();
-    } catch (...) {}
-    std::_Exit(good ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+using testing_support::error_of;
+using testing_support::holds_in_child;
 
 TEST(CudaDriver, architectures_have_names) {
   CudaDevice device;

@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "core/log.h"
+#include "core/testing.h"
 
 namespace mercer {
 namespace {
 
+using testing_support::held_in_children;
 namespace fs = std::filesystem;
 constexpr std::int64_t kMiB = 1 << 20;
 
@@ -217,27 +219,9 @@ TEST_F(FileCacheTest, processes_that_write_at_once_and_are_killed_leave_whole_fi
   EXPECT_TRUE(c.read("shared"));  // never removed by mistake
 }
 
-/// Runs `check` in forked children, all at once, and tells how many of them it holds in.
-template <class Check>
-int held_in_children(int children, Check check) {
-  std::vector<pid_t> pids;
-  for (int child = 0; child < children; ++child) {
-    const pid_t pid = ::fork();
-    if (pid == 0) std::_Exit(check(child) ? 0 : 1);
-    pids.push_back(pid);
-  }
-  int held = 0;
-  for (const pid_t pid : pids) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    held += WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }
-  return held;
-}
-
 TEST_F(FileCacheTest, two_hundred_processes_share_one_key) {
   const std::string payload(100000, 'p');
-  const auto use = [&](int) {
+  const auto use = [&] {
     FileCache mine = cache(64 * kMiB);
     for (int round = 0; round < 5; ++round) {
       if (const auto known = mine.read("shared"); known && *known != payload) return false;
@@ -271,7 +255,7 @@ TEST_F(FileCacheTest, processes_that_write_and_trim_at_once_keep_their_bearings)
 TEST_F(FileCacheTest, a_full_disk_leaves_what_was_there) {
   FileCache c = cache();
   ASSERT_TRUE(c.write("key", "payload"));
-  const auto full = [&](int) {
+  const auto full = [&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{4096, 4096};  // write(2) then fails in the middle of a file, as on a full disk
     ::setrlimit(RLIMIT_FSIZE, &limit);

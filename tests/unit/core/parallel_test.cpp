@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/log.h"
+#include "core/testing.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
 
@@ -22,6 +22,7 @@ namespace mercer {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::holds_in_child;
 
 std::vector<int> count_tasks(Pool& pool, int tasks) {
   std::vector<std::atomic<int>> counts(tasks);
@@ -190,19 +191,6 @@ TEST(Pool, many_short_runs) {
   EXPECT_EQ(sum, 5000 * 6);
 }
 
-/// Runs the function in a forked child; false when it returned false or hung for 5 s.
-template <class Function>
-bool true_in_child(Function function) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(5);
-    ::_exit(function() ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 bool works_with_workers(Pool& pool) {
   std::atomic<int> waiting{0};
   pool.run(2, [&](std::int64_t, int) {
@@ -215,9 +203,9 @@ bool works_with_workers(Pool& pool) {
 TEST(Pool, a_forked_child_starts_its_own_workers) {
   Pool pool(2);
   ASSERT_TRUE(works_with_workers(pool));
-  EXPECT_TRUE(true_in_child([&] {
+  EXPECT_TRUE(holds_in_child([&] {
     if (pool.started_workers() != 0) return false;
-    return works_with_workers(pool) && true_in_child([&] { return works_with_workers(pool); });
+    return works_with_workers(pool) && holds_in_child([&] { return works_with_workers(pool); });
   }));
   EXPECT_TRUE(works_with_workers(pool));
 }
@@ -228,7 +216,7 @@ TEST(Pool, fork_while_another_thread_is_running) {
   std::thread user([&] {
     while (!stop) pool.run(50, [](std::int64_t, int) {});
   });
-  for (int round = 0; round < 20; ++round) EXPECT_TRUE(true_in_child([&] { return works_with_workers(pool); }));
+  for (int round = 0; round < 20; ++round) EXPECT_TRUE(holds_in_child([&] { return works_with_workers(pool); }));
   stop = true;
   user.join();
 }
@@ -236,11 +224,26 @@ TEST(Pool, fork_while_another_thread_is_running) {
 TEST(Pool, a_forked_child_may_destroy_the_pool) {
   auto* pool = new Pool(2);
   ASSERT_TRUE(works_with_workers(*pool));
-  EXPECT_TRUE(true_in_child([&] {
+  EXPECT_TRUE(holds_in_child([&] {
     delete pool;
     return true;
   }));
   delete pool;
+}
+
+TEST(Pool, works_alone_where_no_thread_can_be_started) {
+  set_log_level(LogLevel::off);
+  Pool pool(4);
+  {
+    const testing_support::NoThreads none;
+    EXPECT_EQ(count_tasks(pool, 100), std::vector<int>(100, 1));
+    EXPECT_EQ(pool.started_workers(), 0);
+  }
+  sigset_t mask;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  EXPECT_FALSE(sigismember(&mask, SIGINT));
+  EXPECT_TRUE(works_with_workers(pool));
+  set_log_level(LogLevel::warning);
 }
 
 TEST(Pool, workers_take_no_signals) {
@@ -267,7 +270,7 @@ TEST(ThreadCount, environment_wins) {
 }
 
 TEST(ThreadCount, follows_the_affinity_mask) {
-  EXPECT_TRUE(true_in_child([] {
+  EXPECT_TRUE(holds_in_child([] {
     cpu_set_t all, one;
     sched_getaffinity(0, sizeof all, &all);
     CPU_ZERO(&one);

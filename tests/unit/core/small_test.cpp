@@ -2,15 +2,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "core/aligned.h"
 #include "core/env.h"
 #include "core/hash.h"
 #include "core/library.h"
 #include "core/log.h"
+#include "mercer/explain.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // A refused allocation must reach us as the C library reports it.
@@ -130,6 +135,20 @@ TEST(Hash, is_the_published_function) {
   EXPECT_EQ(hash128("").to_text(), "99aa06d3014798d86001c324468d497f");
   EXPECT_NE(hash64("a"), hash64("b"));
   EXPECT_NE(hash64("a", 1), hash64("a", 2));
+}
+
+TEST(Clock, is_that_of_the_core_while_others_run_on_it) {
+  const double alone = measure_clock();
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (unsigned other = 0; other < std::min(4 * std::thread::hardware_concurrency(), 64u); ++other)
+    others.emplace_back([&] {
+      while (!stop) {}
+    });
+  const double crowded = measure_clock();
+  stop = true;
+  for (std::thread& other : others) other.join();
+  EXPECT_GT(crowded, 0.6 * alone);
 }
 
 TEST(Library, takes_the_first_that_loads) {

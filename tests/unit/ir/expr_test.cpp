@@ -84,7 +84,8 @@ TEST(Expr, ReduceChecksItsParts) {
   no_merge.term = no_merge.combine = no_merge.identity = {state()};
   no_merge.associative = true;
   EXPECT_THROW(reduce(no_merge), Error);
-  EXPECT_THROW(param(""), Error);
+  for (const char* name : {"", "h + 1", "a-b", "2h", "h ", "\u03b3"}) EXPECT_THROW(param(name), Error) << name;
+  EXPECT_NO_THROW(param("x"));  // written param(x), apart from the points
   EXPECT_THROW(Expr() + x, Error);
 }
 

@@ -2,9 +2,7 @@
 #include "jit/cuda_compile.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/testing.h"
 #include "device/nvrtc.h"
 
 namespace mercer::jit {
@@ -23,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Origin = CudaBinary::Origin;
+using testing_support::held_in_children;
 constexpr std::int64_t kMiB = 1 << 20;
 
 CudaSource scale_source(const std::string& architecture = "sm_80", const std::string& name = "scale") {
@@ -36,13 +36,7 @@ CudaSource scale_source(const std::string& architecture = "sm_80", const std::st
 }
 
 Error error_of(CudaCompiler& compiler, const CudaSource& source) {
-  try {
-    compiler.compile(source);
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(ErrorKind::numerical, "nothing");
+  return testing_support::error_of([&] { compiler.compile(source); });
 }
 
 class CudaCompileTest : public ::testing::Test {
@@ -239,30 +233,6 @@ TEST(PtxasReports, hold_every_number) {
   EXPECT_EQ(reports[1].registers, 40);
 }
 
-/// Runs `check` in forked children and tells how many of them it holds in.
-template <class Check>
-int held_in_children(int children, Check check) {
-  std::vector<pid_t> pids;
-  for (int i = 0; i < children; ++i) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      bool good = false;
-      try {
-        good = check();
-      } catch (...) {}
-      std::_Exit(good ? 0 : 1);
-    }
-    pids.push_back(pid);
-  }
-  int held = 0;
-  for (const pid_t pid : pids) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    held += WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }
-  return held;
-}
-
 TEST_F(CudaCompileTest, many_processes_share_one_cache) {
   MERCER_NEEDS_NVRTC();
   const auto same_everywhere = [&] {
@@ -273,6 +243,19 @@ TEST_F(CudaCompileTest, many_processes_share_one_cache) {
   constexpr int kCompiling = 6, kReading = 200;
   EXPECT_EQ(held_in_children(kCompiling, same_everywhere), kCompiling);
   EXPECT_EQ(held_in_children(kReading, same_everywhere), kReading);
+}
+
+TEST_F(CudaCompileTest, compiles_with_the_threads_that_the_system_gives) {
+  MERCER_NEEDS_NVRTC();
+  ::setenv("MERCER_THREADS", "3", 1);
+  std::vector<CudaBinary> binaries;
+  {
+    const testing_support::NoThreads none;
+    binaries = compiler().compile_all({scale_source("sm_80"), scale_source("sm_86"), scale_source("sm_90")});
+  }
+  ::unsetenv("MERCER_THREADS");
+  ASSERT_EQ(binaries.size(), 3u);
+  for (const CudaBinary& binary : binaries) EXPECT_FALSE(binary.cubin.empty());
 }
 
 TEST_F(CudaCompileTest, without_nvrtc_the_cache_serves_and_misses_say_what_to_install) {

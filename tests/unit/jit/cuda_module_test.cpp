@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/testing.h"
 #include "device/nvrtc.h"
 
 namespace mercer::jit {
 namespace {
+
+using testing_support::error_of;
 
 const std::string kText = R"(
 extern "C" __global__ void scale(float* out, const float* in, float factor, int count) {
@@ -61,17 +64,6 @@ std::vector<float> counting(int count) {
 std::shared_ptr<const CudaModule> load(const std::string& text = kText) {
   CudaCompiler compiler(FileCache({}, 0), {});
   return CudaModule::load(compiler.compile_now({"test", text, cuda_device(0).architecture(), {}}), 0);
-}
-
-template <class Function>
-Error error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(ErrorKind::numerical, "nothing");
 }
 
 class CudaModuleTest : public ::testing::Test {

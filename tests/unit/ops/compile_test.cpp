@@ -86,7 +86,8 @@ TEST(Compile, ListsEveryKernelOfACallOnCuda) {
   EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_reduce"),
             (Kinds{{"tile", 6}, {"pack x", 1}, {"uniforms", 1}, {"merge", 6}}));
   EXPECT_EQ(kinds("sum(abs(x-z))", "knn"), (Kinds{{"tile", 1}, {"pack x", 1}, {"uniforms", 1}, {"nearest", 1}}));
-  EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_gradient"), (Kinds{{"field", 1}, {"pack float32", 1}, {"sum", 1}, {"uniforms", 1}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_gradient"),
+            (Kinds{{"field", 1}, {"pack float32", 1}, {"sum", 1}, {"uniforms", 1}}));
   // Numbers, and arrays.
   EXPECT_EQ(kinds("exp(-sum(abs(x-z))/h)", "pairwise"),
             (Kinds{{"tile", 2}, {"pack x", 1}, {"uniforms", 2}, {"fill", 1}}));
@@ -101,7 +102,8 @@ TEST(Compile, ANumberIsNotTakenForAnArrayToo) {
 
 TEST(Compile, SizesDecideAboutTheTiles) {
   CompileRequest request = request_for("sm_90a", {"pairwise"});
-  request.shapes = {{1, 4096, 4096, 20}, {1, 4096, 4000, 20}, {1, 4096, 20, 20}, {1, 100, 100, 20}, {400, 100, 100, 20}};
+  request.shapes = {
+      {1, 4096, 4096, 20}, {1, 4096, 4000, 20}, {1, 4096, 20, 20}, {1, 100, 100, 20}, {400, 100, 100, 20}};
   EXPECT_EQ(kinds_of("sum(abs(x-z))", request)["tile"], 3);
 }
 

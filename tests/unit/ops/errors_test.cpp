@@ -179,6 +179,29 @@ TEST(Errors, Parameters) {
   expect_refusal(c.pairwise("sum(x*z)*b", x, c.z, c.out), "batch axes must broadcast. Received (2,) and (3,).", c.out);
 }
 
+TEST(Errors, LayoutsFilledByHand) {
+  const Array points = normal(Dtype::float32, {4, 3}, 1), matrix(Dtype::float32, {4, 4});
+  const auto refused = [&](const Tensor& x, const Tensor& out, const char* text, const Arguments& arguments,
+                           const char* rule) {
+    const std::string message = message_of([&] { pairwise(text, x, nullptr, out, arguments); });
+    EXPECT_NE(message.find(rule), std::string::npos) << message;
+  };
+  Tensor bad = points;
+  bad.strides = {3};
+  refused(bad, matrix, "sum(x*z)", {}, "x must have extents of at least 0 and a stride for each.");
+  bad = points;
+  bad.shape = {-4, 3};
+  refused(bad, matrix, "sum(x*z)", {}, "Received shape (-4, 3) and strides (3, 1).");
+  bad = matrix;
+  bad.strides.clear();
+  refused(points, bad, "sum(x*z)", {}, "out must have extents of at least 0");
+  Arguments arguments;
+  bad = points;
+  bad.shape = {-4, 3};
+  arguments.params["b"] = bad;
+  refused(points, matrix, "sum(x*z)*b", arguments, "the parameter \"b\" must have extents of at least 0");
+}
+
 TEST(Errors, IndicesBeyondTheType) {
   Call c;
   c.arguments.i_offset = 1 << 24;
@@ -187,7 +210,22 @@ TEST(Errors, IndicesBeyondTheType) {
   c.arguments.i_offset = 0;
   c.arguments.j_offset = -(std::int64_t{1} << 30);
   expect_refusal(c.pairwise("where(i == j, 1, sum(x*z))"), "use float64.", c.out);
+  for (std::int64_t offset : {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+    c.arguments.j_offset = offset;
+    expect_refusal(c.pairwise("sum(x*z) + j"), "use float64. Received 9223372036854775807.", c.out);
+  }
   EXPECT_EQ(c.pairwise("sum(x*z)"), "");  // offsets that nothing reads do no harm
+}
+
+TEST(Errors, IndicesBeyondFloat64) {
+  const Array x = normal(Dtype::float64, {4, 3}, 1), out(Dtype::float64, {4, 4});
+  Arguments arguments;
+  arguments.i_offset = arguments.j_offset = (std::int64_t{1} << 53) - 4;
+  pairwise("i - j", x, nullptr, out, arguments);
+  arguments.i_offset += 1;
+  const std::string message = message_of([&] { pairwise("i - j", x, nullptr, out, arguments); });
+  EXPECT_NE(message.find("which float64 counts up to 9007199254740992. Received 9007199254740993."), std::string::npos)
+      << message;
 }
 
 TEST(Errors, Formulas) {

@@ -53,6 +53,16 @@ void check(const char* text, const char* scale, double factor = 1) {
     }
 }
 
+TEST(Formulas, AParameterNamedAsTheSplitNamesItsOwn) {
+  const Array x = normal(Dtype::float64, {3, 2}, 1), out(Dtype::float64, {3, 3}), expected(Dtype::float64, {3, 3});
+  Arguments arguments;
+  arguments.params = {{"h", 1.0}, {"other", 3.0}};
+  pairwise("sum(abs(x-z))*exp(h) + other", x, nullptr, expected, arguments);
+  arguments.params = {{"h", 1.0}, {"uniform0", 3.0}};
+  pairwise("sum(abs(x-z))*exp(h) + param(uniform0, nan)", x, nullptr, out, arguments);
+  EXPECT_TRUE(same_bits(out, expected));
+}
+
 TEST(Formulas, ValuesPerPoint) {
   check("abs(row) + 3*abs(col) + sum(abs(x-z))", "");
   check("sum(max(x - z + row, 0)*exp(-abs(col)))", "sum(abs(x) + abs(z) + abs(row))");

@@ -38,7 +38,8 @@ const std::vector<CallRow>& calls() {
          const Tensor z = p({3, 200, 70});
          pairwise(kText, p({300, 70}), &z, p({3, 300, 200}), a);
        }},
-      {"the same points", [](Places& p, const Arguments& a) { pairwise(kText, p({300, 7}), nullptr, p({300, 300}), a); }},
+      {"the same points",
+       [](Places& p, const Arguments& a) { pairwise(kText, p({300, 7}), nullptr, p({300, 300}), a); }},
       {"column-major",
        [](Places& p, const Arguments& a) {
          const Tensor z = p({90, 7});

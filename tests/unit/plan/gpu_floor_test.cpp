@@ -11,7 +11,8 @@ namespace {
 TEST(GpuFloor, EveryUnitHasItsRate) {
   GpuInfo gpu{.capability = 90, .multiprocessors = 100, .gigahertz = 1, .bytes_per_second = 1e12};
   const GpuCost cost{.issue = 4, .fma = 2, .alu = 1, .unit = 1};
-  const GpuTimes times = gpu_times(cost, Dtype::float32, 128e11, gpu);  // a slot keeps all issue slots busy for a second
+  // A slot keeps all issue slots busy for a second.
+  const GpuTimes times = gpu_times(cost, Dtype::float32, 128e11, gpu);
   EXPECT_DOUBLE_EQ(times.issue, 4000);
   EXPECT_DOUBLE_EQ(times.fma, 2000);
   EXPECT_DOUBLE_EQ(times.alu, 2000);

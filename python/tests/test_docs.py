@@ -1,0 +1,73 @@
+"""The documentation's code runs: every block of Python, every `mercer explain`, every fault."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import re
+import shlex
+
+import mercer as mc
+import numpy as np
+import pytest
+from mercer.__main__ import main
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+NEEDS_GPU = re.compile(r"cuda|sm_90a|mc\.tune")
+FAULTS = re.findall(r"^\| `([^|]+(?:\|\|[^|]+)*)` \| ([^|]+) \|$",
+                    (ROOT / "docs/reference/grammar.md").read_text("utf-8")
+                    .split("| fault |")[1], re.M)  # fmt: skip
+
+
+def blocks(page: pathlib.Path, language: str) -> list[tuple[int, str]]:
+    """Each block's first line and text."""
+    text = page.read_text("utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return [(text[: match.start(1)].count("\n"), match[1]) for match in found]
+
+
+def names() -> dict:
+    """What pages take for granted: points, values, a formula."""
+    rng = np.random.default_rng(0)
+    x, z = (rng.random((count, 64), dtype=np.float32) for count in (30, 40))
+    m, n = (rng.random(count, dtype=np.float32) for count in (30, 40))
+    pairs = rng.random((30, 40), dtype=np.float32)
+    return {
+        "math": math, "np": np, "mc": mc, "f": mc.gauss(bandwidth=2.0), "x": x, "z": z,
+        "x1": x, "x2": z, "x_new": z, "x_test": z, "queries": x, "points": z, "v": n, "y": m,
+        "coef": n, "ones": np.ones_like(n), "weights": x[0], "c": pairs, "k": pairs, "b": 2.0,
+        "ridge": 0.1,
+    }  # fmt: skip
+
+
+def has_gpu() -> bool:
+    torch = pytest.importorskip("torch")
+    return torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python(page, capsys):
+    namespace = names()
+    for line, code in blocks(page, "python"):
+        if not NEEDS_GPU.search(code) or has_gpu():
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_explain(page, capsys):
+    for _, text in blocks(page, "sh"):
+        for line in text.splitlines():
+            if line.startswith("mercer explain"):
+                assert main(shlex.split(line, comments=True)[1:]) == 0
+
+
+@pytest.mark.parametrize(("text", "words"), FAULTS)
+def test_faults_of_the_grammar(text, words):
+    for alternative in text.split("`, `"):
+        with pytest.raises(ValueError, match=re.escape(words.strip())):
+            mc.parse(alternative)
+
+
+def test_faults_are_found():
+    assert len(FAULTS) >= 10
