@@ -16,7 +16,6 @@
 namespace mercer::ir {
 namespace {
 
-using Product = std::pair<Value, Value>;
 constexpr double kLog2OfE = 1.4426950408889634;
 
 class Lowering {
@@ -313,11 +312,10 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
     return Product(whole, root(value(base)));
   }
-  const bool table_power =
-      !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower && facts_.bound(base) <= kFixedPowerBound;
-  if (!table_power) return std::nullopt;
-  const Value root = root_of_fixed_power(value(base), p, options_.short_tables);
-  return Product(root, root);
+  const bool by_tables = !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower &&
+                         (facts_.bound(base) <= kFixedPowerBound || fixed_power_takes_all(options_.type, p));
+  if (!by_tables) return std::nullopt;
+  return fixed_power(value(base), p, options_.short_tables);
 }
 
 }  // namespace

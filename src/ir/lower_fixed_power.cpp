@@ -1,18 +1,24 @@
-// |d|^p for a p known while lowering, as y * y with y = |d|^q, q = p / 2: the square happens in the accumulate, and
-// halving the exponent keeps every factor within the range of the type.
+// |d|^p for a p known while lowering.
 //
-//   |d| = 2^(E - bias) m:   y = 2^(q (E - bias)) m^q
+//   |d| = 2^E m:   |d|^r = 2^(r E) m^r,   1 <= m < 2
 //
-// E is read four bits at a time by table lookups straight from the pattern of d (the sign bit falls outside the four
-// bits or meets a repeated table), so |.| costs nothing.
-//   float32: m^q is one polynomial, degree 5 to 7, fitted here. 17 instructions of which the FMA pipe carries nine.
+// E is read a few bits at a time by table lookups straight from the pattern of d; m^r is one polynomial, fitted here.
+//
+// float32, p >= 1:   |d|^p = |d|^n |d|^r with a whole n >= 1 and r < 1.9. 0^p = 0 by the first factor, Inf and NaN
+//   stay, so this holds for all data. The polynomial is monic (its leading coefficient goes into a table), and its
+//   variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than Horner takes.
+//   Two tables of sixteen: 16 instructions, eight for the FMA pipes. Where tables of eight entries cost much less
+//   (AVX2), three of them; the ninth bit is the sign, so that d itself can be the other factor: 19 instructions, nine
+//   for the FMA pipes. Powers between 0 and 1 may take this form too, but for subnormal d.
+// Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
+//   |d| < 2^-111 (float64: 2^-767) counts as 0.
+//   float32, two tables of sixteen: 17 instructions.
 //   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
-// The zeroth entry of the top table is 0: 0^p = 0 exactly, and |d| < 2^-111 (float64: 2^-767) counts as 0.
-// Where tables of eight entries cost much less than those of sixteen (AVX2), float32 takes three of them for p > 1.18:
-// 20 instructions, FMA pipe ten. None has a zero: y <= 2^-76 of d = 0 is squared into less than the smallest number.
-// y errs by at most 2.6 roundings (three tables: 3.6, float64: 4) plus the fit; |d|^p by at most 7e-7 (8e-7, 1.5e-15).
+// float32 errs by at most 6e-7 (by squares: 7e-7), float64 by 1.5e-15.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "ir/fit_power.h"
@@ -21,9 +27,11 @@
 namespace mercer::ir {
 namespace {
 
+using Table = std::array<double, 16>;
+
 // 2^(q (step * index + offset)); entries past `size` repeat those before.
-std::array<double, 16> power_table(Real q, Real step, Real offset, std::size_t size = 16) {
-  std::array<double, 16> table;
+Table power_table(Real q, Real step, Real offset, std::size_t size = 16) {
+  Table table;
   for (std::size_t i = 0; i < 16; ++i)
     table[i] = static_cast<double>(std::exp2(q * (step * static_cast<Real>(i % size) + offset)));
   return table;
@@ -35,33 +43,107 @@ Value mantissa_of(Value d) {
   return bit_or(bit_and(d, mantissa), b.pattern_of_number(1.0));
 }
 
-Value float_scale(Value d, double q) {
-  Builder& b = *d.builder;
+constexpr Real kCentre = 1.5;  // of the mantissas
+
+Fit fit_mantissa(double power, double target) {
+  Fit fit = fit_power(power, kCentre, 0.5, 5);
+  for (int degree = 6; degree <= 8 && fit.error > target; ++degree) fit = fit_power(power, kCentre, 0.5, degree);
+  return fit;
+}
+
+/// The fit as lead (v^n + 0 v^(n-1) + c[n-2] v^(n-2) + … + c[0]), v = m + shift. None where that would cost digits.
+struct Depressed {
+  double shift, lead;
+  std::vector<double> c;
+};
+
+std::optional<Depressed> depressed(const Fit& fit) {
+  constexpr double kSmallestLead = 1e-6, kFarthest = 0.5;
+  std::vector<Real> c(fit.coefficients.begin(), fit.coefficients.end());
+  const std::size_t n = c.size() - 1;
+  const Real lead = c[n];
+  if (std::fabs(lead) < kSmallestLead * std::fabs(c[0])) return std::nullopt;
+  const Real exact = c[n - 1] / (static_cast<Real>(n) * lead);
+  if (std::fabs(exact) > kFarthest) return std::nullopt;
+  const Real shift = static_cast<float>(exact - kCentre), by = shift + kCentre;
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = n; j-- > i;) c[j] -= by * c[j + 1];
+  Depressed result{static_cast<double>(shift), static_cast<double>(lead), {}};
+  for (std::size_t i = 0; i + 1 < n; ++i) result.c.push_back(static_cast<double>(c[i] / lead));
+  return result;
+}
+
+/// The product of lookups by the bits of d, made one at a time: between the steps of a polynomial, so that neither
+/// chain keeps the other from a processor's schedulers.
+class Scale {
+ public:
+  struct Step {
+    Table table;
+    int shift;
+  };
+  Scale(Value d, std::vector<Step> steps) : d_(d), steps_(std::move(steps)) {}
+  void advance() {
+    if (done_ == steps_.size()) return;
+    const Step& step = steps_[done_++];
+    const Value entry = d_.builder->table(step.table, shift_right(d_, step.shift));
+    product_ = done_ == 1 ? entry : product_ * entry;
+  }
+  Value finish() {
+    while (done_ < steps_.size()) advance();
+    return product_;
+  }
+
+ private:
+  Value d_, product_;
+  std::vector<Step> steps_;
+  std::size_t done_ = 0;
+};
+
+/// Entries beyond the range of float stand for results beyond it.
+Scale float_scale(Value d, double r, double lead, bool short_tables, bool with_sign) {
+  const auto times = [](Table table, double factor) {
+    for (double& entry : table) {
+      entry *= factor;
+      if (std::fabs(entry) > std::numeric_limits<float>::max()) entry = std::copysign(HUGE_VAL, entry);
+    }
+    return table;
+  };
+  if (!short_tables)
+    return Scale(d, {{times(power_table(r, 1, -8), lead), 23}, {times(power_table(r, 16, 8 - 127), 1), 27}});
+  Table high = times(power_table(r, 64, 28 - 127, 4), 1);
+  for (std::size_t i = 4; with_sign && i < 16; ++i)
+    if (i % 8 >= 4) high[i] = -high[i];
+  return Scale(d, {{times(power_table(r, 1, -4, 8), lead), 23}, {power_table(r, 8, -24, 8), 26}, {high, 29}});
+}
+
+/// |d|^r times the sign of d, where that is asked for.
+Value float_power(Value d, double r, bool short_tables, bool with_sign) {
+  constexpr double kFitTarget = 2.8e-7;
+  const Fit fit = fit_mantissa(r, kFitTarget);
+  const Value m = mantissa_of(d);
+  const std::optional<Depressed> short_form = depressed(fit);
+  Scale scale = float_scale(d, r, short_form ? short_form->lead : 1, short_tables, with_sign);
+  if (!short_form) return horner(m - static_cast<double>(kCentre), fit.coefficients) * scale.finish();
+  const std::vector<double>& c = short_form->c;
+  const Value v = m + short_form->shift;
+  scale.advance();
+  Value sum = fma(v, v, c.back());
+  for (std::size_t i = c.size() - 1; i-- > 0;) {
+    sum = fma(sum, v, c[i]);
+    if ((c.size() - 1 - i) % 2 == 1) scale.advance();
+  }
+  return sum * scale.finish();
+}
+
+Value float_root(Value d, double q) {
+  constexpr double kFitTarget = 1.4e-7;
   // Offsets centre the low table around 1: its entries then never leave the range while the product is within it.
-  std::array<double, 16> high = power_table(q, 16, 8 - 127);
+  Table high = power_table(q, 16, 8 - 127);
   high[0] = 0;
   for (double& entry : high) entry = std::min(entry, 0x1p127);  // past the promised bound
-  return b.table(high, shift_right(d, 27)) * b.table(power_table(q, 1, -8), shift_right(d, 23));
-}
-
-/// Three, two and three bits of E; the sign is a fourth bit of the last index.
-Value float_scale_of_short_tables(Value d, double q) {
-  Builder& b = *d.builder;
-  std::array<double, 16> high = power_table(q, 32, 16 - 127, 8);
-  for (double& entry : high) entry = std::min(entry, 0x1p127);
-  const Value low = b.table(power_table(q, 1, -4, 8), shift_right(d, 23));
-  const Value middle = low * b.table(power_table(q, 8, -12, 4), shift_right(d, 26));
-  return middle * b.table(high, shift_right(d, 28));
-}
-
-Value float_root(Value d, double q, bool short_tables) {
-  constexpr double kFitTarget = 1.4e-7;
-  constexpr double kSquaresToZero = 0.6;  // 2^(-127 * 2q) is nothing beside 2^-149
-  const bool three = short_tables && q >= kSquaresToZero;
-  const Value scale = three ? float_scale_of_short_tables(d, q) : float_scale(d, q);
-  Fit fit = fit_power(q, 1.5, 0.5, 5);
-  for (int degree = 6; degree <= 7 && fit.error > kFitTarget; ++degree) fit = fit_power(q, 1.5, 0.5, degree);
-  return horner(mantissa_of(d) - 1.5, fit.coefficients) * scale;
+  Scale scale(d, {{power_table(q, 1, -8), 23}, {high, 27}});
+  const Value factor = scale.finish();
+  return horner(mantissa_of(d) - static_cast<double>(kCentre), fit_mantissa(q, kFitTarget).coefficients) * factor;
 }
 
 Value double_root(Value d, double q) {
@@ -84,15 +166,26 @@ Value double_root(Value d, double q) {
 
 }  // namespace
 
-Value root_of_fixed_power(Value base, double p, bool short_tables) {
+bool fixed_power_takes_all(Dtype type, double p) { return type == Dtype::float32 && p >= 1; }
+
+Product fixed_power(Value base, double p, bool short_tables) {
+  if (!base.builder->wide() && (p >= 1 || short_tables)) {
+    constexpr double kLargestRest = 1.9;
+    const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
+    const bool odd = whole % 2 == 1;
+    const Value d = odd && !short_tables ? base : base.builder->without_sign(base);
+    const Value rest = float_power(d, p - whole, short_tables, odd && short_tables);
+    return {integer_power(d, whole), rest};
+  }
+  const Value d = base.builder->without_sign(base);
   // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
   // not matter: y is squared.
   constexpr double kLargestRoot = 2.5;
-  const Value d = base.builder->without_sign(base);
   const double q = p / 2;
   const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
-  const Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole, short_tables);
-  return whole == 0 ? root : root * integer_power(d, whole);
+  Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole);
+  if (whole > 0) root = root * integer_power(d, whole);
+  return {root, root};
 }
 
 }  // namespace mercer::ir

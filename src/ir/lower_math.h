@@ -53,10 +53,13 @@ Value lower_pow(Value base, Value exponent, PowFacts facts);
 Value integer_power(Value base, int n);
 
 // lower_fixed_power.cpp
-/// y with y * y = |base|^p for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
-/// the mantissa through a polynomial. `short_tables`: float32's tables may repeat after eight entries.
+/// |base|^p as a product, for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
+/// the mantissa through a polynomial. `short_tables`: float32's tables repeat after eight entries.
 inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
-Value root_of_fixed_power(Value base, double p, bool short_tables);
+using Product = std::pair<Value, Value>;
+Product fixed_power(Value base, double p, bool short_tables);
+/// Whether that holds for all bases, also of any size, Inf and NaN.
+bool fixed_power_takes_all(Dtype type, double p);
 
 }  // namespace mercer::ir

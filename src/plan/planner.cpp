@@ -79,17 +79,20 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   }
   variant.update.type = problem.type;  // also of a formula without reductions of pairs: it decides the lanes of a tile
   if (split.states > 0) {
-    variant.update = schedule(ir::lower(split.updates(), options), target);
+    // Fixed powers by short tables: where a permutation of sixteen entries is several.
+    const auto lowered = [&] {
+      ir::Program best = schedule(ir::lower(split.updates(), options), target);
+      if (target.registers > 16) return best;
+      options.short_tables = true;
+      best = cheaper(schedule(ir::lower(split.updates(), options), target), std::move(best), target);
+      options.short_tables = false;
+      return best;
+    };
+    variant.update = lowered();
     if (fast) {
       options.assume_finite = true;
-      ir::Program finite = schedule(ir::lower(split.updates(), options), target);
-      variant.update = cheaper(std::move(finite), std::move(variant.update), target);
-      options.short_tables = target.registers <= 16;
-      if (options.short_tables) {
-        ir::Program permuted = schedule(ir::lower(split.updates(), options), target);
-        variant.update = cheaper(std::move(variant.update), std::move(permuted), target);
-      }
-      options.short_tables = options.assume_finite = false;
+      variant.update = cheaper(lowered(), std::move(variant.update), target);
+      options.assume_finite = false;
       ir::Program maxima = ir::lower(split.updates(), options);
       if (target.registers <= 16 && to_float_maxima(maxima))
         variant.update = cheaper(schedule(std::move(maxima), target), std::move(variant.update), target);

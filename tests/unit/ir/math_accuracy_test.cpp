@@ -306,5 +306,30 @@ TEST(MathAccuracy, FixedPowers) {
   }
 }
 
+/// float32 powers from 1 on take one form for all data: the whole range of results, Inf and NaN.
+TEST(MathAccuracy, FixedPowersOfAllData) {
+  const Expr x = leaf(Op::x);
+  std::mt19937_64 random(5);
+  for (bool short_tables : {false, true})
+    for (double p : {1.02, 1.3, 1.999, 2.2, 2.89, 2.91, 3.3, 6.1, 9.0, 9.7, 15.3}) {
+      const Program program = program_of<float>(pow(abs(x), p), false, short_tables);
+      const auto value = [&](float v) { return run<float>(program, {v})[0]; };
+      double worst = 0;
+      for (int i = 0; i < 8000; ++i) {
+        const float v = draw<float>(Sweep{1e-37, 1e37, true}, random);
+        const long double want = std::pow(std::fabs(static_cast<long double>(v)), static_cast<long double>(p));
+        if (want > std::numeric_limits<float>::max() * 1.0001L) EXPECT_EQ(value(v), kInf) << v << " to " << p;
+        if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(v), std::numeric_limits<float>::min() * 1.001f);
+        if (want < std::numeric_limits<float>::min() || want > std::numeric_limits<float>::max()) continue;
+        worst = std::max(worst, static_cast<double>(std::fabs(value(v) / want - 1)));
+      }
+      EXPECT_LE(worst, p < 4 ? 5e-7 : 8e-7) << p;
+      for (float v : {0.0f, -0.0f}) EXPECT_EQ(value(v), 0) << p;
+      for (double v : {kInf, -kInf}) EXPECT_EQ(value(static_cast<float>(v)), kInf) << p;
+      EXPECT_TRUE(std::isnan(value(static_cast<float>(kNaN)))) << p;
+      EXPECT_LT(value(1e-39f), 1e-37f) << p;
+    }
+}
+
 }  // namespace
 }  // namespace mercer::ir
