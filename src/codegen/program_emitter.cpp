@@ -291,6 +291,49 @@ void ProgramEmitter::choose_in_place() {
   }
 }
 
+/// Where the instructions end that are emitted for one vector after the other, starting with `first`: an index, its
+/// lookup in eight entries and the product that this enters. Side by side they would take a register more per vector.
+std::int32_t ProgramEmitter::end_of_run(std::int32_t first) const {
+  const auto& code = program_.code;
+  const auto feeds_next = [&](std::int32_t i, Prim op) {
+    return i + 1 < static_cast<std::int32_t>(code.size()) && code[i + 1].op == op && uses_[i].size() == 1 &&
+           uses_[i][0] == i + 1 && !is_output(i) && in_place_[i + 1] < 0;
+  };
+  if (a_.wide() || code[first].op != Prim::shift_right || !feeds_next(first, Prim::table16)) return first + 1;
+  if (!plan::repeats_after_eight(program_.tables[code[first + 1].index])) return first + 1;
+  return first + (feeds_next(first + 1, Prim::mul) ? 3 : 2);
+}
+
+/// Constants that `i` would read from memory once per vector go through a register that is free just now: two loads a
+/// cycle is less than the arithmetic of a program with many constants. The list is for unshare().
+std::vector<std::int32_t> ProgramEmitter::share_constants(std::int32_t i) {
+  std::vector<std::int32_t> shared;
+  const Instr& instr = program_.code[i];
+  if (a_.wide() || group_ == 1 || copies(i) == 1) return shared;
+  int needed = group_;  // registers for the results
+  for (std::int32_t o : operands(instr))
+    if (o >= 0 && !is_leaf(program_.code[o].op) && last_use_[o] == i && !uniform_[o]) needed = 0;
+  if (in_place_[i] >= 0) needed = 0;
+  locked_.clear();
+  for (std::int32_t o : operands(instr)) {
+    if (o < 0 || program_.code[o].op != Prim::constant || in_a_register(o, 0)) continue;
+    // A copy of the addend that becomes the sum comes from memory at no cost.
+    const bool copied = needed > 0 && (instr.op == Prim::fma || instr.op == Prim::fnma) && o == instr.c;
+    if (copied || static_cast<int>(free_.size()) <= needed) continue;
+    load(o, 0);
+    shared.push_back(o);
+  }
+  return shared;
+}
+
+void ProgramEmitter::unshare(const std::vector<std::int32_t>& constants) {
+  for (std::int32_t o : constants) {
+    Place& p = place(o, 0);
+    if (p.reg >= 0) release(p.reg);
+    p.reg = -1;
+  }
+}
+
 void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs) {
   inputs_ = &inputs;
   outputs_ = &outputs;
@@ -303,10 +346,15 @@ void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<
   choose_in_place();
   const std::int32_t n = static_cast<std::int32_t>(program_.code.size());
   for (int first = 0; first < vectors_; first += group_)
-    for (std::int32_t i = 0; i < n; ++i) {
+    for (std::int32_t i = 0, end = 0; i < n; i = end) {
+      end = i + 1;
       if (is_leaf(program_.code[i].op) || skipped_[i] || first >= copies(i)) continue;
+      end = end_of_run(i);
       now_ = i;
-      for (int v = first; v < std::min(first + group_, copies(i)); ++v) emit_instruction(i, v);
+      const std::vector<std::int32_t> shared = share_constants(i);
+      for (int v = first; v < std::min(first + group_, copies(i)); ++v)
+        for (now_ = i; now_ < end; ++now_) emit_instruction(now_, v);
+      unshare(shared);
     }
   finish_outputs();
   free_ = free_before;

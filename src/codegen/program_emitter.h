@@ -69,6 +69,9 @@ class ProgramEmitter {
   void find_uniform();
   void choose_in_place();
   void finish_outputs();
+  std::int32_t end_of_run(std::int32_t first) const;
+  std::vector<std::int32_t> share_constants(std::int32_t i);
+  void unshare(const std::vector<std::int32_t>& constants);
 
   int copies(std::int32_t i) const { return uniform_[i] ? 1 : vectors_; }
   Place& place(std::int32_t i, int v) { return places_[i * vectors_ + (uniform_[i] ? 0 : v)]; }
