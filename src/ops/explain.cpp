@@ -25,8 +25,9 @@ std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape sha
 
 std::string with_pipes(const ir::Program& program, const plan::TargetInfo& target) {
   const plan::PipeCount count = plan::count_pipes(program, target);
-  return fmt::format("{}multiply {:.1f}, add {:.1f}, either {:.1f}, shuffle {:.1f}: {:.2f} cycles a vector\n",
-                     program.to_text(), count.fma, count.add, count.either, count.shuffle, count.cycles());
+  const std::string divide = count.divide > 0 ? fmt::format(", divide {:.1f}", count.divide) : "";
+  return fmt::format("{}multiply {:.1f}, add {:.1f}, either {:.1f}, shuffle {:.1f}{}: {:.2f} cycles a vector\n",
+                     program.to_text(), count.fma, count.add, count.either, count.shuffle, divide, count.cycles());
 }
 
 std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {

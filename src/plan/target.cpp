@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "plan/registers.h"
 
@@ -25,29 +26,42 @@ const TargetInfo& target_info(Target target) {
 }
 
 double PipeCount::cycles() const {
-  return std::max({fma, add, shuffle, (fma + add + either + shuffle) / 2});
+  const double three_pipes = (std::max(fma, add) + shuffle) * 2 / 3;
+  return std::max({fma, add, shuffle, divide, three_pipes, (fma + add + either + shuffle) / 2});
 }
 
 namespace {
 
-/// A short table is one permutation: it costs a shift's slot.
+/// A short table is one permutation, as long as a shift.
 PrimCost cost_of(const ir::Program& program, const ir::Instr& instr, const TargetInfo& target) {
   const bool short_table = instr.op == ir::Prim::table16 && program.type == Dtype::float32 &&
                            repeats_after_eight(program.tables[instr.index]);
-  return target.cost(short_table ? ir::Prim::shift_right : instr.op, program.type);
+  if (short_table) return {Pipe::shuffle, target.cost(ir::Prim::shift_right, program.type).cycles};
+  return target.cost(instr.op, program.type);
 }
 
 }  // namespace
 
 PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
   PipeCount count;
+  // bit_or(bit_and(p, q), r) is one instruction with AVX-512, where nobody else reads the inner one.
+  std::vector<int> readers(program.code.size(), 0);
+  for (const ir::Instr& instr : program.code)
+    for (std::int32_t o : operands(instr))
+      if (o >= 0) ++readers[o];
+  for (std::int32_t o : program.outputs) ++readers[o];
+  const auto merges = [&](std::int32_t o) { return program.code[o].op == ir::Prim::bit_and && readers[o] == 1; };
   for (const ir::Instr& instr : program.code) {
-    const PrimCost cost = cost_of(program, instr, target);
+    PrimCost cost = cost_of(program, instr, target);
+    const bool one_of_two =
+        target.embedded_broadcast && instr.op == ir::Prim::bit_or && (merges(instr.a) || merges(instr.b));
+    if (one_of_two) cost.cycles = 0;
     switch (cost.pipe) {
       case Pipe::fma: count.fma += cost.cycles; break;
       case Pipe::add: count.add += cost.cycles; break;
       case Pipe::either: count.either += cost.cycles; break;
       case Pipe::shuffle: count.shuffle += cost.cycles; break;
+      case Pipe::divide: count.divide += cost.cycles; break;
       default: break;
     }
   }

@@ -13,10 +13,11 @@ namespace mercer::plan {
 /// Which execution pipe carries a primitive.
 enum class Pipe : std::uint8_t {
   none,     // inputs and constants: operands of the instructions that read them
-  fma,      // multiply class
-  add,      // add, compare, min / max class
-  either,   // logic and integer adds: whichever of the two is free
-  shuffle,  // shifts, permutes, rounding: one a cycle, and a slot of one of the two
+  fma,      // multiply class: two of the core's four vector pipes
+  add,      // add, min / max, shift, rounding class: the other two
+  either,   // logic and integer adds: any of the four
+  shuffle,  // permutes: one pipe of each pair
+  divide,   // division and roots: a unit of their own, beside the pipes
   mask,     // operations on mask registers: a port of their own
 };
 
@@ -44,8 +45,8 @@ const TargetInfo& target_info(Target target);
 
 /// Cycles that a program keeps each pipe busy, per vector.
 struct PipeCount {
-  double fma = 0, add = 0, either = 0, shuffle = 0;
-  double cycles() const;  ///< of the busiest one: the floor
+  double fma = 0, add = 0, either = 0, shuffle = 0, divide = 0;
+  double cycles() const;  ///< of the busiest pipes: the floor
 };
 PipeCount count_pipes(const ir::Program& program, const TargetInfo& target);
 

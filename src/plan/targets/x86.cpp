@@ -1,6 +1,6 @@
 // The x86 targets, a row each; they share one table of costs, measured on Zen 4 (one 512-bit or two 256-bit
-// instructions of each class a cycle). Processors with two full 512-bit units run faster than these floors say; the
-// ratios between the classes hold.
+// instructions of each class a cycle) by running each instruction alone, with multiplications, additions and shifts.
+// Processors with two full 512-bit units run faster than these floors say; the ratios between the classes hold.
 #include "core/cpu_features.h"
 #include "plan/target.h"
 
@@ -31,14 +31,15 @@ PrimCost cost(Prim prim, double unit, SlowOps slow, bool wide, bool is_double) {
     case Prim::less_equal:
     case Prim::equal:
     case Prim::not_equal:
-    case Prim::unordered: return {Pipe::add, unit};
-    case Prim::div: return {Pipe::fma, slow.div};
-    case Prim::sqrt: return {Pipe::fma, slow.sqrt};
+    case Prim::unordered: return {wide ? Pipe::fma : Pipe::add, unit};  // into a mask register: on the other pipes
+    case Prim::select: return {wide ? Pipe::either : Pipe::fma, unit};
+    case Prim::div: return {Pipe::divide, slow.div};
+    case Prim::sqrt: return {Pipe::divide, slow.sqrt};
     case Prim::floor:
     case Prim::ceil:
     case Prim::round:
     case Prim::shift_left:
-    case Prim::shift_right: return {Pipe::shuffle, unit};
+    case Prim::shift_right: return {Pipe::add, unit};
     case Prim::table16: return {Pipe::shuffle, (wide ? 1 : is_double ? 8 : 4) * unit};
     case Prim::mask_and:
     case Prim::mask_or:
