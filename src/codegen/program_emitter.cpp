@@ -304,16 +304,38 @@ std::int32_t ProgramEmitter::end_of_run(std::int32_t first) const {
   return first + (feeds_next(first + 1, Prim::mul) ? 3 : 2);
 }
 
-/// Constants that `i` would read from memory once per vector go through a register that is free just now: two loads a
-/// cycle is less than the arithmetic of a program with many constants. The list is for unshare().
+/// Whether its loads, two a cycle, would take longer than a program's arithmetic. Only with lookups: without them sharing
+/// won nothing (on Zen 4 exp and sin lost 1 and 3 %).
+bool ProgramEmitter::bound_by_loads() const {
+  constexpr int kFewestLookups = 2;
+  double loads = 0;
+  int lookups = 0;
+  for (std::size_t i = 0; i < program_.code.size(); ++i) {
+    const Instr& instr = program_.code[i];
+    if (instr.op == Prim::constant && pinned_[i] < 0) loads += static_cast<double>(uses_[i].size());
+    loads += instr.op == Prim::input && !uniform_[i];
+    lookups += instr.op == Prim::table16;
+  }
+  return lookups >= kFewestLookups && (loads + lookups) / 2 > plan::count_pipes(program_, a_.target()).cycles();
+}
+
+/// Constants that `i` would read from memory once per vector go through a register that is free just now. The list is
+/// for unshare().
 std::vector<std::int32_t> ProgramEmitter::share_constants(std::int32_t i) {
   std::vector<std::int32_t> shared;
   const Instr& instr = program_.code[i];
-  if (a_.wide() || group_ == 1 || copies(i) == 1) return shared;
-  int needed = group_;  // registers for the results
-  for (std::int32_t o : operands(instr))
-    if (o >= 0 && !is_leaf(program_.code[o].op) && last_use_[o] == i && !uniform_[o]) needed = 0;
-  if (in_place_[i] >= 0) needed = 0;
+  if (!shares_ || copies(i) == 1) return shared;
+  // Registers for the results, where no operand gives up its own, and for operands that come from the stack.
+  int needed = 0;
+  for (int v = 0; v < group_; ++v) {
+    bool takes_over = in_place_[i] >= 0;
+    for (std::int32_t o : operands(instr)) {
+      if (o < 0 || is_leaf(program_.code[o].op)) continue;
+      needed += place(o, v).reg < 0;
+      takes_over = takes_over || (place(o, v).reg >= 0 && dies(o, i, v));
+    }
+    needed += !takes_over;
+  }
   locked_.clear();
   for (std::int32_t o : operands(instr)) {
     if (o < 0 || program_.code[o].op != Prim::constant || in_a_register(o, 0)) continue;
@@ -344,6 +366,7 @@ void ProgramEmitter::emit(const std::vector<Binding>& inputs, const std::vector<
   next_stack_ = 0;
   find_uniform();
   choose_in_place();
+  shares_ = !a_.wide() && group_ > 1 && bound_by_loads();
   const std::int32_t n = static_cast<std::int32_t>(program_.code.size());
   for (int first = 0; first < vectors_; first += group_)
     for (std::int32_t i = 0, end = 0; i < n; i = end) {

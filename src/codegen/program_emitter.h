@@ -70,6 +70,7 @@ class ProgramEmitter {
   void choose_in_place();
   void finish_outputs();
   std::int32_t end_of_run(std::int32_t first) const;
+  bool bound_by_loads() const;
   std::vector<std::int32_t> share_constants(std::int32_t i);
   void unshare(const std::vector<std::int32_t>& constants);
 
@@ -120,6 +121,7 @@ class ProgramEmitter {
   std::vector<int> table_register_;         // per table, or -1
   std::vector<int> locked_;                 // registers that the current instruction uses
   std::vector<int> free_stack_, released_stack_;
+  bool shares_ = false;                     // constants, between the vectors of a group
   int next_stack_ = 0;                      // the first stack slot that was never used
   std::int32_t now_ = 0;                    // the current instruction
   const std::vector<Binding>* inputs_ = nullptr;
