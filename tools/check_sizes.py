@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No tracked source file is longer than 800 lines. Generated stubs are exempt."""
+"""No tracked source file is longer than 800 lines, and none of its lines than 120 columns. Stubs are exempt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 
-LIMIT = 800
+LIMIT, COLUMNS = 800, 120
 SUFFIXES = {".cpp", ".h", ".hpp", ".cu", ".cuh", ".py", ".sh"}
 
 
@@ -23,9 +23,17 @@ def main() -> int:
     long = [(lines, p) for lines, p in long if lines > LIMIT]
     for lines, path in long:
         print(f"{path}: {lines} lines; the limit is {LIMIT}")
-    if not long:
-        print(f"sizes: no file of {len(paths)} is over {LIMIT} lines")
-    return 1 if long else 0
+    wide = [
+        (p, number, len(line))
+        for p in paths
+        for number, line in enumerate(p.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > COLUMNS
+    ]
+    for path, number, columns in wide:
+        print(f"{path}:{number}: {columns} columns; the limit is {COLUMNS}")
+    if not long and not wide:
+        print(f"sizes: no file of {len(paths)} is over {LIMIT} lines or {COLUMNS} columns")
+    return 1 if long or wide else 0
 
 
 if __name__ == "__main__":

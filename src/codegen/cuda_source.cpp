@@ -199,10 +199,6 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
-}  // namespace
-
-namespace {
-
 enum class MixedPart : std::uint8_t { none, integers, values };
 
 std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {

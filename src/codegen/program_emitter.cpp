@@ -304,8 +304,8 @@ std::int32_t ProgramEmitter::end_of_run(std::int32_t first) const {
   return first + (feeds_next(first + 1, Prim::mul) ? 3 : 2);
 }
 
-/// Whether its loads, two a cycle, would take longer than a program's arithmetic. Only with lookups: without them sharing
-/// won nothing (on Zen 4 exp and sin lost 1 and 3 %).
+/// Whether its loads, two a cycle, would take longer than a program's arithmetic. Only with lookups: without them
+/// sharing won nothing (on Zen 4 exp and sin lost 1 and 3 %).
 bool ProgramEmitter::bound_by_loads() const {
   constexpr int kFewestLookups = 2;
   double loads = 0;

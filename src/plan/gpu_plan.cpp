@@ -193,14 +193,6 @@ int mixed_eighths(const GpuPairPlan& plan) {
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
-}  // namespace
-
-bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile) {
-  return plan.problem.capability >= 90 && !plan.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
-}
-
-namespace {
-
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -238,6 +230,10 @@ void add_ptx(GpuCost& cost, std::string_view text) {
 }
 
 }  // namespace
+
+bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile) {
+  return plan.problem.capability >= 90 && !plan.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+}
 
 std::string GpuTile::to_text() const {
   return fmt::format("{}x{}x{}, {}x{} a thread, {} stages{}, unrolled {}, {} blocks", tile_m, tile_n, tile_k, thread_m,

@@ -1,7 +1,8 @@
 // Plans for GPUs: the programs of a formula, and the tile that runs them (kernels/cuda/pair_tile.cuh).
 //
 // One arithmetic serves all data here: maxima that keep NaN are single instructions. What a plan may still assume, when
-// the caller has looked, is that 1/u is a normal number for the divisors u made of parameters: it saves a multiplication.
+// the caller has looked, is that 1/u is a normal number for the divisors u made of parameters: it saves a
+// multiplication.
 #pragma once
 
 #include <memory>

@@ -56,8 +56,8 @@ bool is_written_for(const GpuPairPlan& plan, const GpuTile& tile) {
     return false;
   if (tile.tile_n / tile.thread_n % 8 != 0 || tile.tile_m / tile.thread_m % 4 != 0) return false;
   const int exact = problem.sizes.exact_features;
-  if (exact > 0 ? tile.tile_k != exact : !is_power_of_two(tile.tile_k) || tile.tile_k < 4 || tile.tile_k > kDeepestSlice)
-    return false;
+  const auto is_depth = [](int k) { return is_power_of_two(k) && k >= 4 && k <= kDeepestSlice; };
+  if (exact > 0 ? tile.tile_k != exact : !is_depth(tile.tile_k)) return false;
   if (tile.bulk && !can_be_bulk(plan, tile)) return false;
   return tile.stages >= 2 && tile.stages <= 8 && tile.unroll >= 1 && tile.unroll <= tile.tile_k &&
          tile.min_blocks >= 1 && tile.min_blocks <= 16;

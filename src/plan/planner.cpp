@@ -41,8 +41,8 @@ ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
 }
 
 /// Maxima of non-negative values on the float unit: with 256-bit vectors it leaves the subtraction more room than the
-/// integer one (0.85 instead of 0.91 cycles for the largest difference on Zen 4). A float maximum may lose a NaN, so only
-/// programs of differences and sums of the points qualify: finite points make none. False: nothing changed.
+/// integer one (0.85 instead of 0.91 cycles for the largest difference on Zen 4). A float maximum may lose a NaN, so
+/// only programs of differences and sums of the points qualify: finite points make none. False: nothing changed.
 bool to_float_maxima(ir::Program& program) {
   using ir::Prim;
   for (const ir::Input& input : program.inputs)

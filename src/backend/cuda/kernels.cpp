@@ -11,6 +11,52 @@
 #include "core/error.h"
 
 namespace mercer::cuda {
+namespace {
+
+struct KernelRow {
+  const jit::CudaSource* source;
+  const char* function;
+  Kernel* kernel;
+};
+
+/// Compiles and loads, or lists what would be.
+void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
+  Rehearsal* rehearsal = job.rehearsal();
+  if (rehearsal != nullptr && rehearsal->purpose != Rehearsal::Purpose::kernels) {
+    for (const KernelRow& row : rows) rehearsal->sources.push_back(*row.source);
+    return;
+  }
+  std::vector<jit::CudaSource> texts;
+  for (const KernelRow& row : rows) texts.push_back(*row.source);
+  const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
+  prepare_pool(job.device, job.op);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
+    rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
+  }
+}
+
+template <class MakeText>
+Kernel shared_kernel(const char* function, const std::string& name, const PairJob& job, const MakeText& make_text) {
+  // Never emptied: there are a few dozen of them at most.
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
+  const std::pair key(name, job.device);
+  const bool is_loaded = job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
+  if (is_loaded) {
+    std::lock_guard lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+    require_no_capture(job);
+  }
+  Kernel kernel;
+  const jit::CudaSource source = cuda_source(name, make_text(), job.hardware().architecture());
+  get_kernels({{&source, function, &kernel}}, job);
+  if (!is_loaded) return kernel;
+  std::lock_guard lock(mutex);
+  return known.emplace(key, kernel).first->second;
+}
+
+}  // namespace
 
 jit::CudaSource cuda_source(std::string name, std::string text, const std::string& architecture) {
   return {std::move(name), std::move(text), architecture, {"-fmad=false"}};
@@ -49,33 +95,6 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
                       architecture)};
 }
 
-namespace {
-
-struct KernelRow {
-  const jit::CudaSource* source;
-  const char* function;
-  Kernel* kernel;
-};
-
-/// Compiles and loads, or lists what would be.
-void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
-  Rehearsal* rehearsal = job.rehearsal();
-  if (rehearsal != nullptr && rehearsal->purpose != Rehearsal::Purpose::kernels) {
-    for (const KernelRow& row : rows) rehearsal->sources.push_back(*row.source);
-    return;
-  }
-  std::vector<jit::CudaSource> texts;
-  for (const KernelRow& row : rows) texts.push_back(*row.source);
-  const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
-  prepare_pool(job.device, job.op);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
-    rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
-  }
-}
-
-}  // namespace
-
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
                                                         const PairJob& job) {
   auto kernels = std::make_shared<PairKernels>();
@@ -109,30 +128,6 @@ void require_no_capture(const PairJob& job) {
           "a capturing stream.",
           job.op);
 }
-
-namespace {
-
-template <class MakeText>
-Kernel shared_kernel(const char* function, const std::string& name, const PairJob& job, const MakeText& make_text) {
-  // Never emptied: there are a few dozen of them at most.
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
-  const std::pair key(name, job.device);
-  const bool is_loaded = job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
-  if (is_loaded) {
-    std::lock_guard lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-    require_no_capture(job);
-  }
-  Kernel kernel;
-  const jit::CudaSource source = cuda_source(name, make_text(), job.hardware().architecture());
-  get_kernels({{&source, function, &kernel}}, job);
-  if (!is_loaded) return kernel;
-  std::lock_guard lock(mutex);
-  return known.emplace(key, kernel).first->second;
-}
-
-}  // namespace
 
 Kernel plain_pack(Dtype points, const PairJob& job) {
   return shared_kernel("pack", fmt::format("pack {} as {}", name_of(points), name_of(job.type)), job,

@@ -1,5 +1,5 @@
-// Sums of absolute differences on two sets of pipes (kernels/cuda/mixed.cuh): quantised panels, the list of repairs, and
-// the kernels around the tiles. Which tile's results stand is decided on the device.
+// Sums of absolute differences on two sets of pipes (kernels/cuda/mixed.cuh): quantised panels, the list of repairs,
+// and the kernels around the tiles. Which tile's results stand is decided on the device.
 #pragma once
 
 #include "backend/cuda/panels.h"

@@ -24,8 +24,8 @@ void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out
 void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count, const JobMatrix& values,
              const JobMatrix& indices);
 
-/// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is null,
-/// from `amplitude` [M, N].
+/// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is
+/// null, from `amplitude` [M, N].
 struct FieldJob {
   JobOperand coef;  // rows: outputs, columns: n
   std::int64_t outputs = 1;

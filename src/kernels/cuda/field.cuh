@@ -86,7 +86,8 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
     }
     commit_copies();
   };
-  auto contract = [&](const REAL (&z)[THREAD_F], const REAL (&pair)[THREAD_R][PLANES + 1], REAL col, const REAL* coefs) {
+  auto contract = [&](const REAL (&z)[THREAD_F], const REAL (&pair)[THREAD_R][PLANES + 1], REAL col,
+                      const REAL* coefs) {
     REAL coef[COEF_ROW];
 #pragma unroll
     for (int o = 0; o < COEF_ROW; o += VECTOR) {

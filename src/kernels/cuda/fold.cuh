@@ -38,7 +38,9 @@ MERCER_INLINE i64 result(const FoldState& a) { return a.index; }
 struct FoldState {
   REAL value;
 };
-MERCER_INLINE FoldState empty_state() { return {FOLD_KIND == 0 ? (REAL)0 : FOLD_KIND == 1 ? -(REAL)INFINITY : (REAL)INFINITY}; }
+MERCER_INLINE FoldState empty_state() {
+  return {FOLD_KIND == 0 ? (REAL)0 : FOLD_KIND == 1 ? -(REAL)INFINITY : (REAL)INFINITY};
+}
 MERCER_INLINE FoldState state_of(REAL value, i64) { return {value}; }
 MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
   a.value = FOLD_KIND == 0 ? a.value + b.value : FOLD_KIND == 1 ? max_nan(a.value, b.value) : min_nan(a.value, b.value);

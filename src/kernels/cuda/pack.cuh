@@ -16,7 +16,8 @@ struct PackSide {
   i64 first;  // point
 };
 
-MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0, POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) {
+MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0,
+                                 POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) {
   const bool along_k = (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
                        (a.point_stride < 0 ? -a.point_stride : a.point_stride);
   const int fast = threadIdx.x % 32, slow = threadIdx.x / 32;
@@ -58,8 +59,9 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       i64 point = side.first + lane;
       if (point >= a.count) point = a.count - 1;
       slot_values[0][lane] =
-          a.user ? load_any<double>(a.user, a.user_dtype, batch_offset(a.axes, a.user_step, set) + point * a.user_stride)
-                 : 0.0;
+          a.user == nullptr ? 0.0
+                            : load_any<double>(a.user, a.user_dtype,
+                                               batch_offset(a.axes, a.user_step, set) + point * a.user_stride);
     }
     __syncwarp();
     run_stages(a, side, tile, slot_values, params);

@@ -1,6 +1,6 @@
 // What becomes of the values of a tile: stored, multiplied with v, or folded over n (pair_tile.cuh).
 
-// ---- STORE -----------------------------------------------------------------------------------------------------------
+// ---- STORE ----------------------------------------------------------------------------------------------------------
 #if CONSUMER == 0
 // Rows `first` … of the thread's pairs, one after the other, with all that can be asked of a store: edges, any strides,
 // the mirrored half. A function of its own: its registers are not the fast path's.
@@ -82,7 +82,8 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
 #pragma unroll 1
     for (int j = 0; j < THREAD_N; ++j) {
       REAL outputs[OUTPUTS];
-      epilogue_of(outputs, own, j, place.m0 + row_of(position(), i), place.n0 + col_of(position(), j), a, params, place);
+      const i64 m = place.m0 + row_of(position(), i), n = place.n0 + col_of(position(), j);
+      epilogue_of(outputs, own, j, m, n, a, params, place);
       own[j * (STATES + (STATES == 0)) * THREADS] = outputs[0];
     }
 #pragma unroll
@@ -99,14 +100,15 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
       REAL outputs[OUTPUTS];
-      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j], (REAL)a.features);
+      epilogue(outputs, acc.value[i][j], points.row[i], points.col[j], numbers, points.i[i], points.j[j],
+               (REAL)a.features);
       values[i][j] = outputs[0];
     }
 #endif
 }
 #endif
 
-// ---- PRODUCT: sums over n of value * v[n][e], COLUMNS of v at a time -------------------------------------------------
+// ---- PRODUCT: sums over n of value * v[n][e], COLUMNS of v at a time ------------------------------------------------
 #if CONSUMER == 1
 // With several columns, the eight threads of a row group end up with one row's sum each (a reduce-scatter).
 #define SCATTERED (COLUMNS > 1)
@@ -226,7 +228,7 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
 }
 #endif
 
-// ---- FOLD: one state a row ---------------------------------------------------------------------------------------------
+// ---- FOLD: one state a row ------------------------------------------------------------------------------------------
 #if CONSUMER == 2
 struct Fold {
   FoldState row[THREAD_M];

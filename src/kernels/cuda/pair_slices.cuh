@@ -14,7 +14,8 @@
 #define SLICE_Z (TILE_K * Z_STREAMS * TILE_N)
 #define SLICE (SLICE_X + SLICE_Z)
 #define PROMOTED_SIZE (PROMOTES * TILE_M * TILE_N)
-// Tiles that follow each other in a block have slices on their way while one is finished; a tile alone uses their memory.
+// Tiles that follow each other in a block have slices on their way while one is finished; a tile alone uses their
+// memory.
 #define ONE_TILE (CONSUMER == STORE && !MANY_TILES)
 #define SCRATCH_PLACE (ONE_TILE ? 0 : STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0))
 // The number of features, where it is part of the kernel.

@@ -1,4 +1,5 @@
-// A tile of pairs: accumulate over the features in registers, then the epilogue, then what the verb makes of the values.
+// A tile of pairs: accumulate over the features in registers, then the epilogue, then what the verb makes of the
+// values.
 //
 //   acc[s][m][n] = fold over k of update(acc, x[k][·][m], z[k][·][n], w[k], …)
 //   value        = epilogue(acc, row[m], col[n], i, j, …)

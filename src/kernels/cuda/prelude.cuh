@@ -87,7 +87,7 @@ MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
 MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
 MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
 
-// ---- asynchronous copies to shared memory ----------------------------------------------------------------------------
+// ---- asynchronous copies to shared memory ---------------------------------------------------------------------------
 MERCER_INLINE void copy_16(void* shared, const void* global) {
   const u32 address = (u32)__cvta_generic_to_shared(shared);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
