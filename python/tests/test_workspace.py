@@ -11,7 +11,7 @@ TEXT = "exp(-sum(abs(x-z))/b)"
 
 def arrays(make):
     """Points, right-hand sides, coefficients."""
-    return make((300, 9)), make((200, 9)), make((200, 3)), make((200,)), make((300, 200))
+    return make((300, 90)), make((200, 90)), make((200, 3)), make((200,)), make((300, 200))
 
 
 def calls(make):

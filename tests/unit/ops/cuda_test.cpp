@@ -167,7 +167,7 @@ TEST_F(Cuda, ScratchMemoryOfTheCallerAndOfThePoolGiveTheSameBits) {
 }
 
 TEST_F(Cuda, UselessScratchMemoryIsRefused) {
-  const DeviceArray x(normal(Dtype::float32, {13, 9}, 1)), out(Array(Dtype::float32, {13, 13}));
+  const DeviceArray x(normal(Dtype::float32, {13, 90}, 1)), out(Array(Dtype::float32, {13, 13}));
   const DeviceMemory memory(0, 1 << 20);
   for (void* place : {static_cast<void*>(nullptr), static_cast<void*>(memory.data() + 4)}) {
     Arguments arguments = on_stream(stream());

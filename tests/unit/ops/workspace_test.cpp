@@ -39,13 +39,13 @@ const std::vector<CallRow>& calls() {
          pairwise(kText, p({300, 70}), &z, p({3, 300, 200}), a);
        }},
       {"the same points",
-       [](Places& p, const Arguments& a) { pairwise(kText, p({300, 7}), nullptr, p({300, 300}), a); }},
+       [](Places& p, const Arguments& a) { pairwise(kText, p({300, 70}), nullptr, p({300, 300}), a); }},
       {"column-major",
        [](Places& p, const Arguments& a) {
-         const Tensor z = p({90, 7});
+         const Tensor z = p({90, 70});
          Tensor out = p({40, 90});
          out.strides = {1, 40};
-         pairwise(kText, p({40, 7}), &z, out, a);
+         pairwise(kText, p({40, 70}), &z, out, a);
        }},
       {"kernel_product",
        [](Places& p, const Arguments& a) {
@@ -114,6 +114,16 @@ TEST(WorkspaceSize, HoldsBothPanelsAndNeedsNoDevice) {
   pairwise(kText, p({384, 50}), &z, p({384, 256}), arguments, context);
   EXPECT_EQ(rehearsal.bytes, (384 + 256) * 50 * 4);
   EXPECT_EQ(context.plan_count(), 0u);
+}
+
+/// Few points of few features are read where they lie.
+TEST(WorkspaceSize, SmallCallsNeedNone) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  const CallRow row{"pairwise", [](Places& p, const Arguments& a) {
+                      const Tensor z = p({300, 32});
+                      pairwise(kText, p({200, 32}), &z, p({200, 300}), a);
+                    }};
+  EXPECT_EQ(size_of_call(row, with_b(), kCuda), 0);
 }
 
 TEST(WorkspaceSize, IsWhatTheCallAsksFor) {
