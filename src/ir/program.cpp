@@ -20,7 +20,7 @@ constexpr PrimRow kPrims[] = {
     {"max_nan", 2},    {"min_nan", 2},    {"exp2_unit", 1},   {"log2_unit", 1}, {"sqrt_unit", 1},
     {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
-    {"table16", 1},    {"power_poly", 1}, {"power_scale", 1}, {"ptx", 4},
+    {"int_to_float", 1}, {"table16", 1},  {"power_poly", 1}, {"power_scale", 1}, {"ptx", 4},
     {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
     {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},    {"mask_not", 1}, {"select", 3},
 };
@@ -79,7 +79,8 @@ void verify_instr(const Program& program, std::size_t at) {
     check(in_range(program.powers.size()), at, "no power {}", instr.index);
   if (instr.op == Prim::table16) check(in_range(program.tables.size()), at, "no table {}", instr.index);
   if (instr.op == Prim::ptx) check(width == 32 && in_range(program.ptx.size()), at, "no PTX {}", instr.index);
-  if (instr.op == Prim::int_max) check(width == 32, at, "int_max is for float32 programs");
+  if (instr.op == Prim::int_max || instr.op == Prim::int_to_float)
+    check(width == 32, at, "{} is for float32 programs", name_of(instr.op));
   if (instr.op == Prim::constant) check(width == 64 || instr.bits >> 32 == 0, at, "constant wider than the type");
   if (instr.op == Prim::shift_left || instr.op == Prim::shift_right)
     check(instr.bits < width, at, "shifts are less than the width. Received {}", instr.bits);

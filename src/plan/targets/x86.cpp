@@ -38,6 +38,7 @@ PrimCost cost(Prim prim, double unit, SlowOps slow, bool wide, bool is_double) {
     case Prim::floor:
     case Prim::ceil:
     case Prim::round:
+    case Prim::int_to_float:
     case Prim::shift_left:
     case Prim::shift_right: return {Pipe::add, unit};
     case Prim::table16: return {Pipe::shuffle, (wide ? 1 : is_double ? 8 : 4) * unit};

@@ -67,7 +67,8 @@ Program random_program(std::mt19937_64& random) {
   const auto pick = [&](const std::vector<std::int32_t>& from) { return from[random() % from.size()]; };
   while (program.code.size() < 60) {
     const auto op = static_cast<Prim>(2 + random() % static_cast<std::uint64_t>(Prim::select));
-    if (op > Prim::select || ir::is_of_gpus(op) || (op == Prim::int_max && sizeof(T) == 8)) continue;
+    const bool narrow = op == Prim::int_max || op == Prim::int_to_float;
+    if (op > Prim::select || ir::is_of_gpus(op) || (narrow && sizeof(T) == 8)) continue;
     const bool on_masks = op >= Prim::mask_and && op <= Prim::mask_not;
     const bool on_bits = op >= Prim::bit_and && op <= Prim::table16;
     if ((on_masks || op == Prim::select) && masks.empty()) continue;

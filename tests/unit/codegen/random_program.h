@@ -107,7 +107,7 @@ class RandomProgram {
         Prim::fma,        Prim::fnma,       Prim::min,         Prim::max,     Prim::abs_max, Prim::sqrt,
         Prim::floor,      Prim::ceil,       Prim::round,       Prim::bit_and, Prim::bit_or,  Prim::bit_xor,
         Prim::bit_andnot, Prim::shift_left, Prim::shift_right, Prim::int_add, Prim::int_sub, Prim::int_max,
-        Prim::table16,    Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
+        Prim::int_to_float, Prim::table16,    Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
     ir::Instr instr{};
     if (chance(shape.masks)) {
       const bool logical = !masks_.empty() && chance(3);
@@ -117,6 +117,7 @@ class RandomProgram {
     }
     if (instr.op == Prim::table16 && program_.tables.empty()) instr.op = Prim::sqrt;
     if (instr.op == Prim::int_max && program_.type == Dtype::float64) instr.op = Prim::int_add;
+    if (instr.op == Prim::int_to_float && program_.type == Dtype::float64) instr.op = Prim::round;
     if (instr.op == Prim::table16) instr.index = static_cast<int>(below(program_.tables.size()));
     if (instr.op == Prim::shift_left || instr.op == Prim::shift_right)
       instr.bits = below(program_.type == Dtype::float64 ? 64 : 32);
