@@ -8,6 +8,7 @@
 
 #include "ir/passes.h"
 #include "ir/ptx.h"
+#include "plan/absolute_sums.h"
 
 namespace mercer::plan {
 namespace {
@@ -153,19 +154,7 @@ void add_first_update(GpuPairPlan& plan) {
 }
 
 /// One sum, of |x - z|, where x and z may stand for anything of one side.
-bool is_absolute_difference(const ir::Split& split) {
-  if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return false;
-  if (split.x_streams.size() != 1 || split.z_streams.size() != 1) return false;
-  const Expr& update = split.reductions[0].update[0];
-  for (std::size_t i : {0, 1}) {
-    if (update->op != Op::add || update->args[i]->op != Op::accumulator || update->args[1 - i]->op != Op::abs) continue;
-    const Expr& difference = update->args[1 - i]->args[0];
-    const auto leaf = [&](std::size_t a, Op side) { return difference->args[a]->op == side; };
-    if (difference->op == Op::sub)
-      return (leaf(0, Op::x) && leaf(1, Op::z)) || (leaf(0, Op::z) && leaf(1, Op::x));
-  }
-  return false;
-}
+bool is_absolute_difference(const ir::Split& split) { return factor_of_absolute_differences(split) == 1; }
 
 /// Whether the streams of this side are nothing but its points.
 bool are_points(const std::vector<Expr>& streams, Op side) {

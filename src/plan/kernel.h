@@ -8,6 +8,11 @@
 //            acc: [state][rows][cols]          stays in registers for `chunk` features; then promoted sums are added to
 //                                              memory and start again at zero
 //
+//          With a `start` program, each chunk of a panel is headed by one more line, of which that program makes the
+//          states that the chunk begins with; `promote` turns a chunk's states into what is added up. Both serve sums
+//          of integers (docs/design/integer_sums.md), whose panels end with a line of bounds: a tile is doubtful unless
+//          acc[0][r][c] - zs_bound[c] >= xs_bound[0] for all r and c.
+//
 //                      zs[k]  ├─ vector 0 ─┼─ vector 1 ─┼─ vector 2 ─┤
 //            xs[k][0] ──────▶ │ acc 0      │ acc 1      │ acc 2      │   AVX-512, float: 8 rows x 3 vectors
 //            xs[k][1] ──────▶ │ acc 3      │ acc 4      │ acc 5      │   = 24 accumulators, 3 registers of z,
@@ -43,6 +48,7 @@ struct UpdateArgs {
   const void* identity;  // [state]
   std::int64_t k;        // features
   std::int64_t chunk;    // features between two promotions of partial sums, at least 1
+  std::uint32_t* doubtful;  // [tile], of guarded kernels: 0 where all sums are beyond their bounds
   // Of fused kernels only. Panels of x and of row follow each other in memory, and so do the tiles' rows of out; acc is
   // scratch.
   void* out;
@@ -93,6 +99,9 @@ struct UpdateSource {
   int x_streams = 1, z_streams = 1;
   ir::Program program;          // outputs: the new states
   std::vector<bool> promoted;   // per state: a sum, whose chunks are added up outside the registers
+  ir::Program start;            // of x and z, without constants; no outputs: chunks have no heads
+  ir::Program promote;          // of accumulators and parameters, without constants; no outputs: sums as they are
+  bool guarded = false;         // panels end with bounds
   bool fused = false;           // the fields below are those of fused kernels
   ir::Program epilogue;         // outputs: one per plane of out
   std::int64_t plane = 0;       // elements between the planes

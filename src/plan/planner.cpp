@@ -156,6 +156,29 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   return source;
 }
 
+bool PairPlan::pays_integers(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
+  if (integers.factor == 0 || features == 0) return false;
+  // In cycles a feature: a look at the data, of which a call of floats must hold many, since data may turn out unfit;
+  // quantising, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
+  constexpr double kLook = 600, kLooks = 26, kQuantise = 1.2, kGuard = 2.5;
+  const TargetInfo& target = target_info(problem.target);
+  const double vectors = static_cast<double>(m) * static_cast<double>(n) / target.lanes(problem.type);
+  const double k = static_cast<double>(features), points = static_cast<double>(m) + static_cast<double>(n);
+  const double floats = count_pipes(best().update, target).cycles();
+  const double saved = k * (floats - count_pipes(integers.update, target).cycles()) - integers.chunk_cycles - kGuard;
+  return vectors * saved >= least_gain * k * (kLook + kQuantise * points) &&
+         vectors * floats >= least_gain * kLooks * kLook;
+}
+
+UpdateSource PairPlan::integer_source(bool fused) const {
+  UpdateSource source = update_source(has_fast, fused);
+  source.program = integers.update;
+  source.start = integers.start;
+  source.promote = integers.promote;
+  source.guarded = true;
+  return source;
+}
+
 bool PairPlan::can_fuse(bool use_fast) const {
   if (problem.target == Target::interpreter || promoted.empty()) return false;
   const ir::Program& epilogue = (use_fast ? fast : general).epilogue;
@@ -182,6 +205,9 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->sides.z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
+  plan->integers = plan_integer_sums(split, plan->best().update,
+                                     static_cast<int>(plan->best().split.param_leaves().size()),
+                                     target_info(problem.target));
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
     if (reads_site(*p, {ir::Site::row, ir::Site::index_i})) plan->row_slots = kFirstStageSlot + split.row_stages;
     if (reads_site(*p, {ir::Site::col, ir::Site::index_j})) plan->col_slots = kFirstStageSlot + split.col_stages;
@@ -196,6 +222,7 @@ std::string PairPlan::to_text() const {
     text += fmt::format("acc{}: starts at {}{}\n", s, general.identity[s],
                         promoted[s] ? ", partial sums promoted" : "");
   text += has_fast ? "two variants: general, and fast for finite data\n" : "one variant for all data\n";
+  if (integers.factor != 0) text += "absolute differences: sums of integers where the data of a large call allow\n";
   return text;
 }
 
@@ -235,6 +262,14 @@ Floor floor_of(const PairPlan& plan) {
   const TargetInfo& target = target_info(plan.problem.target);
   return {count_pipes(plan.best().update, target).cycles(), count_pipes(plan.best().epilogue, target).cycles(),
           target.lanes(plan.problem.type)};
+}
+
+Floor floor_of(const PairPlan& plan, std::int64_t m, std::int64_t n, std::int64_t features) {
+  Floor floor = floor_of(plan);
+  if (!plan.pays_integers(m, n, features)) return floor;
+  floor.update_cycles = count_pipes(plan.integers.update, target_info(plan.problem.target)).cycles();
+  floor.epilogue_cycles += plan.integers.chunk_cycles;
+  return floor;
 }
 
 double Floor::elements_per_second(double hertz, std::int64_t features) const {

@@ -3,6 +3,9 @@
 // A plan has two variants of one arithmetic structure. The general one is right for all data. The fast one may assume
 // that the packed streams are finite and moderate and that 1/u is a normal number for every divisor u made of
 // parameters; the back end checks both per block of points, and runs the general one where they fail.
+//
+// A sum of absolute differences has a third way to accumulate, with integers (plan/absolute_sums.h), for calls large
+// enough to look at their data first.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,7 @@
 
 #include "ir/program.h"
 #include "ir/split.h"
+#include "plan/absolute_sums.h"
 #include "plan/kernel.h"
 #include "plan/sides.h"
 #include "plan/target.h"
@@ -22,6 +26,9 @@ namespace mercer::plan {
 inline constexpr double kModerate = 1e18;
 /// No tile is higher: from so many rows on, all problems have one plan.
 inline constexpr std::int64_t kManyRows = 8;
+
+/// What looking at a call's data and quantising it may cost, of what integers save: calls that save less do neither.
+inline constexpr double kLeastGain = 1.5;
 
 /// What one pass over pairs computes.
 struct PairProblem {
@@ -47,6 +54,7 @@ struct PairPlan {
   std::vector<bool> promoted;             // per state
   PairVariant general, fast;
   bool has_fast = false;                  // false: both are the same and `fast` is empty
+  IntegerSums integers;                   // of the best variant; its factor is 0 where there are none
   Sides sides;                            // the same in both variants
   int row_slots = 0, col_slots = 0;       // arrays per point that the programs read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
@@ -59,6 +67,10 @@ struct PairPlan {
   /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
   UpdateSource update_source(bool fast, bool fused = false) const;
+  /// Whether a call of so many points accumulates with integers where its data allow.
+  bool pays_integers(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain = kLeastGain) const;
+  /// The update on integers, alone or with the best variant's epilogue.
+  UpdateSource integer_source(bool fused = false) const;
   EpilogueSource epilogue_source(bool fast) const;
   std::string to_text() const;
 };
@@ -104,5 +116,7 @@ struct Floor {
   double elements_per_second(double hertz, std::int64_t features) const;
 };
 Floor floor_of(const PairPlan& plan);
+/// Of the way that a call of this size takes.
+Floor floor_of(const PairPlan& plan, std::int64_t m, std::int64_t n, std::int64_t features);
 
 }  // namespace mercer::plan
