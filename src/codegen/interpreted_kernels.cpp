@@ -32,41 +32,33 @@ void add(void* target, const void* values, std::int64_t count) {
 
 }  // namespace
 
-InterpretedUpdate::InterpretedUpdate(const plan::UpdateSource& source) : source_(source), program_(source.program) {}
+InterpretedUpdate::InterpretedUpdate(const plan::UpdateSource& source)
+    : source_(source), program_(source.program), start_(source.start), promote_(source.promote) {}
 
 void InterpretedUpdate::operator()(const plan::UpdateArgs& args) const {
   const ir::Program& program = program_.program();
   const std::int64_t rows = source_.tile.rows;
   const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
-  Row row{std::vector<LaneInput>(program.inputs.size()), std::vector<void*>(states),
+  Row row{{}, std::vector<void*>(states),
           std::vector<std::byte>(states * source_.tile.cols() * size_of(program.type))};
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t k = 0; k == 0 || k < args.k; k += args.chunk) run_chunk(args, r, k, row);
+  if (source_.guarded) *args.doubtful = is_doubtful(args);
 }
 
-/// Features k … k + chunk - 1 of one row of the tile.
-void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, std::int64_t k, Row& row) const {
-  const ir::Program& program = program_.program();
-  const bool is_double = program.type == Dtype::float64;
-  const std::size_t element = size_of(program.type);
+void InterpretedUpdate::run_lines(const InterpretedProgram& program, const plan::UpdateArgs& args, std::int64_t r,
+                                  std::int64_t line, std::int64_t k, std::int64_t steps, Row& row) const {
+  const std::vector<Input>& inputs = program.program().inputs;
+  const std::size_t element = size_of(program.program().type);
   const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols(), size = static_cast<std::int64_t>(element);
-  const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
-  auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
-  for (std::int64_t s = 0; s < states; ++s) {
-    // A later chunk of a sum starts at zero beside the running total.
-    const bool beside = k > 0 && source_.promoted[s];
-    row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
-    if (beside) std::memset(row.outputs[s], 0, cols * element);
-    else if (k == 0 && is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
-    else if (k == 0) fill<float>(row.outputs[s], at(args.identity, s, element), cols);
-  }
   const std::int64_t x_step = source_.x_streams * rows, z_step = source_.z_streams * cols;
-  for (std::size_t i = 0; i < row.inputs.size(); ++i) {
-    const Input& in = program.inputs[i];
+  row.inputs.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Input& in = inputs[i];
     LaneInput& lane = row.inputs[i];
     switch (in.site) {
-      case Site::x: lane = {at(args.x, k * x_step + in.slot * rows + r, element), true, x_step * size}; break;
-      case Site::z: lane = {at(args.z, k * z_step + in.slot * cols, element), false, z_step * size}; break;
+      case Site::x: lane = {at(args.x, line * x_step + in.slot * rows + r, element), true, x_step * size}; break;
+      case Site::z: lane = {at(args.z, line * z_step + in.slot * cols, element), false, z_step * size}; break;
       case Site::w: lane = {at(args.w, k, element), true, size}; break;
       case Site::param: lane = {at(args.params, in.slot, element), true, 0}; break;
       case Site::row:
@@ -77,13 +69,47 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
       default: refuse_input("update", in.site);
     }
   }
-  const std::int64_t steps = std::min(args.chunk, args.k - k);
-  if (steps > 0) program_.run_steps(row.inputs.data(), row.outputs.data(), cols, steps);
+  program.run_steps(row.inputs.data(), row.outputs.data(), cols, steps);
+}
+
+/// Features k … k + chunk - 1 of one row of the tile.
+void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, std::int64_t k, Row& row) const {
+  const ir::Program& program = program_.program();
+  const bool is_double = program.type == Dtype::float64;
+  const std::size_t element = size_of(program.type);
+  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
+  const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
+  auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
+  for (std::int64_t s = 0; s < states; ++s) {
+    // A later chunk of a sum starts at zero beside the running total.
+    const bool beside = k > 0 && source_.promoted[s];
+    row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
+    if (beside) std::memset(row.outputs[s], 0, cols * element);
+    else if (k == 0 && is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
+    else if (k == 0) fill<float>(row.outputs[s], at(args.identity, s, element), cols);
+  }
+  const std::int64_t heads = has_heads() ? k / args.chunk + 1 : 0, steps = std::min(args.chunk, args.k - k);
+  if (heads > 0) run_lines(start_, args, r, k + heads - 1, k, 1, row);
+  if (steps > 0) run_lines(program_, args, r, k + heads, k, steps, row);
+  if (!source_.promote.outputs.empty()) run_lines(promote_, args, r, 0, k, 1, row);
   for (std::int64_t s = 0; s < states && k > 0; ++s) {
     if (!source_.promoted[s]) continue;
     if (is_double) add<double>(state_at(s), row.outputs[s], cols);
     else add<float>(state_at(s), row.outputs[s], cols);
   }
+}
+
+/// Of float32 sums.
+bool InterpretedUpdate::is_doubtful(const plan::UpdateArgs& args) const {
+  const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
+  const std::int64_t lines = args.k + (has_heads() ? (args.k + args.chunk - 1) / args.chunk : 0);
+  const float* sums = static_cast<const float*>(args.acc);
+  const float* x_bound = static_cast<const float*>(args.x) + lines * source_.x_streams * rows;
+  const float* z_bound = static_cast<const float*>(args.z) + lines * source_.z_streams * cols;
+  bool beyond = true;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) beyond = beyond && sums[r * cols + c] - z_bound[c] >= x_bound[0];
+  return !beyond;
 }
 
 InterpretedEpilogue::InterpretedEpilogue(const plan::EpilogueSource& source)

@@ -22,9 +22,14 @@ class InterpretedUpdate {
     std::vector<std::byte> partial;
   };
   void run_chunk(const plan::UpdateArgs& args, std::int64_t r, std::int64_t k, Row& row) const;
+  /// `steps` lines of the panels from `line` on; k is the first one's feature.
+  void run_lines(const InterpretedProgram& program, const plan::UpdateArgs& args, std::int64_t r, std::int64_t line,
+                 std::int64_t k, std::int64_t steps, Row& row) const;
+  bool has_heads() const { return !source_.start.outputs.empty(); }
+  bool is_doubtful(const plan::UpdateArgs& args) const;
 
   plan::UpdateSource source_;
-  InterpretedProgram program_;
+  InterpretedProgram program_, start_, promote_;
 };
 
 class InterpretedEpilogue {

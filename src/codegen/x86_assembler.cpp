@@ -94,6 +94,7 @@ void VectorAssembler::unary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Ope
     case Prim::round: return rounded(8);  // 8: no inexact exceptions
     case Prim::floor: return rounded(9);
     case Prim::ceil: return rounded(10);
+    case Prim::int_to_float: return vcvtdq2ps(dst, a);
     case Prim::shift_left: return is_double_ ? vpsllq(dst, a, count) : vpslld(dst, a, count);
     case Prim::shift_right: return is_double_ ? vpsrlq(dst, a, count) : vpsrld(dst, a, count);
     default: fail(ErrorKind::compile, "codegen: no x86 instruction for the primitive. Received {}.", ir::name_of(op));
@@ -127,6 +128,17 @@ void VectorAssembler::zero(const Xbyak::Xmm& dst) {
   // The 128-bit form clears the whole register; registers 16 … 31 need EVEX.
   if (dst.getIdx() < 16) vpxor(Xbyak::Xmm(dst.getIdx()), Xbyak::Xmm(dst.getIdx()), Xbyak::Xmm(dst.getIdx()));
   else vpxord(dst, dst, dst);
+}
+
+void VectorAssembler::mask_not_at_least(const Xbyak::Reg64& dst, const Xbyak::Xmm& a, const Xbyak::Xmm& b) {
+  constexpr int kNotAtLeast = 25;  // NGE_UQ
+  if (wide_) {
+    MERCER_FP(vcmp, k1, a, b, kNotAtLeast);
+    kmovw(dst.cvt32(), k1);
+  } else {
+    MERCER_FP(vcmp, b, a, b, kNotAtLeast);
+    MERCER_FP(vmovmsk, dst, b);
+  }
 }
 
 void VectorAssembler::enter(int bytes) {

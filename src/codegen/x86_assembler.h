@@ -58,6 +58,8 @@ class VectorAssembler : public Xbyak::CodeGenerator {
   void broadcast(const Xbyak::Xmm& dst, const Xbyak::RegExp& address);
   void broadcast(const Xbyak::Xmm& dst, Xbyak::Label& scalar);
   void zero(const Xbyak::Xmm& dst);
+  /// dst: a bit per lane where !(a >= b). On AVX2 b is lost.
+  void mask_not_at_least(const Xbyak::Reg64& dst, const Xbyak::Xmm& a, const Xbyak::Xmm& b);
 
   /// Saves the callee-saved registers, aligns the stack and reserves `bytes` there.
   void enter(int bytes);

@@ -42,6 +42,8 @@ class UpdateEmitter {
     const int first_free = accumulators + z_registers() * s_.tile.vectors;
     if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
     ProgramEmitter emitter(a, s_.program, s_.tile.vectors, register_range(first_free, info_.registers));
+    ProgramEmitter start(a, s_.start, s_.tile.vectors, register_range(first_free, info_.registers));
+    ProgramEmitter promote(a, s_.promote, s_.tile.vectors, register_range(accumulators, info_.registers));
     a.enter(kFrameBytes);
     load_pointers();
     Xbyak::Label next_tile;
@@ -50,14 +52,16 @@ class UpdateEmitter {
       begin_tile();
     }
     emitter.pin_constants();
-    accumulate(emitter);
+    accumulate(emitter, start, promote);
     if (s_.fused) {
       add_earlier_chunks();
+      guard();
       run_epilogue();
       a.dec(a.qword[a.rsp + kTilesSlot]);
       a.jg(next_tile);
     } else {
       store_sums(false);
+      guard();
       for (int state = 0; state < states_; ++state)
         if (!s_.promoted[state])
           each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) { a.store(a.ptr[a.acc + offset], reg); });
@@ -79,6 +83,10 @@ class UpdateEmitter {
     MERCER_LOAD(row, UpdateArgs, row);
     MERCER_LOAD(col, UpdateArgs, col);
     MERCER_LOAD(acc, UpdateArgs, acc);
+    if (s_.guarded) {
+      MERCER_LOAD(doubtful, UpdateArgs, scratch);
+      a.mov(a.qword[a.rsp + kDoubtfulSlot], a.scratch);
+    }
     if (!s_.fused) return load_tile();
     MERCER_LOAD(tiles, UpdateArgs, scratch);
     a.mov(a.qword[a.rsp + kTilesSlot], a.scratch);
@@ -106,7 +114,7 @@ class UpdateEmitter {
   }
 
   /// The loop over chunks around the loop over features.
-  void accumulate(ProgramEmitter& emitter) {
+  void accumulate(ProgramEmitter& emitter, ProgramEmitter& head, ProgramEmitter& promote) {
     start();
     a.mov(first_chunk(), 1);
     Xbyak::Label next_chunk, last_chunk, done, end;
@@ -117,10 +125,16 @@ class UpdateEmitter {
     a.mov(a.count, remaining());
     a.L(last_chunk);
     a.sub(remaining(), a.count);
+    if (has_heads()) {
+      body(head, s_.start, 0);
+      advance(1);
+    }
     a.test(a.count, a.count);
     a.jz(done);
     loop_over_features(emitter);
     a.L(done);
+    if (!s_.promote.outputs.empty())
+      for (int row = 0; row < s_.tile.rows; ++row) instance(promote, s_.promote, row, 0);
     a.test(remaining(), remaining());
     a.jz(end);
     store_sums(true);
@@ -136,7 +150,7 @@ class UpdateEmitter {
       a.jl(single);
       a.align(32);
       a.L(several);
-      for (int k = 0; k < unrolled_; ++k) body(emitter, k);
+      for (int k = 0; k < unrolled_; ++k) body(emitter, s_.program, k);
       advance(unrolled_);
       a.sub(a.count, unrolled_);
       a.cmp(a.count, unrolled_);
@@ -146,7 +160,7 @@ class UpdateEmitter {
     }
     a.align(32);
     a.L(single);
-    body(emitter, 0);
+    body(emitter, s_.program, 0);
     advance(1);
     a.dec(a.count);
     a.jnz(single);
@@ -163,7 +177,10 @@ class UpdateEmitter {
   const Xbyak::Reg64& chunk() const { return a.pair; }
   const Xbyak::Reg64& first_chunk() const { return a.out; }
 
+  bool has_heads() const { return !s_.start.outputs.empty(); }
+
   void start() {
+    if (has_heads()) return;
     a.mov(a.scratch, a.ptr[a.args + static_cast<int>(offsetof(UpdateArgs, identity))]);
     for (int state = 0; state < states_; ++state)
       each_accumulator(state, [&](const Xbyak::Xmm& reg, int) {
@@ -194,17 +211,20 @@ class UpdateEmitter {
     }
   }
 
-  void body(ProgramEmitter& emitter, int ahead) {
+  void body(ProgramEmitter& emitter, const ir::Program& program, int ahead) {
     for (int stream = 0; stream < z_registers(); ++stream)
       for (int v = 0; v < s_.tile.vectors; ++v)
         a.move(a.reg(z_register(stream) + v),
                a.ptr[a.z + ahead * z_step() + (stream * s_.tile.cols() + v * s_.tile.lanes) * element_]);
-    for (int row = 0; row < s_.tile.rows; ++row) {
-      std::vector<Binding> inputs, outputs;
-      for (const Input& input : s_.program.inputs) inputs.push_back(bind(input, row, ahead));
-      for (int state = 0; state < states_; ++state) outputs.push_back(Binding::registers(accumulator(state, row, 0)));
-      emitter.emit(inputs, outputs);
-    }
+    for (int row = 0; row < s_.tile.rows; ++row) instance(emitter, program, row, ahead);
+  }
+
+  /// The program for one row, its outputs the new states.
+  void instance(ProgramEmitter& emitter, const ir::Program& program, int row, int ahead) {
+    std::vector<Binding> inputs, outputs;
+    for (const Input& input : program.inputs) inputs.push_back(bind(input, row, ahead));
+    for (int state = 0; state < states_; ++state) outputs.push_back(Binding::registers(accumulator(state, row, 0)));
+    emitter.emit(inputs, outputs);
   }
 
   void advance(int features) {
@@ -243,6 +263,27 @@ class UpdateEmitter {
     a.L(only);
   }
 
+  /// The smallest sum of each column against the bounds behind the panels. x moves on to the next panel.
+  void guard() {
+    if (!s_.guarded) return;
+    const int first = states_ * s_.tile.rows * s_.tile.vectors;
+    auto least = [&](int v) { return a.reg(first + v); };
+    for (int v = 0; v < s_.tile.vectors; ++v) {
+      a.move(least(v), a.reg(accumulator(0, 0, v)));
+      for (int row = 1; row < s_.tile.rows; ++row)
+        a.binary(ir::Prim::min, least(v), least(v), a.reg(accumulator(0, row, v)));
+      a.binary(ir::Prim::sub, least(v), least(v), a.ptr[a.z + v * a.vector_bytes()]);
+      if (v > 0) a.binary(ir::Prim::min, least(0), least(0), least(v));
+    }
+    const Xbyak::Xmm bound = a.reg(first + s_.tile.vectors);
+    a.broadcast(bound, a.x);
+    a.mask_not_at_least(a.count, least(0), bound);
+    a.mov(a.scratch, a.qword[a.rsp + kDoubtfulSlot]);
+    a.mov(a.dword[a.scratch], a.count.cvt32());
+    a.add(a.qword[a.rsp + kDoubtfulSlot], 4);
+    a.add(a.x, x_step());
+  }
+
   /// The epilogue of every row on the accumulators; the registers of z and of the update's constants are free now.
   void run_epilogue() {
     const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
@@ -264,9 +305,9 @@ class UpdateEmitter {
     if (s_.row_slots > 0) a.add(a.row, s_.row_slots * s_.tile.rows * element_);
   }
 
-  // Behind the spilled values: the tiles to go, and where the next one writes.
+  // Behind the spilled values: the tiles to go, where the next one writes, and where it says that it is doubtful.
   static constexpr int kTilesSlot = ProgramEmitter::kStackBytes, kOutSlot = kTilesSlot + 8;
-  static constexpr int kFrameBytes = kTilesSlot + 64;
+  static constexpr int kDoubtfulSlot = kOutSlot + 8, kFrameBytes = kTilesSlot + 64;
 
   const UpdateSource& s_;
   const plan::TargetInfo& info_;
