@@ -412,17 +412,20 @@ void for_each_group(std::int64_t groups, Context& context, const Arguments& argu
                     const std::function<void(std::int64_t, const cpu::RunOptions&)>& body) {
   Pool& pool = context.state().pool;
   const Pool::Progress* progress = arguments.progress ? &arguments.progress : nullptr;
-  if (groups == 1) return body(0, {&pool, progress});
+  const auto options = [&](const Pool::Progress* asked) {
+    return cpu::RunOptions(&pool, asked, context.state().least_gain, &context.state().integer_tiles);
+  };
+  if (groups == 1) return body(0, options(progress));
   if (groups >= 2 * pool.threads()) {
     // A run inside a task is executed inline by that task's thread.
-    pool.run(groups, [&](std::int64_t group, int) { body(group, {&pool, nullptr}); }, progress);
+    pool.run(groups, [&](std::int64_t group, int) { body(group, options(nullptr)); }, progress);
     return;
   }
   for (std::int64_t group = 0; group < groups; ++group) {
     Pool::Progress scaled = [&](double done, double total) {
       return (*progress)(static_cast<double>(group) + (total > 0 ? done / total : 1), static_cast<double>(groups));
     };
-    body(group, {&pool, progress ? &scaled : nullptr});
+    body(group, options(progress ? &scaled : nullptr));
   }
 }
 

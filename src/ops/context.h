@@ -76,6 +76,8 @@ struct Context::State {
   Pool pool;
   std::atomic<Target> target;
   double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
+  double least_gain = plan::kLeastGain;  // likewise
+  cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};

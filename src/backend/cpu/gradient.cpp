@@ -14,7 +14,8 @@ namespace mercer::cpu {
 namespace {
 
 struct Workspace {
-  AlignedBuffer x_pairs, x_slots, acc, pairs, scaled, row, partial, sums;
+  AlignedBuffer x_pairs, x_slots, pairs, scaled, row, partial, sums;
+  TileScratch tiles;
 };
 
 template <class T>
@@ -107,33 +108,32 @@ class GradientRun {
     w.scaled.reserve(width_ * plan_.outputs * sizeof(T));
     std::fill_n(w.sums.as<double>(), rows_ * state, 0.0);
     for (std::int64_t r = 0; r < count; ++r) pack_row(item_.item.x, m0 + r, w.row.as<T>() + r * padded_);
-    bool finite = true;
+    PanelKind kind = PanelKind::finite;
     if (!engine_.empty()) {
       const Packer<T>& x = engine_[0].x_packer();
       w.x_pairs.reserve(x.panel_size() * sizeof(T));
       w.x_slots.reserve(x.slots_size() * sizeof(T));
-      w.acc.reserve(engine_[0].accumulator_size() * sizeof(T));
-      finite = x.pack(panel, w.x_pairs.as<T>(), w.x_slots.as<T>());
+      w.tiles.acc.reserve(engine_[0].accumulator_size() * sizeof(T));
+      kind = x.pack(panel, w.x_pairs.as<T>(), w.x_slots.as<T>());
     }
     for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, item_.item.z.count - n0);
       if (engine_.empty()) read_pairs(m0, count, n0, present, w);
-      else compute_pairs(n0, present, finite, w);
+      else compute_pairs(panel, n0, present, kind, w);
       for (std::int64_t r = 0; r < count; ++r) accumulate_row(m0 + r, r, n0, present, w);
     }
     for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
   }
 
   /// w.pairs[slot][row][width_] for columns n0 … n0 + present - 1.
-  void compute_pairs(std::int64_t n0, std::int64_t present, bool finite, Workspace& w) {
+  void compute_pairs(std::int64_t panel, std::int64_t n0, std::int64_t present, PanelKind kind, Workspace& w) {
     const PairEngine<T>& engine = engine_[0];
     const std::int64_t planes = static_cast<std::int64_t>(engine.plan().general.epilogue.outputs.size());
     w.pairs.reserve(planes * rows_ * width_ * sizeof(T));
     const std::int64_t tile_cols = engine.tile().cols();
     for (std::int64_t n = n0; n < n0 + present; n += tile_cols) {
-      const std::int64_t q = n / tile_cols;
-      engine.compute(w.x_pairs.as<T>(), w.x_slots.as<T>(), z_pairs_.panel(q), z_pairs_.slot(q),
-                     finite && z_pairs_.is_finite(q), w.acc.as<T>(), w.pairs.as<T>() + (n - n0), width_);
+      const PanelView<T> rows{w.x_pairs.as<T>(), w.x_slots.as<T>(), panel, kind};
+      engine.compute(rows, z_pairs_.view(n / tile_cols), w.tiles, w.pairs.as<T>() + (n - n0), width_);
     }
   }
 

@@ -2,6 +2,8 @@
 // of the epilogue and in their output. Arguments are checked by ops/ before.
 #pragma once
 
+#include <atomic>
+
 #include "backend/cpu/output.h"
 #include "backend/cpu/pair_engine.h"
 #include "core/parallel.h"
@@ -13,14 +15,31 @@ struct PairMember {
   OutputMatrix out;
 };
 
+/// What became of the tiles of all calls that use integers where they can.
+struct IntegerTiles {
+  std::atomic<std::int64_t> integers{0}, doubtful{0}, values{0};
+  void add(const TileCounts& counts) {
+    integers += counts.integers;
+    doubtful += counts.doubtful;
+    values += counts.values;
+  }
+};
+
 /// How a driver's loops are run. `workers` is read once per call: the pool's number of threads may change meanwhile.
 struct RunOptions {
-  RunOptions(Pool* p, const Pool::Progress* asked) : pool(p), progress(asked), workers(p->threads()) {}
+  RunOptions(Pool* p, const Pool::Progress* asked, double gain = plan::kLeastGain, IntegerTiles* tiles = nullptr)
+      : pool(p), progress(asked), workers(p->threads()), least_gain(gain), integer_tiles(tiles) {}
   void operator()(std::int64_t tasks, const Pool::Body& body) const { pool->run(tasks, body, progress, workers); }
 
   Pool* pool;
   const Pool::Progress* progress;
   int workers;
+  double least_gain;  // of integers (plan::PairPlan::pays_integers)
+  IntegerTiles* integer_tiles;
+
+  void count(const TileCounts& counts) const {
+    if (integer_tiles) integer_tiles->add(counts);
+  }
 };
 
 /// out[m, n] for x [M, K] and z [N, K]. `symmetric`: compute n >= m only and mirror.

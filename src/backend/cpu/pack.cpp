@@ -211,18 +211,33 @@ void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
         for (int r = 0; r < width_; ++r) target[r] = static_cast<T>(from[r]);
       }
     });
-  if (side_.slots > 0)
+  if (side_.slots > 0 && slots)
     for (std::size_t q = 0; q < inputs.stages.size(); ++q)
       for (int r = 0; r < width_; ++r)
         slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(inputs.stages[q][r]);
 }
 
 template <class T>
-bool Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
-  if (side_.slots > 0) fill_slots(panel, slots);
+bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
+  if (side_.slots > 0 && slots) fill_slots(panel, slots);
   if (side_.trivial()) with_type(points_.dtype, [&](auto tag) { copy<decltype(tag)>(panel, values); });
   else pack_general(panel, values, slots);
-  return all_moderate(values, panel_size());
+  return all_moderate(values, values_size());
+}
+
+template <class T>
+PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
+  if constexpr (std::is_same_v<T, float>)
+    if (quantiser_) {
+      thread_local AlignedBuffer floats;
+      floats.reserve(values_size() * static_cast<std::int64_t>(sizeof(T)));
+      const bool finite = pack_values(panel, floats.as<T>(), slots);
+      if (finite && (*quantiser_)(floats.as<T>(), width_, rows_, reinterpret_cast<std::int32_t*>(values)))
+        return PanelKind::integers;
+      std::copy_n(floats.as<T>(), values_size(), values);
+      return finite ? PanelKind::finite : PanelKind::general;
+    }
+  return pack_values(panel, values, slots) ? PanelKind::finite : PanelKind::general;
 }
 
 template <class T>
@@ -233,9 +248,9 @@ void PackedSide<T>::pack(const Packer<T>& packer, std::int64_t first_panel, std:
   slots_size = packer.slots_size();
   values.reserve(checked_product({panel_count, panel_size, static_cast<std::int64_t>(sizeof(T))}));
   slots.reserve(checked_product({panel_count, slots_size, static_cast<std::int64_t>(sizeof(T))}));
-  finite.assign(panel_count, 1);
+  kinds.assign(panel_count, PanelKind::general);
   pool.run(panel_count, [&](std::int64_t task, int) {
-    finite[task] = packer.pack(first + task, values.as<T>() + task * panel_size, slots.as<T>() + task * slots_size);
+    kinds[task] = packer.pack(first + task, values.as<T>() + task * panel_size, slots.as<T>() + task * slots_size);
   });
 }
 

@@ -4,15 +4,18 @@
 //   slots p:  [slot][width]           row (col) value, index, stage-0 values
 //
 // Stage 0 and the streams run here, in double, in blocks of features; a formula whose only stream is the feature itself
-// is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size.
+// is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size, and become
+// integers where the call asks for them and they fit (quantise.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/cpu/element_program.h"
 #include "backend/cpu/points.h"
+#include "backend/cpu/quantise.h"
 #include "core/aligned.h"
 #include "core/parallel.h"
 #include "plan/planner.h"
@@ -43,6 +46,15 @@ struct PackPrograms {
 template <class T>
 bool all_moderate(const T* values, std::int64_t count);
 
+/// What a packed panel holds: any values, finite and moderate ones, or the integers of such.
+enum class PanelKind : std::uint8_t { general, finite, integers };
+
+/// What a tile of these two panels computes with.
+inline PanelKind common(PanelKind a, PanelKind b) {
+  if (a == b) return a;
+  return a == PanelKind::general || b == PanelKind::general ? PanelKind::general : PanelKind::finite;
+}
+
 template <class T>
 class Packer {
  public:
@@ -50,12 +62,22 @@ class Packer {
          const std::vector<double>& params);
 
   std::int64_t panels() const { return (points_.count + width_ - 1) / width_; }
-  std::int64_t panel_size() const { return points_.features * streams_ * width_; }  // elements
+  std::int64_t panel_size() const {  // elements
+    return (quantiser_ ? quantiser_->lines() : points_.features * streams_) * width_;
+  }
   std::int64_t slots_size() const { return static_cast<std::int64_t>(side_.slots) * width_; }
   /// Points of a panel that exist.
   int points_in(std::int64_t panel) const;
-  /// Returns true when every packed value is finite and moderate (plan::kModerate).
-  bool pack(std::int64_t panel, T* values, T* slots) const;
+  std::int64_t values_size() const { return points_.features * streams_ * width_; }
+  int width() const { return width_; }
+  /// Panels are packed as integers from now on, where they fit; float32 only. `rows`: of the broadcast side.
+  void quantise_with(std::shared_ptr<const Quantiser> quantiser, bool rows) {
+    quantiser_ = std::move(quantiser);
+    rows_ = rows;
+  }
+  PanelKind pack(std::int64_t panel, T* values, T* slots) const;
+  /// The values themselves; true when all are finite and moderate (plan::kModerate). `slots` may be null.
+  bool pack_values(std::int64_t panel, T* values, T* slots) const;
 
  private:
   template <class In>
@@ -72,20 +94,31 @@ class Packer {
   int width_, streams_;
   const double* weights_;
   const std::vector<double>& params_;
+  std::shared_ptr<const Quantiser> quantiser_;
+  bool rows_ = false;
+};
+
+/// A packed panel.
+template <class T>
+struct PanelView {
+  const T* values;
+  const T* slots;
+  std::int64_t index;
+  PanelKind kind;
 };
 
 /// All panels of one side, or a range of them.
 template <class T>
 struct PackedSide {
   AlignedBuffer values, slots;
-  std::vector<std::uint8_t> finite;  // per panel
+  std::vector<PanelKind> kinds;  // per panel
   std::int64_t first = 0, count = 0;
   std::int64_t panel_size = 0, slots_size = 0;
 
   void pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool);
   const T* panel(std::int64_t p) const { return values.as<T>() + (p - first) * panel_size; }
   const T* slot(std::int64_t p) const { return slots.as<T>() + (p - first) * slots_size; }
-  bool is_finite(std::int64_t p) const { return finite[p - first] != 0; }
+  PanelView<T> view(std::int64_t p) const { return {panel(p), slot(p), p, kinds[p - first]}; }
 };
 
 extern template class Packer<float>;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "backend/cpu/choose_quantiser.h"
 #include "core/error.h"
 
 namespace mercer::cpu {
@@ -52,15 +54,28 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
 }
 
 template <class T>
-plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast,
-                                          T* acc) const {
+void PairEngine<T>::look(double least_gain) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!plan().pays_integers(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
+    quantiser_ = choose_quantiser(program_, item_, params_.wide);
+    if (!quantiser_) return;
+    x_packer_.quantise_with(quantiser_, true);
+    z_packer_.quantise_with(quantiser_, false);
+    const bool fits = !plan().has_fast || params_.fast_epilogue;
+    fused_integers_ = fits ? program_.kernels.fused_integers() : nullptr;
+    integer_params_ = with_step(plan(), plan().has_fast ? params_.fast : params_.general, *quantiser_);
+  }
+}
+
+template <class T>
+plan::UpdateArgs PairEngine<T>::arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const {
   plan::UpdateArgs args{};
-  args.x = xs;
-  args.z = zs;
+  args.x = x.values;
+  args.z = z.values;
   args.w = weights_.data();
   args.params = (fast ? params_.fast : params_.general).data();
-  args.row = x_slots;
-  args.col = z_slots;
+  args.row = x.slots;
+  args.col = z.slots;
   args.acc = acc;
   args.identity = identity_.data();
   args.k = item_.x.features;
@@ -69,38 +84,120 @@ plan::UpdateArgs PairEngine<T>::arguments(const T* xs, const T* x_slots, const T
 }
 
 template <class T>
-void PairEngine<T>::compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
+plan::UpdateArgs PairEngine<T>::integer_arguments(const PanelView<T>& x, const PanelView<T>& z,
+                                                  TileScratch& scratch, T* acc, std::int64_t tiles) const {
+  plan::UpdateArgs args = arguments(x, z, false, acc);
+  args.params = integer_params_.data();
+  args.chunk = quantiser_->chunk();
+  scratch.doubtful.resize(std::max<std::size_t>(scratch.doubtful.size(), tiles));
+  args.doubtful = scratch.doubtful.data();
+  return args;
+}
+
+template <class T>
+PanelView<T> PairEngine<T>::packed_again(const Packer<T>& packer, const PanelView<T>& panel, std::int64_t index,
+                                         TileScratch::Values& values) const {
+  if (values.index != index) {
+    values.values.reserve(packer.values_size() * static_cast<std::int64_t>(sizeof(T)));
+    const bool finite = packer.pack_values(index, values.values.as<T>(), nullptr);
+    values.kind = finite ? PanelKind::finite : PanelKind::general;
+    values.index = index;
+  }
+  return {values.values.as<T>(), panel.slots, index, values.kind};
+}
+
+template <class T>
+PanelView<T> PairEngine<T>::values_of(const PanelView<T>& x, std::int64_t tile, TileScratch& scratch) const {
+  const PanelView<T> panel = panel_after(x, tile);
+  return x.kind == PanelKind::integers ? packed_again(x_packer_, panel, panel.index, scratch.x) : panel;
+}
+
+template <class T>
+void PairEngine<T>::compute(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                             std::int64_t out_stride, std::int64_t tiles) const {
   if (tiles > 1 && plan().problem.outputs.size() > 1)  // a second tile would write over the first one's planes
     fail(ErrorKind::compile, "pairs: kernels of several outputs take one tile a call. Received {}.", tiles);
+  T* acc = scratch.acc.as<T>();
+  if (common(x.kind, z.kind) == PanelKind::integers) return compute_integers(x, z, scratch, out, out_stride, tiles);
+  scratch.counts.values += tiles;
+  const PanelView<T> zs = z_values(z, scratch);
+  // Between panels of values there are gaps where others hold integers, which take more lines.
+  if (!quantiser_) return compute_values(x, zs, acc, out, out_stride, tiles);
+  for (std::int64_t t = 0; t < tiles; ++t)
+    compute_values(values_of(x, t, scratch), zs, acc, out + t * tile().rows * out_stride, out_stride, 1);
+}
+
+template <class T>
+void PairEngine<T>::compute_integers(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
+                                     std::int64_t out_stride, std::int64_t tiles) const {
+  T* acc = scratch.acc.as<T>();
+  if (!fused_integers_) {
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      const PanelView<T> one = panel_after(x, t);
+      accumulate(one, z, scratch, acc);
+      finish(acc, one, z, params_, out + t * tile().rows * out_stride, out_stride);
+    }
+    return;
+  }
+  plan::UpdateArgs args = integer_arguments(x, z, scratch, acc, tiles);
+  args.out = out;
+  args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
+  args.tiles = tiles;
+  (*fused_integers_)(args);
+  scratch.counts.integers += tiles;
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    if (scratch.doubtful[t] == 0) continue;
+    compute_values(values_of(x, t, scratch), z_values(z, scratch), acc, out + t * tile().rows * out_stride, out_stride,
+                   1);
+    --scratch.counts.integers;
+    ++scratch.counts.doubtful;
+  }
+}
+
+template <class T>
+void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z, T* acc, T* out,
+                                   std::int64_t out_stride, std::int64_t tiles) const {
+  const bool finite = common(x.kind, z.kind) != PanelKind::general;
   const bool fast = finite && params_.fast_update;
   if (fast == (finite && params_.fast_epilogue) && fused_[fast]) {
-    plan::UpdateArgs args = arguments(xs, x_slots, zs, z_slots, fast, acc);
+    plan::UpdateArgs args = arguments(x, z, fast, acc);
     args.out = out;
     args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
     args.tiles = tiles;
     return (*fused_[fast])(args);
   }
   for (std::int64_t t = 0; t < tiles; ++t) {
-    const T* slots = x_slots + t * x_packer_.slots_size();
-    accumulate(xs + t * x_packer_.panel_size(), slots, zs, z_slots, finite, acc);
-    finish(acc, slots, z_slots, params_, finite, out + t * tile().rows * out_stride, out_stride);
+    const PanelView<T> one = panel_after(x, t);
+    accumulate_values(one, z, acc);
+    finish(acc, one, z, params_, out + t * tile().rows * out_stride, out_stride);
   }
 }
 
 template <class T>
-void PairEngine<T>::accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite,
-                               T* acc) const {
-  const bool fast = finite && params_.fast_update;
+void PairEngine<T>::accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const {
+  const bool fast = common(x.kind, z.kind) != PanelKind::general && params_.fast_update;
   const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
-  if (update) (*update)(arguments(xs, x_slots, zs, z_slots, fast, acc));
+  if (update) (*update)(arguments(x, z, fast, acc));
 }
 
 template <class T>
-void PairEngine<T>::finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params,
-                           bool finite, T* out, std::int64_t out_stride) const {
-  const bool fast = finite && params.fast_epilogue;
-  const plan::EpilogueArgs args{acc, x_slots, z_slots, (fast ? params.fast : params.general).data(), out,
+void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const {
+  const bool integers = common(x.kind, z.kind) == PanelKind::integers;
+  if (integers) {
+    program_.kernels.integers()(integer_arguments(x, z, scratch, acc, 1));
+    ++(scratch.doubtful[0] == 0 ? scratch.counts.integers : scratch.counts.doubtful);
+    if (scratch.doubtful[0] == 0) return;
+  } else {
+    ++scratch.counts.values;
+  }
+  accumulate_values(values_of(x, 0, scratch), z_values(z, scratch), acc);
+}
+
+template <class T>
+void PairEngine<T>::finish(const T* acc, const PanelView<T>& x, const PanelView<T>& z, const ParamBlock<T>& params,
+                           T* out, std::int64_t out_stride) const {
+  const bool fast = common(x.kind, z.kind) != PanelKind::general && params.fast_epilogue;
+  const plan::EpilogueArgs args{acc, x.slots, z.slots, (fast ? params.fast : params.general).data(), out,
                                 out_stride * static_cast<std::int64_t>(sizeof(T)), tile().rows};
   (*program_.kernels.variant(fast).epilogue)(args);
 }

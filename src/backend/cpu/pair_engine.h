@@ -1,5 +1,8 @@
 // Tiles of pairs: accumulate over the features, then the epilogue, in one kernel where both fit the registers. Every
 // CPU operation is a driver around this class.
+//
+// With integers a tile may turn out doubtful: its sums are then made from the values themselves, which are packed again
+// into the worker's own memory. So is an integer panel that meets one of floats.
 #pragma once
 
 #include <vector>
@@ -40,10 +43,31 @@ std::vector<ParamBlock<T>> param_blocks(const plan::PairPlan& plan, const Member
 std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector<double>& params,
                                   std::int64_t features);
 
+/// Tiles by what their sums came from in the end.
+struct TileCounts {
+  std::int64_t integers = 0, doubtful = 0, values = 0;
+};
+
+/// A worker's own memory.
+struct TileScratch {
+  AlignedBuffer acc;
+  std::vector<std::uint32_t> doubtful;
+  TileCounts counts;
+  struct Values {  // of the panel that was packed again last
+    AlignedBuffer values;
+    std::int64_t index = -1;
+    PanelKind kind = PanelKind::general;
+  };
+  Values x, z;
+};
+
 template <class T>
 class PairEngine {
  public:
   PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params);
+
+  /// Looks at some of the data, where sums of integers may pay for it, and packs integers from now on if they do.
+  void look(double least_gain);
 
   const plan::PairPlan& plan() const { return program_.plan(); }
   const plan::TileShape& tile() const { return plan().tile; }
@@ -52,17 +76,36 @@ class PairEngine {
   std::int64_t tile_size() const { return static_cast<std::int64_t>(tile().rows) * tile().cols(); }
   std::int64_t accumulator_size() const { return tile_size() * std::max<std::int64_t>(1, plan().promoted.size()); }
 
-  /// `tiles` consecutive packed panels of x against one of z, to all their rows of `out`, `out_stride` elements apart;
-  /// acc is scratch. `finite` holds for all of them. More than one tile: only with one output.
-  void compute(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc, T* out,
-               std::int64_t out_stride, std::int64_t tiles = 1) const;
+  /// `tiles` consecutive packed panels of x, the first of which is given, all of one kind, against one of z, to all
+  /// their rows of `out`, `out_stride` elements apart. More than one tile: only with one output.
+  void compute(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out, std::int64_t out_stride,
+               std::int64_t tiles = 1) const;
   /// The two halves of compute(), for several epilogues on one accumulation acc[state][rows][cols].
-  void accumulate(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool finite, T* acc) const;
-  void finish(const T* acc, const T* x_slots, const T* z_slots, const ParamBlock<T>& params, bool finite, T* out,
+  void accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const;
+  void finish(const T* acc, const PanelView<T>& x, const PanelView<T>& z, const ParamBlock<T>& params, T* out,
               std::int64_t out_stride) const;
+  /// Panel `tile` behind x as values: for tiles that hold pairs of a point with itself, which integers that are not
+  /// exact leave doubtful.
+  PanelView<T> values_of(const PanelView<T>& x, std::int64_t tile, TileScratch& scratch) const;
 
  private:
-  plan::UpdateArgs arguments(const T* xs, const T* x_slots, const T* zs, const T* z_slots, bool fast, T* acc) const;
+  plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
+  plan::UpdateArgs integer_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
+                                     std::int64_t tiles) const;
+  void compute_values(const PanelView<T>& x, const PanelView<T>& z, T* acc, T* out, std::int64_t out_stride,
+                      std::int64_t tiles) const;
+  void compute_integers(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
+                        std::int64_t out_stride, std::int64_t tiles) const;
+  void accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const;
+  PanelView<T> packed_again(const Packer<T>& packer, const PanelView<T>& panel, std::int64_t index,
+                            TileScratch::Values& values) const;
+  PanelView<T> panel_after(const PanelView<T>& x, std::int64_t tiles) const {
+    return {x.values + tiles * x_packer_.panel_size(), x.slots + tiles * x_packer_.slots_size(), x.index + tiles,
+            x.kind};
+  }
+  PanelView<T> z_values(const PanelView<T>& z, TileScratch& scratch) const {
+    return z.kind == PanelKind::integers ? packed_again(z_packer_, z, z.index, scratch.z) : z;
+  }
 
   const PairProgram& program_;
   const PairItem& item_;
@@ -71,6 +114,9 @@ class PairEngine {
   std::int64_t chunk_;
   std::vector<T> identity_, weights_;
   const jit::UpdateKernel* fused_[2];  // general, fast; null where the two programs do not fit one kernel
+  std::shared_ptr<const Quantiser> quantiser_;          // null: no integers
+  std::vector<T> integer_params_;
+  const jit::UpdateKernel* fused_integers_ = nullptr;
 };
 
 extern template struct ParamBlock<float>;

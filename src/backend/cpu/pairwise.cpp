@@ -14,8 +14,9 @@ namespace {
 constexpr std::int64_t kBlockRows = 96;
 
 struct Workspace {
-  AlignedBuffer x, x_slots, acc, tile;
-  std::vector<std::uint8_t> finite;
+  AlignedBuffer x, x_slots, tile;
+  std::vector<PanelKind> kinds;
+  TileScratch scratch;
 };
 
 template <class T>
@@ -25,7 +26,9 @@ class PairwiseRun {
               const RunOptions& run)
       : item_(item), members_(members), symmetric_(symmetric), run_(run),
         blocks_(param_blocks<T>(program.plan(), members, item.x.features)), engine_(program, item, blocks_[0]),
-        workspaces_(run.workers) {}
+        workspaces_(run.workers) {
+    engine_.look(run.least_gain);
+  }
 
   void operator()() {
     const Packer<T>& z = engine_.z_packer();
@@ -35,6 +38,7 @@ class PairwiseRun {
       z_.pack(z, first, std::min(step, z.panels() - first), *run_.pool);
       run_panels();
     }
+    for (const Workspace& w : workspaces_) run_.count(w.scratch.counts);
   }
 
  private:
@@ -60,12 +64,12 @@ class PairwiseRun {
     if (z0 >= z1) return;
     w.x.reserve((x1 - x0) * x.panel_size() * sizeof(T));
     w.x_slots.reserve((x1 - x0) * x.slots_size() * sizeof(T));
-    w.acc.reserve(engine_.accumulator_size() * sizeof(T));
+    w.scratch.acc.reserve(engine_.accumulator_size() * sizeof(T));
     w.tile.reserve(engine_.tile_size() * sizeof(T));
-    w.finite.resize(x1 - x0);
+    w.kinds.resize(x1 - x0);
     for (std::int64_t p = x0; p < x1; ++p) {
       const std::int64_t at = p - x0;
-      w.finite[at] = x.pack(p, w.x.as<T>() + at * x.panel_size(), w.x_slots.as<T>() + at * x.slots_size());
+      w.kinds[at] = x.pack(p, w.x.as<T>() + at * x.panel_size(), w.x_slots.as<T>() + at * x.slots_size());
     }
     for (std::int64_t q = z0; q < z1; ++q) {
       for (std::int64_t p = x0; p < x1;) {
@@ -78,46 +82,47 @@ class PairwiseRun {
     }
   }
 
-  bool is_finite(std::int64_t p, std::int64_t q, std::int64_t x0, const Workspace& w) const {
-    return w.finite[p - x0] && z_.is_finite(q);
+  PanelView<T> x_view(std::int64_t p, std::int64_t x0, const Workspace& w) const {
+    const Packer<T>& x = engine_.x_packer();
+    return {w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size(), p,
+            w.kinds[p - x0]};
   }
 
   /// Tiles from p on that one kernel call can write straight into the output: whole ones, with contiguous rows there,
-  /// above the diagonal of a symmetric result, all of one variant.
-  std::int64_t run_length(std::int64_t p, std::int64_t x1, std::int64_t q, std::int64_t x0, const Workspace& w) const {
+  /// above the diagonal of a symmetric result, their panels of one kind.
+  std::int64_t run_length(std::int64_t p, std::int64_t x1, std::int64_t q, std::int64_t x0,
+                          const Workspace& w) const {
     const OutputMatrix& out = members_[0].out;
     const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols();
     const bool direct = members_.size() == 1 && out.dtype == dtype_of<T>() && out.col_stride == 1;
     if (!direct || engine_.z_packer().points_in(q) < cols) return 0;
     std::int64_t last = p;
     while (last < x1 && engine_.x_packer().points_in(last) == rows && (!symmetric_ || q * cols >= (last + 1) * rows) &&
-           is_finite(last, q, x0, w) == is_finite(p, q, x0, w))
+           w.kinds[last - x0] == w.kinds[p - x0])
       ++last;
     return last - p;
   }
 
   void run_direct(std::int64_t p, std::int64_t run, std::int64_t q, std::int64_t x0, Workspace& w) {
-    const Packer<T>& x = engine_.x_packer();
     const OutputMatrix& out = members_[0].out;
     T* target = static_cast<T*>(out.data) + p * engine_.tile().rows * out.row_stride + q * engine_.tile().cols();
-    engine_.compute(w.x.as<T>() + (p - x0) * x.panel_size(), w.x_slots.as<T>() + (p - x0) * x.slots_size(), z_.panel(q),
-                    z_.slot(q), is_finite(p, q, x0, w), w.acc.as<T>(), target, out.row_stride, run);
+    engine_.compute(x_view(p, x0, w), z_.view(q), w.scratch, target, out.row_stride, run);
   }
 
   /// One tile for every member through a tile of scratch memory.
   void run_tile(std::int64_t p, std::int64_t q, std::int64_t x0, Workspace& w) {
-    const Packer<T>& x = engine_.x_packer();
-    const T* xs = w.x.as<T>() + (p - x0) * x.panel_size();
-    const T* x_slots = w.x_slots.as<T>() + (p - x0) * x.slots_size();
     const std::int64_t cols = engine_.tile().cols(), m0 = p * engine_.tile().rows, n0 = q * cols;
-    const bool finite = is_finite(p, q, x0, w), single = members_.size() == 1;
-    T* acc = w.acc.as<T>();
+    const bool diagonal = symmetric_ && n0 < m0 + engine_.tile().rows;
+    const PanelView<T> z = z_.view(q);
+    const PanelView<T> x = diagonal ? engine_.values_of(x_view(p, x0, w), 0, w.scratch) : x_view(p, x0, w);
+    T* acc = w.scratch.acc.as<T>();
     T* tile = w.tile.as<T>();
-    if (!single) engine_.accumulate(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc);
+    const bool single = members_.size() == 1;
+    if (!single) engine_.accumulate(x, z, w.scratch, acc);
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      if (single) engine_.compute(xs, x_slots, z_.panel(q), z_.slot(q), finite, acc, tile, cols);
-      else engine_.finish(acc, x_slots, z_.slot(q), blocks_[i], finite, tile, cols);
-      copy_tile(members_[i].out, m0, n0, x.points_in(p), engine_.z_packer().points_in(q), tile);
+      if (single) engine_.compute(x, z, w.scratch, tile, cols);
+      else engine_.finish(acc, x, z, blocks_[i], tile, cols);
+      copy_tile(members_[i].out, m0, n0, engine_.x_packer().points_in(p), engine_.z_packer().points_in(q), tile);
     }
   }
 

@@ -20,7 +20,8 @@
 namespace mercer::cpu {
 
 struct SweepWorkspace {
-  AlignedBuffer z, z_slots, acc, values;
+  AlignedBuffer z, z_slots, values;
+  TileScratch scratch;  // its accumulators: of a block, where several members share them
 };
 
 template <class T>
@@ -45,6 +46,7 @@ class PanelSweep {
   /// fold(range, panel, member, n0, rows, P, worker): P [rows][cols] holds the values of points n0 … n0 + rows - 1.
   template <class Fold>
   void operator()(const RunOptions& run, const Fold& fold) {
+    engine_.look(run.least_gain);
     std::vector<SweepWorkspace> workspaces(run.workers);
     const std::int64_t tile_rows = engine_.tile().rows, all = engine_.x_packer().panels();
     const std::int64_t splits = ranges();
@@ -62,6 +64,7 @@ class PanelSweep {
         if (p0 < p1) sweep(q, range, p0, p1, block, workspaces[worker], worker, fold);
       });
     }
+    for (const SweepWorkspace& w : workspaces) run.count(w.scratch.counts);
   }
 
  private:
@@ -73,32 +76,28 @@ class PanelSweep {
     const std::int64_t acc_size = engine_.accumulator_size();
     w.z.reserve(z.panel_size() * sizeof(T));
     w.z_slots.reserve(z.slots_size() * sizeof(T));
-    w.acc.reserve(acc_size * block * sizeof(T));
+    w.scratch.acc.reserve(acc_size * block * sizeof(T));
     w.values.reserve(block * rows * cols * sizeof(T));
-    const bool finite = z.pack(q, w.z.as<T>(), w.z_slots.as<T>());
     T* values = w.values.as<T>();
+    T* acc = w.scratch.acc.as<T>();
+    const PanelView<T> columns{w.z.as<T>(), w.z_slots.as<T>(), q,
+                               z.pack(q, w.z.as<T>(), w.z_slots.as<T>())};
     const bool single = blocks_.size() == 1;
     const std::int64_t tile = rows * cols;
     for (std::int64_t b = p0; b < p1; b += block) {
       const std::int64_t end = std::min(p1, b + block);
       for (std::int64_t p = b; p < end;) {
-        // Panels that are all finite, or all not, make one run of tiles.
-        const bool both = finite && x_.is_finite(p);
+        // Panels of one kind make one run of tiles.
         std::int64_t last = p + 1;
-        while (single && last < end && (finite && x_.is_finite(last)) == both) ++last;
-        if (single)
-          engine_.compute(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both, w.acc.as<T>(),
-                          values + (p - b) * tile, cols, last - p);
-        else
-          engine_.accumulate(x_.panel(p), x_.slot(p), w.z.as<T>(), w.z_slots.as<T>(), both,
-                             w.acc.as<T>() + (p - b) * acc_size);
+        while (single && last < end && x_.view(last).kind == x_.view(p).kind) ++last;
+        if (single) engine_.compute(x_.view(p), columns, w.scratch, values + (p - b) * tile, cols, last - p);
+        else engine_.accumulate(x_.view(p), columns, w.scratch, acc + (p - b) * acc_size);
         p = last;
       }
       const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
       for (std::size_t member = 0; member < blocks_.size(); ++member) {
         for (std::int64_t p = b; p < end && !single; ++p)
-          engine_.finish(w.acc.as<T>() + (p - b) * acc_size, x_.slot(p), w.z_slots.as<T>(), blocks_[member],
-                         finite && x_.is_finite(p), values + (p - b) * tile, cols);
+          engine_.finish(acc + (p - b) * acc_size, x_.view(p), columns, blocks_[member], values + (p - b) * tile, cols);
         fold(range, q, member, n0, present, values, worker);
       }
     }
