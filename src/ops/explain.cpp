@@ -31,7 +31,7 @@ std::string with_pipes(const ir::Program& program, const plan::TargetInfo& targe
 }
 
 std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
-  const plan::Floor floor = plan::floor_of(plan);
+  const plan::Floor floor = plan::floor_of(plan, shape.m, shape.n, shape.k);
   const double pairs = static_cast<double>(shape.m) * static_cast<double>(shape.n);
   const double elements = pairs * static_cast<double>(shape.k);
   const double cycles = (elements * floor.update_cycles + pairs * floor.epilogue_cycles) / floor.lanes;
@@ -61,7 +61,8 @@ std::string formula_section(const Formula& f) {
 }  // namespace ops
 
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz) {
-  return plan::floor_of(*plan_of(f, shape, dtype, target)).elements_per_second(gigahertz, shape.k);
+  const auto plan = plan_of(f, shape, dtype, target);
+  return plan::floor_of(*plan, shape.m, shape.n, shape.k).elements_per_second(gigahertz, shape.k);
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
@@ -76,11 +77,22 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
   if (reduces) text += section("update, per (m, n, k)", with_pipes(variant.update, info));
+  const bool integers = plan->pays_integers(shape.m, shape.n, shape.k);
+  if (integers) {
+    text += section("update on integers, per (m, n, k)", with_pipes(plan->integers.update, info));
+    text += section("promotion of integers, per (m, n) and chunk",
+                    fmt::format("{}in chunks of {}, or of {} where the data want it\n",
+                                with_pipes(plan->integers.promote, info),
+                                plan::integer_chunk(shape.k, plan::kIntegerChunks[0]),
+                                plan::integer_chunk(shape.k, plan::kIntegerChunks[1])));
+  }
   text += section("epilogue, per (m, n)", with_pipes(variant.epilogue, info));
   if (target != Target::interpreter) {
     const std::size_t update = reduces ? codegen::emit_update(plan->update_source(plan->has_fast)).size() : 0;
     const std::size_t epilogue = codegen::emit_epilogue(plan->epilogue_source(plan->has_fast)).size();
-    text += section("code", fmt::format("update {} bytes, epilogue {} bytes\n", update, epilogue));
+    const std::string on_integers =
+        integers ? fmt::format(", on integers {} bytes", codegen::emit_update(plan->integer_source()).size()) : "";
+    text += section("code", fmt::format("update {} bytes{}, epilogue {} bytes\n", update, on_integers, epilogue));
   }
   return text + section("floor", floor_text(*plan, shape));
 }
