@@ -1,6 +1,7 @@
 #include "backend/cpu/choose_quantiser.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -101,10 +102,8 @@ float middle(const std::vector<float>& ordered) { return ordered[ordered.size() 
 float bound_of(const std::vector<Integers>& panels) {
   std::vector<float> bounds;
   for (const Integers& panel : panels)
-    if (!panel.empty()) {
-      const auto* last = reinterpret_cast<const float*>(panel.data() + panel.size() - kWidth);
-      bounds.insert(bounds.end(), last, last + kWidth);
-    }
+    for (std::size_t r = panel.size() - (panel.empty() ? 0 : kWidth); r < panel.size(); ++r)
+      bounds.push_back(std::bit_cast<float>(panel[r]));
   if (bounds.empty()) return std::numeric_limits<float>::infinity();
   std::sort(bounds.begin(), bounds.end());
   return middle(bounds);
@@ -132,7 +131,8 @@ class Trial {
   bool stands(const std::vector<Integers>& x, const std::vector<Integers>& z, std::size_t i) {
     if (x[i].empty()) return false;
     copy(x[i], 0, tile_.rows, tile_.rows, x_);
-    auto* bounds = reinterpret_cast<float*>(x_.data() + (quantiser_.lines() - 1) * tile_.rows);
+    // Of numbers that are not negative the patterns are in the same order.
+    std::int32_t* bounds = x_.data() + (quantiser_.lines() - 1) * tile_.rows;
     bounds[0] = *std::max_element(bounds, bounds + tile_.rows);
     std::size_t j = i % z.size();
     for (int c = 0; c < tile_.cols(); c += kWidth) {

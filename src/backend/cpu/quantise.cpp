@@ -1,6 +1,7 @@
 #include "backend/cpu/quantise.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -14,8 +15,13 @@ namespace {
 /// Features between two additions of residuals in double; so many lines stay in the first-level cache.
 constexpr std::int64_t kBlock = 32;
 
-/// What residuals may cost a sum, of the contract's 1e-6: each chunk's conversion and addition rounds too.
-double tolerance(std::int64_t chunks) { return std::max(4e-7, 9.4e-7 - static_cast<double>(chunks) * 0x1p-24); }
+/// What residuals may cost a sum, of the contract's 1e-6: each chunk's conversion and addition rounds too, and so does a
+/// factor that is no power of two.
+double tolerance(std::int64_t chunks, double factor) {
+  int exponent = 0;
+  const std::int64_t roundings = chunks + (std::frexp(factor, &exponent) == 0.5 ? 0 : 2);
+  return std::max(4e-7, 9.4e-7 - static_cast<double>(roundings) * 0x1p-24);
+}
 
 /// The smallest integer for what is not in range.
 [[maybe_unused]] std::int32_t rounded(float value) {
@@ -35,7 +41,7 @@ struct Quantiser::Lanes {
 Quantiser::Quantiser(std::int64_t features, std::int64_t chunk, float step, double factor,
                      const std::vector<float>& centres)
     : features_(features), chunk_(chunk), chunks_((features + chunk - 1) / chunk), step_(step), per_step_(1 / step),
-      bound_(1.0001 * static_cast<double>(step) * factor / tolerance(chunks_)) {
+      bound_(1.0001 * static_cast<double>(step) * factor / tolerance(chunks_, factor)) {
   for (float centre : centres) {
     const float q = centre * per_step_;
     centres_.push_back(std::fabs(q) < 0x1p30f ? static_cast<std::int32_t>(std::lrintf(q)) : 0);
@@ -102,8 +108,8 @@ bool Quantiser::operator()(const float* values, int width, bool rows, std::int32
     }
   }
   const double largest = *std::max_element(residuals.begin(), residuals.end());
-  auto* bounds = reinterpret_cast<float*>(line);
-  for (int r = 0; r < width; ++r) bounds[r] = static_cast<float>((rows ? largest : residuals[r]) * bound_);
+  for (int r = 0; r < width; ++r)
+    line[r] = std::bit_cast<std::int32_t>(static_cast<float>((rows ? largest : residuals[r]) * bound_));
   return true;
 }
 

@@ -35,7 +35,7 @@ class Quantiser {
 
   std::int64_t features_, chunk_, chunks_;
   float step_, per_step_;
-  double bound_;  // of a residual of one step
+  double bound_;  // the least sum that may lose a step to residuals
   std::vector<std::int32_t> centres_;
 };
 
