@@ -15,8 +15,8 @@ namespace {
 /// Features between two additions of residuals in double; so many lines stay in the first-level cache.
 constexpr std::int64_t kBlock = 32;
 
-/// What residuals may cost a sum, of the contract's 1e-6: each chunk's conversion and addition rounds too, and so does a
-/// factor that is no power of two.
+/// What residuals may cost a sum, of the contract's 1e-6: each chunk's conversion and addition rounds too, and so does
+/// a factor that is no power of two.
 double tolerance(std::int64_t chunks, double factor) {
   int exponent = 0;
   const std::int64_t roundings = chunks + (std::frexp(factor, &exponent) == 0.5 ? 0 : 2);
