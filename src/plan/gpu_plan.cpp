@@ -31,6 +31,7 @@ int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
 constexpr GpuTile kWide{64, 64, 16, 8, 4, 3, 16, 4, true};        // two slots a pair and feature
 constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, no partial sums in shared memory
+constexpr GpuTile kMaxima{128, 128, 32, 8, 8, 3, 4, 2, true};     // nor with many features
 constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kBytes{128, 128, 16, 8, 8, 3, 8, 2, true};      // an instruction for four features
@@ -67,7 +68,8 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (sizes.features == GpuSizes::Features::several && has_several_outputs(plan)) return kStores;
   if (plan.bytes) return kBytes;
   if (cost.issue > 2) return cost.alu > 0 ? kCompared : kLong;
-  return plan.promoted_states() > 0 || plan.mixed_eighths > 0 ? kWide : kDeep;
+  if (plan.promoted_states() > 0 || plan.mixed_eighths > 0) return kWide;
+  return sizes.features == GpuSizes::Features::many ? kMaxima : kDeep;
 }
 
 void halve_thread(GpuTile& tile) {
