@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No tracked source file is longer than 800 lines, and none of its lines than 120 columns. Stubs are exempt."""
+"""No tracked source file is over 800 lines, no line of one over 120 columns. Stubs are exempt."""
 
 from __future__ import annotations
 

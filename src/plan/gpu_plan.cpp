@@ -29,18 +29,19 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
-constexpr GpuTile kWide{64, 64, 16, 8, 4, 3, 16, 4, true};        // two slots a pair and feature
-constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, no partial sums in shared memory
-constexpr GpuTile kMaxima{128, 128, 32, 8, 8, 3, 4, 2, true};     // nor with many features
+constexpr GpuTile kWide{64, 64, 32, 8, 4, 2, 16, 4, true};        // two slots a pair and feature
+constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, at most 256 features: soon compiled
+constexpr GpuTile kMaxima{128, 64, 32, 8, 8, 3, 8, 3, true};      // the same, no partial sums in shared memory
 constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
+constexpr GpuTile kCubes{64, 128, 16, 8, 8, 3, 8, 2, true};       // three, all of multiply-adds
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
-constexpr GpuTile kBytes{128, 128, 16, 8, 8, 3, 8, 2, true};      // an instruction for four features
-constexpr GpuTile kCompared{128, 128, 16, 8, 8, 3, 4, 2, true};   // the same, some of it on the integer pipe
+constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
 constexpr GpuTile kFewFeatures{32, 128, 8, 4, 8, 4, 8, 4, false}; // bound by its stores
-constexpr GpuTile kSomeFeatures{64, 128, 16, 8, 8, 3, 4, 4, true};
+constexpr GpuTile kSomeFeatures{64, 128, 32, 8, 8, 2, 4, 4, true};
+constexpr GpuTile kSixteenFeatures{128, 64, 16, 8, 8, 3, 4, 4, true};
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
@@ -64,10 +65,11 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
   if (cost.unit >= 2) return kUnits;
   if (cost.unit >= 1) return kUnit;
-  if (sizes.features == GpuSizes::Features::some) return kSomeFeatures;
+  if (sizes.features == GpuSizes::Features::some) return sizes.exact_features > 0 ? kSixteenFeatures : kSomeFeatures;
   if (sizes.features == GpuSizes::Features::several && has_several_outputs(plan)) return kStores;
   if (plan.bytes) return kBytes;
-  if (cost.issue > 2) return cost.alu > 0 ? kCompared : kLong;
+  if (cost.issue > 2)
+    return cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many ? kCubes : kLong;
   if (plan.promoted_states() > 0 || plan.mixed_eighths > 0) return kWide;
   return sizes.features == GpuSizes::Features::many ? kMaxima : kDeep;
 }
