@@ -40,36 +40,6 @@ PrimCost cost_of(const ir::Program& program, const ir::Instr& instr, const Targe
   return target.cost(instr.op, program.type);
 }
 
-}  // namespace
-
-PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
-  PipeCount count;
-  // bit_or(bit_and(p, q), r) is one instruction with AVX-512, where nobody else reads the inner one.
-  std::vector<int> readers(program.code.size(), 0);
-  for (const ir::Instr& instr : program.code)
-    for (std::int32_t o : operands(instr))
-      if (o >= 0) ++readers[o];
-  for (std::int32_t o : program.outputs) ++readers[o];
-  const auto merges = [&](std::int32_t o) { return program.code[o].op == ir::Prim::bit_and && readers[o] == 1; };
-  for (const ir::Instr& instr : program.code) {
-    PrimCost cost = cost_of(program, instr, target);
-    const bool one_of_two =
-        target.embedded_broadcast && instr.op == ir::Prim::bit_or && (merges(instr.a) || merges(instr.b));
-    if (one_of_two) cost.cycles = 0;
-    switch (cost.pipe) {
-      case Pipe::fma: count.fma += cost.cycles; break;
-      case Pipe::add: count.add += cost.cycles; break;
-      case Pipe::either: count.either += cost.cycles; break;
-      case Pipe::shuffle: count.shuffle += cost.cycles; break;
-      case Pipe::divide: count.divide += cost.cycles; break;
-      default: break;
-    }
-  }
-  return count;
-}
-
-namespace {
-
 /// Index of a constant 1 that stands before instruction `user`. When there is none, it becomes the first instruction:
 /// one from further down, or a new one; `user` then follows its instruction.
 std::int32_t one_before(ir::Program& program, std::size_t& user) {
@@ -124,6 +94,32 @@ bool sign_is_irrelevant(const ir::Program& program, std::int32_t i) {
 }
 
 }  // namespace
+
+PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
+  PipeCount count;
+  // bit_or(bit_and(p, q), r) is one instruction with AVX-512, where nobody else reads the inner one.
+  std::vector<int> readers(program.code.size(), 0);
+  for (const ir::Instr& instr : program.code)
+    for (std::int32_t o : operands(instr))
+      if (o >= 0) ++readers[o];
+  for (std::int32_t o : program.outputs) ++readers[o];
+  const auto merges = [&](std::int32_t o) { return program.code[o].op == ir::Prim::bit_and && readers[o] == 1; };
+  for (const ir::Instr& instr : program.code) {
+    PrimCost cost = cost_of(program, instr, target);
+    const bool one_of_two =
+        target.embedded_broadcast && instr.op == ir::Prim::bit_or && (merges(instr.a) || merges(instr.b));
+    if (one_of_two) cost.cycles = 0;
+    switch (cost.pipe) {
+      case Pipe::fma: count.fma += cost.cycles; break;
+      case Pipe::add: count.add += cost.cycles; break;
+      case Pipe::either: count.either += cost.cycles; break;
+      case Pipe::shuffle: count.shuffle += cost.cycles; break;
+      case Pipe::divide: count.divide += cost.cycles; break;
+      default: break;
+    }
+  }
+  return count;
+}
 
 ir::Program orient_differences(ir::Program program, const TargetInfo& target) {
   if (!target.embedded_broadcast) return program;

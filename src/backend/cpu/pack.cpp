@@ -36,6 +36,41 @@ auto with_type(Dtype dtype, Body&& body) {
 /// Features gathered at a time when stage 0 or streams run: a block of them stays in the second-level cache.
 constexpr std::int64_t kFeatureBlock = 128;
 
+using Lanes = std::vector<double>;  // one value per point of a panel
+
+/// What the float64 programs of one panel read besides its features.
+struct PanelInputs {
+  Lanes user, index;
+  std::vector<Lanes> stages;  // values of stage 0 so far
+  double features = 0;
+  const double* weights = nullptr;
+  const std::vector<double>& params;
+
+  /// The inputs of a program at feature k, whose values are `x`; `states` are the accumulators of a stage.
+  std::vector<LaneSource> sources(const ElementProgram& program, const double* x, std::int64_t k,
+                                  const std::vector<Lanes>& states) const {
+    std::vector<LaneSource> list;
+    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
+    return list;
+  }
+
+ private:
+  LaneSource source(const ir::Input& input, const double* x, std::int64_t k, const std::vector<Lanes>& states) const {
+    static constexpr double kOne = 1.0;
+    switch (input.site) {
+      case ir::Site::x:
+      case ir::Site::z: return {x, false};
+      case ir::Site::w: return {weights ? weights + k : &kOne, true};
+      case ir::Site::param: return {&params[input.slot], true};
+      case ir::Site::features: return {&features, true};
+      case ir::Site::accumulator: return {states[input.slot].data(), false};
+      case ir::Site::index_i:
+      case ir::Site::index_j: return {index.data(), false};
+      default: return {input.slot == 0 ? user.data() : stages[input.slot - 1].data(), false};
+    }
+  }
+};
+
 }  // namespace
 
 template <class T>
@@ -132,45 +167,6 @@ void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
     slots[plan::kIndexSlot * width_ + r] = static_cast<T>(p + points_.index_offset);
   }
 }
-
-namespace {
-
-using Lanes = std::vector<double>;  // one value per point of a panel
-
-/// What the float64 programs of one panel read besides its features.
-struct PanelInputs {
-  Lanes user, index;
-  std::vector<Lanes> stages;  // values of stage 0 so far
-  double features = 0;
-  const double* weights = nullptr;
-  const std::vector<double>& params;
-
-  /// The inputs of a program at feature k, whose values are `x`; `states` are the accumulators of a stage.
-  std::vector<LaneSource> sources(const ElementProgram& program, const double* x, std::int64_t k,
-                                  const std::vector<Lanes>& states) const {
-    std::vector<LaneSource> list;
-    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
-    return list;
-  }
-
- private:
-  LaneSource source(const ir::Input& input, const double* x, std::int64_t k, const std::vector<Lanes>& states) const {
-    static constexpr double kOne = 1.0;
-    switch (input.site) {
-      case ir::Site::x:
-      case ir::Site::z: return {x, false};
-      case ir::Site::w: return {weights ? weights + k : &kOne, true};
-      case ir::Site::param: return {&params[input.slot], true};
-      case ir::Site::features: return {&features, true};
-      case ir::Site::accumulator: return {states[input.slot].data(), false};
-      case ir::Site::index_i:
-      case ir::Site::index_j: return {index.data(), false};
-      default: return {input.slot == 0 ? user.data() : stages[input.slot - 1].data(), false};
-    }
-  }
-};
-
-}  // namespace
 
 /// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier; then the streams.
 template <class T>
