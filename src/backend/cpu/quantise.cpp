@@ -41,27 +41,29 @@ struct Quantiser::Lanes {
 Quantiser::Quantiser(std::int64_t features, std::int64_t chunk, float step, double factor,
                      const std::vector<float>& centres)
     : features_(features), chunk_(chunk), chunks_((features + chunk - 1) / chunk), step_(step), per_step_(1 / step),
-      bound_(1.0001 * static_cast<double>(step) * factor / tolerance(chunks_, factor)) {
+      bound_(1.0001 * factor / tolerance(chunks_, factor)) {
   for (float centre : centres) {
     const float q = centre * per_step_;
     centres_.push_back(std::fabs(q) < 0x1p30f ? static_cast<std::int32_t>(std::lrintf(q)) : 0);
   }
 }
 
-// value / step below 2^24 has an exact residual; beyond, it is an integer itself. NaN and what is too large become the
-// smallest integer, whose size no sum allows.
+// value - step * integer is exact: the integer is 0, or both have the residual's places in reach. (In units of the step
+// a small residual might be rounded to 0.) NaN and what is too large become the smallest integer, whose size no sum
+// allows.
 void Quantiser::run_block(const float* values, int width, std::int64_t k0, std::int64_t k1, std::int32_t* lines,
                           Lanes& lanes) const {
   int r = 0;
 #if defined(__SSE2__)
-  const __m128 per_step = _mm_set1_ps(per_step_), magnitude = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
+  const __m128 step = _mm_set1_ps(step_), per_step = _mm_set1_ps(per_step_), magnitude = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
   for (; r + 4 <= width; r += 4) {
     __m128i head = _mm_loadu_si128(reinterpret_cast<const __m128i*>(&lanes.head[r]));
     __m128 size = _mm_loadu_ps(&lanes.size[r]), residual = _mm_setzero_ps();
     for (std::int64_t k = k0; k < k1; ++k) {
-      const __m128 value = _mm_mul_ps(_mm_loadu_ps(values + k * width + r), per_step);
-      const __m128i whole = _mm_cvtps_epi32(value);
-      residual = _mm_add_ps(residual, _mm_and_ps(magnitude, _mm_sub_ps(value, _mm_cvtepi32_ps(whole))));
+      const __m128 value = _mm_loadu_ps(values + k * width + r);
+      const __m128i whole = _mm_cvtps_epi32(_mm_mul_ps(value, per_step));
+      const __m128 rest = _mm_sub_ps(value, _mm_mul_ps(step, _mm_cvtepi32_ps(whole)));
+      residual = _mm_add_ps(residual, _mm_and_ps(magnitude, rest));
       const __m128i q = _mm_sub_epi32(whole, _mm_set1_epi32(centres_[k]));
       size = _mm_add_ps(size, _mm_and_ps(magnitude, _mm_cvtepi32_ps(q)));
       head = _mm_sub_epi32(head, q);
@@ -75,9 +77,9 @@ void Quantiser::run_block(const float* values, int width, std::int64_t k0, std::
   for (; r < width; ++r) {
     lanes.residual[r] = 0;
     for (std::int64_t k = k0; k < k1; ++k) {
-      const float value = values[k * width + r] * per_step_;
-      const std::int32_t whole = rounded(value);
-      lanes.residual[r] += std::fabs(value - static_cast<float>(whole));
+      const float value = values[k * width + r];
+      const std::int32_t whole = rounded(value * per_step_);
+      lanes.residual[r] += std::fabs(value - step_ * static_cast<float>(whole));
       const std::uint32_t q = static_cast<std::uint32_t>(whole) - static_cast<std::uint32_t>(centres_[k]);
       lanes.size[r] += std::fabs(static_cast<float>(static_cast<std::int32_t>(q)));
       lanes.head[r] -= q;

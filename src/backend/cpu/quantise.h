@@ -3,7 +3,7 @@
 //   q[k] = round(value[k] / step) - centre[k]         step a power of two, both sides alike
 //
 //   panel  [line][width]    for each chunk: a head, - sum of q over the chunk; then a line 2 q[k] for each feature
-//                           at the end, bounds: what the residuals |value / step - round(value / step)| can cost a sum,
+//                           at the end, bounds: what the residuals |value - step * round(value / step)| can cost a sum,
 //                           divided by the share of the sum that they may cost
 #pragma once
 

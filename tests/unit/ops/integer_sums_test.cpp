@@ -219,6 +219,21 @@ TEST(IntegerSums, AFarPointKeepsToItsPanel) {
   });
 }
 
+/// A value so far below a large step that their quotient is 0 leaves a residual all the same.
+TEST(IntegerSums, ADifferenceFarBelowTheStep) {
+  on_integers([](TestContext& context) {
+    Array x = drawn({300, 100}, 1, kIntegers), z = drawn({2000, 100}, 2, kIntegers), out(Dtype::float32, {300, 2000});
+    for (Array* points : {&x, &z})
+      for (std::int64_t m = 0; m < points->shape()[0]; ++m)
+        for (std::int64_t k = 0; k < 100; ++k) points->set({m, k}, m == 17 ? 0 : 0x1p50 * (*points)(m, k));
+    x.set({17, 3}, 0x1p-120);
+    const Tensor zt = z;
+    const Counted tiles = counted(context, [&] { pairwise(kL1, x, &zt, out, {}, context); });
+    EXPECT_EQ(out(17, 17), 0x1p-120);
+    EXPECT_GT(tiles.integers, context.target() == Target::interpreter ? 0 : tiles.all() * 3 / 4);
+  });
+}
+
 TEST(IntegerSums, BytesAreExact) {
   on_integers([](TestContext& context) {
     const Array x = copy(drawn({90, 300}, 1, kIntegers), Dtype::uint8),
