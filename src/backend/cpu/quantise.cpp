@@ -55,7 +55,8 @@ void Quantiser::run_block(const float* values, int width, std::int64_t k0, std::
                           Lanes& lanes) const {
   int r = 0;
 #if defined(__SSE2__)
-  const __m128 step = _mm_set1_ps(step_), per_step = _mm_set1_ps(per_step_), magnitude = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
+  const __m128 step = _mm_set1_ps(step_), per_step = _mm_set1_ps(per_step_);
+  const __m128 magnitude = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
   for (; r + 4 <= width; r += 4) {
     __m128i head = _mm_loadu_si128(reinterpret_cast<const __m128i*>(&lanes.head[r]));
     __m128 size = _mm_loadu_ps(&lanes.size[r]), residual = _mm_setzero_ps();
