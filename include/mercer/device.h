@@ -16,6 +16,17 @@ const char* name_of(Target target);  ///< "x86_avx512"
 /// invalid_argument, with the known names, for any other.
 Target target_from_text(const std::string& name);
 
+/// How sums of products and of squared differences of float32 are computed where they run on a GPU's tensor cores.
+enum class Precision {
+  fp32,    ///< three products of 16-bit pieces: within the contract of float32; what cancels is computed again
+  direct,  ///< no tensor cores: products and differences of float32, slower by far
+  tf32,    ///< one product of eleven binary digits a value: relative errors near 1e-3 of x · z
+  bf16,    ///< the same product here: nothing is gained by fewer digits
+};
+const char* name_of(Precision precision);  ///< "fp32"
+/// Throws invalid_argument, with the known names, for any other.
+Precision precision_from_text(const std::string& name);
+
 /// Asked now and then during long work, on the calling thread: `done` of `total` steps so far. Returning false
 /// cancels the call, which then throws Cancelled with its output half written.
 using ProgressCallback = std::function<bool(double done, double total)>;
@@ -40,6 +51,9 @@ class Context {
   Target target() const;
   /// For calls from now on. Throws unsupported when this machine cannot run it.
   void set_target(Target target);
+  Precision precision() const;
+  /// For calls from now on; fp32 at first.
+  void set_precision(Precision precision);
   /// Compiled plans held now.
   std::size_t plan_count() const;
   /// Forgets them and unmaps their code; calls that still use it finish first.

@@ -36,12 +36,13 @@ struct GpuCall {
   std::int64_t columns = 1;       ///< E of a product, O of a gradient
   bool symmetric = false;         ///< half of the pairs are computed
   bool mixed_pipes = true;        ///< the range of the data lets absolute differences run on two pipes, if large enough
+  int products = 3;               ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
 };
 
 /// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison
 /// lanes, the special-function unit, memory.
 struct GpuFloor {
-  double issue = 0, fma = 0, alu = 0, unit = 0, memory = 0;
+  double issue = 0, fma = 0, alu = 0, unit = 0, tensor = 0, memory = 0;
   double ms = 0;  ///< of the busiest
 };
 

@@ -42,11 +42,14 @@ class Formula {
   Formula(const Expr& expression);  // NOLINT(google-explicit-constructor)
   Formula(std::string_view text);   // NOLINT(google-explicit-constructor)
   Formula(const char* text) : Formula(std::string_view(text)) {}  // NOLINT(google-explicit-constructor)
+  /// A field: x, z and w stand outside reductions too, for the values at one feature. For gradient_field alone.
+  static Formula field(const Expr& phi);
   const Expr& expression() const;  ///< simplified
   bool symmetric() const;          ///< f(x, z) = f(z, x), row and i swapped with col and j
   const Prepared& prepared() const { return *prepared_; }
 
  private:
+  explicit Formula(std::shared_ptr<const Prepared> prepared) : prepared_(std::move(prepared)) {}
   std::shared_ptr<const Prepared> prepared_;
 };
 
@@ -115,10 +118,15 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]); phi has no reductions, it
-/// is read at one feature. amplitude [..., M, N]; coef and out as above.
+/// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]); phi is read at one
+/// feature, a reduction in it is a value of the pair, as in what differentiate(f, x) gives. amplitude [..., M, N]; coef
+/// and out as above.
+/// With Formula::field(phi) in place of phi, repeated calls find it ready.
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
+void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor& amplitude,
+                    const Tensor& coef, const Tensor& out, const Arguments& arguments = {},
+                    Context& context = Context::shared());
 
 /// Bytes of scratch memory that a call on CUDA arrays takes, exactly; 0 on the CPU. `call` makes it with the arguments
 /// that it is handed:

@@ -143,13 +143,13 @@ std::string Statements::expression(const ir::Instr& instr) const {
     case Prim::add: return fmt::format("{} + {}", a, b);
     case Prim::sub: return fmt::format("{} - {}", a, b);
     case Prim::mul: return fmt::format("{} * {}", a, b);
-    case Prim::div: return fmt::format("{} / {}", a, b);
+    case Prim::div: return fmt::format("quotient({}, {})", a, b);
     case Prim::fma: return fmt::format("mul_add({}, {}, {})", a, b, c);
     case Prim::fnma: return fmt::format("mul_add(-{}, {}, {})", a, b, c);
     case Prim::min: return fmt::format("{0} < {1} ? {0} : {1}", a, b);
     case Prim::max: return fmt::format("{0} > {1} ? {0} : {1}", a, b);
     case Prim::abs_max: return fmt::format("max_nan({}, {})", call("fabs", a), call("fabs", b));
-    case Prim::sqrt: return call("sqrt", a);
+    case Prim::sqrt: return fmt::format("square_root({})", a);
     case Prim::max_nan:
     case Prim::min_nan: return fmt::format("{}({}, {})", ir::name_of(instr.op), a, b);
     case Prim::exp2_unit:

@@ -227,7 +227,7 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += define("FIRST_UPDATE", !plan.first_update.code.empty());
-  text += define("DIRECT", plan.direct);
+  text += define("DIRECT", plan.direct) + define("REGIONS", static_cast<bool>(plan.bilinear));
   if (plan.direct) text += define("POINT", element_type(problem.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
   text += epilogue_function(plan);
@@ -238,7 +238,32 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
-  return text + skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh", "pair_tile.cuh"});
+  text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
+  if (plan.bilinear) text += skeleton({"split_precision.cuh", "pair_regions.cuh"});
+  return text + skeleton({"pair_tile.cuh"});
+}
+
+/// What an epilogue outside of pair_tile.cuh is told.
+std::string epilogue_text(const GpuPairPlan& plan) {
+  std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
+  text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
+  return text + define("LONG_EPILOGUE", plan.long_epilogue()) + epilogue_function(plan) + skeleton({"pair_params.cuh"});
+}
+
+/// `product`: 64 rows of x times `columns` rows of z, 16 features of both, added to what a warpgroup has.
+std::string product_function(int columns) {
+  const int sums = columns / 2;
+  std::string names, operands;
+  for (int i = 0; i < sums; ++i) {
+    names += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
+    operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
+  }
+  return fmt::format(
+      "MERCER_INLINE void product(float (&d)[{0}], u64 x, u64 z, int scale) {{\n"
+      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{1}, 0; \"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{2}k16.f32.f16.f16 {{{3}}}, %{0}, %{4}, p, 1, 1, 0, 0; }}\"\n"
+      "               : {5}\n               : \"l\"(x), \"l\"(z), \"r\"(scale));\n}}\n",
+      sums, sums + 2, columns, names, sums + 1, operands);
 }
 
 }  // namespace
@@ -251,10 +276,29 @@ std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(pla
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
-  text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
-  text += define("OUT", element_type(problem.out)) + epilogue_function(plan);
-  return text + skeleton({"mixed.cuh", "repair.cuh"});
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan);
+  text += define("SPLIT", static_cast<bool>(plan.bilinear));
+  if (!plan.bilinear) return text + skeleton({"mixed.cuh", "repair.cuh"});
+  text += define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted);
+  return text + update_function(plan, "update", plan.update) + skeleton({"split_precision.cuh", "repair.cuh"});
+}
+
+std::string cuda_bilinear_source(const GpuPairPlan& plan) {
+  const plan::BilinearTile& tile = plan.problem.product;
+  std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan);
+  text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
+  text += define("BLOCKS", tile.blocks) + define("BRIEF", tile.brief);
+  text += define("BILINEAR_THREADS", tile.threads());
+  text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
+  text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
+  return text + product_function(tile.columns) + 
+         skeleton({"split_precision.cuh", "bilinear_products.cuh", "bilinear_epilogue.cuh", "bilinear_tile.cuh"});
+}
+
+std::string cuda_operands_source(bool squares, bool weighted) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
+         skeleton({"split_precision.cuh", "split_operands.cuh"});
 }
 
 std::string cuda_quantise_source() {

@@ -18,6 +18,12 @@ std::string cuda_repair_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_mixed`, `find_range`, `quantise` and `sample_pairs`.
 std::string cuda_quantise_source();
 
+/// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its
+/// operands, `find_centre`, `examine`, `write_pieces` and `sample_pairs`. Its pairs that cancel take `repair` and
+/// `pair_tile`.
+std::string cuda_bilinear_source(const plan::GpuPairPlan& plan);
+std::string cuda_operands_source(bool squares, bool weighted);
+
 /// The kernel `pack`: one side of a plan, for points of this dtype.
 std::string cuda_pack_source(const plan::GpuPairPlan& plan, bool of_x, Dtype points);
 /// The kernel `pack` without a formula: values are the features.

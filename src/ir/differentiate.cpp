@@ -16,6 +16,8 @@
 //
 // mean_R of max and logsumexp is a reduction with a state of three (below), since R cannot be known before its pass
 // ends. Those machines have derivatives of their own, by recognition, so that second derivatives exist.
+//
+// In a direction d the variable v is the feature v + t d at all k, and along(v) = d instead of 1: as for a parameter.
 #include <algorithm>
 #include <limits>
 
@@ -169,14 +171,14 @@ std::vector<Expr> reductions_of(const Expr& e) {
   return found;
 }
 
-/// Partial derivatives by one node; reductions and all other leaves are held.
+/// Partial derivatives by one node, times `step`; reductions and all other leaves are held.
 class Along {
  public:
-  explicit Along(Expr target) : target_(std::move(target)) {}
+  explicit Along(Expr target, Expr step = 1.0) : target_(std::move(target)), step_(std::move(step)) {}
 
   Expr operator()(const Expr& e) {
     if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const Expr result = matches(e, target_) ? Expr(1.0) : is_leaf(e->op) || is_reduction(e->op) ? Expr(0.0) : chain(e);
+    const Expr result = matches(e, target_) ? step_ : is_leaf(e->op) || is_reduction(e->op) ? Expr(0.0) : chain(e);
     seen_.emplace(e, result);
     return result;
   }
@@ -195,15 +197,19 @@ class Along {
     return total;
   }
 
-  Expr target_;
+  Expr target_, step_;
   ExprMap<Expr> seen_;
 };
+
+bool is_feature(Op op) { return op == Op::x || op == Op::z || op == Op::w; }
 
 class Differentiator {
  public:
   explicit Differentiator(const Expr& variable)
-      : variable_(variable), is_feature_(variable->op == Op::x || variable->op == Op::z || variable->op == Op::w),
-        along_variable_(variable) {}
+      : variable_(variable), is_feature_(is_feature(variable->op)), along_variable_(variable) {}
+  /// In a direction: every feature moves at once, so the rule of parameters holds.
+  Differentiator(const Expr& variable, const Expr& direction)
+      : variable_(variable), is_feature_(false), along_variable_(variable, direction) {}
 
   bool is_field() const { return is_feature_; }
 
@@ -311,6 +317,12 @@ Expr differentiate(const Expr& expression, const Expr& variable) {
   ir::Differentiator derivative(variable);
   const Expr result = ir::shorten(derivative.total(ir::shorten(ir::without_ptx(expression))));
   return ir::simplify(derivative.is_field() ? ir::arrange_field(result) : result);
+}
+
+Expr ir::differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction) {
+  verify(expression);
+  Differentiator derivative(variable, direction);
+  return simplify(shorten(derivative.total(shorten(without_ptx(expression)))));
 }
 
 }  // namespace mercer

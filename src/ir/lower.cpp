@@ -57,7 +57,8 @@ class Lowering {
   /// Whether the special-function unit serves: it computes in float32.
   bool has_unit() const { return on_gpu() && !builder_.wide(); }
   Value root(Value a) {
-    return has_unit() && options_.processor == Processor::gpu_terms ? builder_.emit(Prim::sqrt_unit, a) : sqrt(a);
+    const bool by_unit = options_.processor == Processor::gpu_terms || options_.unit_roots;
+    return has_unit() && by_unit ? builder_.emit(Prim::sqrt_unit, a) : sqrt(a);
   }
   Value unit_power(const Expr& base, const Expr& exponent);
 

@@ -14,6 +14,10 @@ Expr simplify_keeping_powers(const Expr& e);
 /// another one, x or z outside reductions (unless `field` is true), wrong arity, internal leaves in a user formula.
 void verify(const Expr& e, bool field = false);
 
+/// The derivative at t = 0 with the feature `variable` (x, z, w) replaced by variable + t * direction at every k, where
+/// `direction` is another feature: a leaf w with a slot above 0, say. A formula like any other.
+Expr differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction);
+
 /// True when swapping (x, row, i) with (z, col, j) leaves the simplified expression unchanged.
 bool is_symmetric(const Expr& e);
 

@@ -121,6 +121,8 @@ enum class Processor : std::uint8_t {
 struct LowerOptions {
   Dtype type = Dtype::float32;
   Processor processor = Processor::cpu;
+  /// On GPUs: square roots by the special-function unit, within 2^-23.
+  bool unit_roots = false;
   /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
   bool table_powers = false;
   /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values

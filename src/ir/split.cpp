@@ -358,9 +358,20 @@ FieldSplit split_field(const Expr& field) {
   return out;
 }
 
+bool reads_pairs(const Expr& phi) {
+  const Uses used = uses(phi);
+  bool found = used.index_i || used.index_j;
+  for_each(phi, [&](const Expr& n) { found |= is_reduction(n->op); });
+  return found;
+}
+
 FieldSplit split_amplitude_field(const Expr& phi) {
   FieldSplit out;
-  out.field = leaf(Op::pair_value, 0) * Uniforms(out.params, out.uniforms)(by_meaning(phi));
+  if (reads_pairs(phi))
+    out = split_field(phi);
+  else
+    out.field = Uniforms(out.params, out.uniforms)(by_meaning(phi));  // row and col are cheap to read there
+  out.field = leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size())) * out.field;
   return out;
 }
 

@@ -81,7 +81,10 @@ struct FieldSplit {
   std::vector<Expr> param_leaves() const;
 };
 FieldSplit split_field(const Expr& field);
-/// pair_value(0) * φ, where φ has no reductions and pair value 0 is given by the caller.
+/// Whether φ has values of the pair: reductions, indices.
+bool reads_pairs(const Expr& phi);
+/// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where
+/// φ has no reductions.
 FieldSplit split_amplitude_field(const Expr& phi);
 
 /// Swaps the sides: x with z, row with col, i with j.

@@ -42,7 +42,26 @@ void require_runs_here(Target target, const char* what) {
 
 constexpr const char* kVariable = "MERCER_TARGET";
 
+struct PrecisionRow {
+  Precision precision;
+  const char* name;
+};
+constexpr PrecisionRow kPrecisions[] = {
+    {Precision::fp32, "fp32"}, {Precision::direct, "direct"}, {Precision::tf32, "tf32"}, {Precision::bf16, "bf16"}};
+
 }  // namespace
+
+const char* name_of(Precision precision) {
+  for (const PrecisionRow& row : kPrecisions)
+    if (row.precision == precision) return row.name;
+  return "";
+}
+
+Precision precision_from_text(const std::string& name) {
+  for (const PrecisionRow& row : kPrecisions)
+    if (name == row.name) return row.precision;
+  fail(ErrorKind::invalid_argument, "precision: must be fp32, direct, tf32 or bf16. Received \"{}\".", name);
+}
 
 Target target_from_text(const std::string& name) { return target_named(name, "target"); }
 
@@ -67,6 +86,9 @@ void Context::set_target(Target target) {
   require_runs_here(target, "target");
   state_->target = target;
 }
+
+Precision Context::precision() const { return state_->precision; }
+void Context::set_precision(Precision precision) { state_->precision = precision; }
 
 std::size_t Context::plan_count() const {
   return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() + state_->cuda_fields.size();

@@ -75,7 +75,9 @@ struct Context::State {
 
   Pool pool;
   std::atomic<Target> target;
+  std::atomic<Precision> precision{Precision::fp32};
   double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
+  double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

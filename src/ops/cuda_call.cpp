@@ -21,6 +21,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
   problem.fold = use.fold;
   problem.columns = use.columns;
   problem.mixed_pipes = use.mixed_pipes;
+  problem.product = use.product;
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
   problem.points = job.x.points.dtype;
   problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < plan::kMostByteFeatures;
@@ -46,7 +47,7 @@ RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& cont
 }
 
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
-                                                        std::int64_t outputs, Context& context,
+                                                        std::int64_t outputs, bool amplitude, Context& context,
                                                         const std::function<ir::FieldSplit()>& field) {
   plan::GpuFieldProblem problem;
   problem.type = job.type;
@@ -55,7 +56,8 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
       fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
-    problem.planes = static_cast<int>(problem.field.pair_outputs.size());
+    problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;
+    problem.shared_per_block = job.hardware().shared_per_block;
     return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job);
   });
 }
@@ -64,28 +66,22 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
 
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
+  const bool amplitude = formula.is_field;
+  const char* kind = amplitude ? "field" : "gradient";
   CudaGradient gradient;
-  gradient.field = field_kernels("gradient|" + formula.key, job, outputs, context,
-                                 [&] { return ir::split_field(formula.field()); });
+  gradient.field = field_kernels(fmt::format("{}|{}", kind, formula.key), job, outputs, amplitude, context, [&] {
+    return amplitude ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
+  });
   const std::vector<Expr>& values = gradient.field->plan->problem.field.pair_outputs;
   if (values.empty()) return gradient;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type});
   problem.outputs = values;
   const std::string key =
-      fmt::format("values of the gradient|{}|{}|{}|{}|{}|{}", formula.key, static_cast<int>(job.type),
+      fmt::format("values of the {}|{}|{}|{}|{}|{}|{}", kind, formula.key, static_cast<int>(job.type),
                   static_cast<int>(job.x.points.dtype), problem.bytes, job.device, problem.sizes.to_text());
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
-}
-
-std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, const Expr& phi, std::int64_t outputs,
-                                                     Context& context) {
-  return field_kernels("field|" + phi.to_text(), job, outputs, context, [&] {
-    ir::FieldSplit split = ir::split_amplitude_field(phi);
-    split.pair_outputs = {Expr(1)};  // the amplitude takes its place
-    return split;
-  });
 }
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
@@ -96,9 +92,10 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   const auto compiled = [&](bool normal_reciprocals) {
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
-        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
                     static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
+                    use.product.to_text(),
                     normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};

@@ -18,20 +18,19 @@ struct CudaUse {
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;
   bool mixed_pipes = false;  // plan::GpuPairProblem
+  plan::BilinearTile product = {};
 };
 
 /// Throws inside a graph capture when they are still to be compiled.
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context);
 
-/// Both passes of a gradient; `pairs` is null for a field that reads no value of the pair.
+/// Both passes of a gradient, of a formula or of a field whose amplitude the caller gives; `pairs` is null for one that
+/// reads no other value of the pair.
 struct CudaGradient {
   std::shared_ptr<const cuda::PairKernels> pairs;
   std::shared_ptr<const cuda::FieldKernels> field;
 };
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
-/// The second pass of gradient_field: φ times a given amplitude.
-std::shared_ptr<const cuda::FieldKernels> cuda_field(const cuda::PairJob& job, const Expr& phi, std::int64_t outputs,
-                                                     Context& context);
 
 }  // namespace mercer::ops

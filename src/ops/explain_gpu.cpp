@@ -84,15 +84,25 @@ plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, dou
   return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
 }
 
+/// The same on tensor cores.
+plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, int products,
+                              const plan::GpuInfo& gpu) {
+  plan::GpuTimes times = plan::gpu_tensor_times(pairs_of(shape) * static_cast<double>(shape.k) * products, gpu);
+  return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs_of(shape) * items, gpu);
+}
+
 plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                             const GpuCall& call) {
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
   problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  if (call.products > 0)
+    problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
   const auto plan = plan::plan_gpu_pairs(problem);
   const double items = static_cast<double>(call.items);
-  plan::GpuTimes times = pair_times(*plan, shape, items, gpu);
+  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, items, call.products, gpu)
+                                        : pair_times(*plan, shape, items, gpu);
   const double half = call.symmetric ? 0.5 : 1;
-  for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit}) *time *= half;
+  for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit, &times.tensor}) *time *= half;
   const double bytes = pairs_of(shape) * items * bytes_of(plan->problem.out) + points_bytes(shape, dtype) * half;
   return times += plan::gpu_memory_times(bytes, gpu);
 }
@@ -151,9 +161,10 @@ std::string source_text(const plan::GpuPairPlan& plan, Dtype dtype) {
 std::string floor_text(const plan::GpuTimes& times, ExplainShape shape, const NamedGpu& gpu) {
   return fmt::format(
       "{} x {} x {} on an {} ({} multiprocessors, {:.2f} GHz): {:.4g} ms\n"
-      "issue {:.4g} ms, multiply-add {:.4g} ms, integer {:.4g} ms, special-function unit {:.4g} ms, memory {:.4g} ms\n",
+      "issue {:.4g} ms, multiply-add {:.4g} ms, integer {:.4g} ms, special-function unit {:.4g} ms, tensor cores "
+      "{:.4g} ms, memory {:.4g} ms\n",
       shape.m, shape.n, shape.k, gpu.name, gpu.info.multiprocessors, gpu.info.gigahertz, times.ms(), times.issue,
-      times.fma, times.alu, times.unit, times.memory);
+      times.fma, times.alu, times.unit, times.tensor, times.memory);
 }
 
 }  // namespace
@@ -170,6 +181,8 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const NamedGpu gpu = gpu_named(target);
   plan::GpuPairProblem problem = problem_of({explained(f)}, shape, dtype, gpu.info);
   problem.mixed_pipes = plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Context::shared().precision(),
+                                        gpu.info.multiprocessors);
   const auto plan = tuned_plan(plan::plan_gpu_pairs(problem), gpu.tiles);
   std::string text = formula_section(f);
   text += section("split", plan->split.to_text());
@@ -205,7 +218,7 @@ GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std:
   else
     fail(ErrorKind::invalid_argument,
          "gpu_floor: the verb must be pairwise, kernel_product or kernel_gradient. Received \"{}\".", call.verb);
-  return {times.issue, times.fma, times.alu, times.unit, times.memory, times.ms()};
+  return {times.issue, times.fma, times.alu, times.unit, times.tensor, times.memory, times.ms()};
 }
 
 }  // namespace mercer

@@ -75,18 +75,54 @@ struct Contraction {
   }
 };
 
-plan::FieldProblem field_problem(const plan::PairProblem& pairs, const PairCall& call, std::int64_t outputs) {
-  plan::FieldProblem problem;
-  problem.type = pairs.type;
-  problem.target = pairs.target;
-  problem.outputs = outputs;
-  problem.features = call.features();
-  return problem;
-}
+/// What the CPU runs: the pair values of φ, where it has any, then φ over n.
+struct Programs {
+  std::shared_ptr<const cpu::PairProgram> pairs;
+  std::shared_ptr<const cpu::FieldProgram> field;
 
-/// What a field's plan depends on besides the pair problem.
-std::string field_text(std::string_view kind, std::string_view text, const PairCall& call, std::int64_t outputs) {
-  return fmt::format("{}|{}|{}|{}", kind, text, outputs, call.features());
+  cpu::FieldItem item(const PairCall& call, std::int64_t index) const {
+    cpu::FieldItem item;
+    item.item = call.item(index);
+    if (pairs) item.pair_params = call.values(index, pairs->plan().general.split.params);
+    item.field_params = call.values(index, field->plan->params);
+    return item;
+  }
+};
+
+/// Of the gradient of a formula, or of a field whose amplitude the caller gives.
+Programs make_programs(const PairCall& call, std::int64_t outputs, Context& context) {
+  Context::State& state = context.state();
+  const Formula::Prepared& formula = call.formula();
+  const auto split = [&] {
+    return formula.is_field ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
+  };
+  plan::PairProblem problem = ops::pair_problem(call, context);
+  problem.block_columns = kBlockColumns;
+  const std::string text =
+      fmt::format("{}|{}|{}|{}", formula.is_field ? "field" : "gradient", formula.key, outputs, call.features());
+  const std::string key = ops::key_of(text, problem);
+  Programs programs;
+  if (!formula.is_field || formula.reads_pairs) {
+    programs.pairs = state.pairs.get(key, [&] {
+      problem.outputs = split().pair_outputs;
+      return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
+    });
+  }
+  programs.field = state.fields.get(key, [&] {
+    plan::FieldProblem second;
+    second.type = problem.type;
+    second.target = problem.target;
+    second.outputs = outputs;
+    second.features = call.features();
+    second.field = split();
+    second.n_capacity = kBlockColumns;
+    if (programs.pairs) {  // their tile decides how many columns a block of values holds
+      second.n_capacity = static_cast<int>(programs.pairs->plan().plane_width());
+      second.pair_stride = programs.pairs->plan().tile.rows * second.n_capacity;
+    }
+    return std::make_shared<const cpu::FieldProgram>(ops::dumped(plan::plan_field(second)));
+  });
+  return programs;
 }
 
 }  // namespace
@@ -98,51 +134,31 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.coef_axes)});
   contraction.check(op, call, coef, out, call.inputs());
   if (call.ends_checked(out)) return;
-  Context::State& state = context.state();
-  const Formula::Prepared& formula = call.formula();
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     return cuda::gradient(kernels.pairs.get(), *kernels.field, job, contraction.job(call, coef, out));
   }
-  plan::PairProblem problem = ops::pair_problem(call, context);
-  problem.block_columns = kBlockColumns;
-  const std::string key = ops::key_of(field_text("gradient", formula.key, call, contraction.outputs), problem);
-  const auto pairs = state.pairs.get(key, [&] {
-    problem.outputs = ir::split_field(formula.field()).pair_outputs;
-    return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
-  });
-  const auto field = state.fields.get(key, [&] {
-    plan::FieldProblem second = field_problem(problem, call, contraction.outputs);
-    second.field = ir::split_field(formula.field());
-    // The tile of the pairs decides how many columns a block of their values holds.
-    second.n_capacity = static_cast<int>(pairs->plan().plane_width());
-    second.pair_stride = pairs->plan().tile.rows * second.n_capacity;
-    return std::make_shared<const cpu::FieldProgram>(ops::dumped(plan::plan_field(second)));
-  });
+  const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
-    cpu::FieldItem item;
-    item.item = call.item(index);
-    item.pair_params = call.values(index, pairs->plan().general.split.params);
-    item.field_params = call.values(index, field->plan->params);
+    cpu::FieldItem item = programs.item(call, index);
     contraction.fill(item, call, index, coef, out);
-    cpu::gradient(pairs.get(), *field, item, run);
+    cpu::gradient(programs.pairs.get(), *programs.field, item, run);
   });
 }
 
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments, Context& context) {
+  gradient_field(Formula::field(phi), x, z, amplitude, coef, out, arguments, context);
+}
+
+void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor& amplitude,
+                    const Tensor& coef, const Tensor& out, const Arguments& arguments, Context& context) {
   const char* op = "gradient_field";
-  ir::verify(phi, true);
-  ir::for_each(phi, [&](const Expr& e) {
-    if (!ir::is_reduction(e->op)) return;
-    fail(ErrorKind::unsupported, "{}: phi is read at one feature and has no reductions. Received {}.", op,
-         phi.to_text());
-  });
+  require(field.prepared().is_field, "{}: the formula must be made by Formula::field. Received another.", op);
   ops::check_input(op, "amplitude", amplitude, 2);
   const Contraction contraction(op, coef);
-  // The sum of φ names the same parameters, weights and values per point; its checks are the ones needed here.
-  const PairCall call(op, Formula(sum(phi)), x, &z, arguments, false,
+  const PairCall call(op, field, x, &z, arguments, false,
                       {ops::leading(coef, contraction.coef_axes), ops::leading(amplitude, 2)});
   require(amplitude.shape[amplitude.ndim() - 2] == call.m() && amplitude.shape.back() == call.n(),
           "{}: amplitude must have shape (..., {}, {}). Received {}.", op, call.m(), call.n(),
@@ -153,37 +169,25 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
   inputs.push_back(&amplitude);
   contraction.check(op, call, coef, out, inputs);
   if (call.ends_checked(out)) return;
-  // simplify() may have moved a factor out of the sum: use φ itself then.
-  const Expr& bound = call.formula().expression;
-  const Expr term = bound->op == ir::Op::sum ? bound->args[0] : ir::simplify(phi);
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
-    const auto field = ops::cuda_field(job, term, contraction.outputs, context);
+    const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
     operands.amplitude.array = {amplitude.data, amplitude.dtype, ops::batch_strides(amplitude, 2, call.batch())};
     operands.amplitude.row_stride = amplitude.strides[amplitude.ndim() - 2];
     operands.amplitude.col_stride = amplitude.strides.back();
-    return cuda::gradient(nullptr, *field, job, operands);
+    return cuda::gradient(kernels.pairs.get(), *kernels.field, job, operands);
   }
-  const plan::PairProblem problem = ops::pair_problem(call, context);
-  const std::string key = ops::key_of(field_text("field", term.to_text(), call, contraction.outputs), problem);
-  const auto field = context.state().fields.get(key, [&] {
-    plan::FieldProblem second = field_problem(problem, call, contraction.outputs);
-    second.field = ir::split_amplitude_field(term);
-    second.n_capacity = kBlockColumns;
-    return std::make_shared<const cpu::FieldProgram>(ops::dumped(plan::plan_field(second)));
-  });
+  const Programs programs = make_programs(call, contraction.outputs, context);
   const Shape amplitude_strides = ops::batch_strides(amplitude, 2, call.batch());
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
-    cpu::FieldItem item;
-    item.item = call.item(index);
-    item.field_params = call.values(index, field->plan->params);
+    cpu::FieldItem item = programs.item(call, index);
     item.amplitude = ops::element(amplitude, call.offset(index, amplitude_strides));
     item.amplitude_dtype = amplitude.dtype;
     item.amplitude_row_stride = amplitude.strides[amplitude.ndim() - 2];
     item.amplitude_col_stride = amplitude.strides.back();
     contraction.fill(item, call, index, coef, out);
-    cpu::gradient(nullptr, *field, item, run);
+    cpu::gradient(programs.pairs.get(), *programs.field, item, run);
   });
 }
 

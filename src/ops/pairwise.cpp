@@ -78,7 +78,11 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
-    const auto kernels = ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_pipes = mixed}, context);
+    const plan::BilinearTile product =
+        plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,
+                            context.state().tensor_cores_from);
+    const auto kernels =
+        ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_pipes = mixed, .product = product}, context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

@@ -34,20 +34,21 @@ std::vector<Expr> exponents_of(const Expr& expression) {
 
 }  // namespace
 
-Formula::Prepared::Prepared(const Expr& given) {
+Formula::Prepared::Prepared(const Expr& given, bool field) : is_field(field) {
   require(!given.empty(), "formula: must not be empty.");
-  ir::verify(given);
+  ir::verify(given, is_field);
   expression = ir::simplify(given);
   // Parameters are those of the formula as written: one that a rule removed may still be given.
   params = params_of(given);
   exponents = exponents_of(expression);
+  reads_pairs = is_field && ir::reads_pairs(expression);
   uses = ir::uses(expression);
-  symmetric = ir::is_symmetric(expression);
+  symmetric = !is_field && ir::is_symmetric(expression);
   key = expression.to_text();
 }
 
 const Formula::Prepared& Formula::Prepared::swapped() const {
-  std::call_once(swap_once_, [this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression)); });
+  std::call_once(swap_once_, [this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression), is_field); });
   return *swapped_;
 }
 
@@ -62,12 +63,13 @@ std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vec
   return bound_.get(bits, [&] {
     ir::ExprMap<Expr> numbers;
     for (std::size_t p = 0; p < exponents.size(); ++p) numbers[exponents[p]] = Expr(values[p]);
-    return std::make_shared<const Prepared>(ir::substitute(expression, numbers));
+    return std::make_shared<const Prepared>(ir::substitute(expression, numbers), is_field);
   });
 }
 
 Formula::Formula(const Expr& expression) : prepared_(std::make_shared<const Prepared>(expression)) {}
 Formula::Formula(std::string_view text) : Formula(parse(text)) {}
+Formula Formula::field(const Expr& phi) { return Formula(std::make_shared<const Prepared>(phi, true)); }
 const Expr& Formula::expression() const { return prepared_->expression; }
 bool Formula::symmetric() const { return prepared_->symmetric; }
 

@@ -14,13 +14,16 @@
 namespace mercer {
 
 struct Formula::Prepared {
-  explicit Prepared(const Expr& expression);
+  /// `is_field`: x, z and w stand outside reductions too, for the values at one feature.
+  explicit Prepared(const Expr& expression, bool is_field = false);
 
   Expr expression;                    // simplified and verified
   std::string key;                    // its text: equal keys mean equal programs
   std::vector<Expr> params;           // parameter leaves in order of first use
   std::vector<Expr> exponents;        // those in an exponent: a number given there becomes part of the program
   ir::Uses uses;
+  bool is_field = false;
+  bool reads_pairs = false;           // a field with values of the pair: reductions, indices
   bool symmetric = false;
 
   /// The formula with the sides swapped (made once).

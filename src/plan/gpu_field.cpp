@@ -36,6 +36,9 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&
          plan->thread_r * plan->thread_f > 1)
     (plan->thread_f >= plan->thread_r ? plan->thread_f : plan->thread_r) /= 2;
+  // Each plane takes as many rows as the tile has.
+  while (plan->shared_bytes(kChunk + 1) > problem.shared_per_block && plan->thread_r * plan->thread_f > 1)
+    (plan->thread_r > 1 ? plan->thread_r : plan->thread_f) /= 2;
   return plan;
 }
 

@@ -15,6 +15,7 @@ struct GpuFieldProblem {
   Dtype type = Dtype::float32;  // computing type
   int outputs = 1;              // coefficients of one pass
   int planes = 0;               // pair values
+  std::int64_t shared_per_block = 232448;
 };
 
 struct GpuFieldPlan {

@@ -4,13 +4,14 @@
 
 namespace mercer::plan {
 
-double GpuTimes::ms() const { return std::max({issue, fma, alu, unit, memory}); }
+double GpuTimes::ms() const { return std::max({issue, fma, alu, unit, tensor, memory}); }
 
 GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
   issue += other.issue;
   fma += other.fma;
   alu += other.alu;
   unit += other.unit;
+  tensor += other.tensor;
   memory += other.memory;
   return *this;
 }
@@ -28,9 +29,19 @@ GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo&
   const double clocks = 1e3 * count / (gpu.multiprocessors * gpu.gigahertz * 1e9);
   const double fma_lanes = type == Dtype::float64 ? gpu.double_lanes : gpu.float_lanes;
   return {cost.issue * clocks / kIssued, cost.fma * clocks / fma_lanes, cost.alu * clocks / kAlu,
-          cost.unit * clocks / kUnit, 0};
+          cost.unit * clocks / kUnit, 0, 0};
 }
 
-GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu) { return {0, 0, 0, 0, 1e3 * bytes / gpu.bytes_per_second}; }
+GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu) {
+  GpuTimes times;
+  times.memory = 1e3 * bytes / gpu.bytes_per_second;
+  return times;
+}
+
+GpuTimes gpu_tensor_times(double multiply_adds, const GpuInfo& gpu) {
+  GpuTimes times;
+  times.tensor = 2e3 * multiply_adds / gpu.half_flops;
+  return times;
+}
 
 }  // namespace mercer::plan

@@ -18,6 +18,7 @@ struct GpuInfo {
   int multiprocessors = 0;
   double gigahertz = 0;
   double bytes_per_second = 0;   // that stores of a whole output reach
+  double half_flops = 0;         // a second, of products of 16-bit floats under the power limit; 0: no tile uses them
   int float_lanes = 128;         // a clock and multiprocessor, for multiply-adds
   int double_lanes = 64;
   std::int64_t shared_per_block = 0;
@@ -30,7 +31,7 @@ const GpuInfo& gpu_info(int capability);
 
 /// Milliseconds that each unit is busy at least.
 struct GpuTimes {
-  double issue = 0, fma = 0, alu = 0, unit = 0, memory = 0;
+  double issue = 0, fma = 0, alu = 0, unit = 0, tensor = 0, memory = 0;
   double ms() const;             ///< of the busiest
   GpuTimes& operator+=(const GpuTimes& other);  ///< one pass after the other
 };
@@ -41,5 +42,7 @@ GpuCost mean_update_cost(const GpuPairPlan& plan);
 /// `count` runs of a program of this cost and type.
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu);
 GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu);
+/// `multiply_adds` of 16-bit floats on tensor cores.
+GpuTimes gpu_tensor_times(double multiply_adds, const GpuInfo& gpu);
 
 }  // namespace mercer::plan

@@ -186,11 +186,21 @@ int mixed_eighths(const GpuPairPlan& plan) {
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
+/// Of a plan whose tile serves the regions of 64 x 64 pairs that products leave to it.
+Bilinear on_tensor_cores(const GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  const bool serves = problem.product && problem.capability == 90 && problem.type == Dtype::float32 &&
+                      problem.consumer == Consumer::store && problem.outputs.size() == 1;
+  const int most_slots = 1 + plan.split.col_stages;
+  if (!serves || problem.product.shared_bytes(most_slots) > problem.shared_per_block) return {};
+  return bilinear_of(plan.split);
+}
+
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.split.states) * words(problem.type);
-  GpuTile tile = base_tile(plan, per_pair);
+  GpuTile tile = plan.bilinear ? kWide : base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
   while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
     halve_thread(tile);
@@ -324,7 +334,7 @@ bool GpuPairPlan::long_epilogue() const {
 
 bool GpuPairPlan::many_tiles() const {
   return problem.consumer == Consumer::store && problem.sizes.pairs == GpuSizes::Pairs::many &&
-         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n;
+         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !bilinear;
 }
 
 int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
@@ -350,6 +360,23 @@ std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
   return bytes;
 }
 
+namespace {
+
+std::string products_text(const GpuPairPlan& plan) {
+  const BilinearTile& tile = plan.problem.product;
+  std::string text = fmt::format("tensor cores: {}, {}; {}\n", plan.bilinear.to_text(),
+                                 tile.single ? "ONE product of eleven binary digits a value: errors near 2^-11 |x| |z|"
+                                             : "three products of 16-bit pieces, 22 binary digits a value",
+                                 tile.to_text());
+  text += fmt::format("sums go to float registers every {} features\n", tile.single ? 128 : 64);
+  if (!tile.single) text += "errors: at most 1e-6 of a distance, or of |x| |z|\n";
+  if (plan.bilinear.kind == BilinearKind::square)
+    text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
+  return text;
+}
+
+}  // namespace
+
 std::string GpuPairPlan::to_text() const {
   const GpuCost cost = count_gpu(update);
   std::string text = fmt::format("{}, tile {}\n", name_of(problem.type), tile.to_text());
@@ -357,6 +384,7 @@ std::string GpuPairPlan::to_text() const {
                       cost.fma, cost.alu, cost.unit, cost.slots());
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
+  if (bilinear) text += products_text(*this);
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_eighths > 0)
     text += fmt::format(
@@ -388,7 +416,10 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
     add_first_update(*plan);
   }
   plan->mixed_eighths = mixed_eighths(*plan);
-  plan->epilogue = ir::lower(split.epilogue, options_of(problem, split, ir::Processor::gpu));
+  plan->bilinear = on_tensor_cores(*plan);
+  ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
+  of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
+  plan->epilogue = ir::lower(split.epilogue, of_epilogue);
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
     bool divides = false;
@@ -409,7 +440,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
   plan->row_slots = row ? 1 + split.row_stages : 0;
   plan->col_slots = col ? 1 + split.col_stages : 0;
-  plan->direct = reads_points_directly(*plan);
+  plan->direct = !plan->bilinear && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "ir/program.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
+#include "plan/bilinear.h"
 #include "plan/sides.h"
 
 namespace mercer::plan {
@@ -74,6 +75,7 @@ struct GpuPairProblem {
   bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
+  BilinearTile product;         // for sums that are products of matrices, where the call is large enough
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -99,6 +101,7 @@ struct GpuPairPlan {
   int alternative_eighths = 0;    // of the pairs of a thread
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
+  Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state

@@ -125,11 +125,13 @@ bool reads_features(const GpuPairPlan& plan) { return !plan.sides.x_streams.empt
 }  // namespace
 
 bool gpu_tile_serves(const GpuPairPlan& plan, const GpuTile& tile) {
+  if (plan.bilinear) return tile == plan.tile;  // it computes regions of one size again
   GpuPairPlan tried = plan;
   return serves(plan, tile, tried);
 }
 
 std::vector<GpuTile> gpu_tile_candidates(const GpuPairPlan& plan) {
+  if (plan.bilinear) return {plan.tile};
   Candidates candidates(plan);
   candidates.add_with_blocks(plan.tile);
   for (const Shape& shape : kShapes) {

@@ -107,7 +107,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
 
 bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() == b.to_text(); }
 
-/// When φ is one pair value times the rest, leaves the rest in `phi` and returns the slot; -1 otherwise.
+/// Takes a pair value that is a factor of φ out of it; -1 when there is none.
 int take_scale(Expr& phi) {
   if (phi->op == Op::neg) {
     Expr inner = phi->args[0];
@@ -117,13 +117,24 @@ int take_scale(Expr& phi) {
   }
   if (phi->op != Op::mul) return -1;
   for (int side = 0; side < 2; ++side) {
-    const Expr& scale = phi->args[side];
-    if (scale->op != Op::pair_value || ir::uses(phi->args[1 - side]).accumulator) continue;
-    const int slot = scale->slot;
-    phi = phi->args[1 - side];
+    const Expr factor = phi->args[side], rest = phi->args[1 - side];
+    if (factor->op == Op::pair_value) {
+      phi = rest;
+      return factor->slot;
+    }
+    Expr inner = factor;
+    const int slot = take_scale(inner);
+    if (slot < 0) continue;
+    phi = inner * rest;
     return slot;
   }
   return -1;
+}
+
+std::vector<int> take_scales(Expr& phi) {
+  std::vector<int> slots;
+  for (int slot = take_scale(phi); slot >= 0; slot = take_scale(phi)) slots.push_back(slot);
+  return slots;
 }
 
 }  // namespace
@@ -244,7 +255,7 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   options.type = problem.type;
   options.params = problem.field.param_leaves();
   Expr phi = problem.field.field;
-  plan->scale_slot = take_scale(phi);
+  plan->scale_slots = take_scales(phi);
   plan->program = schedule(ir::lower({phi}, options), target);
   options.assume_finite = true;
   plan->fast_program = cheaper(schedule(ir::lower({phi}, options), target), plan->program, target);

@@ -94,7 +94,8 @@ struct FieldPlan {
   Target target = Target::interpreter;
   int outputs = 1, vectors = 1;       // of one kernel
   int n_capacity = 0, pair_stride = 0;
-  int scale_slot = -1;                // φ is this pair value times `program`: the driver folds it into the coefficients
+  std::vector<int> scale_slots;       // φ is these pair values times `program`: the driver folds them into the
+                                      // coefficients
   std::vector<Expr> params;
   ir::Program uniforms;
   ir::Program program;                // right for all data

@@ -3,8 +3,9 @@
 //   1. pair values   for a panel of rows of x and a block of columns n: the tiles of pairwise, [slot][row][n], in cache
 //   2. field         for each row m, panel of features and tile of outputs: accumulators over n in registers
 //
-// Sums over n run in the computing type over a block, about 192 points, then in double. A pair value that is a factor
-// of φ is folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). The fast variant of φ runs
+// Sums over n run in the computing type over a block, about 192 points, then in double. Pair values that are factors of
+// φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). An amplitude that the caller
+// gives is the last pair value. The fast variant of φ runs
 // where the row of x and the block of z hold finite, moderate values only.
 #include <algorithm>
 
@@ -118,18 +119,22 @@ class GradientRun {
     }
     for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, item_.item.z.count - n0);
-      if (engine_.empty()) read_pairs(m0, count, n0, present, w);
-      else compute_pairs(panel, n0, present, kind, w);
+      w.pairs.reserve((planes() + 1) * rows_ * width_ * sizeof(T));
+      if (!engine_.empty()) compute_pairs(panel, n0, present, kind, w);
+      if (item_.amplitude) read_amplitude(m0, count, n0, present, w.pairs.as<T>() + planes() * rows_ * width_);
       for (std::int64_t r = 0; r < count; ++r) accumulate_row(m0 + r, r, n0, present, w);
     }
     for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
   }
 
+  /// Pair values that the engine computes.
+  std::int64_t planes() const {
+    return engine_.empty() ? 0 : static_cast<std::int64_t>(engine_[0].plan().general.epilogue.outputs.size());
+  }
+
   /// w.pairs[slot][row][width_] for columns n0 … n0 + present - 1.
   void compute_pairs(std::int64_t panel, std::int64_t n0, std::int64_t present, PanelKind kind, Workspace& w) {
     const PairEngine<T>& engine = engine_[0];
-    const std::int64_t planes = static_cast<std::int64_t>(engine.plan().general.epilogue.outputs.size());
-    w.pairs.reserve(planes * rows_ * width_ * sizeof(T));
     const std::int64_t tile_cols = engine.tile().cols();
     for (std::int64_t n = n0; n < n0 + present; n += tile_cols) {
       const PanelView<T> rows{w.x_pairs.as<T>(), w.x_slots.as<T>(), panel, kind};
@@ -137,14 +142,12 @@ class GradientRun {
     }
   }
 
-  /// The same from the caller's amplitudes.
-  void read_pairs(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, Workspace& w) {
-    w.pairs.reserve(rows_ * width_ * sizeof(T));
-    if (!item_.amplitude) return;  // a field without pair values
+  /// The caller's amplitudes of the same columns, [row][width_].
+  void read_amplitude(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, T* plane) const {
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t n = 0; n < present; ++n) {
         const std::int64_t index = (m0 + r) * item_.amplitude_row_stride + (n0 + n) * item_.amplitude_col_stride;
-        w.pairs.as<T>()[r * width_ + n] = static_cast<T>(read_element(item_.amplitude, item_.amplitude_dtype, index));
+        plane[r * width_ + n] = static_cast<T>(read_element(item_.amplitude, item_.amplitude_dtype, index));
       }
   }
 
@@ -177,15 +180,17 @@ class GradientRun {
     }
   }
 
-  /// [n][outputs of the tile], times the pair value that is a factor of φ.
+  /// [n][outputs of the tile], times the pair values that are factors of φ.
   const T* coefficients(std::int64_t tile, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) const {
     const T* coef = coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
-    if (plan_.scale_slot < 0) return coef;
-    const T* scale = w.pairs.as<T>() + r * width_ + plan_.scale_slot * static_cast<std::int64_t>(plan_.pair_stride);
     T* scaled = w.scaled.as<T>();
-    for (std::int64_t n = 0; n < present; ++n)
-      for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
-    return scaled;
+    for (const int slot : plan_.scale_slots) {
+      const T* scale = w.pairs.as<T>() + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
+      for (std::int64_t n = 0; n < present; ++n)
+        for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
+      coef = scaled;
+    }
+    return coef;
   }
 
   void write_row(std::int64_t m, const double* sums) const {
@@ -203,7 +208,7 @@ class GradientRun {
   std::int64_t features_, cols_, padded_, width_;
   std::int64_t rows_ = plan::kManyRows;   // of x in a task: a tile's, where there are tiles
   std::vector<ParamBlock<T>> block_;      // at most one
-  std::vector<PairEngine<T>> engine_;     // empty: amplitudes are given
+  std::vector<PairEngine<T>> engine_;     // empty: no pair value is computed
   std::vector<T> params_, weights_, z_values_;
   AlignedBuffer z_, coef_;
   std::vector<std::uint8_t> z_finite_;    // per block of width_ points

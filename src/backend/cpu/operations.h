@@ -69,7 +69,8 @@ void reduce(const PairProgram& program, const PairItem& item, const PairMember& 
 void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
              const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run);
 
-/// The gradient field: pair values from `pairs` (or, when that is null, from `amplitude` [M, N]), then φ over n.
+/// The gradient field: pair values from `pairs` and, last, the `amplitude` [M, N], each where there is one; then φ over
+/// n.
 struct FieldItem {
   PairItem item;                  // x [M, K], z [N, K]
   std::vector<double> pair_params, field_params;

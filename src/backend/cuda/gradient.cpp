@@ -69,14 +69,12 @@ class FieldLaunch {
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
-    if (planes_ == 0) return;
-    if (pairs_) {
+    if (pairs_)
       store_rows(*pairs_, *panels_, job_, workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
-      return;
-    }
-    // The amplitude is packed like points: n along the rows.
+    if (operands_.amplitude.array.data == nullptr) return;
+    // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
-                    operands_.amplitude.row_stride, ld_, pair_place_, {}};
+                    operands_.amplitude.row_stride, ld_, pair_place_ + (planes_ - 1) * rows_ * ld_ * size_, {}};
     part.array.data = static_cast<const char*>(part.array.data) +
                       first * operands_.amplitude.row_stride * static_cast<std::int64_t>(size_of(part.array.dtype));
     pack(part, job_, workspace_);

@@ -78,8 +78,9 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
                                                                     plan.split.uniforms.size(), plan.uniforms));
   if (plan.mixed_eighths > 0) {
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
-    sources.repair = named("repair", codegen::cuda_repair_source(plan));
   }
+  if (plan.bilinear) sources.product = named("products", codegen::cuda_bilinear_source(plan));
+  if (plan.bilinear || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer != plan::Consumer::store)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
@@ -107,6 +108,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.uniforms, "uniforms", &kernels->uniforms},
                                  {&sources.merge, "merge_ranges", &kernels->merge},
                                  {&sources.integers, "pair_tile", &kernels->integers},
+                                 {&sources.product, "bilinear_tile", &kernels->product},
                                  {&sources.repair, "repair", &kernels->repair}};
   std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
   get_kernels(rows, job);
@@ -146,6 +148,12 @@ Kernel nearest_kernel(const PairJob& job) {
 
 Kernel quantise_kernels(const PairJob& job) {
   return shared_kernel("start_mixed", "quantise", job, codegen::cuda_quantise_source);
+}
+
+Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {
+  const bool squares = bilinear.kind == plan::BilinearKind::square;
+  return shared_kernel("find_centre", fmt::format("operands {} {}", squares, bilinear.weighted), job,
+                       [&] { return codegen::cuda_operands_source(squares, bilinear.weighted); });
 }
 
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }

@@ -22,7 +22,8 @@ struct Kernel {
 /// What is compiled for a plan, by the dtype of the points.
 struct PairSources {
   jit::CudaSource tile, pack_x, pack_z, uniforms, merge;  // merge: empty text for a plan that stores its pairs
-  jit::CudaSource integers, repair;                       // empty texts but for a plan on mixed pipes
+  jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
+  jit::CudaSource repair;             // of both
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -30,7 +31,7 @@ struct PairKernels {
   std::shared_ptr<const plan::GpuPairPlan> plan;
   const CudaDevice* device = nullptr;
   Kernel tile, pack_x, pack_z, uniforms, merge;
-  Kernel integers, repair;  // of a plan on mixed pipes
+  Kernel integers, product, repair;
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
@@ -56,6 +57,8 @@ Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
 Kernel quantise_kernels(const PairJob& job);
+/// `find_centre`; its module has the others of split_operands.cuh.
+Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

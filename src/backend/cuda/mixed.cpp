@@ -12,32 +12,6 @@ constexpr std::int64_t kFloat = sizeof(float);
 /// A repaired pair reads 64 bytes a feature: this many of 1024 features take what the integers save of 10^9 pairs.
 constexpr std::int64_t kMostRepairs = 1 << 18;
 
-std::int64_t offset_of(const BatchAxes& axes, const long long* steps, std::int64_t index) {
-  std::int64_t offset = 0;
-  for (int axis = axes.count - 1; axis >= 0; --axis) {
-    offset += index % axes.extent[axis] * steps[axis];
-    index /= axes.extent[axis];
-  }
-  return offset;
-}
-
-const float* shifted(const void* data, std::int64_t elements) { return static_cast<const float*>(data) + elements; }
-
-/// The arguments of one group, as those of a call without batch.
-PairArguments of_group(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
-  PairArguments one = a;
-  const std::int64_t x_set = offset_of(a.groups, a.x_step, group), z_set = offset_of(a.groups, a.z_step, group);
-  one.groups = {};
-  one.x = shifted(a.x, x_set * a.x_ld * a.k);
-  one.z = shifted(a.z, z_set * a.z_ld * a.k);
-  one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld);
-  one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld);
-  if (a.params != nullptr) one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count);
-  one.out = static_cast<char*>(a.out) +
-            offset_of(a.groups, a.out_step, group) * static_cast<std::int64_t>(size_of(out));
-  return one;
-}
-
 }  // namespace
 
 MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace)
@@ -98,7 +72,7 @@ void MixedPipes::run_group(const PairArguments& a, std::int64_t blocks, const Wo
 void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,
                      const Workspace& workspace) const {
   for (std::int64_t group = 0; group < groups; ++group)
-    run_group(of_group(a, group, *kernels_.plan, out), blocks_of_group, workspace);
+    run_group(group_of(a, group, *kernels_.plan, out), blocks_of_group, workspace);
 }
 
 }  // namespace mercer::cuda

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "backend/cuda/bilinear.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/panels.h"
@@ -25,7 +26,11 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   Workspace workspace;
   const Panels panels(kernels, job, workspace);
   std::optional<MixedPipes> mixed;
-  if (plan.mixed_eighths > 0) mixed.emplace(kernels, job, panels, workspace);
+  std::optional<SplitProducts> products;
+  if (plan.bilinear)
+    products.emplace(kernels, job, panels, workspace);
+  else if (plan.mixed_eighths > 0)
+    mixed.emplace(kernels, job, panels, workspace);
   BatchWalk groups, members;
   groups.steps.resize(4);
   members.steps.resize(2);
@@ -62,6 +67,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   a.member_count = member_count;
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
+  if (products) return products->run(a, group_count, out.dtype, workspace);
   std::int64_t blocks = 0;
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits,

@@ -47,6 +47,9 @@ class Panels {
   std::int64_t weights_ = 0;
 };
 
+/// The arguments of one group of a batch, as those of a call without batch, for paths whose scratch memory is of one.
+PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out);
+
 /// Values of one array as a packed panel of its own: [columns][ld], for v and coefficients.
 struct PlainPanel {
   BatchedArray array;

@@ -6,6 +6,9 @@
 #define MERCER_MAX_NUMBERS 32 // parameters passed by value
 #define MERCER_FILL_NUMBERS 480
 #define MERCER_PANEL 64  // points of a panel
+#define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
+#define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
+#define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
 struct BatchAxes {
@@ -56,6 +59,36 @@ struct MixedArguments {
   unsigned capacity;
 };
 
+// Of a call on tensor cores (split_operands.cuh): what the device found out about its values.
+struct SplitState {
+  unsigned low;      // some value has a low piece
+  unsigned largest;  // bits of the largest |value - centre| that pieces carry
+  unsigned listed;   // pairs to repair; those beyond `capacity` are not in the list
+  unsigned sampled;  // of a sample, pairs that cancel
+  unsigned capacity;
+};
+
+struct SplitSide {
+  const float* values;    // panels
+  unsigned char* image;   // [ld / 32][unit][32][128 bytes]
+  float* rows;            // [ld][row_length] the values again, as rows: for repairs
+  float* largest;         // [ld] of |value - centre| of a point; infinite where pieces cannot carry the point
+  float *norm, *norm_tail;  // [ld] squared norm of the pieces as written, in two parts: see norm_quantum
+  float* scale;             // [ld] undoes the power of two
+  long long count, ld;
+};
+
+// Both sides as pieces of 16 bits; one side when x and z are the same points.
+struct SplitArguments {
+  struct SplitState* state;
+  struct SplitSide side[2];
+  const float* weights;  // [k] or null
+  float* centre;         // [k]
+  long long k, row_length, units;  // units: of an image, 32 features each
+  int sides, single;     // single: high pieces alone
+  unsigned capacity;
+};
+
 // A tile of pairs, and what becomes of its values.
 struct PairArguments {
   const void *x, *z;      // packed values [pack][ld / 64][k][stream][64], or the points themselves, strided
@@ -84,6 +117,23 @@ struct PairArguments {
   struct MixedState* mixed;
   const float *x_errors, *z_errors;
   unsigned long long* repairs;  // m << 32 | n
+  // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
+  struct SplitState* split;
+  unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
+  const float *x_rows, *z_rows;
+  long long row_length;
+};
+
+// Operands of the products.
+struct BilinearSide {
+  const unsigned char* image;
+  const float *norm, *norm_tail, *scale;
+};
+struct BilinearArguments {
+  struct PairArguments pairs;
+  struct BilinearSide x, z;
+  long long units;  // of an image
+  int group;        // strips of m that go together through n
 };
 
 // One or both sides, blockIdx.z of them.

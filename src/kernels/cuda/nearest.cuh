@@ -16,12 +16,12 @@ MERCER_INLINE bool before(const Key& a, const Key& b) {
   return a.value < b.value || (a.value == b.value && a.column < b.column);
 }
 // Order-preserving: negative numbers have all bits flipped, others the sign; NaN comes behind +Inf.
-MERCER_INLINE u64 ordered(float v) {
+MERCER_INLINE u64 key_of(float v) {
   if (v != v) return 0xffffffffull;
   const u32 bits = bits_of(v == 0.0f ? 0.0f : v);
   return bits >> 31 ? (u32)~bits : bits | 0x80000000u;
 }
-MERCER_INLINE u64 ordered(double v) {
+MERCER_INLINE u64 key_of(double v) {
   if (v != v) return ~0ull;
   const u64 bits = bits_of(v == 0.0 ? 0.0 : v);
   return bits >> 63 ? ~bits : bits | 0x8000000000000000ull;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(NEAREST_THREADS) nearest(const __gr
     const u64 want_value = prefix_value, want_column = prefix_column;
     if (of_value || a.n > (1ll << shift))
       for (i64 n = threadIdx.x; n < a.n; n += NEAREST_THREADS) {
-        const u64 value = ordered(row[n]);
+        const u64 value = key_of(row[n]);
         const bool candidate = of_value ? byte == 0 || value >> (shift + 8) == want_value >> (shift + 8)
                                         : value == want_value &&
                                               (shift == 56 || (u64)n >> (shift + 8) == want_column >> (shift + 8));
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(NEAREST_THREADS) nearest(const __gr
   }
   const Key last{prefix_value, prefix_column};
   for (i64 n = threadIdx.x; n < a.n; n += NEAREST_THREADS) {
-    const Key key{ordered(row[n]), (u64)n};
+    const Key key{key_of(row[n]), (u64)n};
     if (before(last, key)) continue;
     keys[atomicAdd(&gathered, 1ull)] = key;
   }

@@ -108,9 +108,8 @@ MERCER_INLINE void find_sources(Block& b) {
 
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
 // the second-level cache.
-MERCER_INLINE void find_place(Block& b, const PairArguments& a) {
+MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
   const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(ONE_TILE ? a.tiles_n : a.splits);
-  u32 block = blockIdx.x;
   b.group = 0;
   if (a.groups.count > 0) {
     b.group = block / (tiles_m * columns);

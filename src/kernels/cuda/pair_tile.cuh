@@ -14,10 +14,9 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
-  extern __shared__ __align__(128) unsigned char shared_bytes[];
-  REAL* const shared = (REAL*)shared_bytes;
+// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. With REGIONS it computes those
+// tiles that products leave to it (pair_regions.cuh).
+MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
 #if MIXED
@@ -39,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ Block block;
   if (threadIdx.x == 0) {
-    find_place(block, a);
+    find_place(block, a, place_of_block);
     for (int s = 0; s < STAGES; ++s) {
       barrier_init(shared_address(full + s), 1);
       barrier_init(shared_address(empty + s), THREADS / 32);
@@ -53,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   u32 parity = 0;
 #else
   Block block;
-  find_place(block, a);
+  find_place(block, a, place_of_block);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (block.left > 0) copy_slice(block, a, shared, nullptr);
@@ -175,5 +174,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
   }
 #if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
+#endif
+#if REGIONS && BULK
+  // The next tile has barriers of its own in their place.
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int s = 0; s < STAGES; ++s) {
+      barrier_end(shared_address(full + s));
+      barrier_end(shared_address(empty + s));
+    }
+  __syncthreads();
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
+  extern __shared__ __align__(128) unsigned char shared_bytes[];
+#if REGIONS
+  run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });
+#else
+  run_block(a, blockIdx.x, (REAL*)shared_bytes);
 #endif
 }

@@ -23,12 +23,6 @@ MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
 }
 #endif
 
-// Parameters of a batch item; there is one row for all of them where they came by value.
-MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
-  if (NUMBERS) return (const REAL*)a.numbers;
-  return a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
-}
-
 struct PointValues {
   REAL row[THREAD_M][ROW_SLOTS + 1], col[THREAD_N][COL_SLOTS + 1];
   REAL i[THREAD_M], j[THREAD_N];

@@ -75,6 +75,29 @@ MERCER_INLINE float sqrt_unit(float a) {
   return r;
 }
 
+// Square root, correctly rounded but for a few neighbours of a tie; numbers below the normal ones stay as they are.
+// Without the branches of the built-in one, which keep roots of several pairs from overlapping.
+MERCER_INLINE float square_root(float a) {
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(a));
+  const float root = a * inverse, rest = __fmaf_rn(-root, root, a);
+  const float better = __fmaf_rn(rest, 0.5f * inverse, root);
+  return fabsf(a) < 1.17549435e-38f || a == INFINITY ? a : better;
+}
+MERCER_INLINE double square_root(double a) { return sqrt(a); }
+
+// UNIT_DIVISION: within 2 units of the last place, without branches.
+MERCER_INLINE float quotient(float a, float b) {
+#ifdef UNIT_DIVISION
+  float r;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a / b;
+#endif
+}
+MERCER_INLINE double quotient(double a, double b) { return a / b; }
+
 MERCER_INLINE float mul_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MERCER_INLINE double mul_add(double a, double b, double c) { return __fma_rn(a, b, c); }
 MERCER_INLINE float fold_exp(float a) { return expf(a); }
@@ -83,6 +106,8 @@ MERCER_INLINE float fold_log(float a) { return logf(a); }
 MERCER_INLINE double fold_log(double a) { return log(a); }
 
 MERCER_INLINE u32 bits_of(float a) { return __float_as_uint(a); }
+// Integers in the order of the floats; NaN lies beyond the infinities.
+MERCER_INLINE u32 ordered(float a) { return bits_of(a) >> 31 ? ~bits_of(a) : bits_of(a) | 0x80000000u; }
 MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
 MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
 MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
@@ -104,6 +129,9 @@ MERCER_INLINE void barrier_init(u32 barrier, int count) {
 MERCER_INLINE void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+MERCER_INLINE void barrier_end(u32 barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 MERCER_INLINE void barrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -133,21 +161,38 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
+// Four floats that nobody writes while the kernel runs.
+MERCER_INLINE Pack<float, 4> load_constant(const Pack<float, 4>* from) {
+  Pack<float, 4> p;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(p.value[0]), "=f"(p.value[1]), "=f"(p.value[2]), "=f"(p.value[3])
+               : "l"(from));
+  return p;
+}
+MERCER_INLINE void store_words(void* to, const uint4& v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+MERCER_INLINE void store_words(void* to, const uint2& v) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+MERCER_INLINE void store_words(void* to, u32 v) { *(u32*)to = v; }
+MERCER_INLINE void store_words(void* to, u16 v) { *(u16*)to = v; }
 template <int BYTES> struct Word;
 template <> struct Word<16> { typedef uint4 type; };
 template <> struct Word<8> { typedef uint2 type; };
 template <> struct Word<4> { typedef u32 type; };
 template <> struct Word<2> { typedef u16 type; };
-// In one instruction; an assignment of the struct may become one for each element.
+// In one instruction to global memory; the compiler makes one for each element of an assignment.
 template <class T, int N>
 MERCER_INLINE void store_pack(T* to, const Pack<T, N>& pack) {
   typedef typename Word<sizeof(T) * N>::type W;
-  *(W*)to = *(const W*)&pack;
+  store_words(to, *(const W*)&pack);
 }
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 // Offset of batch item `index` in an array that steps so along the axes.
 MERCER_INLINE i64 batch_offset(const BatchAxes& axes, const long long* steps, i64 index) {
+  if (axes.count == 1) return index * steps[0];
   i64 offset = 0;
   u32 rest = (u32)index;  // kernels take fewer than 2^32 items
 #pragma unroll 1

@@ -12,11 +12,6 @@ extern "C" __global__ void start_mixed(const __grid_constant__ MixedArguments a)
   *a.state = {0xffffffffu, 0u, 0x7fffffff, 0, 0, 0, 0, a.capacity};
 }
 
-// Integers in the order of the floats; NaN lies beyond the infinities.
-MERCER_INLINE u32 ordered(float value) {
-  const u32 bits = bits_of(value);
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
 MERCER_INLINE float float_in_order(u32 ordered) { return float_of(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered); }
 
 // Exponent of a number's last binary place; that of 0 is larger than any.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -49,6 +50,7 @@ struct TileRow {
   Dtype points = Dtype::float32;
   Dtype out = Dtype::float32;
   bool everywhere = false;  // else for sm_90a alone
+  bool tensor_cores = false, mixed_pipes = false;
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
@@ -74,6 +76,14 @@ const TileRow kTiles[] = {
     {.name = "tall", .text = kL1, .sizes = kTall},
     {.name = "flat", .text = kL1, .sizes = kFlat, .everywhere = true},
     {.name = "tiny", .text = kL1, .sizes = kTiny},
+    // Several kernels for a call.
+    {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
+    {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .tensor_cores = true},
+    {.name = "bilinear-weights", .text = "exp(-sum(w*square(x-z))/b)", .sizes = kWhole, .tensor_cores = true},
+    {.name = "bilinear-cosine", .text = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = kWhole, .tensor_cores = true},
+    {.name = "bilinear-brief", .text = kGauss, .sizes = {8192, 8192, 64}, .tensor_cores = true},
+    {.name = "bilinear-small", .text = kGauss, .sizes = {2048, 2048, 256}, .tensor_cores = true},
+    {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
     {.name = "float64-power", .text = "sum(abs(x-z)^p)", .points = Dtype::float64, .out = Dtype::float64},
@@ -169,6 +179,11 @@ class Collection {
     add({name + ".pack-z", std::move(sources.pack_z)});
     add({name + ".uniforms", std::move(sources.uniforms), 128});
     add({name + ".merge", std::move(sources.merge), 128});
+    add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
+         plan->shared_bytes(1 << 20)});
+    add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
+         plan->problem.product.blocks, plan->problem.product.shared_bytes(plan->col_slots)});
+    add({name + ".repair", std::move(sources.repair)});
   }
 
   void add_tile(const TileRow& row) {
@@ -177,6 +192,9 @@ class Collection {
     problem.consumer = row.consumer;
     problem.fold = row.fold;
     problem.columns = row.columns;
+    if (row.tensor_cores)
+      problem.product = plan::bilinear_tile(row.sizes.m, row.sizes.n, row.sizes.k, Precision::fp32, 132, 0);
+    problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);
   }
@@ -206,6 +224,11 @@ class Collection {
       add_plain(fmt::format("sum-splits-{}", name_of(type)), codegen::cuda_sum_source(type));
     }
     add_plain("fill", codegen::cuda_fill_source());
+    add_plain("quantise", codegen::cuda_quantise_source());
+    for (bool squares : {false, true})
+      for (bool weighted : {false, true})
+        add_plain(fmt::format("operands{}{}", squares ? "-squares" : "", weighted ? "-weighted" : ""),
+                  codegen::cuda_operands_source(squares, weighted));
     for (Dtype points : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32, Dtype::float64})
       add_plain(fmt::format("plain-pack-{}", name_of(points)),
                 codegen::cuda_plain_pack_source(compute_type(points), points));
@@ -229,8 +252,14 @@ Measured compiled(const Kernel& kernel) {
   source.options.push_back("--ptxas-options=-v");
   try {
     const auto reports = jit::ptxas_reports(compiler.compile_now(source).log);
-    if (reports.size() != 1) return {.error = fmt::format("{} kernels in the log", reports.size())};
-    return {reports[0].registers, reports[0].spill_stores + reports[0].spill_loads, reports[0].shared, {}};
+    if (reports.empty()) return {.error = "no kernel in the log"};
+    Measured most;  // of the kernels of a source
+    for (const auto& report : reports) {
+      most.registers = std::max(most.registers, report.registers);
+      most.spill_bytes = std::max(most.spill_bytes, report.spill_stores + report.spill_loads);
+      most.shared = std::max(most.shared, report.shared);
+    }
+    return most;
   } catch (const std::exception& error) {
     return {.error = error.what()};
   }

@@ -73,6 +73,22 @@ TEST(Differentiate, ByFeaturesAndWeights) {
   }
 }
 
+/// Every feature moves by its weight: the slope is the sum of the field times the weights.
+TEST(Differentiate, AlongADirection) {
+  for (const Expr& f : formulas())
+    for (const Expr& v : {x, z}) {
+      const Pair pair = pair_for(5, 15);
+      const Expr field = differentiate(f, v), along = differentiate_along(f, v, w);
+      ASSERT_NO_THROW(verify(along)) << along.to_text();
+      double expected = 0, largest = 1;
+      for (std::size_t k = 0; k < pair.w.size(); ++k) {
+        expected += pair.w[k] * pair.at(field, static_cast<std::int64_t>(k));
+        largest += std::abs(pair.w[k] * pair.at(field, static_cast<std::int64_t>(k)));
+      }
+      EXPECT_NEAR(pair.at(along), expected, 1e-12 * largest) << "d/d" << v.to_text() << " " << f.to_text();
+    }
+}
+
 TEST(Differentiate, ByParametersRowAndCol) {
   for (const Expr& f : formulas()) {
     check_value(f, p, nullptr, pair_for(5, 12));

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ops/context.h"
+#include "ops/drawn_data.h"
 #include "ops/testing.h"
 #include "plan/gpu_plan.h"
 
@@ -17,49 +18,6 @@ using namespace testing_support;
 constexpr const char* kL1 = "sum(abs(x-z))";
 constexpr const char* kLaplace = "exp(-sum(abs(x-z))/b)";
 
-struct Points {
-  Array x, z;
-};
-
-/// A value of feature k of `features`, from three numbers at random.
-using Draw = std::function<double(double normal, double uniform, std::int64_t k, std::int64_t features)>;
-
-Array drawn(std::int64_t count, std::int64_t features, unsigned seed, const Draw& draw) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  std::uniform_real_distribution<double> uniform;
-  Array points(Dtype::float32, {count, features});
-  float* to = static_cast<float*>(points.tensor().data);
-  for (std::int64_t i = 0; i < count * features; ++i)
-    to[i] = static_cast<float>(draw(normal(random), uniform(random), i % features, features));
-  return points;
-}
-
-/// At few features only such data pass the sample: sums vary little.
-const Draw kUniform = [](double, double u, std::int64_t, std::int64_t) { return u; };
-
-struct Kind {
-  const char* name;
-  Draw draw;
-};
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"normal", [](double g, double, auto, auto) { return g; }},
-      {"uniform", [](double, double u, auto, auto) { return 3 + u; }},
-      {"integers", [](double, double u, auto, auto) { return std::floor(256 * u); }},
-      {"steps of an eighth", [](double g, double, auto, auto) { return std::round(800 * g) / 8; }},
-      {"negative integers", [](double, double u, auto, auto) { return -std::floor(8388600 * u); }},
-      {"lognormal", [](double g, double, auto, auto) { return std::exp(2 * g); }},
-      {"scales of 1e-3 to 1e3",
-       [](double g, double, auto k, auto features) { return g * std::pow(10, -3 + 6.0 * k / features); }},
-      {"tiny", [](double g, double, auto, auto) { return g * 1e-39; }},
-      {"huge", [](double g, double, auto, auto) { return g * 1e37; }},
-      {"all equal", [](double, double, auto, auto) { return 0.3; }},
-      {"zero", [](double, double, auto, auto) { return 0.0; }},
-  };
-  return all;
-}
-
 double distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n) {
   const float* a = static_cast<const float*>(x.data) + m * x.strides[0];
   const float* b = static_cast<const float*>(z.data) + n * z.strides[0];
@@ -67,18 +25,6 @@ double distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n
   for (std::int64_t k = 0; k < x.shape[1]; ++k)
     sum += std::abs(static_cast<double>(a[k * x.strides[1]]) - static_cast<double>(b[k * z.strides[1]]));
   return sum;
-}
-
-/// Some rows of z are rows of x, some nearly.
-void add_neighbours(Points& points) {
-  const Tensor x = points.x, z = points.z;
-  const std::int64_t features = x.shape[1];
-  std::mt19937 random(5);
-  std::normal_distribution<double> noise(0, 1e-6);
-  for (std::int64_t n = 0; n < z.shape[0]; n += 7)
-    for (std::int64_t k = 0; k < features; ++k)
-      static_cast<float*>(z.data)[n * features + k] = static_cast<float>(
-          static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
 }
 
 void expect_distances(const Array& out, const Tensor& x, const Tensor& z, int sampled, const std::string& what) {
@@ -110,7 +56,7 @@ TEST(MixedPipes, EveryKindOfData) {
   on_mixed_pipes([](TestContext& context) {
     for (const Kind& kind : kinds())
       for (auto [m, n, k] : {std::array{300, 333, 40}, {257, 128, 300}, {1700, 1543, 1025}}) {
-        Points points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
+        PointPair points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
         add_neighbours(points);
         Array out(Dtype::float32, {m, n});
         const Tensor z = points.z;
@@ -127,7 +73,7 @@ TEST(MixedPipes, EveryKindOfData) {
 TEST(MixedPipes, OutliersAndSpecialValues) {
   on_mixed_pipes([](TestContext& context) {
     for (double special : {1e5, -1e30, kNan, kInf, -kInf}) {
-      Points points{drawn(300, 100, 1, kUniform), drawn(400, 100, 2, kUniform)};
+      PointPair points{drawn(300, 100, 1, kUniform), drawn(400, 100, 2, kUniform)};
       points.x.set({17, 3}, special);
       points.z.set({18, 3}, special);
       Array out(Dtype::float32, {300, 400});
@@ -146,7 +92,7 @@ TEST(MixedPipes, OutliersAndSpecialValues) {
 TEST(MixedPipes, ManyNearDuplicates) {
   on_mixed_pipes([](TestContext& context) {
     for (std::int64_t copies : {2, 3, 10, 400}) {
-      Points points{drawn(400, 64, 1, kUniform), drawn(400, 64, 2, kUniform)};
+      PointPair points{drawn(400, 64, 1, kUniform), drawn(400, 64, 2, kUniform)};
       std::mt19937 random(4);
       std::normal_distribution<double> noise(0, 1e-5);
       for (std::int64_t m = 0; m < copies; ++m)
@@ -171,7 +117,7 @@ TEST(MixedPipes, AListThatOverflows) {
   on_mixed_pipes([](TestContext& context) {
     constexpr std::int64_t kM = 4000, kK = 40;
     for (std::int64_t strips : {1, 3}) {
-      Points points{drawn(kM, kK, 1, kUniform), drawn(kM, kK, 2, kUniform)};
+      PointPair points{drawn(kM, kK, 1, kUniform), drawn(kM, kK, 2, kUniform)};
       const Tensor x = points.x, z = points.z;
       std::mt19937 random(4);
       std::normal_distribution<double> noise(0, 1e-5);
@@ -200,7 +146,7 @@ TEST(MixedPipes, AListThatOverflows) {
 TEST(MixedPipes, SymmetricHalves) {
   on_mixed_pipes([](TestContext& context) {
     for (std::int64_t m : {65, 129, 500}) {
-      Points points{drawn(m, 70, 1, kUniform), drawn(m, 70, 1, kUniform)};
+      PointPair points{drawn(m, 70, 1, kUniform), drawn(m, 70, 1, kUniform)};
       for (std::int64_t k = 0; k < 70; ++k) points.x.set({m - 1, k}, points.x(3, k));
       Array out(Dtype::float32, {m, m});
       pairwise(kL1, points.x, nullptr, out, {}, context);
@@ -217,7 +163,7 @@ TEST(MixedPipes, SymmetricHalves) {
 /// Parameters, pair values, offsets, output types and layouts pass through the tile and through the repairs alike.
 TEST(MixedPipes, EpiloguesAndLayouts) {
   on_mixed_pipes([](TestContext& context) {
-    Points points{drawn(200, 90, 1, kUniform), drawn(180, 90, 2, kUniform)};
+    PointPair points{drawn(200, 90, 1, kUniform), drawn(180, 90, 2, kUniform)};
     add_neighbours(points);
     const Array x_columns = copy(points.x, Dtype::float32, {1, 200}), row = normal(Dtype::float32, {200}, 3);
     const Tensor z = points.z;
@@ -277,7 +223,7 @@ TEST(MixedPipes, LargeProblems) {
       [](TestContext& context) {
         constexpr std::int64_t kM = 8192, kK = 1025;
         for (std::size_t kind : {0, 1, 2, 5, 6}) {
-          Points points{drawn(kM, kK, 1, kinds()[kind].draw), drawn(kM, kK, 2, kinds()[kind].draw)};
+          PointPair points{drawn(kM, kK, 1, kinds()[kind].draw), drawn(kM, kK, 2, kinds()[kind].draw)};
           add_neighbours(points);
           Array out(Dtype::float32, {kM, kM});
           const Tensor z = points.z;

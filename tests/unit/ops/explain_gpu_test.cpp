@@ -55,9 +55,17 @@ TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
 
 TEST(GpuFloor, CountsBytesFourAnInstruction) {
   EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::uint8), 0.5 * 27.55, 0.1);
-  EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8), 2 * 27.55, 0.1);
+  EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8, {.products = 0}), 2 * 27.55, 0.1);
   EXPECT_NE(explain(Formula("sum(abs(x-z))"), kLarge, Dtype::uint8, "sm_90").find("on average 0.5 slots"),
             std::string::npos);
+}
+
+TEST(GpuFloor, OfProductsOnTensorCores) {
+  EXPECT_NEAR(floor_of("sum((x-z)^2)"), 3 * 2e3 * 30000.0 * 30000 * 1024 / 700e12, 0.01);
+  EXPECT_NEAR(floor_of("sum(x*z)", kLarge, Dtype::float32, {.products = 1}), floor_of("sum(x*z)") / 3, 0.01);
+  EXPECT_NEAR(floor_of("sum(x*z)", kLarge, Dtype::float32, {.products = 0}), 27.55, 0.1);
+  const std::string text = explain(Formula("sum((x-z)^2)"), kLarge, Dtype::float32, "sm_90");
+  EXPECT_NE(text.find("three products of 16-bit pieces"), std::string::npos);
 }
 
 TEST(GpuFloor, OfCallsThatShareOrSkipWork) {

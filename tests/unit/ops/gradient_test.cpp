@@ -292,7 +292,13 @@ const PhiCase kPhis[] = {{"sign(x-z)*abs(x-z)^(p-1)", {{"p", 1.4}}},
                          {"exp(-abs(x-z)^1.3)*sign(x-z)*abs(x-z)^0.3"},
                          {"max(x, z)"},
                          {"w*(x-z)"},
-                         {"abs(x-z) + 0.5"}};
+                         {"abs(x-z) + 0.5"},
+                         // Values of the pair.
+                         {"where(sum(square(x-z)) == 0, 0, rsqrt(sum(square(x-z))))*(x-z)"},
+                         {"exp(-sum(abs(x-z))/p)*sign(x-z)", {{"p", 30}}},
+                         {"tanh(sum(x*z)/p)*x + z/(1 + sum(abs(x-z)))", {{"p", 3}}},
+                         {"where(x-z == max(x-z), 1, 0)*sum(x*x)"},
+                         {"w*where(i == j, 2, tanh(sum(w*x*z)))*(x+z)"}};
 
 TEST(GradientField, MatchesTheOracle) {
   for (Dtype dtype : kWide)

@@ -1,0 +1,32 @@
+// Sums that are products of matrices, on tensor cores (kernels/cuda/split_precision.cuh): operands in pieces of 16
+// bits, the tiles of products, and what computes cancelling pairs again. What is needed is decided on the device.
+#pragma once
+
+#include "backend/cuda/panels.h"
+
+namespace mercer::cuda {
+
+class SplitProducts {
+ public:
+  /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
+  SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
+  /// Puts everything into the stream, for every group of `a`.
+  void run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const;
+
+ private:
+  SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
+  void run_group(const PairArguments& a, const Workspace& workspace) const;
+
+  const PairKernels& kernels_;
+  const PairJob& job_;
+  Kernel find_centre_;
+  int sides_ = 2;
+  std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0;
+  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
+  struct Side {
+    std::int64_t image = 0, rows = 0, largest = 0, norm = 0, norm_tail = 0, scale = 0;
+  };
+  Side side_[2];
+};
+
+}  // namespace mercer::cuda

@@ -1,0 +1,277 @@
+// From the sums of a tile to its values, and the pairs that cancel (bilinear_tile.cuh).
+//
+// A warp's 16 rows x TILE_N columns pass through its part of shared memory, 32 columns at a time: written by
+// accumulators, read by rows of four columns, and for the half below the diagonal by columns of four rows. In row r,
+// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides.
+struct Strip {
+  i64 m, n;           // of its first pair; rows and columns in the matrix
+  u32 values;         // address of the 32 columns
+  u32 columns;        // of the tile's columns
+  int column;         // the first of the 32, in the tile
+};
+
+MERCER_INLINE u32 place_in(const Strip& strip, int row, int column) {
+  return strip.values + row * 128 + ((column / 4 ^ ((row & 3) << 1 | (row >> 2 & 1))) << 4) + column % 4 * 4;
+}
+MERCER_INLINE float shared_float(u32 address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
+}
+
+MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];
+}
+MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& strip, int column) {
+#pragma unroll
+  for (int s = 0; s < COL_SLOTS; ++s)
+    slots[s] = shared_float(strip.columns + ((POINT_PLANES + s) * TILE_N + strip.column + column) * 4);
+}
+
+MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* rows, const float* cols,
+                             const float* params, i64 m, i64 n) {
+  REAL outputs[OUTPUTS];
+  epilogue(outputs, &acc, rows, cols, params, (REAL)(m + p.i_offset), (REAL)(n + p.j_offset), (REAL)p.features);
+  OUT value;
+  convert(value, outputs[0]);
+  return value;
+}
+
+// All 16 x 32 pairs are there and on one side of the diagonal; groups of four lie on multiples of their size. All loads
+// come first.
+template <bool MIRROR>
+MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip, const float* params, OUT* out) {
+  const int lane = threadIdx.x % 32;
+  // The lane's first pair of four passes; four rows or columns follow one another in each.
+  const int row = MIRROR ? lane % 4 * 4 : lane / 8, column = MIRROR ? lane / 4 : lane % 8 * 4;
+  constexpr int kPassRows = MIRROR ? 0 : 4, kPassColumns = MIRROR ? 8 : 0, kRows = MIRROR, kColumns = !MIRROR;
+  const i64 m = strip.m + row, n = strip.n + strip.column + column;
+  OUT* to = MIRROR ? out + n * p.out_row + m : out + m * p.out_row + n;
+  const i64 step = (MIRROR ? kPassColumns : kPassRows) * p.out_row;
+  float values[4][4], rows[4][ROW_SLOTS + 1], cols[4][COL_SLOTS + 1];
+#pragma unroll
+  for (int pass = 0; pass < 4; ++pass) {
+    load_row_slots(rows[pass], p, m + pass * (kPassRows + kRows));
+    load_col_slots(cols[pass], strip, column + pass * (kPassColumns + kColumns));
+    if (MIRROR) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        values[pass][c] = shared_float(place_in(strip, row + c, column + pass * kPassColumns));
+    } else {
+      shared_floats(values[pass], place_in(strip, row + pass * kPassRows, column));
+    }
+  }
+#pragma unroll
+  for (int pass = 0; pass < 4; ++pass, to += step) {
+    Pack<OUT, 4> pack;
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+      pack.value[c] = pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
+                                 m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns);
+    store_pack(to, pack);
+  }
+}
+
+// Edges, the diagonal, any strides: a pair a lane.
+MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const float* params, OUT* out) {
+  const int lane = threadIdx.x % 32;
+  const i64 n = strip.n + strip.column + lane;
+  float rows[ROW_SLOTS + 1], cols[COL_SLOTS + 1];
+  load_col_slots(cols, strip, lane);
+  if (n >= p.n) return;
+#pragma unroll 1
+  for (int row = 0; row < 16; ++row) {
+    const i64 m = strip.m + row;
+    if (m >= p.m || (p.symmetric && n < m)) continue;
+    load_row_slots(rows, p, m);
+    const OUT value = pair_value(p, shared_float(place_in(strip, row, lane)), rows, cols, params, m, n);
+    out[m * p.out_row + n * p.out_col] = value;
+    if (p.symmetric && n != m) out[n * p.out_row + m * p.out_col] = value;
+  }
+}
+
+MERCER_INLINE void store_columns(const PairArguments& p, const Strip& strip) {
+  const i64 n = strip.n + strip.column;
+  const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && p.out_col == 1 && p.out_row % 4 == 0 &&
+                     (!p.symmetric || n >= strip.m + 16);
+#pragma unroll 1
+  for (i64 member = 0; member < (NUMBERS ? 1 : p.member_count); ++member) {
+    const float* params = params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
+    OUT* out = (OUT*)p.out + (NUMBERS ? 0 : batch_offset(p.members, p.member_out_step, member));
+    if (!LONG_EPILOGUE && whole && (u64)out % (4 * sizeof(OUT)) == 0) {
+      store_whole<false>(p, strip, params, out);
+      if (p.symmetric) store_whole<true>(p, strip, params, out);
+    } else {
+      store_part(p, strip, params, out);
+    }
+  }
+}
+
+// Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold rows r and r + 8. The masks are of 64 columns
+// each. Bit b of a mask: of the first 32 columns in the upper half, of the last in the lower; with place = 15 - b % 16,
+// column group place / 4 of eight, row r or (place & 2) r + 8, the even or (place & 1) odd one of the lane's columns.
+#define SECOND_ROWS 0x33333333u
+MERCER_INLINE i64 marked_column(i64 n, int bit) {
+  const int place = 15 - bit % 16, lane = threadIdx.x % 32;
+  return n + (bit < 16 ? 32 : 0) + place / 4 * 8 + lane % 4 * 2 + place % 2;
+}
+MERCER_INLINE i64 marked_row(i64 m, int bit) { return m + threadIdx.x % 32 / 4 + ((15 - bit % 16) & 2 ? 8 : 0); }
+
+MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS_N], i64 m, i64 n0) {
+  const int lane = threadIdx.x % 32;
+  int count[2] = {0, 0};
+#pragma unroll
+  for (int region = 0; region < REGIONS_N; ++region) {
+    count[0] += __popc(masks[region] & ~SECOND_ROWS);
+    count[1] += __popc(masks[region] & SECOND_ROWS);
+  }
+  int end[2] = {count[0], count[1]};
+#pragma unroll
+  for (int offset = 1; offset < 32; offset <<= 1) {
+    const int first = __shfl_up_sync(0xffffffffu, end[0], offset), second = __shfl_up_sync(0xffffffffu, end[1], offset);
+    if (lane >= offset) {
+      end[0] += first;
+      end[1] += second;
+    }
+  }
+  const int firsts = __shfl_sync(0xffffffffu, end[0], 31), all = firsts + __shfl_sync(0xffffffffu, end[1], 31);
+  u32 base = 0;
+  if (lane == 0 && all > 0) base = atomicAdd(&p.split->listed, (u32)all);
+  base = __shfl_sync(0xffffffffu, base, 0);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    u32 to = base + (half ? firsts : 0) + end[half] - count[half];
+#pragma unroll
+    for (int region = 0; region < REGIONS_N; ++region)
+#pragma unroll 1
+      for (u32 left = masks[region] & (half ? SECOND_ROWS : ~SECOND_ROWS); left; left &= left - 1, ++to) {
+        const int bit = __ffs(left) - 1;
+        const u64 row = (u64)marked_row(m, bit), column = (u64)marked_column(n0 + region * 64, bit);
+        if (to < p.split->capacity) p.repairs[to] = row << 32 | column;
+      }
+  }
+}
+
+// Where the marks of 16 rows are, of four in a region.
+MERCER_INLINE u8* marks_of(const PairArguments& p, i64 m) {
+  const i64 regions_n = (p.n + MERCER_REGION - 1) / MERCER_REGION;
+  return (u8*)p.marks + m / MERCER_REGION * regions_n * 4 + m % MERCER_REGION / 16;
+}
+
+// Rows behind the last one may share its region.
+MERCER_INLINE void unmark_strip(const PairArguments& p, i64 m, i64 n0) {
+  if (m / MERCER_REGION * MERCER_REGION >= p.m || threadIdx.x % 32 != 0) return;
+  u8* marks = marks_of(p, m);
+  for (i64 n = n0; n < n0 + TILE_N && n < p.n; n += MERCER_REGION) marks[n / MERCER_REGION * 4] = 0;
+}
+
+// The pairs that cancel: listed, or left to the tile of their region where they are many.
+MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i64 m, i64 n0) {
+  const int lane = threadIdx.x % 32;
+  u8* marks = marks_of(p, m);
+  u32 any = 0;
+#pragma unroll
+  for (int region = 0; region < REGIONS_N; ++region) any |= masks[region];
+  const bool marked = __any_sync(0xffffffffu, any != 0);
+  bool lists = false;
+#pragma unroll
+  for (int region = 0; region < REGIONS_N; ++region) {
+    const i64 n = n0 + region * 64;
+    int mark = 0;
+    if (marked) {
+      // Only pairs that are there, on and above the diagonal where that is all.
+      u32 kept = 0;
+#pragma unroll 1
+      for (u32 left = masks[region]; left; left &= left - 1) {
+        const int bit = __ffs(left) - 1;
+        const i64 row = marked_row(m, bit), column = marked_column(n, bit);
+        if (row < p.m && column < p.n && (!p.symmetric || column >= row)) kept |= left & -left;
+      }
+      const int count = __reduce_add_sync(0xffffffffu, __popc(kept));
+      mark = count == 0 ? 0 : count <= MOST_LISTED ? 1 : 2;
+      masks[region] = mark == 1 ? kept : 0;
+      lists = lists || mark == 1;
+    }
+    if (lane == 0 && n < p.n) marks[n / MERCER_REGION * 4] = (u8)mark;
+  }
+  if (lists) list_pairs(p, masks, m, n0);
+}
+
+struct PointNorm {
+  float norm, tail, scale;
+};
+
+// |x - z|^2 of a pair, and in the sign of `test` whether it cancels; of a product, x · z and whether pieces carry it.
+MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
+  const float scale = x.scale * z.scale, norms = x.norm + z.norm;
+#if SQUARES
+  const float square = mul_add(scale, sum, norms) + (x.tail + z.tail);
+  test = mul_add(-CANCELS_BELOW, norms, square);
+  return FACTOR * fmaxf(square, 0.0f);
+#else
+  test = norms;
+  return FACTOR * (scale * sum);
+#endif
+}
+
+// 16 x 32 sums of a warp to shared memory; the signs of their tests, 16 a lane.
+MERCER_INLINE u32 write_sums(const Strip& strip, const float* sum, const PointNorm (&x)[2]) {
+  const int lane = threadIdx.x % 32, pair = lane % 4 * 2, row = lane / 4;
+  float2 planes[4][POINT_PLANES];
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int s = 0; s < POINT_PLANES; ++s)
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(planes[j][s].x), "=f"(planes[j][s].y)
+                   : "r"(strip.columns + (s * TILE_N + strip.column + j * 8 + pair) * 4)
+                   : "memory");
+  u32 mask = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const PointNorm z[2] = {{planes[j][0].x, planes[j][1].x, planes[j][2].x},
+                            {planes[j][0].y, planes[j][1].y, planes[j][2].y}};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float values[2];
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        float test;
+        values[q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z[q], test);
+        mask = __funnelshift_l(bits_of(test), mask, 1);
+      }
+      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(place_in(strip, row + 8 * h, j * 8 + pair)), "f"(values[0]),
+                   "f"(values[1])
+                   : "memory");
+    }
+  }
+  return mask;
+}
+
+MERCER_INLINE void finish_tile(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS],
+                               i64 m, i64 n0, const PointNorm (&x)[2]) {
+  Strip strip = {m, n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
+  u32 masks[REGIONS_N];
+#pragma unroll
+  for (int part = 0; part < TILE_N / 32; ++part) {
+    strip.column = part * 32;
+    const u32 mask = write_sums(strip, sum + part * 16, x);
+    __syncwarp();
+    store_columns(a.pairs, strip);
+    __syncwarp();
+    masks[part / 2] = part % 2 ? masks[part / 2] << 16 | mask : mask;
+  }
+  mark_strip(a.pairs, masks, m, n0);
+}
+
+MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
+  const i64 at = m < a.pairs.x_ld ? m : a.pairs.x_ld - 1;
+  return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + 0x1p-22f)};
+}

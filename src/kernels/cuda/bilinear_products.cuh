@@ -1,0 +1,259 @@
+// Products of matrices in split precision: a warp feeds a ring of units of both images, two warpgroups multiply
+// (bilinear_tile.cuh).
+#define FEED_WARP 8
+#define TILE_M 128
+#define SUMS (TILE_N / 2)
+#define ROW_BYTES 128
+#define STAGE_BYTES ((TILE_M + TILE_N) * ROW_BYTES)
+#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
+#define POINT_PLANES 3  // squared norm in two parts, scale
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS)
+#define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
+#define REGIONS_N (TILE_N / MERCER_REGION)
+// A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
+#define MOST_LISTED 128
+
+// The barrier in another block of the cluster. Nothing but reads of shared memory comes before, so that no fence is
+// asked for: .release.cluster would wait for every store of the epilogue.
+MERCER_INLINE void arrive_at(u32 barrier, u32 block) {
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::
+          "r"(barrier),
+      "r"(block)
+      : "memory");
+}
+MERCER_INLINE void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+MERCER_INLINE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+MERCER_INLINE void copy_bulk_to_all(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+      ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1))
+      : "memory");
+}
+MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
+MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+// Descriptor of rows of 128 bytes in the 128-byte swizzle: address / 16, eight rows 1024 bytes apart.
+MERCER_INLINE u64 descriptor(u32 address) {
+  return (u64)((address & 0x3ffff) >> 4) | (1ull << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62);
+}
+
+struct Ring {
+  int stage;
+  u32 parity;
+  MERCER_METHOD void advance() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+struct BilinearShared {
+  u32 stages, values, columns, bars;
+  MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }
+  MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }
+  MERCER_METHOD u32 columns_full() const { return bars + 16 * STAGES; }
+  MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
+};
+#define BARRIER_BYTES (16 * STAGES + 16)
+
+// Tiles of a cluster, `group` strips of m together through n: those that run at the same time share their operands in
+// the second-level cache.
+struct TileWalk {
+  int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
+  i64 m0, n0;
+  bool symmetric;
+  MERCER_METHOD TileWalk(const BilinearArguments& a) {
+    strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
+    columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
+    group = a.group;
+    symmetric = a.pairs.symmetric != 0;
+    step = gridDim.x / CLUSTER;
+    left = (int)(blockIdx.x / CLUSTER) - step;
+    first = 0;
+  }
+  // Tiles below the diagonal of a symmetric matrix are not counted, but for those beside it.
+  MERCER_METHOD bool next() {
+    left += step;
+#pragma unroll 1
+    for (; first < strips; first += group) {
+      const int rows = strips - first < group ? strips - first : group;
+      const int begin = symmetric ? (int)((i64)first * (TILE_M * CLUSTER) / TILE_N) : 0;
+      const int tiles = rows * (columns - begin);
+      if (left < tiles) {
+        m0 = (i64)(first + left % rows) * (TILE_M * CLUSTER);
+        n0 = (i64)(begin + left / rows) * TILE_N;
+        return true;
+      }
+      left -= tiles;
+    }
+    return false;
+  }
+  MERCER_METHOD bool is_below() const { return symmetric && n0 + TILE_N <= m0; }
+};
+
+// ---- the feeding thread --------------------------------------------------------------------------------------------
+MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
+  const i64 last = ld / MERCER_IMAGE_ROWS - 1;
+  return wanted < last ? wanted : last;
+}
+
+MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
+  constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
+  const i64 block_bytes = a.units * kBlock;
+  Ring ring = {0, 0};
+  u32 columns_parity = 0;
+  TileWalk walk(a);
+#pragma unroll 1
+  while (walk.next()) {
+    if (walk.is_below()) continue;
+    const i64 x_first = (walk.m0 + rank * TILE_M) / MERCER_IMAGE_ROWS;
+    const i64 z_first = walk.n0 / MERCER_IMAGE_ROWS + rank * kColumnBlocks;
+#pragma unroll 1
+    for (int unit = 0; unit < units; ++unit) {
+      barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+      const u32 full = shared.full(ring.stage), to = shared.stages + ring.stage * STAGE_BYTES;
+      const i64 from_unit = (i64)unit * kBlock;
+      barrier_expect(full, STAGE_BYTES);
+#pragma unroll
+      for (int b = 0; b < TILE_M / MERCER_IMAGE_ROWS; ++b)
+        copy_bulk(to + b * kBlock, a.x.image + image_block(x_first + b, a.pairs.x_ld) * block_bytes + from_unit, kBlock,
+                  full);
+#pragma unroll
+      for (int b = 0; b < kColumnBlocks; ++b) {
+        const u8* from = a.z.image + image_block(z_first + b, a.pairs.z_ld) * block_bytes + from_unit;
+        const u32 place = to + TILE_M * ROW_BYTES + (rank * kColumnBlocks + b) * kBlock;
+        if (CLUSTER > 1)
+          copy_bulk_to_all(place, from, kBlock, full);
+        else
+          copy_bulk(place, from, kBlock, full);
+      }
+      ring.advance();
+    }
+    // What the epilogue reads of the columns; the one before has left.
+    const i64 left = a.pairs.z_ld - walk.n0;
+    const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
+    barrier_wait(shared.columns_empty(), columns_parity ^ 1);
+    columns_parity ^= 1;
+    barrier_expect(full, bytes * COLUMN_PLANES);
+    copy_bulk(shared.columns, a.z.norm + walk.n0, bytes, full);
+    copy_bulk(shared.columns + TILE_N * 4, a.z.norm_tail + walk.n0, bytes, full);
+    copy_bulk(shared.columns + TILE_N * 8, a.z.scale + walk.n0, bytes, full);
+#pragma unroll
+    for (int s = 0; s < COL_SLOTS; ++s)
+      copy_bulk(shared.columns + (POINT_PLANES + s) * TILE_N * 4,
+                (const float*)a.pairs.col + s * a.pairs.z_ld + walk.n0, bytes, full);
+  }
+}
+
+// ---- the multiplying warps -----------------------------------------------------------------------------------------
+MERCER_INLINE void release(const BilinearShared& shared, int stage) {
+  const int lane = threadIdx.x % 32;
+  if (CLUSTER > 1) {
+    if (lane < CLUSTER) arrive_at(shared.empty(stage), lane);
+  } else if (lane == 0) {
+    barrier_arrive(shared.empty(stage));
+  }
+}
+
+MERCER_INLINE void products_begin(float (&acc)[SUMS]) {
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) keep(acc[i]);
+  products_fence();
+}
+
+// COUNT units into accumulators that start at zero; HIGH: of high pieces alone. Small products come
+// first: what truncation takes grows with the sum. Unrolled: across the turns of a loop the compiler would wait for
+// every product.
+template <bool HIGH, int COUNT>
+MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z) {
+  int stage[COUNT];
+  u64 xs[COUNT], zs[COUNT];
+#pragma unroll
+  for (int unit = 0; unit < COUNT; ++unit) {
+    stage[unit] = ring.stage;
+    xs[unit] = x + (u64)(ring.stage * (STAGE_BYTES / 16));
+    zs[unit] = z + (u64)(ring.stage * (STAGE_BYTES / 16));
+    barrier_wait(shared.full(ring.stage), ring.parity);
+    ring.advance();
+    if (unit == 0) products_begin(acc);
+    if (!HIGH) {
+      product(acc, xs[unit] + 4, zs[unit], unit > 0);
+      product(acc, xs[unit] + 6, zs[unit] + 2, 1);
+      product(acc, xs[unit], zs[unit] + 4, 1);
+      product(acc, xs[unit] + 2, zs[unit] + 6, 1);
+    }
+  }
+#pragma unroll
+  for (int unit = 0; unit < COUNT; ++unit) {
+    product(acc, xs[unit], zs[unit], !HIGH || unit > 0);
+    product(acc, xs[unit] + 2, zs[unit] + 2, 1);
+    if (HIGH) {
+      product(acc, xs[unit] + 4, zs[unit] + 4, 1);
+      product(acc, xs[unit] + 6, zs[unit] + 6, 1);
+    }
+    products_commit();
+  }
+  if (COUNT > 1) {
+    products_wait<1>();
+    release(shared, stage[0]);
+  }
+  products_wait<0>();
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) keep(acc[i]);
+  release(shared, stage[COUNT - 1]);
+}
+
+#if BRIEF
+template <bool HIGH>
+MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z, int units) {
+  if (units == 2)
+    run_chunk<HIGH, 2>(sum, shared, ring, x, z);
+  else
+    run_chunk<HIGH, 1>(sum, shared, ring, x, z);
+}
+#else
+// Chunks into sums, and after so many units the sums into totals: fewer additions follow one another. Totals are not
+// for registers.
+#define UNITS_OF_SUM 32
+template <bool HIGH>
+MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z, int units) {
+  float acc[SUMS];
+  volatile float total[SUMS];
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) sum[i] = 0;
+  int unit = 0;
+#pragma unroll 1
+  for (; unit + 2 <= units; unit += 2) {
+    run_chunk<HIGH, 2>(acc, shared, ring, x, z);
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
+    if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 2 && unit + 2 < units) {
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) {
+        total[i] = unit < UNITS_OF_SUM ? sum[i] : total[i] + sum[i];
+        sum[i] = 0;
+      }
+    }
+  }
+  if (unit < units) {
+    run_chunk<HIGH, 1>(acc, shared, ring, x, z);
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
+  }
+  if (units > UNITS_OF_SUM) {
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sum[i] += total[i];
+  }
+}
+#endif

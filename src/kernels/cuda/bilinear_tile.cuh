@@ -1,0 +1,85 @@
+// Tiles of pairs whose sums are products of matrices (split_precision.cuh), on tensor cores of compute capability 9.0.
+//
+//   acc[m][n] = x · z or |x - z|^2, of pieces in split precision        value = epilogue(acc, row[m], col[n], i, j, …)
+//   out[m][n] = value; pairs that cancel are listed for repair.cuh
+//
+//             TILE_N columns: 32 points a block of the image
+//            ┌──────────────────────────────┐    CLUSTER blocks lie one above the other and share the columns: each
+//   128 rows │ warpgroup 0: 64 x TILE_N     │    fetches its part of them for all. Persistent blocks; one warp feeds a
+//            │ warpgroup 1: 64 x TILE_N     │    ring of STAGES units (32 features, both pieces: 6 products of 16), two
+//            └──────────────────────────────┘    warpgroups multiply.
+//
+// Tensor cores truncate what they accumulate, at every instruction. So sums of two units go to float registers:
+// TILE_N / 2 accumulators and TILE_N / 2 sums a thread. What truncation within a chunk takes away on average is given
+// back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk.
+//
+// Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
+// memory: STAGES units of (128 + TILE_N) x 128 bytes, 2 KiB of values for each warp, norms, scales and slots of the
+// columns.
+// Parts: bilinear_products.cuh, bilinear_epilogue.cuh; this file is the kernel.
+MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
+  const u64 x = descriptor(shared.stages + group * 64 * ROW_BYTES);
+  const u64 z = descriptor(shared.stages + TILE_M * ROW_BYTES);
+  Ring ring = {0, 0};
+  u32 columns_parity = 0;
+  TileWalk walk(a);
+#pragma unroll 1
+  while (walk.next()) {
+    if (walk.is_below()) continue;
+    const i64 m = walk.m0 + rank * TILE_M + warp * 16;
+    const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+    float sum[SUMS];
+    if (high)
+      add_units<true>(sum, shared, ring, x, z, units);
+    else
+      add_units<false>(sum, shared, ring, x, z, units);
+    barrier_wait(shared.columns_full(), columns_parity);
+    columns_parity ^= 1;
+    if (m < a.pairs.m)
+      finish_tile(a, shared, sum, m, walk.n0, norms);
+    else
+      unmark_strip(a.pairs, m, walk.n0);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared.columns_empty());
+  }
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BILINEAR_THREADS, BLOCKS)
+    bilinear_tile(const __grid_constant__ BilinearArguments a) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 base = shared_address(memory);
+  const u32 values = base + STAGES * STAGE_BYTES, columns = values + 8 * VALUES_BYTES;
+  const BilinearShared shared = {base, values, columns, columns + COLUMN_BYTES};
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      barrier_init(shared.full(s), 1);
+      barrier_init(shared.empty(s), CLUSTER * FEED_WARP);
+    }
+    barrier_init(shared.columns_full(), 1);
+    barrier_init(shared.columns_empty(), FEED_WARP);
+    barrier_init_done();
+  }
+  const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
+  if (CLUSTER > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+  if (products_stand(*a.pairs.split)) {
+    const bool high = a.pairs.split->low == 0;
+    const int units = (int)(high ? (a.units + 1) / 2 : a.units);
+    if (threadIdx.x / 32 >= FEED_WARP) {
+#if BLOCKS == 1
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+#endif
+      if (threadIdx.x == FEED_WARP * 32) feed(a, shared, units, rank);
+    } else {
+#if BLOCKS == 1
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+#endif
+      multiply(a, shared, high, units, rank);
+    }
+  }
+  // A block's memory stays while another one may still write into it or arrive at it.
+  if (CLUSTER > 1) cluster_barrier();
+}

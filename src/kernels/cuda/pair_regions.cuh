@@ -1,0 +1,37 @@
+// Tiles of which too many pairs cancel in a product (split_precision.cuh), in blocks that stay: most calls have none.
+
+// Whether region `place` is to be computed again. Pairs that the list had no room for are in marked regions too.
+MERCER_INLINE bool is_wanted_region(const PairArguments& a, i64 place) {
+  if (a.symmetric && place % a.tiles_n < place / a.tiles_n) return false;
+  if (!products_stand(*a.split)) return true;
+  const u32 strips = a.marks[place];
+  if (a.split->listed > a.split->capacity) return strips != 0;
+  return (strips & 0x02020202u) != 0;
+}
+
+// The place of a region in the order of find_place: eight rows of tiles go together through n.
+MERCER_INLINE u32 block_of_region(const PairArguments& a, i64 place) {
+  const i64 m = place / a.tiles_n, n = place % a.tiles_n, strip = m / 8;
+  const i64 height = a.tiles_m - strip * 8 < 8 ? a.tiles_m - strip * 8 : 8;
+  return (u32)(strip * 8 * a.tiles_n + n * height + m % 8);
+}
+
+// A block looks at THREADS regions at once. Those are far from each other, as neighbours are often wanted together.
+template <class Run>
+MERCER_INLINE void run_regions(const PairArguments& a, const Run& run) {
+  __shared__ u32 wanted[THREADS / 32];
+  const i64 regions = a.tiles_m * a.tiles_n, groups = (regions + THREADS - 1) / THREADS;
+#pragma unroll 1
+  for (i64 group = blockIdx.x; group < groups; group += gridDim.x) {
+    const i64 own = threadIdx.x * groups + group;
+    const u32 votes = __ballot_sync(0xffffffffu, own < regions && is_wanted_region(a, own));
+    if (threadIdx.x % 32 == 0) wanted[threadIdx.x / 32] = votes;
+    __syncthreads();
+#pragma unroll 1
+    for (int word = 0; word < THREADS / 32; ++word)
+#pragma unroll 1
+      for (u32 left = wanted[word]; left; left &= left - 1)
+        run(block_of_region(a, (word * 32 + __ffs(left) - 1) * groups + group));
+    __syncthreads();
+  }
+}

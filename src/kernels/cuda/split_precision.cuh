@@ -1,0 +1,20 @@
+// Products of matrices in split precision. A value minus its feature's centre, times a power of two of its point, is
+// the sum of two floats of 16 bits,
+//
+//   2^e (value - centre) = high + low                 22 bits and the sign
+//   x · z = 2^-(ex + ez) (high high + high low + low high)
+//
+// so that three products on tensor cores are as good as one of floats. A sum of squares is |x|^2 + |z|^2 - 2 x · z, of
+// the pieces as written; where that cancels, the pair is computed again from the values themselves (repair.cuh).
+
+// d^2 below this part of |x|^2 + |z|^2 is computed again: above it, errors stay below 1e-6 of the distance.
+#define CANCELS_BELOW 0.3334f
+
+// Stands for the squared norm of a point that pieces cannot carry (range, infinities, NaN): below any sum of norms, so
+// that all of its pairs seem to cancel.
+#define NOT_CARRIED -1.5e38f
+
+// Of the sample, so many cancelling pairs make the tile of the values cheaper than products and repairs.
+#define MOST_SAMPLED (MERCER_SAMPLED_PAIRS * 3 / 4)
+
+MERCER_INLINE bool products_stand(const SplitState& s) { return s.sampled <= MOST_SAMPLED; }

@@ -1,0 +1,125 @@
+#include "plan/bilinear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace mercer::plan {
+namespace {
+
+using ir::Op;
+
+/// Factors of a product, however it is bracketed. A square stays in two.
+void collect_factors(const Expr& e, std::vector<Expr>& factors) {
+  if (e->op != Op::mul) return factors.push_back(e);
+  for (const Expr& part : e->args) collect_factors(part, factors);
+}
+
+bool is_difference(const Expr& e) {
+  if (e->op != Op::sub) return false;
+  const Op left = e->args[0]->op, right = e->args[1]->op;
+  return (left == Op::x && right == Op::z) || (left == Op::z && right == Op::x);
+}
+
+Bilinear bilinear_term(const Expr& term) {
+  std::vector<Expr> factors;
+  collect_factors(term, factors);
+  Bilinear result;
+  int x = 0, z = 0;
+  std::vector<Expr> differences;
+  for (const Expr& factor : factors) {
+    if (factor->op == Op::constant) {
+      result.factor *= factor->value;
+    } else if (factor->op == Op::w && !result.weighted) {
+      result.weighted = true;
+    } else if (factor->op == Op::x) {
+      ++x;
+    } else if (factor->op == Op::z) {
+      ++z;
+    } else if (is_difference(factor)) {
+      differences.push_back(factor);
+    } else {
+      return {};
+    }
+  }
+  result.factor = static_cast<float>(result.factor);
+  if (!std::isnormal(static_cast<float>(result.factor))) return {};
+  if (x == 1 && z == 1 && differences.empty())
+    result.kind = BilinearKind::product;
+  else if (x == 0 && z == 0 && differences.size() == 2 && differences[0].node() == differences[1].node())
+    result.kind = BilinearKind::square;
+  else
+    return {};
+  return result;
+}
+
+/// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile, measured on an H200.
+double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
+  constexpr double kProduct = 8e-5, kEpilogue = 0.015, kStart = 0.8;  // a column and feature, a column, a tile
+  const auto parts = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
+  const std::int64_t blocks =
+      parts(m, BilinearTile::kRows * tile.cluster) * tile.cluster * parts(n, tile.columns);
+  const double waves = static_cast<double>(parts(blocks, multiprocessors / tile.cluster * tile.cluster));
+  return waves * (tile.columns * (kProduct * static_cast<double>(k) + kEpilogue) + kStart);
+}
+
+}  // namespace
+
+std::string Bilinear::to_text() const {
+  if (kind == BilinearKind::none) return "none";
+  const char* term = kind == BilinearKind::product ? "x z" : "(x - z)^2";
+  return fmt::format("sum of {:g} {}{}", factor, weighted ? "w " : "", term);
+}
+
+std::int64_t BilinearTile::shared_bytes(int col_slots) const {
+  constexpr std::int64_t kRowBytes = 128, kValues = 8 * 2048;
+  return stages * (kRows + columns) * kRowBytes + kValues + (3 + col_slots) * columns * std::int64_t{4} +
+         16 * stages + 16;
+}
+
+std::string BilinearTile::to_text() const {
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}", kRows, columns, stages, cluster, blocks,
+                     brief ? ", brief" : "", single ? ", single" : "");
+}
+
+BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
+                           double from) {
+  // Operands cost as much as 80 points of the other side take by direct differences.
+  constexpr std::int64_t kLeastFeatures = 32, kMostFeatures = 1 << 17, kLeastPoints = 256, kChunk = 64;
+  constexpr double kMostPairs = 17179869184.0;  // 2^34: the list counts in 32 bits
+  const double pairs = static_cast<double>(m) * static_cast<double>(n);
+  const bool fits = k >= kLeastFeatures && k <= kMostFeatures && pairs <= kMostPairs;
+  const bool pays = from == 0 || (std::min(m, n) >= kLeastPoints && pairs * static_cast<double>(k) >= from);
+  if (!fits || !pays || m == 0 || n == 0 || precision == Precision::direct) return {};
+  // Of few features, stores are most of the work: two blocks take turns.
+  constexpr BilinearTile kBrief{.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = true};
+  constexpr BilinearTile kTiles[] = {
+      {.columns = 192}, {.columns = 128, .stages = 6, .cluster = 1}, {.columns = 64, .stages = 8, .cluster = 1}};
+  BilinearTile tile = kBrief;
+  if (k > kChunk) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const BilinearTile& tried : kTiles) {
+      const double time = tile_time(tried, m, n, k, multiprocessors);
+      if (time >= least) continue;
+      least = time;
+      tile = tried;
+    }
+  }
+  tile.single = precision != Precision::fp32;
+  return tile;
+}
+
+Bilinear bilinear_of(const ir::Split& split) {
+  if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return {};
+  if (split.x_streams.size() != 1 || split.z_streams.size() != 1) return {};
+  const Expr& update = split.reductions[0].update[0];
+  if (update->op != Op::add) return {};
+  for (std::size_t i : {0, 1})
+    if (update->args[i]->op == Op::accumulator) return bilinear_term(update->args[1 - i]);
+  return {};
+}
+
+}  // namespace mercer::plan

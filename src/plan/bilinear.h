@@ -1,0 +1,55 @@
+// Sums that a product of two matrices computes (docs/kernels/bilinear.md):
+//
+//   sum c w x z        = c (w x) · z
+//   sum c w (x - z)^2  = c (|x'|^2 + |z'|^2 - 2 x' · z')     x' = sqrt(w) (x - centre), z' likewise
+//
+// where x and z stand for anything of one side.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ir/split.h"
+#include "mercer/device.h"
+
+namespace mercer::plan {
+
+enum class BilinearKind : std::uint8_t { none, product, square };
+
+struct Bilinear {
+  BilinearKind kind = BilinearKind::none;
+  double factor = 1;      // c, a normal float32
+  bool weighted = false;  // by w
+  explicit operator bool() const { return kind != BilinearKind::none; }
+  std::string to_text() const;
+};
+
+/// Tiles of the product on tensor cores (kernels/cuda/bilinear_tile.cuh): 128 rows and so many columns a block.
+struct BilinearTile {
+  int columns = 0;      // 0: the call does not run on tensor cores
+  int stages = 5, cluster = 2;
+  int blocks = 1;       // of a multiprocessor at once
+  bool brief = false;   // at most 64 features: a chunk, which needs no sums beside it
+  bool single = false;  // high pieces alone
+  static constexpr int kRows = 128;
+
+  explicit operator bool() const { return columns > 0; }
+  /// Of shared memory, with so many values a column of the epilogue.
+  std::int64_t shared_bytes(int col_slots) const;
+  /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
+  /// the others.
+  int threads() const { return blocks == 1 ? 384 : 288; }
+  bool operator==(const BilinearTile&) const = default;
+  std::string to_text() const;
+};
+
+/// Pairs times features from which sums that are products of matrices run on tensor cores.
+inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
+/// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.
+BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
+                           double from = kTensorCoresFrom);
+
+/// What the only reduction of a split is; `none` where it has several, or another one.
+Bilinear bilinear_of(const ir::Split& split);
+
+}  // namespace mercer::plan

@@ -1,0 +1,68 @@
+// PointPair of every kind of data, for paths of a call that depend on it.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "ops/testing.h"
+
+namespace mercer::testing_support {
+
+struct PointPair {
+  Array x, z;
+};
+
+/// A value of feature k of `features`, from three numbers at random.
+using Draw = std::function<double(double normal, double uniform, std::int64_t k, std::int64_t features)>;
+
+inline Array drawn(std::int64_t count, std::int64_t features, unsigned seed, const Draw& draw) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform;
+  Array points(Dtype::float32, {count, features});
+  float* to = static_cast<float*>(points.tensor().data);
+  for (std::int64_t i = 0; i < count * features; ++i)
+    to[i] = static_cast<float>(draw(normal(random), uniform(random), i % features, features));
+  return points;
+}
+
+/// At few features only such data pass the sample: sums vary little.
+inline const Draw kUniform = [](double, double u, std::int64_t, std::int64_t) { return u; };
+
+struct Kind {
+  const char* name;
+  Draw draw;
+};
+inline const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"normal", [](double g, double, auto, auto) { return g; }},
+      {"uniform", [](double, double u, auto, auto) { return 3 + u; }},
+      {"integers", [](double, double u, auto, auto) { return std::floor(256 * u); }},
+      {"steps of an eighth", [](double g, double, auto, auto) { return std::round(800 * g) / 8; }},
+      {"negative integers", [](double, double u, auto, auto) { return -std::floor(8388600 * u); }},
+      {"lognormal", [](double g, double, auto, auto) { return std::exp(2 * g); }},
+      {"scales of 1e-3 to 1e3",
+       [](double g, double, auto k, auto features) { return g * std::pow(10, -3 + 6.0 * k / features); }},
+      {"tiny", [](double g, double, auto, auto) { return g * 1e-39; }},
+      {"huge", [](double g, double, auto, auto) { return g * 1e37; }},
+      {"all equal", [](double, double, auto, auto) { return 0.3; }},
+      {"zero", [](double, double, auto, auto) { return 0.0; }},
+  };
+  return all;
+}
+
+/// Some rows of z are rows of x, some nearly.
+inline void add_neighbours(PointPair& points) {
+  const Tensor x = points.x, z = points.z;
+  const std::int64_t features = x.shape[1];
+  std::mt19937 random(5);
+  std::normal_distribution<double> noise(0, 1e-6);
+  for (std::int64_t n = 0; n < z.shape[0]; n += 7)
+    for (std::int64_t k = 0; k < features; ++k)
+      static_cast<float*>(z.data)[n * features + k] = static_cast<float>(
+          static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
+}
+
+}  // namespace mercer::testing_support

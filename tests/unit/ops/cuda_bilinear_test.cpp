@@ -1,0 +1,284 @@
+// Sums that are products of matrices, on tensor cores in split precision: every kind of data keeps the contract,
+// whether it is carried by pieces or not, cancels or not. Small problems take the path too where a test asks for it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "ops/context.h"
+#include "ops/drawn_data.h"
+#include "ops/testing.h"
+#include "plan/gpu_plan.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+constexpr const char* kL2 = "sum((x-z)^2)^0.5";
+constexpr const char* kSquare = "sum((x-z)^2)";
+constexpr const char* kGauss = "exp(-sum((x-z)^2)/(2*b^2))";
+
+template <class Body>
+void on_tensor_cores(const Body& body) {
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    body(context);
+  });
+}
+
+double value_at(const Tensor& t, std::int64_t row, std::int64_t k) {
+  return static_cast<const float*>(t.data)[row * t.strides[0] + k * t.strides[1]];
+}
+
+double square_distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < x.shape[1]; ++k) {
+    const double d = value_at(x, m, k) - value_at(z, n, k);
+    sum += d * d;
+  }
+  return sum;
+}
+
+double dot(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < x.shape[1]; ++k) sum += value_at(x, m, k) * value_at(z, n, k);
+  return sum;
+}
+
+using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+Pairs pairs_of(std::int64_t m, std::int64_t n, int sampled) {
+  std::mt19937_64 random(3);
+  Pairs pairs;
+  for (std::int64_t j = 0; j < n; j += 7) pairs.emplace_back(j % m, j);
+  for (int i = 0; i < sampled; ++i)
+    pairs.emplace_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(m)),
+                       static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)));
+  return pairs;
+}
+
+/// Distances within 1e-6, duplicates exactly 0. Squares below the smallest normal number have steps.
+void expect_distances(const Array& out, const Tensor& x, const Tensor& z, int sampled, const std::string& what) {
+  for (const auto& [i, j] : pairs_of(x.shape[0], z.shape[0], sampled)) {
+    const double square = square_distance(x, z, i, j), wanted = std::sqrt(square), value = out(i, j);
+    if (square > 1e38) continue;  // the last sum is infinite or not, by rounding
+    if (square > 0 && square < 1e-36) continue;
+    ASSERT_TRUE(within(value, wanted, 1e-6 * wanted, Dtype::float32))
+        << what << " at " << i << "," << j << ": " << value << " for " << wanted << ", off by "
+        << std::abs(value / wanted - 1);
+  }
+}
+
+void expect_products(const Array& out, const Tensor& x, const Tensor& z, int sampled, const std::string& what) {
+  for (const auto& [i, j] : pairs_of(x.shape[0], z.shape[0], sampled)) {
+    const double bound = std::sqrt(dot(x, x, i, i) * dot(z, z, j, j));
+    if (bound > 1e38) continue;
+    ASSERT_NEAR(out(i, j), dot(x, z, i, j), 1e-6 * bound + 1e-37) << what << " at " << i << "," << j;
+  }
+}
+
+constexpr std::array<std::int64_t, 3> kShapes[] = {{300, 333, 40}, {257, 128, 300}, {129, 700, 32}, {1700, 1543, 1025}};
+
+TEST(TensorCores, EveryKindOfData) {
+  on_tensor_cores([](TestContext& context) {
+    for (const Kind& kind : kinds())
+      for (auto [m, n, k] : kShapes) {
+        PointPair points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
+        add_neighbours(points);
+        Array out(Dtype::float32, {m, n}), again(Dtype::float32, {m, n});
+        const Tensor z = points.z;
+        const std::string what = kind.name + (" of " + std::to_string(k));
+        pairwise(kL2, points.x, &z, out, {}, context);
+        expect_distances(out, points.x, points.z, 2000, what);
+        pairwise(kL2, points.x, &z, again, {}, context);
+        EXPECT_TRUE(same_bits(out, again)) << kind.name;
+        pairwise("sum(x*z)", points.x, &z, out, {}, context);
+        expect_products(out, points.x, points.z, 2000, what);
+        if (::testing::Test::HasFailure()) return;
+      }
+  });
+}
+
+TEST(TensorCores, OutliersAndSpecialValues) {
+  on_tensor_cores([](TestContext& context) {
+    for (double special : {1e6, -1e30, 3e38, kNan, kInf, -kInf}) {
+      PointPair points{drawn(300, 100, 1, kUniform), drawn(400, 100, 2, kUniform)};
+      points.x.set({17, 3}, special);
+      points.z.set({18, 3}, special);
+      for (std::int64_t k = 0; k < 100; ++k) points.x.set({40, k}, 0.25);
+      Array out(Dtype::float32, {300, 400});
+      const Tensor z = points.z;
+      for (const char* f : {kSquare, "sum(x*z)"}) {
+        pairwise(f, points.x, &z, out, {}, context);
+        for (std::int64_t i = 0; i < 300; ++i)
+          for (std::int64_t j = 0; j < 400; ++j) {
+            const bool squares = f == kSquare;
+            const double wanted = squares ? square_distance(points.x, z, i, j) : dot(points.x, z, i, j);
+            double bound = squares ? 2e-6 * wanted
+                                   : 1e-6 * std::sqrt(dot(points.x, points.x, i, i) * dot(z, z, j, j));
+            if (std::isinf(wanted) || std::isnan(wanted)) bound = 0;
+            if (std::isfinite(wanted) && std::abs(wanted) > 1e38) continue;
+            ASSERT_TRUE(within(out(i, j), wanted, bound, Dtype::float32))
+                << f << " with " << special << " at " << i << "," << j << ": " << out(i, j) << " for " << wanted;
+          }
+      }
+    }
+  });
+}
+
+/// Copies with a little noise: a few cancelling pairs, whole regions of them, more than the list holds, all pairs.
+TEST(TensorCores, CancellingPairs) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 900, kN = 1000, kK = 96;
+    for (std::int64_t clusters : {1, 2, 5, 30, 300})
+      for (bool sorted : {true, false})
+        for (double spread : {1e-4, 0.3, 0.6}) {
+          const Array centres = drawn(clusters, kK, 9, kinds()[0].draw);
+          PointPair points{drawn(kM, kK, 1, kinds()[0].draw), drawn(kN, kK, 2, kinds()[0].draw)};
+          std::mt19937 random(4);
+          for (Array* side : {&points.x, &points.z}) {
+            const std::int64_t count = side->tensor().shape[0];
+            for (std::int64_t m = 0; m < count; ++m) {
+              const auto any = static_cast<std::int64_t>(random() % static_cast<unsigned>(clusters));
+              const std::int64_t c = sorted ? m * clusters / count : any;
+              for (std::int64_t k = 0; k < kK; ++k) side->set({m, k}, centres(c, k) + spread * (*side)(m, k));
+            }
+          }
+          for (std::int64_t k = 0; k < kK; ++k) points.z.set({5, k}, points.x(7, k));
+          Array out(Dtype::float32, {kM, kN});
+          const Tensor z = points.z;
+          pairwise(kL2, points.x, &z, out, {}, context);
+          const std::string what = std::to_string(clusters) + " clusters of " + std::to_string(spread);
+          expect_distances(out, points.x, z, 20000, what);
+          ASSERT_EQ(out(7, 5), 0);
+        }
+  });
+}
+
+TEST(TensorCores, SymmetricHalves) {
+  on_tensor_cores([](TestContext& context) {
+    for (std::int64_t m : {65, 129, 385, 1000}) {
+      PointPair points{drawn(m, 70, 1, kinds()[0].draw), drawn(m, 70, 1, kUniform)};
+      for (std::int64_t k = 0; k < 70; ++k) points.x.set({m - 1, k}, points.x(3, k));
+      Array out(Dtype::float32, {m, m});
+      pairwise(kL2, points.x, nullptr, out, {}, context);
+      expect_distances(out, points.x, points.x, 4000, "symmetric");
+      EXPECT_EQ(out(m - 1, 3), 0);
+      for (std::int64_t i = 0; i < m; ++i) {
+        ASSERT_EQ(out(i, i), 0);
+        for (std::int64_t j = 0; j < i; ++j) ASSERT_EQ(out(i, j), out(j, i)) << i << "," << j;
+      }
+    }
+  });
+}
+
+/// Parameters, pair values, offsets, weights, output types and layouts pass through products and repairs alike.
+TEST(TensorCores, EpiloguesAndLayouts) {
+  on_tensor_cores([](TestContext& context) {
+    PointPair points{drawn(200, 90, 1, kUniform), drawn(180, 90, 2, kUniform)};
+    add_neighbours(points);
+    const Array x_columns = copy(points.x, Dtype::float32, {1, 200}), row = normal(Dtype::float32, {200}, 3);
+    const Array col = normal(Dtype::float32, {180}, 4);
+    const Tensor z = points.z;
+    Arguments arguments;
+    arguments.row = row.tensor();
+    arguments.col = col.tensor();
+    arguments.i_offset = 5;
+    arguments.params["b"] = 7.0;
+    const Expr f = parse("exp(-sum((x-z)^2)/b)*(2 + tanh(row)) + 0.01*i - 0.02*j*col");
+    Extra extra{{{"b", 7}}, {}, {}, {}, 5, 0};
+    for (std::int64_t m = 0; m < 200; ++m) extra.row.push_back(row(m));
+    for (std::int64_t n = 0; n < 180; ++n) extra.col.push_back(col(n));
+    const Expected expected = expected_pairs(f, points.x, z, 2e-6, parse("9*(2 + 0.01*i + 0.02*j*abs(col))"), extra);
+    for (const Shape& strides : {Shape{180, 1}, {1, 200}, {400, 2}, {181, 1}}) {
+      Array out(Dtype::float32, {200, 180}, strides);
+      pairwise(f, x_columns, &z, out, arguments, context);
+      expect_pairs(out, expected, "float32");
+    }
+    Array narrow(Dtype::float16, {200, 180}), wide(Dtype::float32, {200, 180});
+    pairwise(kL2, points.x, &z, narrow, {}, context);
+    pairwise(kL2, points.x, &z, wide, {}, context);
+    const Array rounded = copy(wide, Dtype::float16);
+    EXPECT_TRUE(same_bits(narrow, rounded));
+  });
+}
+
+/// Weights (also 0, negative and NaN), functions of one side, cosines, other types of points.
+TEST(TensorCores, Terms) {
+  on_tensor_cores([](TestContext& context) {
+    PointPair points{drawn(150, 64, 1, kUniform), drawn(190, 64, 2, kUniform)};
+    const Tensor z = points.z;
+    Array out(Dtype::float32, {150, 190});
+    const Array w = copy(drawn(1, 64, 3, kUniform), Dtype::float32);
+    for (int bad : {0, 1, 2, 3}) {
+      Array weights(Dtype::float32, {64});
+      Extra extra;
+      for (std::int64_t k = 0; k < 64; ++k) weights.set({k}, w(0, k));
+      if (bad == 1) weights.set({5}, 0);
+      if (bad == 2) weights.set({5}, -0.5);
+      if (bad == 3) weights.set({5}, kNan);
+      for (std::int64_t k = 0; k < 64; ++k) extra.w.push_back(weights(k));
+      Arguments arguments;
+      arguments.w = weights.tensor();
+      for (const char* f : {"sum(w*(x-z)^2)", "3*sum(2*w*x*z)"}) {
+        const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, parse("100"), extra);
+        pairwise(f, points.x, &z, out, arguments, context);
+        expect_pairs(out, expected, f);
+      }
+    }
+    for (const char* f : {"sum((sqrt(x)-sqrt(z))^2)/2", "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))",
+                          "sum(square(x/sqrt(sum(x*x)) - z/sqrt(sum(z*z))))", "(0.5*sum(x*z) + 1)^3",
+                          "where(i == j, 2, exp(-sqrt(sum((x-z)^2))))", "sum((x - mean(x))*(z - mean(z)))"}) {
+      const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, parse("40 + 20*(0.5*sum(x*z) + 1)^2"), {});
+      pairwise(f, points.x, &z, out, {}, context);
+      expect_pairs(out, expected, f);
+    }
+    for (Dtype type : {Dtype::float16, Dtype::bfloat16, Dtype::uint8}) {
+      const Array x = copy(drawn(150, 64, 1, kinds()[2].draw), type);
+      const Array y = copy(drawn(190, 64, 2, kinds()[2].draw), type);
+      const Tensor yt = y;
+      pairwise(kSquare, x, &yt, out, {}, context);
+      const Expected expected = expected_pairs(parse(kSquare), x, yt, 2e-6, parse(kSquare), {});
+      expect_pairs(out, expected, name_of(type));
+    }
+  });
+}
+
+TEST(TensorCores, ItemsOfABatchAreAlone) {
+  on_tensor_cores([](TestContext& context) {
+    const std::int64_t k = 80;
+    Array x(Dtype::float32, {3, 150, k});
+    std::vector<Array> items{drawn(150, k, 1, kUniform), drawn(150, k, 2, kinds()[5].draw),
+                             drawn(150, k, 3, kinds()[2].draw)};
+    const Array z = drawn(140, k, 4, kUniform);
+    for (std::size_t i = 0; i < items.size(); ++i)
+      std::copy(items[i].bytes().begin(), items[i].bytes().end(),
+                x.bytes().begin() + static_cast<std::ptrdiff_t>(i * items[i].bytes().size()));
+    const Array b = filled(Dtype::float64, {2, 1}, {3, 9});
+    Arguments arguments;
+    arguments.params["b"] = b.tensor();
+    Array out(Dtype::float32, {2, 3, 150, 140});
+    const Tensor zt = z;
+    pairwise(kGauss, x, &zt, out, arguments, context);
+    for (std::int64_t p = 0; p < 2; ++p)
+      for (std::int64_t i = 0; i < 3; ++i) {
+        Array alone(Dtype::float32, {150, 140});
+        Arguments one;
+        one.params["b"] = item(b, {p, 0});
+        pairwise(kGauss, item(x, {i}), &zt, alone, one, context);
+        for (std::int64_t m = 0; m < 150; ++m)
+          for (std::int64_t n = 0; n < 140; ++n) ASSERT_EQ(out(p, i, m, n), alone(m, n)) << p << "," << i;
+      }
+  });
+}
+
+TEST(TensorCores, ThePlanSaysSo) {
+  plan::GpuPairProblem problem;
+  problem.outputs = {Formula(kGauss).expression()};
+  EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
+  problem.product = plan::bilinear_tile(30000, 30000, 1024, Precision::fp32, 132);
+  EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mercer
