@@ -17,21 +17,32 @@ and come out as they are.
 from __future__ import annotations
 
 import builtins as _builtins
+import typing as _typing
 
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
 from mercer import zoo
 from mercer._context import info, options
 from mercer._mercer import (
-    Expr, K, __version__, abs, acos, asin, atan2, cdist, ceil, clear_plans, col, compile, copysign,
-    cos, differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads,
-    get_target, gradient_field, i, j, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce,
-    knn, log, log1p, log2, logical_and, logical_not, logical_or, logsumexp, max, maximum, min,
-    minimum, not_equal, pairwise, param, parse, plan_count, pow, prod, rcp, round, row, rsqrt,
-    set_num_threads, set_target, sign, sin, sqrt, square, sum, tanh, w, where, workspace_size, x,
-    xlogy, z,
+    Expr, K, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile, copysign, cos,
+    differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads,
+    get_precision, get_target, i, j, log, log1p, log2, logical_and, logical_not, logical_or,
+    logsumexp, max, maximum, min, minimum, not_equal, param, parse, plan_count, pow, prod, rcp,
+    round, row, rsqrt, set_num_threads, set_precision, set_target, sign, sin, sqrt, square, sum,
+    tanh, w, where, workspace_size, x, xlogy, z,
 )  # fmt: skip
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
+
+if _typing.TYPE_CHECKING:
+    from mercer._mercer import (
+        cdist, gradient_field, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn,
+        pairwise,
+    )  # fmt: skip
+else:
+    from mercer._verbs import (
+        cdist, gradient_field, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn,
+        pairwise,
+    )  # fmt: skip
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 
 # `from mercer import *` leaves Python's own sum, max, abs and their like alone.

@@ -24,19 +24,29 @@ def info() -> str:
 
 
 @contextlib.contextmanager
-def options(*, threads: int | None = None, target: str | None = None) -> Iterator[None]:
-    """Other threads or another instruction set for a while, for all calls of the process.
+def options(
+    *, threads: int | None = None, target: str | None = None, precision: str | None = None
+) -> Iterator[None]:
+    """Other threads, instruction set or precision for a while, for all calls of the process.
+
+    ``precision`` says how sums of products and of squared differences of float32 run on a GPU's
+    tensor cores: ``"fp32"`` (the default, as accurate as float32 arithmetic), ``"direct"`` (not at
+    all), ``"tf32"`` or ``"bf16"`` (one product of eleven binary digits a value: three times as
+    fast, with errors near 2**-11 of ``|x| |z|``).
 
     >>> with mc.options(threads=1, target="interpreter"):
     ...     reference = mc.cdist(x1, x2)
     """
-    before = _mercer.get_num_threads(), _mercer.get_target()
+    before = _mercer.get_num_threads(), _mercer.get_target(), _mercer.get_precision()
     try:
         if threads is not None:
             _mercer.set_num_threads(threads)
         if target is not None:
             _mercer.set_target(target)
+        if precision is not None:
+            _mercer.set_precision(precision)
         yield
     finally:
         _mercer.set_num_threads(before[0])
         _mercer.set_target(before[1])
+        _mercer.set_precision(before[2])

@@ -288,11 +288,36 @@ def differentiate(f: mercer._types.FormulaLike, variable: Expr | str) -> Expr:
     reductions: they are the points' values at that feature. Zero at kinks and singular points.
     """
 
+def swap_sides(f: Expr) -> Expr:
+    """The formula with x and z, row and col, i and j exchanged."""
+
+def leaves(f: Expr) -> list[str]:
+    """Which of x, z, w, row, col, i and j a formula reads."""
+
+def unfollowed(verb: str, *args: Any, **kwargs: Any) -> Any:
+    """A verb on the memory of its tensors, whatever PyTorch records."""
+
+def operations() -> list[str]:
+    """The scalar operations, by their names in steps."""
+
+def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tuple[int, ...], float, int, str]]:
+    """
+    A derivative of a formula as steps, each a function of earlier ones.
+
+    Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
+    a field), then, where wrt is given, by that target at the free feature.
+    """
+
 def zoo_rows() -> list[dict[str, Any]]:
     """The table of named metrics and kernels, one dict a row."""
 
 def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr:
     """The formula of an entry of the zoo, by name or alias."""
+
+def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, options: dict[str, Any]) -> Expr:
+    """
+    What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict.
+    """
 
 def formula_of(f: mercer._types.FormulaLike) -> Expr:
     """
@@ -360,12 +385,13 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
 
-    phi: a formula without reductions, read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)". amplitude: [..., M, N];
-    coef: [..., O, N], or [N] (then out is [..., M, K]). kernel_gradient makes phi and amplitude of a formula.
+    phi: a formula read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)"; a reduction in it is a value of the pair, as in
+    what differentiate(f, "x") gives. amplitude: [..., M, N]; coef: [..., O, N], or [N] (then out is [..., M, K]).
+    kernel_gradient makes phi of a formula.
     The other arguments, dtypes and errors: those of pairwise.
     """
 
@@ -446,6 +472,12 @@ def set_target(name: str) -> None:
     Chooses the instruction set by name; "auto" takes the best of this machine.
     """
 
+def get_precision() -> str:
+    """How products run on tensor cores: "fp32", "direct", "tf32" or "bf16"."""
+
+def set_precision(name: str) -> None:
+    """Chooses by name how products run on tensor cores."""
+
 def plan_count() -> int:
     """Compiled plans held now."""
 
@@ -462,7 +494,7 @@ def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: st
     Elements (m, n, k) a second, in 1e9, that one core can reach by the formula's instruction mix.
     """
 
-def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = 'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> dict[str, float]:
+def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = 'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True, products: int = 3) -> dict[str, float]:
     """
     Milliseconds that a call takes at least on a GPU ("cuda:0", "sm_90"): of each unit, and of the busiest, "ms".
     """

@@ -77,6 +77,13 @@ Device device_of_pointer(const void* pointer, const char* verb) {
   return device < 0 ? Device{} : Device{DeviceKind::cuda, device};
 }
 
+/// What torch.vmap, torch.func.grad and their like pass to the function.
+bool is_wrapped_by_functorch(const Library& library, nb::handle tensor) {
+  if (library.kind != Library::Kind::torch) return false;
+  const nb::object inner = library.namespace_.attr("_C").attr("_functorch");
+  return nb::cast<bool>(inner.attr("is_functorch_wrapped_tensor")(tensor));
+}
+
 std::vector<std::int64_t> integers(const nb::object& sequence) {
   std::vector<std::int64_t> values;
   for (const nb::handle value : sequence) values.push_back(nb::cast<std::int64_t>(value));
@@ -85,6 +92,8 @@ std::vector<std::int64_t> integers(const nb::object& sequence) {
 
 }  // namespace
 
+thread_local bool Unfollowed::current_ = false;
+
 Array::Array(nb::handle object, Place place, Access access)
     : object_(nb::borrow(object)), place_(place), access_(access), library_(&library_of(object, place)) {
   const Library::Kind kind = library_->kind;
@@ -92,7 +101,10 @@ Array::Array(nb::handle object, Place place, Access access)
     fail(ErrorKind::invalid_argument, "must come from the library of x. Received an array of jax");
   }
   if (library_->is_masked) fail_of_mask();
-  if (kind == Library::Kind::torch && access != Access::fresh) check_torch();
+  if (kind == Library::Kind::torch && access != Access::fresh) {
+    if (!Unfollowed::current()) check_followed();
+    check_sign();
+  }
   if (kind == Library::Kind::numpy)
     view_buffer();
   else if (library_->exchange != nullptr)
@@ -146,19 +158,25 @@ void Array::view_buffer() {
   take_strides({view.strides, view.strides + view.ndim}, view.itemsize);
 }
 
-/// PyTorch: gradients would be lost without a word, and a lazily negated tensor would be read with the wrong sign.
-void Array::check_torch() const {
+/// PyTorch: gradients would be lost without a word, and a tensor that stands for others has no memory to look at.
+void Array::check_followed() const {
+  static PyObject* const kLevel = PyUnicode_InternFromString("_current_level");
   static PyObject* const kRequiresGrad = PyUnicode_InternFromString("requires_grad");
-  static PyObject* const kIsNegated = PyUnicode_InternFromString("is_neg");
+  if (library_->is_subclass) fail_followed("must be a plain tensor. Received " + type_text(object_));
+  PyObject* const level = PyDict_GetItem(library_->forward_mode.ptr(), kLevel);  // -1 outside forward mode
+  if (level != nullptr && PyLong_AsLong(level) >= 0) fail_followed("must not be part of forward-mode differentiation");
   const nb::object tracked = nb::steal(PyObject_GetAttr(object_.ptr(), kRequiresGrad));
-  const nb::object negated = nb::steal(PyObject_CallMethodNoArgs(object_.ptr(), kIsNegated));
-  if (!tracked.is_valid() || !negated.is_valid()) throw nb::python_error();
+  if (!tracked.is_valid()) throw nb::python_error();
   if (tracked.ptr() == Py_True && nb::cast<bool>(library_->namespace_.attr("is_grad_enabled")())) {
-    fail(ErrorKind::unsupported,
-         fmt::format("must not track gradients: PyTorch's autograd is not offered here. Received requires_grad=True; "
-                     "pass {}.detach(), or see kernel_gradient",
-                     place_.name));
+    fail_followed(fmt::format("must not track gradients. Received requires_grad=True; pass {}.detach()", place_.name));
   }
+}
+
+/// A lazily negated tensor would be read with the wrong sign.
+void Array::check_sign() const {
+  static PyObject* const kIsNegated = PyUnicode_InternFromString("is_neg");
+  const nb::object negated = nb::steal(PyObject_CallMethodNoArgs(object_.ptr(), kIsNegated));
+  if (!negated.is_valid()) throw nb::python_error();
   if (negated.ptr() == Py_True) {
     fail(ErrorKind::invalid_argument,
          fmt::format("must hold its own values. Received a lazily negated view; pass {}.resolve_neg()", place_.name));
@@ -183,6 +201,7 @@ void Array::view_exchange() {
   DLTensor view;
   if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
     PyErr_Clear();  // the library's own error says less
+    if (is_wrapped_by_functorch(*library_, object_)) fail_followed("must be a plain tensor. Received one inside vmap");
     const nb::object layout = nb::getattr(object_, "layout", nb::str("an unknown layout"));
     fail(ErrorKind::unsupported,
          fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}",
@@ -292,6 +311,12 @@ std::string Array::as_float32() const {
 
 void Array::fail_of_mask() const {
   fail(ErrorKind::unsupported, "must have no mask: masked values would count as any others. Received a masked array");
+}
+
+void Array::fail_followed(const std::string& rule_and_received) const {
+  const std::string message = fmt::format("{}: {} {}", place_.verb, place_.name, rule_and_received);
+  if (access_ == Access::write) throw Error(ErrorKind::unsupported, message);
+  throw FollowedTensor(ErrorKind::unsupported, message);
 }
 
 void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {

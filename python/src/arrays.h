@@ -25,6 +25,26 @@ struct DtypeFault : std::exception {
   std::string message;
 };
 
+/// A tensor that PyTorch follows: its gradients are wanted, or it stands for others (vmap, fake tensors). The verbs
+/// hand the call over to their registered operators; everywhere else the message is the error.
+struct FollowedTensor : Error {
+  using Error::Error;
+};
+
+/// While it lives, calls of this thread do not ask whether PyTorch follows their tensors: the operators run in it.
+class Unfollowed {
+ public:
+  Unfollowed() : before_(current_) { current_ = true; }
+  ~Unfollowed() { current_ = before_; }
+  Unfollowed(const Unfollowed&) = delete;
+  Unfollowed& operator=(const Unfollowed&) = delete;
+  static bool current() { return current_; }
+
+ private:
+  static thread_local bool current_;
+  bool before_;
+};
+
 /// `parameter`: read as the values of a parameter; `fresh`: to be written, and made by Mercer just now.
 enum class Access { read, parameter, write, fresh };
 
@@ -52,7 +72,8 @@ class Array {
   void require_same_device(const Array& first) const;
 
  private:
-  void check_torch() const;
+  void check_followed() const;
+  void check_sign() const;
   void take_device(DLDevice device);
   void take_format(const char* format, Py_ssize_t item_size);
   void take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size);
@@ -64,6 +85,7 @@ class Array {
   void take(const DLTensor& view);
   std::string as_float32() const;
   [[noreturn]] void fail_of_mask() const;
+  [[noreturn]] void fail_followed(const std::string& rule_and_received) const;
   [[noreturn]] void fail(ErrorKind kind, const std::string& rule_and_received) const;
   [[noreturn]] void fail_element(bool is_whole) const;
   [[noreturn]] void fail_dtype(const std::string& rule, const std::string& advice = "") const;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -57,6 +58,12 @@ class Measuring {
 struct Options {
   nb::handle row, col, w, i_offset, j_offset, workspace, progress;
   nb::dict params;
+};
+
+/// What a verb takes besides its points and options.
+struct Extras {
+  std::vector<std::pair<const char*, nb::handle>> arrays;    // v, coef, amplitude
+  std::vector<std::pair<const char*, nb::object>> settings;  // k, reduce
 };
 
 /// A whole number of 64 bits.

@@ -84,14 +84,13 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 inline constexpr char kGradientFieldSignature[] =
     "def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, "
     "amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, "
-    "*, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | "
-    "None = None, w: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, "
-    "progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT";
+    "*, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> mercer._types.ArrayT";
 inline constexpr char kGradientFieldDoc[] =
     R"doc(A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
 
-phi: a formula without reductions, read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)". amplitude: [..., M, N];
-coef: [..., O, N], or [N] (then out is [..., M, K]). kernel_gradient makes phi and amplitude of a formula.
+phi: a formula read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)"; a reduction in it is a value of the pair, as in
+what differentiate(f, "x") gives. amplitude: [..., M, N]; coef: [..., O, N], or [N] (then out is [..., M, K]).
+kernel_gradient makes phi of a formula.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kCdistSignature[] =

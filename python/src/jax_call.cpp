@@ -64,7 +64,7 @@ class JaxCall {
     for (const auto& [name, value] : options.params) read_param(name, value);
   }
 
-  void read_extras(const JaxExtras& extras) {
+  void read_extras(const Extras& extras) {
     for (const auto& [name, object] : extras.arrays) {
       const Tensor tensor = add(name, object);
       if (tensor.ndim() > 2) extra_ = ops::broadcast(verb_, extra_, ops::leading(tensor, 2));
@@ -74,8 +74,8 @@ class JaxCall {
 
   nb::object run() {
     // The checks of the verb itself, before anything is traced.
-    const Formula formula =
-        std::string_view(operation_) == "gradient_field" ? Formula(sum(formula_)) : Formula(formula_);
+    const bool is_field = std::string_view(operation_) == "gradient_field";
+    const Formula formula = is_field ? Formula::field(formula_) : Formula(formula_);
     const Shape batch = ops::broadcast(verb_, batch_shape(formula, x_, z_ ? *z_ : x_, arguments_), extra_);
     nb::list leading;
     for (std::int64_t extent : batch) leading.append(extent);
@@ -130,7 +130,7 @@ class JaxCall {
 }  // namespace
 
 nb::object call_jax(const char* verb, const char* operation, const Expr& formula, nb::handle x, nb::handle z,
-                    const JaxExtras& extras, const Options& options, nb::handle out) {
+                    const Extras& extras, const Options& options, nb::handle out) {
   const auto refuse = [&](const char* name, const char* reason) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("{}: {} is not offered for arrays of JAX, {}. Received one", verb, name, reason));

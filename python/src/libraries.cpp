@@ -33,6 +33,10 @@ const DLPackExchange* find_exchange(nb::handle object) {
 }
 
 void fill_torch(Library& library, nb::handle object) {
+  const nb::handle type = object.type();
+  library.is_subclass =
+      !type.is(library.namespace_.attr("Tensor")) && !type.is(library.namespace_.attr("nn").attr("Parameter"));
+  library.forward_mode = PyModule_GetDict(nb::module_::import_("torch.autograd.forward_ad").ptr());
   library.exchange = find_exchange(object);
   const nb::object inner = library.namespace_.attr("_C");
   if (nb::hasattr(inner, "_cuda_getCurrentRawStream")) library.stream_of = inner.attr("_cuda_getCurrentRawStream");
@@ -158,6 +162,11 @@ bool is_array(nb::handle object) { return cached_library(object) != nullptr; }
 bool is_jax(nb::handle object) {
   const Library* library = cached_library(object);
   return library != nullptr && library->kind == Library::Kind::jax;
+}
+
+bool is_torch(nb::handle object) {
+  const Library* library = cached_library(object);
+  return library != nullptr && library->kind == Library::Kind::torch;
 }
 
 CupyDevice::CupyDevice(const Library& library, int index) : library_(library) {

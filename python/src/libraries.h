@@ -23,10 +23,12 @@ struct Library {
   nb::object namespace_;                     // what holds the dtypes
   nb::object dtypes[7];                      // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
+  nb::handle forward_mode;                   // of PyTorch: the dict of torch.autograd.forward_ad
   nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
   const DLPackExchange* exchange = nullptr;  // where the type offers it
   bool has_dlpack = false;                   // else it has the CUDA array interface only
   bool is_masked = false;                    // numpy.ma
+  bool is_subclass = false;                  // of torch.Tensor, other than torch.nn.Parameter
 
   const nb::object& dtype(Dtype dtype);
 };
@@ -45,6 +47,7 @@ Library& library_of(nb::handle object, Place place);
 bool is_array(nb::handle object);
 /// An array of JAX, or what stands for one while JAX traces a function.
 bool is_jax(nb::handle object);
+bool is_torch(nb::handle object);
 
 /// Makes a device CuPy's current one for a while.
 class CupyDevice {

@@ -99,9 +99,10 @@ void bind_floors(nb::module_& module) {
   module.def(
       "gpu_floor",
       [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
-         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes) {
+         const std::string& verb, std::int64_t items, std::int64_t columns, bool symmetric, bool mixed_pipes,
+         int products) {
         const GpuCall call{.verb = verb, .items = items, .columns = columns, .symmetric = symmetric,
-                           .mixed_pipes = mixed_pipes};
+                           .mixed_pipes = mixed_pipes, .products = products};
         const GpuFloor floor =
             gpu_floor(Formula(formula), to_shape(shape, "gpu_floor"), to_dtype(dtype, "gpu_floor"), target, call);
         nb::dict times;
@@ -110,14 +111,15 @@ void bind_floors(nb::module_& module) {
         times["fma"] = floor.fma;
         times["alu"] = floor.alu;
         times["unit"] = floor.unit;
+        times["tensor"] = floor.tensor;
         times["memory"] = floor.memory;
         return times;
       },
       "formula"_a, "shape"_a, "dtype"_a, "target"_a, "verb"_a = "pairwise", "items"_a = 1, "columns"_a = 1,
-      "symmetric"_a = false, "mixed_pipes"_a = true,
+      "symmetric"_a = false, "mixed_pipes"_a = true, "products"_a = 3,
       nb::sig("def gpu_floor(formula: str, shape: tuple[int, int, int], dtype: str, target: str, verb: str = "
-              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True) -> "
-              "dict[str, float]"),
+              "'pairwise', items: int = 1, columns: int = 1, symmetric: bool = False, mixed_pipes: bool = True, "
+              "products: int = 3) -> dict[str, float]"),
       "Milliseconds that a call takes at least on a GPU (\"cuda:0\", \"sm_90\"): of each unit, and of the busiest, "
       "\"ms\".");
 }
@@ -139,6 +141,12 @@ void bind_machine(nb::module_& module) {
   module.def(
       "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
       "Chooses the instruction set by name; \"auto\" takes the best of this machine.");
+  module.def(
+      "get_precision", [] { return std::string(name_of(Context::shared().precision())); },
+      "How products run on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\".");
+  module.def(
+      "set_precision", [](const std::string& name) { Context::shared().set_precision(precision_from_text(name)); },
+      "name"_a, "Chooses by name how products run on tensor cores.");
   module.def(
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(
@@ -162,6 +170,7 @@ NB_MODULE(_mercer, module) {
   nb::set_leak_warnings(false);  // an expression that some global still holds at exit is no fault
   nb::register_exception_translator(translate);
   bind_expressions(module);
+  bind_derivatives(module);
   bind_zoo(module);
   bind_verbs(module);
   bind_compile(module);

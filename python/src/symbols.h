@@ -18,11 +18,13 @@ struct Symbol {
   explicit Symbol(Expr expr_in) : expr(std::move(expr_in)) {}
   /// Prepared at the first call; equal expressions share one preparation however they were built.
   const Formula& formula() const;
+  /// The same for a field.
+  const Formula& field() const;
 
   Expr expr;
 
  private:
-  mutable std::optional<Formula> formula_;
+  mutable std::optional<Formula> formula_, field_;
 };
 
 /// An Expr or a number as an expression; absent for anything else.
@@ -33,10 +35,13 @@ Expr to_expr(nb::handle object, const char* where);
 /// What a verb was given for f: an Expr, a text, a name of the zoo, or a function to trace. `weighted` picks the
 /// weighted form of a zoo entry; static options of the entry (a norm's p) are taken out of `params`, which may be null.
 Formula find_formula(nb::handle object, const char* verb, bool weighted = false, nb::dict* params = nullptr);
+/// What gradient_field was given for phi.
+Formula find_field(nb::handle object, const char* verb);
 /// The same as an expression, not yet prepared.
 Expr find_expr(nb::handle object, const char* verb);
 
 void bind_expressions(nb::module_& module);
+void bind_derivatives(nb::module_& module);
 void bind_zoo(nb::module_& module);
 void bind_verbs(nb::module_& module);
 void bind_jax(nb::module_& module);

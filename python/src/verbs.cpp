@@ -32,12 +32,45 @@ Shape leading(const Tensor& tensor, int trailing) {
   return tensor.ndim() > trailing ? ops::leading(tensor, trailing) : Shape{};
 }
 
-/// The verb on arrays of JAX.
-nb::object in_jax(const char* verb, const char* operation, nb::handle f, nb::handle x, nb::handle z, Options options,
-                  nb::handle out, const JaxExtras& extras = {}) {
-  const Formula formula = find_formula(f, verb, !options.w.is_none(), &options.params);
-  return call_jax(verb, operation, formula.expression(), x, z, extras, options, out);
+/// Which verb runs, and for errors under which name.
+struct Verb {
+  const char* name;
+  const char* operation;
+};
+
+/// The operator of PyTorch that stands for the verb (mercer/_torch), for tensors that PyTorch follows.
+nb::object call_torch(Verb verb, const std::string& formula, nb::handle x, nb::handle z, const Extras& extras,
+                      const Options& options, nb::handle out) {
+  nb::dict arrays, settings;
+  for (const auto& [name, array] : extras.arrays) arrays[name] = array;
+  for (const auto& [name, value] : extras.settings) settings[name] = value;
+  arrays["row"] = options.row;
+  arrays["col"] = options.col;
+  arrays["w"] = options.w;
+  settings["i_offset"] = options.i_offset;
+  settings["j_offset"] = options.j_offset;
+  settings["out"] = out;
+  settings["workspace"] = options.workspace;
+  return nb::module_::import_("mercer._torch")
+      .attr("call")(verb.name, verb.operation, formula, x, z, arrays, settings, options.params);
 }
+
+/// A verb on arrays of any library: `run(call)` where they are memory, else through JAX or PyTorch, which are handed
+/// `extras()` as well. For gradient_field the formula is a field.
+template <class MakeExtras, class Run>
+nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options,
+                    nb::handle out, const MakeExtras& extras, const Run& run) {
+  if (is_jax(x)) return call_jax(verb.name, verb.operation, formula.expression(), x, z, extras(), options, out);
+  try {
+    Call call(verb.name, formula, x, z, options);
+    return run(call);
+  } catch (const FollowedTensor&) {
+    if (Measuring::current() != nullptr || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
+  }
+  return call_torch(verb, formula.prepared().key, x, z, extras(), options, out);
+}
+
+Extras no_extras() { return {}; }
 
 nb::object pairwise_into(Call& call, nb::handle out) {
   const Tensor* view = nullptr;
@@ -51,66 +84,64 @@ nb::object pairwise_into(Call& call, nb::handle out) {
   return result;
 }
 
+nb::object run_pairwise(const char* verb, nb::handle f, nb::handle x, nb::handle z, nb::handle out, Options options) {
+  const Formula formula = find_formula(f, verb, !options.w.is_none(), &options.params);
+  return run_verb({verb, "pairwise"}, formula, x, z, options, out, no_extras,
+                  [&](Call& call) { return pairwise_into(call, out); });
+}
+
 nb::object py_pairwise(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                        nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                        nb::handle progress, nb::kwargs params) {
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x)) return in_jax("pairwise", "pairwise", f, x, z, options, out);
-  Call call("pairwise", f, x, z, options);
-  return pairwise_into(call, out);
+  return run_pairwise("pairwise", f, x, z, out, {row, col, w, i_offset, j_offset, workspace, progress, params});
 }
 
 nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                             nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                             nb::handle progress, nb::kwargs params) {
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x)) return in_jax("kernel_matrix", "pairwise", f, x, z, options, out);
-  Call call("kernel_matrix", f, x, z, options);
-  return pairwise_into(call, out);
+  return run_pairwise("kernel_matrix", f, x, z, out, {row, col, w, i_offset, j_offset, workspace, progress, params});
 }
 
 nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                              nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x)) return in_jax("kernel_product", "kernel_product", f, x, z, options, out, {{{"v", v}}, {}});
-  Call call("kernel_product", f, x, z, options);
-  const Tensor& values = call.input(v, "v");
-  const Tensor* view = nullptr;
-  nb::object result = call.output(
-      out, "out", call.compute_dtype(),
-      [&] {
-        if (values.ndim() < 2) return joined(call.batch(), {call.rows()});
-        return joined(call.batch(leading(values, 2)), {call.rows(), values.shape.back()});
-      },
-      view);
-  call.run([&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); });
-  return result;
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "kernel_product", !w.is_none(), &options.params);
+  const auto extras = [&] { return Extras{{{"v", v}}, {}}; };
+  return run_verb({"kernel_product", "kernel_product"}, formula, x, z, options, out, extras, [&](Call& call) {
+    const Tensor& values = call.input(v, "v");
+    const Tensor* view = nullptr;
+    nb::object result = call.output(
+        out, "out", call.compute_dtype(),
+        [&] {
+          if (values.ndim() < 2) return joined(call.batch(), {call.rows()});
+          return joined(call.batch(leading(values, 2)), {call.rows(), values.shape.back()});
+        },
+        view);
+    call.run([&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); });
+    return result;
+  });
 }
 
 nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std::string& reduce, nb::handle out,
                             nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                             nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const ReduceKind kind = reduce_kind_from_text(reduce);
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x))
-    return in_jax("kernel_reduce", "kernel_reduce", f, x, z, options, out, {{}, {{"reduce", nb::str(reduce.c_str())}}});
-  Call call("kernel_reduce", f, x, z, options);
-  const bool gives_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
-  const Tensor* view = nullptr;
-  nb::object result = call.output(
-      out, "out", gives_index ? Dtype::int64 : call.compute_dtype(),
-      [&] { return joined(call.batch(), {call.rows()}); }, view);
-  call.run([&] { kernel_reduce(call.formula(), call.x(), call.z(), kind, *view, call.arguments()); });
-  return result;
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "kernel_reduce", !w.is_none(), &options.params);
+  const auto extras = [&] { return Extras{{}, {{"reduce", nb::str(reduce.c_str())}}}; };
+  return run_verb({"kernel_reduce", "kernel_reduce"}, formula, x, z, options, out, extras, [&](Call& call) {
+    const bool gives_index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
+    const Tensor* view = nullptr;
+    nb::object result = call.output(
+        out, "out", gives_index ? Dtype::int64 : call.compute_dtype(),
+        [&] { return joined(call.batch(), {call.rows()}); }, view);
+    call.run([&] { kernel_reduce(call.formula(), call.x(), call.z(), kind, *view, call.arguments()); });
+    return result;
+  });
 }
 
-nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
-                  nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
-                  nb::handle progress, nb::kwargs params) {
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x)) return in_jax("knn", "knn", f, x, z, options, out, {{}, {{"k", nb::int_(k)}}});
-  Call call("knn", f, x, z, options);
+nb::object knn_into(Call& call, std::int64_t k, nb::handle out) {
   if (k < 1 || k > call.columns()) {  // before its arrays are made
     throw Error(
         ErrorKind::invalid_argument,
@@ -133,6 +164,16 @@ nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::
   return nb::make_tuple(value_array, index_array);
 }
 
+nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
+                  nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                  nb::handle progress, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "knn", !w.is_none(), &options.params);
+  const auto extras = [&] { return Extras{{}, {{"k", nb::int_(k)}}}; };
+  return run_verb({"knn", "knn"}, formula, x, z, options, out, extras,
+                  [&](Call& call) { return knn_into(call, k, out); });
+}
+
 /// The shape of a gradient: coefficients [N] give [..., M, K], [..., O, N] give [..., O, M, K].
 Shape gradient_shape(const Call& call, const Tensor& coef, const Shape& extra = {}) {
   Shape batch = call.batch(coef.ndim() > 2 ? ops::broadcast(call.verb(), leading(coef, 2), extra) : extra);
@@ -143,38 +184,38 @@ Shape gradient_shape(const Call& call, const Tensor& coef, const Shape& extra = 
 nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                               nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                               nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  if (is_jax(x)) return in_jax("kernel_gradient", "kernel_gradient", f, x, z, options, out, {{{"coef", coef}}, {}});
-  Call call("kernel_gradient", f, x, z, options);
-  const Tensor& coefficients = call.input(coef, "coef");
-  const Tensor* view = nullptr;
-  nb::object result = call.output(
-      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients); }, view);
-  call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
-  return result;
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "kernel_gradient", !w.is_none(), &options.params);
+  const auto extras = [&] { return Extras{{{"coef", coef}}, {}}; };
+  return run_verb({"kernel_gradient", "kernel_gradient"}, formula, x, z, options, out, extras, [&](Call& call) {
+    const Tensor& coefficients = call.input(coef, "coef");
+    const Tensor* view = nullptr;
+    nb::object result = call.output(
+        out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients); }, view);
+    call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
+    return result;
+  });
 }
 
 nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
-                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle workspace,
-                             nb::handle progress, nb::kwargs params) {
-  const Expr field = find_expr(phi, "gradient_field");
-  const nb::int_ zero(0);
-  const Options options{row, col, w, zero, zero, workspace, progress, params};
-  if (is_jax(x)) {
-    const JaxExtras extras{{{"amplitude", amplitude}, {"coef", coef}}, {}};
-    return call_jax("gradient_field", "gradient_field", field, x, z, extras, options, out);
-  }
-  // The call needs a formula for its batch; that of a constant reads nothing but the shapes.
-  Call call("gradient_field", Formula(Expr(0.0)), x, z, options);
-  const Tensor& amplitudes = call.input(amplitude, "amplitude");
-  const Tensor& coefficients = call.input(coef, "coef");
-  const Tensor* view = nullptr;
-  nb::object result = call.output(
-      out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, leading(amplitudes, 2)); },
-      view);
-  const Tensor& columns = call.z() != nullptr ? *call.z() : call.x();
-  call.run([&] { gradient_field(field, call.x(), columns, amplitudes, coefficients, *view, call.arguments()); });
-  return result;
+                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
+                             nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  const Formula field = find_field(phi, "gradient_field");
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const auto extras = [&] { return Extras{{{"amplitude", amplitude}, {"coef", coef}}, {}}; };
+  return run_verb({"gradient_field", "gradient_field"}, field, x, z, options, out, extras, [&](Call& call) {
+    const Tensor& amplitudes = call.input(amplitude, "amplitude");
+    const Tensor& coefficients = call.input(coef, "coef");
+    const Tensor* view = nullptr;
+    nb::object result = call.output(
+        out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, leading(amplitudes, 2)); },
+        view);
+    const Tensor& columns = call.z() != nullptr ? *call.z() : call.x();
+    call.run([&] {
+      gradient_field(call.formula(), call.x(), columns, amplitudes, coefficients, *view, call.arguments());
+    });
+    return result;
+  });
 }
 
 /// Minkowski's distance with this p; a program uses few of them.
@@ -201,17 +242,11 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
                     nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const nb::int_ zero(0);
   if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
-  const Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
-  if (!metric.is_none()) {
-    if (is_jax(x1)) return in_jax("cdist", "pairwise", metric, x1, x2, options, out);
-    Call call("cdist", metric, x1, x2, options);
-    return pairwise_into(call, out);
-  }
-  const double power = p.is_none() ? 2.0 : norm_of(p);
-  const Formula formula = minkowski_formula(power, !w.is_none());
-  if (is_jax(x1)) return call_jax("cdist", "pairwise", formula.expression(), x1, x2, {}, options, out);
-  Call call("cdist", formula, x1, x2, options);
-  return pairwise_into(call, out);
+  Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
+  const Formula formula = metric.is_none() ? minkowski_formula(p.is_none() ? 2.0 : norm_of(p), !w.is_none())
+                                           : find_formula(metric, "cdist", !w.is_none(), &options.params);
+  return run_verb({"cdist", "pairwise"}, formula, x1, x2, options, out, no_extras,
+                  [&](Call& call) { return pairwise_into(call, out); });
 }
 
 std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
@@ -237,11 +272,9 @@ void bind_verbs(nb::module_& module) {
              nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
-#undef MERCER_OPTIONS
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),
-             "out"_a = nb::none(), "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(),
-             "workspace"_a = nb::none(), "progress"_a = false, "params"_a, nb::sig(kGradientFieldSignature),
-             kGradientFieldDoc);
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
+#undef MERCER_OPTIONS
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
              "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false, "params"_a,
              nb::sig(kCdistSignature), kCdistDoc);

@@ -31,6 +31,7 @@ std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, co
                                                          fmt::join(kVerbs, ", "), verb));
   }
   const Measuring measuring;
+  const Unfollowed unfollowed;
   nb::module_::import_("mercer._mercer").attr(verb.c_str())(*args, **kwargs);
   return measuring.rehearsal.bytes;
 }

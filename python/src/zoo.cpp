@@ -107,6 +107,19 @@ const Symbol& symbol_of_text(nb::handle object, bool weighted, nb::dict* params)
   return found->second.symbol;
 }
 
+/// What `prepare` makes of an expression, once for equal ones.
+template <class Prepare>
+const Formula& prepared(const Expr& expr, Prepare prepare) {
+  static auto& known = *new std::unordered_map<Expr, Formula, ir::ExprHash, ir::ExprEqual>;  // one for each Prepare
+  auto found = known.find(expr);
+  if (found == known.end()) {
+    Formula made = prepare(expr);
+    make_room(known);
+    found = known.emplace(expr, std::move(made)).first;
+  }
+  return found->second;
+}
+
 Symbol trace(nb::handle object, const char* verb) {
   if (PyCallable_Check(object.ptr())) {
     return nb::cast<Symbol>(nb::module_::import_("mercer._trace").attr("trace")(object));
@@ -120,17 +133,13 @@ Symbol trace(nb::handle object, const char* verb) {
 }  // namespace
 
 const Formula& Symbol::formula() const {
-  static auto& known = *new std::unordered_map<Expr, Formula, ir::ExprHash, ir::ExprEqual>;
-  if (!formula_) {
-    auto found = known.find(expr);
-    if (found == known.end()) {
-      Formula prepared(expr);
-      make_room(known);
-      found = known.emplace(expr, std::move(prepared)).first;
-    }
-    formula_ = found->second;
-  }
+  if (!formula_) formula_ = prepared(expr, [](const Expr& e) { return Formula(e); });
   return *formula_;
+}
+
+const Formula& Symbol::field() const {
+  if (!field_) field_ = prepared(expr, [](const Expr& e) { return Formula::field(e); });
+  return *field_;
 }
 
 Formula find_formula(nb::handle object, const char* verb, bool weighted, nb::dict* params) {
@@ -138,6 +147,13 @@ Formula find_formula(nb::handle object, const char* verb, bool weighted, nb::dic
   if (nb::try_cast(object, symbol) && symbol != nullptr) return symbol->formula();
   if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, weighted, params).formula();
   return trace(object, verb).formula();
+}
+
+Formula find_field(nb::handle object, const char* verb) {
+  const Symbol* symbol = nullptr;
+  if (nb::try_cast(object, symbol) && symbol != nullptr) return symbol->field();
+  if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, false, nullptr).field();
+  return trace(object, verb).field();
 }
 
 Expr find_expr(nb::handle object, const char* verb) {
@@ -170,6 +186,15 @@ void bind_zoo(nb::module_& module) {
       "name"_a, "options"_a = nb::dict(), "weighted"_a = false,
       nb::sig("def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr"),
       "The formula of an entry of the zoo, by name or alias.");
+  module.def(
+      "formula_for",
+      [](nb::handle f, const std::string& verb, bool weighted, nb::dict options) {
+        return Symbol(find_formula(f, verb.c_str(), weighted, &options).expression());
+      },
+      "f"_a, "verb"_a, "weighted"_a, "options"_a,
+      nb::sig("def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, "
+              "options: dict[str, typing.Any]) -> Expr"),
+      "What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict.");
   module.def(
       "formula_of", [](nb::handle f) { return Symbol(find_expr(f, "kernel")); }, "f"_a,
       nb::sig("def formula_of(f: mercer._types.FormulaLike) -> Expr"),

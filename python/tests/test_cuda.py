@@ -391,3 +391,22 @@ def test_overhead(home):
     f = mc.kernel(POWER)
     calls = timeit.repeat(lambda: mc.pairwise(f, x, p=1.3, h=2.0), number=200, repeat=20)
     assert min(calls) / 200 < 36e-6
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("precision", "least", "most"),
+    [("fp32", 0, 1e-6), ("direct", 0, 1e-6), ("tf32", 1e-6, 1e-3), ("bf16", 1e-6, 1e-3)],
+)
+def test_precision_of_tensor_cores(home, precision, least, most):
+    torch = home.library
+    x = torch.randn(2000, 600, device="cuda") + 3
+    z = torch.randn(1500, 600, device="cuda") + 3
+    z[:10] = x[:10]
+    with mc.options(precision=precision):
+        d = mc.cdist(x, z)
+    exact = torch.cdist(x.double(), z.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    assert torch.all(d[range(10), range(10)] == 0)
+    error = ((d - exact).abs() / exact.clamp(min=1e-9)).max().item()
+    # GPUs without these tensor cores compute everything directly.
+    assert (least if torch.cuda.get_device_capability() == (9, 0) else 0) <= error <= most

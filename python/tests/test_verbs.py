@@ -164,6 +164,18 @@ def test_gradient_field(rng, points, library):
     assert_close(result, np.einsum("on,mn,mnk->omk", coef, amplitude, phi))
 
 
+def test_a_field_with_values_of_the_pair(rng, points, library):
+    x, z, x_exact, z_exact = points
+    amplitude, coef = rng.normal(size=(M, N)).astype("f"), rng.normal(size=(2, N)).astype("f")
+    phi = mc.differentiate(GAUSS, "x") + mc.where(mc.i == mc.j, mc.x, 0.0)
+    arrays = to_library(library, amplitude), to_library(library, coef)
+    result = mc.gradient_field(phi, x, z, *arrays, h=2.0, j_offset=1)
+    derivative = gauss(x_exact, z_exact, 2)[..., None] * -differences(x_exact, z_exact)
+    diagonal = np.arange(M)[:, None] == np.arange(N) + 1
+    derivative += diagonal[..., None] * x_exact[:, None]
+    assert_close(result, np.einsum("on,mn,mnk->omk", coef, amplitude, derivative))
+
+
 def test_a_function_for_each_verb(rng, points, library):
     x, z, x_exact, z_exact = points
 
@@ -209,6 +221,15 @@ def test_the_interpreter_serves_too(rng):
         assert mc.get_target() == "interpreter"
         assert_close(mc.cdist(x, None, p=1.3), minkowski(x, x, 1.3))
     assert mc.get_target() == before
+
+
+def test_precision_holds_for_a_block():
+    assert mc.get_precision() == "fp32"
+    with mc.options(precision="tf32"):
+        assert mc.get_precision() == "tf32"
+    assert mc.get_precision() == "fp32"
+    with pytest.raises(ValueError, match="must be fp32, direct, tf32 or bf16"):
+        mc.set_precision("fp8")
 
 
 def test_info_names_the_version():

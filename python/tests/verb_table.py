@@ -34,6 +34,9 @@ VERBS = {
     "gradient_field": lambda x, z, a: mc.gradient_field(
         "sign(x-z)*abs(x-z)^(p-1)", x, z, a["amplitude"], a["coefs"], p=1.5
     ),
+    "gradient_field of a derivative": lambda x, z, a: mc.gradient_field(
+        mc.differentiate(POWER, "x"), x, z, a["amplitude"], a["coef"], p=1.3, h=2.0
+    ),
 }  # fmt: skip
 
 

@@ -1,0 +1,133 @@
+"""PyTorch: each verb as a registered operator, for tensors whose gradients are wanted.
+
+Imported at the first call with such a tensor, and by ``torch.compile`` when it traces a verb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+if not hasattr(torch.library, "register_vmap"):
+    raise NotImplementedError(
+        f"mercer: PyTorch must be 2.5 or newer, for gradients. Received {torch.__version__}"
+    )
+
+from mercer._torch import autograd
+from mercer._torch.operands import Pairs, computing_type
+
+
+def call(
+    verb: str,
+    operation: str,
+    text: str,
+    x: Tensor,
+    z: Tensor | None,
+    arrays: dict[str, Tensor | None],
+    settings: dict[str, Any],
+    params: dict[str, Any],
+) -> Any:
+    """The operator for a call of a verb; `settings` are its options that are no tensors."""
+    for option in ("out", "workspace"):
+        if settings.get(option) is not None:
+            raise NotImplementedError(
+                f"{verb}: {option} is not offered where PyTorch records the call, for gradients, "
+                f"torch.compile or torch.func. Received one"
+            )
+    for name, array in (("z", z), *arrays.items()):
+        if array is not None and not isinstance(array, Tensor):
+            raise ValueError(
+                f"{verb}: {name} must come from the library of x, torch. Received {type(array)}"
+            )
+    if x.ndim < 2 or (z is not None and z.ndim < 2):
+        shape = x.shape if x.ndim < 2 else z.shape
+        raise ValueError(
+            f"{verb}: x and z must have the shape [..., M, K]. Received {tuple(shape)}"
+        )
+    tensors = {name: value for name, value in params.items() if not _is_number(value)}
+    numbers = {n: _number(v, verb, n) for n, v in params.items() if n not in tensors}
+    pairs = Pairs(
+        text, x, None if z is x else z, arrays["row"], arrays["col"], arrays["w"],
+        [_parameter(value, x) for value in tensors.values()],
+        " ".join([*tensors, *numbers]), list(numbers.values()), [], "",
+        settings["i_offset"], settings["j_offset"],
+    )  # fmt: skip
+    return _OPERATIONS[operation](pairs, arrays, settings)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (
+        not isinstance(value, (list, tuple)) and not hasattr(value, "__array__")
+    )
+
+
+def _number(value: Any, verb: str, name: str) -> float:
+    if isinstance(value, (int, float)) or hasattr(value, "__float__"):
+        return float(value)
+    raise TypeError(
+        f"{verb}: the parameter {name} must be a number, an array or a list of numbers. "
+        f"Received {value!r}"
+    )
+
+
+def _parameter(value: Any, x: Tensor) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (list, tuple)):
+        return torch.tensor(value, dtype=computing_type(x.dtype), device=x.device)
+    return torch.as_tensor(value)
+
+
+def _pairwise(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    return autograd.call("pairwise", *pairs)
+
+
+def _product(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    v = arrays["v"]
+    if v.ndim == 1:
+        return autograd.call("product", *pairs, v.unsqueeze(-1)).squeeze(-1)
+    return autograd.call("product", *pairs, v)
+
+
+def _reduce(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    return autograd.call("reduce", *pairs, settings["reduce"])
+
+
+def _knn(pairs: Pairs, arrays: dict, settings: dict) -> tuple[Tensor, Tensor]:
+    return autograd.call("knn", *pairs, settings["k"])
+
+
+def _gradient(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    return _field(pairs, "x", None, arrays["coef"])
+
+
+def _gradient_field(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    return _field(pairs, "t", arrays["amplitude"], arrays["coef"])
+
+
+def _field(pairs: Pairs, wrt: str, amplitude: Tensor | None, coef: Tensor) -> Tensor:
+    if coef.ndim == 1:
+        return autograd.call("field", *pairs, wrt, amplitude, None, coef.unsqueeze(-1))
+    # The axis o of coef [..., O, N] becomes the last one of the batch.
+    pairs = pairs._replace(
+        x=pairs.x.unsqueeze(-3),
+        z=None if pairs.z is None else pairs.z.unsqueeze(-3),
+        row=None if pairs.row is None else pairs.row.unsqueeze(-2),
+        col=None if pairs.col is None else pairs.col.unsqueeze(-2),
+        params=[p if p.ndim == 0 else p.unsqueeze(-1) for p in pairs.params],
+    )
+    amplitude = None if amplitude is None else amplitude.unsqueeze(-3)
+    return autograd.call("field", *pairs, wrt, amplitude, None, coef.unsqueeze(-1))
+
+
+_OPERATIONS: dict[str, Callable[[Pairs, dict, dict], Any]] = {
+    "pairwise": _pairwise,
+    "kernel_product": _product,
+    "kernel_reduce": _reduce,
+    "knn": _knn,
+    "kernel_gradient": _gradient,
+    "gradient_field": _gradient_field,
+}

@@ -1,0 +1,190 @@
+"""The rules handed to PyTorch, in two ways.
+
+Registered with the operators they serve torch.compile, and whoever listens to the dispatcher. An
+eager call goes through a torch.autograd.Function: it takes a third of the time, and torch.func and
+forward mode know no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from mercer._torch import batching, operators, rules, tangents
+
+_NAMES = ("pairwise", "product", "field", "reduce", "knn")
+
+
+def call(name: str, *inputs: Any) -> Any:
+    """The operator on tensors of any kind."""
+    if torch.compiler.is_compiling():
+        return getattr(torch.ops.mercer, name)(*inputs)
+    form, tensors = separate(inputs)
+    if _is_transformed():
+        return Mercer.apply(_Call(name, form), *tensors)
+    if not _are_memory(tensors):
+        return getattr(torch.ops.mercer, name)(*inputs)
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
+        return batching.legacy(name, form, tensors)
+    if torch.is_grad_enabled():
+        # Past Function.apply itself, whose look at the signature takes 25 us.
+        return super(torch.autograd.Function, Mercer).apply(_Call(name, form), *tensors)
+    return operators.FUNCTIONS[name](*inputs)
+
+
+def _is_transformed() -> bool:
+    in_functorch = torch._C._functorch.peek_interpreter_stack() is not None
+    return in_functorch or forward_ad._current_level >= 0
+
+
+def _are_memory(tensors: Sequence[Tensor]) -> bool:
+    """Whether nobody listens to the dispatcher: no subclass, no mode."""
+    plain = all(type(t) is Tensor or type(t) is torch.nn.Parameter for t in tensors)
+    return plain and torch._C._len_torch_dispatch_stack() == 0
+
+
+# ---- Inputs as a list of tensors, and a form with room for them. --------------------------------
+
+
+class _Room(NamedTuple):
+    """In place of a tensor (count -1) or of a list of them."""
+
+    count: int
+
+
+def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
+    form: list[Any] = []
+    tensors: list[Tensor] = []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            form.append(_Room(-1))
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, Tensor) for v in value):
+            form.append(_Room(len(value)))
+            tensors.extend(value)
+        else:
+            form.append(value)
+    return tuple(form), tensors
+
+
+def join(form: tuple, values: Sequence[Any]) -> tuple:
+    """The form with these values in the place of its tensors."""
+    rest = iter(values)
+    inputs: list[Any] = []
+    for part in form:
+        if not isinstance(part, _Room):
+            inputs.append(part)
+        else:
+            inputs.append(next(rest) if part.count < 0 else [next(rest) for _ in range(part.count)])
+    return tuple(inputs)
+
+
+def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
+    """Of values in the structure of the inputs, those in the places of tensors."""
+    found: list[Any] = []
+    for part, value in zip(form, values, strict=True):
+        if isinstance(part, _Room):
+            found.extend([value] if part.count < 0 else value)
+    return found
+
+
+def _count(form: tuple) -> int:
+    return sum(abs(part.count) for part in form if isinstance(part, _Room))
+
+
+def _kept_outputs(name: str, outputs: tuple) -> tuple:
+    """What a rule reads of the results: [..., M] of a reduce, the indices of knn."""
+    return {"reduce": outputs, "knn": outputs[1:]}.get(name, ())
+
+
+def _outputs(name: str, kept: Sequence[Tensor]) -> tuple:
+    return (None, *kept) if name == "knn" else tuple(kept)
+
+
+def _mark(ctx: Any, outputs: tuple) -> None:
+    whole = [output for output in outputs if not output.is_floating_point()]
+    if whole:
+        ctx.mark_non_differentiable(*whole)
+
+
+# ---- Through the dispatcher. --------------------------------------------------------------------
+
+
+def _register(name: str) -> None:
+    def setup(ctx: Any, inputs: tuple, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.form, tensors = separate(inputs)
+        _mark(ctx, outputs)
+        ctx.save_for_backward(*tensors, *_kept_outputs(name, outputs))
+
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple:
+        saved = ctx.saved_tensors
+        count = _count(ctx.form)
+        inputs, outputs = join(ctx.form, saved), _outputs(name, saved[count:])
+        return rules.RULES[name](inputs, outputs, cotangents, ctx.needs_input_grad)
+
+    def vmap(info: Any, in_dims: tuple, *inputs: Any) -> tuple[Any, Any]:
+        return batching.rule(name, info, in_dims, inputs)
+
+    operator = getattr(operators, name)
+    operator.register_autograd(backward, setup_context=setup)
+    operator.register_vmap(vmap)
+
+
+for _name in _NAMES:
+    _register(_name)
+
+
+# ---- Through torch.autograd.Function. -----------------------------------------------------------
+
+
+class _Call(NamedTuple):
+    name: str
+    form: tuple
+
+
+class Mercer(torch.autograd.Function):
+    """An operator; its tensors one by one behind what is no tensor."""
+
+    @staticmethod
+    def forward(what: _Call, *tensors: Tensor) -> Any:
+        inputs = join(what.form, tensors)
+        if _are_memory(tensors):
+            return operators.FUNCTIONS[what.name](*inputs)
+        return getattr(torch.ops.mercer, what.name)(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        ctx.what, *tensors = inputs
+        outputs = output if isinstance(output, tuple) else (output,)
+        _mark(ctx, outputs)
+        kept = _kept_outputs(ctx.what.name, outputs)
+        ctx.save_for_backward(*tensors, *kept)
+        ctx.save_for_forward(*tensors, *kept)
+
+    @staticmethod
+    def _saved(ctx: Any) -> tuple[tuple, tuple]:
+        name, form = ctx.what
+        saved = ctx.saved_tensors
+        return join(form, saved), _outputs(name, saved[_count(form) :])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple:
+        inputs, outputs = Mercer._saved(ctx)
+        needs = join(ctx.what.form, ctx.needs_input_grad[1:])
+        found = rules.RULES[ctx.what.name](inputs, outputs, cotangents, needs)
+        return (None, *pick(ctx.what.form, found))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, what: _Call, *tensors: Tensor) -> tuple[Any, Any]:
+        inputs, dims = join(what.form, tensors), join(what.form, in_dims[1:])
+        return batching.rule(what.name, info, dims, inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *given: Tensor | None) -> Any:
+        inputs, outputs = Mercer._saved(ctx)
+        return tangents.RULES[ctx.what.name](inputs, outputs, join(ctx.what.form, given))

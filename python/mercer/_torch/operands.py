@@ -1,0 +1,191 @@
+"""What the operators take, as one tuple, and how derived operands are made of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mercer import _mercer
+
+SCHEMA = (
+    "str f, Tensor x, Tensor? z, Tensor? row, Tensor? col, Tensor? w, Tensor[] params, str names, "
+    "float[] numbers, Tensor[] directions, str along, int i_offset, int j_offset"
+)
+# The target of a derivative when the sides are swapped. t is the multiplier of a field: its formula
+# is sum(t * phi), with t[m, k] a row's; s is the same with the values of a column, s[n, k].
+SWAPPED = {"x": "z", "z": "x", "w": "w", "t": "s", "s": "t"}
+
+
+@functools.lru_cache(4096)
+def parsed(text: str) -> _mercer.Expr:
+    return _mercer.parse(text)
+
+
+@functools.lru_cache(4096)
+def derivative(text: str, variable: str) -> str:
+    """The derivative by row, col, or a parameter ("p:name"), which is a formula again."""
+    symbols = {"row": _mercer.row, "col": _mercer.col}
+    target = symbols[variable] if variable in symbols else _mercer.param(variable[2:])
+    return str(_mercer.differentiate(parsed(text), target))
+
+
+@functools.lru_cache(4096)
+def field_of(text: str, target: str) -> str:
+    """The derivative by x or w at the free feature."""
+    return str(_mercer.differentiate(parsed(text), target))
+
+
+@functools.lru_cache(4096)
+def swapped_text(text: str) -> str:
+    return str(_mercer.swap_sides(parsed(text)))
+
+
+@functools.lru_cache(4096)
+def leaves(text: str) -> frozenset[str]:
+    """Which of x, z, w, row, col, i, j the formula reads, and its parameters as "p:name"."""
+    expr = parsed(text)
+    return frozenset([*_mercer.leaves(expr), *(f"p:{name}" for name in expr.parameters)])
+
+
+def computing_type(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+class Pairs(NamedTuple):
+    """A formula on pairs of points, in the order of the schema.
+
+    `names` holds the names of the parameters with spaces between them: of the tensors `params`,
+    then of the `numbers`. What stands for f is its derivative at t = 0 where each directions[d] is
+    added, t times, to the target along[d]: to x ([..., M, K]), z ([..., N, K]), w ([..., K]), or to
+    the multiplier of a field (t or s).
+    """
+
+    f: str
+    x: Tensor
+    z: Tensor | None
+    row: Tensor | None
+    col: Tensor | None
+    w: Tensor | None
+    params: Sequence[Tensor]
+    names: str
+    numbers: Sequence[float]
+    directions: Sequence[Tensor]
+    along: str
+    i_offset: int
+    j_offset: int
+
+    @property
+    def columns(self) -> Tensor:
+        return self.x if self.z is None else self.z
+
+    @property
+    def type(self) -> torch.dtype:
+        return computing_type(self.x.dtype)
+
+    def tensors(self) -> list[tuple[str, Tensor, int]]:
+        """Each tensor with its field and the number of its axes behind the leading ones."""
+        found = [("x", self.x, 2), ("z", self.z, 2), ("row", self.row, 1), ("col", self.col, 1)]
+        found += [("w", self.w, 1), *(("params", p, 0) for p in self.params)]
+        pairs = zip(self.directions, self.along, strict=True)
+        found += [("directions", d, 1 if target == "w" else 2) for d, target in pairs]
+        return [(name, tensor, axes) for name, tensor, axes in found if tensor is not None]
+
+    def batch(self, *extra: tuple[Tensor | None, int]) -> torch.Size:
+        """The leading axes of a result; `extra` are further tensors with their trailing axes."""
+        known = [(tensor, axes) for _, tensor, axes in self.tensors()]
+        given = [(tensor, axes) for tensor, axes in extra if tensor is not None]
+        shapes = [t.shape[: t.ndim - axes] for t, axes in known + given if t.ndim > axes]
+        return torch.broadcast_shapes(*shapes) if shapes else torch.Size(())
+
+    def values(self) -> dict[str, Tensor | float]:
+        """The parameters by name."""
+        names = self.names.split()
+        return dict(zip(names, [*self.params, *self.numbers], strict=True))
+
+    def swapped(self) -> Pairs:
+        """The same with the roles of rows and columns exchanged."""
+        return self._replace(
+            f=swapped_text(self.f),
+            x=self.columns, z=None if self.z is None else self.x, row=self.col, col=self.row,
+            along="".join(SWAPPED[target] for target in self.along),
+            i_offset=self.j_offset, j_offset=self.i_offset,
+        )  # fmt: skip
+
+    def moved(self, target: str, direction: Tensor) -> Pairs:
+        """Differentiated once more, in this direction of the target."""
+        return self._replace(
+            directions=[*self.directions, direction.to(self.type)], along=self.along + target
+        )
+
+    def without_direction(self, index: int) -> Pairs:
+        directions = list(self.directions)
+        del directions[index]
+        along = self.along[:index] + self.along[index + 1 :]
+        return self._replace(directions=directions, along=along)
+
+    def with_formula(self, text: str) -> Pairs:
+        """Another formula on the same points; operands that it does not read are left out."""
+        read = leaves(text)
+        names = self.names.split()
+        tensors, numbers = names[: len(self.params)], names[len(self.params) :]
+        kept = [(n, t) for n, t in zip(tensors, self.params, strict=True) if f"p:{n}" in read]
+        rest = [(n, v) for n, v in zip(numbers, self.numbers, strict=True) if f"p:{n}" in read]
+        return self._replace(
+            f=text,
+            row=self.row if "row" in read else None,
+            col=self.col if "col" in read else None,
+            w=self.w if "w" in read else None,
+            params=[t for _, t in kept],
+            numbers=[v for _, v in rest],
+            names=" ".join(n for n, _ in kept + rest),
+        )
+
+    def rows(self, first: int, last: int) -> Pairs:
+        """The rows first … last - 1. The columns stay."""
+        return self._replace(
+            x=self.x[..., first:last, :],
+            z=self.columns,
+            row=None if self.row is None else self.row[..., first:last],
+            directions=[
+                d[..., first:last, :] if target in "xt" else d
+                for d, target in zip(self.directions, self.along, strict=True)
+            ],
+            i_offset=self.i_offset + first,
+        )
+
+
+class Weights(NamedTuple):
+    """A weight for each pair: amplitude[m, n] * sum_e u[m, e] v[n, e]; what is absent is one."""
+
+    amplitude: Tensor | None = None
+    u: Tensor | None = None
+    v: Tensor | None = None
+
+    def swapped(self) -> Weights:
+        amplitude = None if self.amplitude is None else self.amplitude.mT
+        return Weights(amplitude, self.v, self.u)
+
+    def factor(self) -> Tensor | None:
+        """sum_e u[m, e] v[n, e] as far as it is given: [..., M, N], [..., M, 1] or [..., 1, N]."""
+        if self.u is not None and self.v is not None:
+            return self.u @ self.v.mT
+        if self.u is not None:
+            return self.u.sum(-1, keepdim=True)
+        return None if self.v is None else self.v.sum(-1).unsqueeze(-2)
+
+    def matrix(self) -> Tensor | None:
+        factor = self.factor()
+        if self.amplitude is None or factor is None:
+            return factor if self.amplitude is None else self.amplitude
+        return self.amplitude * factor
+
+    def rows(self, first: int, last: int) -> Weights:
+        return Weights(
+            None if self.amplitude is None else self.amplitude[..., first:last, :],
+            None if self.u is None else self.u[..., first:last, :],
+            self.v,
+        )

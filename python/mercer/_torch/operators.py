@@ -1,0 +1,242 @@
+"""The registered operators: what they compute, and the shapes of their results.
+
+mercer::pairwise  [..., M, N]   the formula on all pairs
+mercer::product   [..., M, E]   that matrix times v [..., N, E]
+mercer::field     [..., M, K]   sum over n of weight[m, n] d f(x_m, z_n) / d target[m, k]
+mercer::reduce    [..., M]      a reduction over n
+mercer::knn       [..., M, k]   the smallest values over n, and their indices
+
+Each takes a formula as text, and may take directions: then it is about a derivative of the formula
+(operands.Pairs). So the derivative of an operator is made of operators, however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer import _mercer
+from mercer._torch import evaluate
+from mercer._torch.operands import SCHEMA, Pairs, Weights, field_of, parsed
+
+_FIELDS = len(Pairs._fields)
+# Bytes of the weights of some rows that are made at once, where they are a product u v'.
+_WEIGHTS = 1 << 26
+# A CUDA batch of so many tiny items is one launch an item in the engine.
+_MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
+
+
+# What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def _define(name: str, further: str, result: str = "Tensor") -> Callable[..., Any]:
+    schema = f"({SCHEMA}{further}) -> {result}"
+
+    def register(function: Callable[..., Any]) -> Any:
+        FUNCTIONS[name] = function
+        return torch.library.custom_op(f"mercer::{name}", function, mutates_args=(), schema=schema)
+
+    return register
+
+
+def _in_engine(pairs: Pairs) -> bool:
+    """Whether the engine computes this: no derivative of second order, no swarm of tiny items."""
+    if pairs.along:
+        return False
+    item = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
+    return not (pairs.x.is_cuda and item <= _TINY_ITEM and pairs.batch().numel() >= _MANY_ITEMS)
+
+
+def _options(pairs: Pairs) -> dict:
+    """The keyword arguments of a verb."""
+    given = {"row": pairs.row, "col": pairs.col, "w": pairs.w}
+    given = {name: tensor.resolve_neg() for name, tensor in given.items() if tensor is not None}
+    params = {name: _bare(value) for name, value in pairs.values().items()}
+    return given | params | {"i_offset": pairs.i_offset, "j_offset": pairs.j_offset}
+
+
+def _bare(value: Tensor | float) -> Tensor | float:
+    return value.resolve_neg() if isinstance(value, Tensor) else value
+
+
+def _points(pairs: Pairs) -> tuple[Tensor, Tensor | None]:
+    return pairs.x.resolve_neg(), None if pairs.z is None else pairs.z.resolve_neg()
+
+
+def _new(pairs: Pairs, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+    return pairs.x.new_empty(shape, dtype=dtype or pairs.type)
+
+
+def _shape(pairs: Pairs) -> tuple[int, ...]:
+    return (*pairs.batch(), pairs.x.shape[-2], pairs.columns.shape[-2])
+
+
+@_define("pairwise", "")
+def pairwise(*operands) -> Tensor:
+    pairs = Pairs(*operands)
+    if not _in_engine(pairs):
+        return evaluate.matrix(pairs, _new(pairs, _shape(pairs)))
+    return _mercer.unfollowed("pairwise", parsed(pairs.f), *_points(pairs), **_options(pairs))
+
+
+@pairwise.register_fake
+def _(*operands):
+    pairs = Pairs(*operands)
+    return _new(pairs, _shape(pairs))
+
+
+def _product_shape(pairs: Pairs, v: Tensor) -> tuple[int, ...]:
+    return (*pairs.batch((v, 2)), pairs.x.shape[-2], v.shape[-1])
+
+
+@_define("product", ", Tensor v")
+def product(*operands) -> Tensor:
+    pairs, v = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    if not _in_engine(pairs):
+        return evaluate.product(pairs, v, _new(pairs, _product_shape(pairs, v)))
+    return _mercer.unfollowed(
+        "kernel_product", parsed(pairs.f), *_points(pairs), v.resolve_neg(), **_options(pairs)
+    )
+
+
+@product.register_fake
+def _(*operands):
+    pairs, v = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _new(pairs, _product_shape(pairs, v))
+
+
+def _field_shape(pairs: Pairs, wrt: str, weights: Weights) -> tuple[int, ...]:
+    batch, (m, k) = pairs.batch(*((t, 2) for t in weights)), pairs.x.shape[-2:]
+    if wrt == "w":
+        return (*batch, k)
+    return (*batch, m if wrt in "xt" else pairs.columns.shape[-2], k)
+
+
+@_define("field", ", str wrt, Tensor? amplitude, Tensor? u, Tensor? v")
+def field(*operands) -> Tensor:
+    """For wrt = "w" the field is summed over m as well: [..., K]."""
+    pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    weights = Weights(*(None if t is None else t.resolve_neg() for t in operands[_FIELDS + 1 :]))
+    if wrt in "zs":
+        pairs, weights, wrt = pairs.swapped(), weights.swapped(), "x" if wrt == "z" else "t"
+    shape = (*pairs.batch(*((t, 2) for t in weights)), *pairs.x.shape[-2:])
+    if 0 in shape:
+        out = _new(pairs, shape).zero_()
+    elif _in_engine(pairs):
+        out = _engine_field(pairs, wrt, weights)
+    else:
+        out = evaluate.field(pairs, wrt, weights, _new(pairs, shape))
+    out = out.expand(shape)
+    return out.sum(-2) if wrt == "w" else out.contiguous()
+
+
+@field.register_fake
+def _(*operands):
+    pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _new(pairs, _field_shape(pairs, wrt, Weights(*operands[_FIELDS + 1 :])))
+
+
+def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    amplitude, u, v = weights
+    if u is not None and v is not None and u.shape[-1] > 1:
+        return _field_of_rows(pairs, wrt, weights)
+    # With one column u is a factor of the rows of the result, and v the coefficients.
+    joint = _is_axis_of_coefficients(pairs, weights)
+    if joint:
+        pairs, amplitude = _without_axis(pairs), _squeezed(amplitude, 2)
+    points, columns = pairs.x.resolve_neg(), pairs.columns.resolve_neg()
+    coef = points.new_ones(1, dtype=pairs.type).expand(columns.shape[-2])
+    if v is not None:
+        coef = v.sum(-1)  # [..., N], or [..., O, N]
+        coef = coef if joint else coef.unsqueeze(-2)
+    formula = parsed(pairs.f)
+    if amplitude is None and wrt == "x":
+        z = None if pairs.z is None else columns
+        out = _mercer.unfollowed("kernel_gradient", formula, points, z, coef, **_options(pairs))
+    else:
+        if amplitude is None:
+            amplitude = points.new_ones(1, 1, dtype=pairs.type)
+            amplitude = amplitude.expand(points.shape[-2], columns.shape[-2])
+        near = pairs if wrt == "t" else pairs.with_formula(field_of(pairs.f, wrt))
+        out = _mercer.unfollowed(
+            "gradient_field", parsed(near.f), points, columns, amplitude, coef, **_options(near)
+        )
+    if v is not None and not joint:
+        out = out.squeeze(-3)
+    return out if u is None else out * u.sum(-1, keepdim=True)
+
+
+def _is_axis_of_coefficients(pairs: Pairs, weights: Weights) -> bool:
+    """Whether v alone varies along the last axis of the batch, which the engine takes at once."""
+    amplitude, u, v = weights
+    if v is None or u is not None or v.ndim < 3 or v.shape[-3] == 1:
+        return False
+    others = [(tensor, axes) for _, tensor, axes in pairs.tensors()]
+    if amplitude is not None:
+        others.append((amplitude, 2))
+    return all(t.ndim <= axes or t.shape[t.ndim - axes - 1] == 1 for t, axes in others)
+
+
+def _squeezed(tensor: Tensor | None, axes: int) -> Tensor | None:
+    if tensor is None or tensor.ndim <= axes:
+        return tensor
+    return tensor.squeeze(tensor.ndim - axes - 1)
+
+
+def _without_axis(pairs: Pairs) -> Pairs:
+    """Without the last axis of the batch, which has the extent 1."""
+    return pairs._replace(
+        x=_squeezed(pairs.x, 2), z=_squeezed(pairs.z, 2),
+        row=_squeezed(pairs.row, 1), col=_squeezed(pairs.col, 1),
+        params=[_squeezed(p, 0) for p in pairs.params],
+    )  # fmt: skip
+
+
+def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    """The weights of some rows at a time, as a matrix."""
+    m, n = pairs.x.shape[-2], pairs.columns.shape[-2]
+    items = pairs.batch(*((t, 2) for t in weights)).numel()
+    rows = max(1, _WEIGHTS // (8 * n * max(1, items)))
+    parts = [
+        _engine_field(
+            pairs.rows(first, min(first + rows, m)), wrt,
+            Weights(weights.rows(first, min(first + rows, m)).matrix()),
+        )
+        for first in range(0, m, rows)
+    ]  # fmt: skip
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+
+def _reduce_type(pairs: Pairs, kind: str) -> torch.dtype:
+    return torch.int64 if kind.startswith("arg") else pairs.type
+
+
+@_define("reduce", ", str kind")
+def reduce(*operands) -> Tensor:
+    pairs, kind = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _mercer.unfollowed(
+        "kernel_reduce", parsed(pairs.f), *_points(pairs), kind, **_options(pairs)
+    )
+
+
+@reduce.register_fake
+def _(*operands):
+    pairs, kind = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _new(pairs, _shape(pairs)[:-1], _reduce_type(pairs, kind))
+
+
+@_define("knn", ", int k", "(Tensor, Tensor)")
+def knn(*operands) -> tuple[Tensor, Tensor]:
+    pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _mercer.unfollowed("knn", parsed(pairs.f), *_points(pairs), k, **_options(pairs))
+
+
+@knn.register_fake
+def _(*operands):
+    pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    shape = (*_shape(pairs)[:-1], k)
+    return _new(pairs, shape), _new(pairs, shape, torch.int64)

@@ -1,0 +1,251 @@
+"""The derivatives of the operators, made of the operators themselves.
+
+With L the value that is differentiated and W[m, n] the weight of a pair, dL/df(x_m, z_n):
+
+    pairwise   W = the cotangent C
+    product    W = C v',  dL/dv = f' C
+    reduce     sum: W = C 1',  logsumexp: W = C exp(f - out),  max, min: W = C at the extremum
+    knn        W = C at the neighbours
+    field      W as given, of the formula differentiated in the direction C: field is linear in it
+
+    dL/dx[m, k]   = sum_n W df/dx[m, k]         a field; to z with the sides swapped
+    dL/dw[k]      = sum_mn W df/dw[k]           a field, summed over m
+    dL/drow[m]    = sum_n W df/drow             df/drow, df/dp are formulas again
+    dL/dp         = sum_mn W df/dp
+    dL/ddirection = the field by what the direction is added to, without that direction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer import _mercer
+from mercer._torch import autograd
+from mercer._torch.operands import Pairs, Weights, derivative, leaves, parsed
+
+_FIELDS = len(Pairs._fields)
+_NONE = Pairs(*([None] * _FIELDS))
+
+
+def pairwise(pairs: Pairs) -> Tensor:
+    return autograd.call("pairwise", *pairs)
+
+
+def product(pairs: Pairs, v: Tensor) -> Tensor:
+    return autograd.call("product", *pairs, v)
+
+
+def field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    return autograd.call("field", *pairs, wrt, *weights)
+
+
+def _like(gradient: Tensor, operand: Tensor) -> Tensor:
+    """Summed over the axes along which the operand was broadcast."""
+    return gradient.sum_to_size(operand.shape).to(operand.device, operand.dtype)
+
+
+def ones(pairs: Pairs, points: Tensor) -> Tensor:
+    return points.new_ones(1, 1, dtype=pairs.type).expand(points.shape[-2], 1)
+
+
+def _over_columns(pairs: Pairs, weights: Weights) -> Tensor:
+    """[..., M]: the sum over n of weight times formula."""
+    if weights.amplitude is not None:
+        return (weights.matrix() * pairwise(pairs)).sum(-1)
+    values = product(pairs, ones(pairs, pairs.columns) if weights.v is None else weights.v)
+    return (values if weights.u is None else weights.u * values).sum(-1)
+
+
+def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
+    """To x; where z is x (`needs_z`) to both, at once if f does not tell them apart."""
+    if not needs_z:
+        return field(pairs, "x", weights)
+    same_sides = pairs.row is None and pairs.col is None and pairs.i_offset == pairs.j_offset
+    if pairs.along or not same_sides or not parsed(pairs.f).symmetric:
+        return field(pairs, "x", weights) + field(pairs, "z", weights)
+    amplitude, u, v = weights
+    if amplitude is not None:
+        matrix = weights.matrix()
+        return field(pairs, "x", Weights(matrix + matrix.mT))
+    one = ones(pairs, pairs.x)
+    u, v = torch.broadcast_tensors(one if u is None else u, one if v is None else v)
+    return field(pairs, "x", Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1)))
+
+
+def _by_parameter(pairs: Pairs, weights: Weights, name: str, parameter: Tensor) -> Tensor:
+    by_name = pairs.with_formula(derivative(pairs.f, f"p:{name}"))
+    return _like(_over_columns(by_name, weights).sum(-1), parameter)
+
+
+def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
+    """The gradient to each operand that needs one."""
+    # The form that PyTorch wants: a list of numbers counts as one value, an empty one as a list.
+    found: dict[str, Any] = {"numbers": None if pairs.numbers else []}
+    if needs.x:
+        found["x"] = _like(_by_points(pairs, weights, pairs.z is None), pairs.x)
+    if pairs.z is not None and needs.z:
+        found["z"] = _like(field(pairs, "z", weights), pairs.z)
+    if pairs.w is not None and needs.w:
+        found["w"] = _like(field(pairs, "w", weights), pairs.w)
+    if pairs.row is not None and needs.row:
+        by_row = pairs.with_formula(derivative(pairs.f, "row"))
+        found["row"] = _like(_over_columns(by_row, weights), pairs.row)
+    if pairs.col is not None and needs.col:
+        by_col = pairs.with_formula(derivative(pairs.f, "col")).swapped()
+        found["col"] = _like(_over_columns(by_col, weights.swapped()), pairs.col)
+    found["params"] = [
+        _by_parameter(pairs, weights, name, parameter) if needed else None
+        for name, parameter, needed in zip(
+            pairs.names.split(), pairs.params, needs.params, strict=False
+        )
+    ]
+    found["directions"] = [
+        _like(field(pairs.without_direction(d), pairs.along[d], weights), direction)
+        if needed
+        else None
+        for d, (direction, needed) in enumerate(
+            zip(pairs.directions, needs.directions, strict=True)
+        )
+    ]
+    return _NONE._replace(**found)
+
+
+# ---- The rules: (inputs, outputs, cotangents, which inputs need a gradient) -> gradients. --------
+
+
+def _of_pairwise(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+    return tuple(gradients(Pairs(*inputs), Weights(cotangents[0]), Pairs(*needs)))
+
+
+def _of_product(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+    pairs, v = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
+    weights = Weights(None, cotangents[0], v.to(pairs.type))
+    found = gradients(pairs, weights, Pairs(*needs[:_FIELDS]))
+    by_v = _like(product(pairs.swapped(), cotangents[0]), v) if needs[_FIELDS] else None
+    return (*found, by_v)
+
+
+def _of_field(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+    pairs, wrt, weights = split_field(inputs)
+    wanted = Pairs(*needs[:_FIELDS])
+    moved = pairs.moved(wrt, cotangents[0])
+    found = gradients(moved, weights, wanted._replace(directions=[*wanted.directions, False]))
+    found = found._replace(directions=found.directions[:-1])
+    return (*found, None, *_by_weights(moved, weights, Weights(*needs[_FIELDS + 1 :])))
+
+
+def split_field(inputs: tuple) -> tuple[Pairs, str, Weights]:
+    return Pairs(*inputs[:_FIELDS]), inputs[_FIELDS], Weights(*inputs[_FIELDS + 1 :])
+
+
+def _by_weights(pairs: Pairs, weights: Weights, needs: Weights) -> Weights:
+    """To the factors of the weights, of what is the sum of weight times formula over the pairs."""
+    amplitude, u, v = weights
+    by_amplitude = by_u = by_v = None
+    if amplitude is None:
+        if u is not None and needs.u:
+            by_u = product(pairs, ones(pairs, pairs.columns) if v is None else v)
+        if v is not None and needs.v:
+            by_v = product(pairs.swapped(), ones(pairs, pairs.x) if u is None else u)
+    elif any(needs):
+        values = pairwise(pairs)
+        factor = weights.factor()
+        if needs.amplitude:
+            by_amplitude = values if factor is None else values * factor
+        values = values * amplitude
+        if u is not None and needs.u:
+            by_u = values @ (ones(pairs, pairs.columns) if v is None else v)
+        if v is not None and needs.v:
+            by_v = values.mT @ (ones(pairs, pairs.x) if u is None else u)
+    found = zip((by_amplitude, by_u, by_v), weights, strict=True)
+    return Weights(*(None if g is None else _like(g, t) for g, t in found))
+
+
+def _of_reduce(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+    pairs, kind = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
+    wanted, column = Pairs(*needs[:_FIELDS]), cotangents[0].unsqueeze(-1)
+    if kind == "sum":
+        found = gradients(pairs, Weights(None, column, ones(pairs, pairs.columns)), wanted)
+    elif kind == "logsumexp":
+        found = _of_logsumexp(pairs, outputs[0], column, wanted)
+    else:
+        index = autograd.call("reduce", *pairs, "arg" + kind)
+        found = _at(pairs, index.unsqueeze(-1), column, wanted)
+    return (*found, None)
+
+
+def _of_logsumexp(pairs: Pairs, out: Tensor, column: Tensor, needs: Pairs) -> Pairs:
+    if "row" in leaves(pairs.f):
+        matrix = column * torch.exp(pairwise(pairs) - out.unsqueeze(-1))
+        return gradients(pairs, Weights(matrix), needs)
+    # exp(f - out) is a formula, its derivative exp(f - out) df: nothing of the size M * N is made.
+    shifted = pairs._replace(f=str(_mercer.exp(parsed(pairs.f) - _mercer.row)), row=out)
+    weights = Weights(None, column, ones(pairs, pairs.columns))
+    return gradients(shifted, weights, needs._replace(row=False))
+
+
+def _of_knn(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+    pairs = Pairs(*inputs[:_FIELDS])
+    return (*_at(pairs, outputs[1], cotangents[0], Pairs(*needs[:_FIELDS])), None)
+
+
+def _at(pairs: Pairs, index: Tensor, cotangent: Tensor, needs: Pairs) -> Pairs:
+    """The gradients of f(x_m, z_index[m, q]), with a cotangent for each."""
+    if leaves(pairs.f) & {"i", "j"}:
+        zeros = cotangent.new_zeros(*cotangent.shape[:-1], pairs.columns.shape[-2])
+        return gradients(pairs, Weights(zeros.scatter(-1, index, cotangent)), needs)
+    batch, items = index.shape[:-2], index.shape[:-2].numel()
+    columns = pairs.columns.shape[-2]
+    # Indices into the points of all items: index_put adds up in a fixed order, scatter_add in any.
+    first = torch.arange(items, device=index.device).reshape(*batch, 1, 1) * columns
+    flat = (index + first).reshape(-1)
+
+    def gathered(points: Tensor) -> Tensor:  # [..., N, k] -> [..., M, q, k]
+        wide = points.expand(*batch, *points.shape[-2:]).reshape(-1, points.shape[-1])
+        return wide[flat].reshape(*index.shape, points.shape[-1])
+
+    def scattered(gradient: Tensor, points: Tensor) -> Tensor:
+        features = points.shape[-1]
+        zeros = gradient.new_zeros(items * columns, features)
+        total = zeros.index_put((flat,), gradient.reshape(-1, features), accumulate=True)
+        return _like(total.reshape(*batch, columns, features), points)
+
+    # Each row of x becomes an item of the batch, with its own few columns.
+    near = pairs._replace(
+        x=pairs.x.expand(*batch, *pairs.x.shape[-2:]).unsqueeze(-2),
+        z=gathered(pairs.columns),
+        row=None if pairs.row is None else pairs.row.unsqueeze(-1),
+        col=None if pairs.col is None else gathered(pairs.col.unsqueeze(-1)).squeeze(-1),
+        params=[p if p.ndim == 0 else p.unsqueeze(-1) for p in pairs.params],
+    )
+    wanted = needs._replace(z=needs.x if pairs.z is None else needs.z)
+    found = gradients(near, Weights(cotangent.unsqueeze(-2)), wanted)
+    by: dict[str, Any] = {"w": found.w, "numbers": found.numbers, "directions": []}
+    if found.x is not None:
+        by["x"] = _like(found.x.squeeze(-2), pairs.x)
+    if found.z is not None and pairs.z is None:
+        by["x"] = by["x"] + scattered(found.z, pairs.x)
+    elif found.z is not None:
+        by["z"] = scattered(found.z, pairs.z)
+    if found.row is not None:
+        by["row"] = _like(found.row.squeeze(-1), pairs.row)
+    if found.col is not None:
+        by["col"] = scattered(found.col.unsqueeze(-1), pairs.col.unsqueeze(-1)).squeeze(-1)
+    by["params"] = [
+        None if g is None else g if p.ndim == 0 else g.squeeze(-1)
+        for g, p in zip(found.params, pairs.params, strict=True)
+    ]
+    return _NONE._replace(**by)
+
+
+RULES: dict[str, Callable[[tuple, tuple, tuple, tuple], tuple]] = {
+    "pairwise": _of_pairwise,
+    "product": _of_product,
+    "field": _of_field,
+    "reduce": _of_reduce,
+    "knn": _of_knn,
+}

@@ -1,0 +1,77 @@
+"""The verbs as torch.compile traces them: plain Python from the arguments to an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mercer import _mercer
+from mercer._torch import call
+
+
+@torch.compiler.assume_constant_result
+def _choosing_options(f: Any) -> tuple[str, ...]:
+    """The options of an entry of the zoo that choose its formula, such as a norm's p."""
+    rows = _mercer.zoo_rows() if isinstance(f, str) else []
+    found = [row for row in rows if f in (row["name"], *row["aliases"])]
+    return tuple(o["name"] for row in found for o in row["options"] if o["is_static"])
+
+
+@torch.compiler.assume_constant_result
+def _formula(f: Any, verb: str, weighted: bool, options: tuple) -> str:
+    if verb == "gradient_field":
+        return str(_mercer.formula_of(f))
+    return str(_mercer.formula_for(f, verb, weighted, dict(options)))
+
+
+def _call(
+    verb, operation, f, x, z, arrays, settings,
+    out=None, row=None, col=None, w=None, i_offset=0, j_offset=0, workspace=None, progress=False,
+    **params,
+):  # fmt: skip
+    chosen = _choosing_options(f)
+    text = _formula(f, verb, w is not None, tuple((n, params[n]) for n in chosen if n in params))
+    params = {name: value for name, value in params.items() if name not in chosen}
+    arrays = {**arrays, "row": row, "col": col, "w": w}
+    settings = {
+        **settings, "i_offset": i_offset, "j_offset": j_offset, "out": out, "workspace": workspace
+    }  # fmt: skip
+    return call(verb, operation, text, x, z, arrays, settings, params)
+
+
+def pairwise(f, x, z=None, **options):
+    return _call("pairwise", "pairwise", f, x, z, {}, {}, **options)
+
+
+def kernel_matrix(f, x, z=None, **options):
+    return _call("kernel_matrix", "pairwise", f, x, z, {}, {}, **options)
+
+
+def kernel_product(f, x, z, v, **options):
+    return _call("kernel_product", "kernel_product", f, x, z, {"v": v}, {}, **options)
+
+
+def kernel_reduce(f, x, z, reduce, **options):
+    return _call("kernel_reduce", "kernel_reduce", f, x, z, {}, {"reduce": reduce}, **options)
+
+
+def knn(f, x, z, k, **options):
+    return _call("knn", "knn", f, x, z, {}, {"k": k}, **options)
+
+
+def kernel_gradient(f, x, z, coef, **options):
+    return _call("kernel_gradient", "kernel_gradient", f, x, z, {"coef": coef}, {}, **options)
+
+
+def gradient_field(phi, x, z, amplitude, coef, **options):
+    arrays = {"amplitude": amplitude, "coef": coef}
+    return _call("gradient_field", "gradient_field", phi, x, z, arrays, {}, **options)
+
+
+def cdist(x1, x2, p=None, *, metric=None, **options):
+    if metric is None:
+        metric, p = "minkowski", 2.0 if p is None else p
+    if p is not None:
+        options["p"] = p
+    return _call("cdist", "pairwise", metric, x1, x2, {}, {}, **options)

@@ -1,0 +1,140 @@
+// What the rules of differentiation in mercer/_torch need of a formula: its sides swapped, its free names, and derived
+// formulas as a list of steps.
+//
+// A derived formula has more features per point than x, z and w: the directions of its derivatives. They are leaves w
+// with a slot above 0, which no text can say, so they leave this file as steps.
+#include <nanobind/nanobind.h>
+
+#include "arrays.h"
+#include "ir/ops.h"
+#include "ir/passes.h"
+#include "ir/ptx.h"
+#include "ir/split.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+constexpr int kMultiplier = 1 << 16;  // the slot of t, past every direction
+
+/// "x", "z", "w", or "t" ("s" with the sides swapped): the multiplier of a field φ, whose formula is sum(t * φ).
+Expr target_of(const std::string& name) {
+  if (name == "x") return points().x;
+  if (name == "z") return points().z;
+  if (name == "w") return weights();
+  if (name == "t" || name == "s") return ir::leaf(ir::Op::w, kMultiplier);
+  throw nb::value_error(("steps: a target is x, z, w, t or s. Received " + name).c_str());
+}
+
+const char* leaf_name(ir::Op op) {
+  switch (op) {
+    case ir::Op::constant: return "constant";
+    case ir::Op::x: return "x";
+    case ir::Op::z: return "z";
+    case ir::Op::w: return "w";
+    case ir::Op::row: return "row";
+    case ir::Op::col: return "col";
+    case ir::Op::index_i: return "i";
+    case ir::Op::index_j: return "j";
+    case ir::Op::features: return "K";
+    case ir::Op::param: return "param";
+    case ir::Op::state: return "state";
+    default: return "incoming";
+  }
+}
+
+const char* name_of(const ir::Node& node) {
+  switch (node.op) {
+    case ir::Op::sum: return "sum";
+    case ir::Op::prod: return "prod";
+    case ir::Op::max_over: return "max_over";
+    case ir::Op::min_over: return "min_over";
+    case ir::Op::logsumexp: return "logsumexp";
+    case ir::Op::reduce: return "reduce";
+    case ir::Op::neg: return "neg";
+    case ir::Op::logical_not: return "not";
+    default: break;
+  }
+  if (node.op == ir::Op::w && node.slot > 0) return "direction";
+  return ir::is_leaf(node.op) ? leaf_name(node.op) : ir::info(node.op).name;
+}
+
+/// (name, arguments as numbers of earlier steps, value, slot, name of the parameter)
+nb::list steps_of(const Expr& expr) {
+  nb::list steps;
+  ir::ExprMap<int> numbers;
+  ir::for_each(expr, [&](const Expr& e) {
+    if (numbers.contains(e)) return;
+    nb::list arguments;
+    for (const Expr& a : e->args) arguments.append(numbers.at(a));
+    numbers.emplace(e, static_cast<int>(numbers.size()));
+    const int slot = e->op == ir::Op::w ? e->slot - 1 : e->slot;
+    steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), e->value, slot, e->name));
+  });
+  return steps;
+}
+
+nb::list py_steps(const Symbol& f, const nb::sequence& along, nb::handle wrt) {
+  const auto is_multiplier = [](nb::handle name) {
+    return !name.is_none() && target_of(nb::cast<std::string>(name))->slot == kMultiplier;
+  };
+  bool field = is_multiplier(wrt);
+  for (nb::handle name : along) field = field || is_multiplier(name);
+  Expr expr = ir::without_ptx(f.expr);
+  if (field) expr = sum(target_of("t") * expr);
+  int slot = 0;
+  for (nb::handle name : along) {
+    expr = ir::differentiate_along(expr, target_of(nb::cast<std::string>(name)), ir::leaf(ir::Op::w, ++slot));
+  }
+  if (!wrt.is_none()) expr = differentiate(expr, target_of(nb::cast<std::string>(wrt)));
+  return steps_of(expr);
+}
+
+}  // namespace
+
+void bind_derivatives(nb::module_& module) {
+  module.def(
+      "swap_sides", [](const Symbol& f) { return Symbol(ir::swap_sides(f.expr)); }, "f"_a,
+      "The formula with x and z, row and col, i and j exchanged.");
+  module.def(
+      "leaves",
+      [](const Symbol& f) {
+        const ir::Uses uses = ir::uses(f.expr);
+        nb::list names;
+        const std::pair<const char*, bool> known[] = {{"x", uses.x},      {"z", uses.z},     {"w", uses.w},
+                                                      {"row", uses.row},  {"col", uses.col}, {"i", uses.index_i},
+                                                      {"j", uses.index_j}};
+        for (const auto& [name, used] : known)
+          if (used) names.append(name);
+        return names;
+      },
+      "f"_a, nb::sig("def leaves(f: Expr) -> list[str]"), "Which of x, z, w, row, col, i and j a formula reads.");
+  module.def(
+      "unfollowed",
+      [](const std::string& verb, const nb::args& args, const nb::kwargs& kwargs) {
+        const Unfollowed unfollowed;
+        return nb::object(nb::module_::import_("mercer._mercer").attr(verb.c_str())(*args, **kwargs));
+      },
+      nb::sig("def unfollowed(verb: str, *args: typing.Any, **kwargs: typing.Any) -> typing.Any"),
+      "A verb on the memory of its tensors, whatever PyTorch records.");
+  module.def(
+      "operations",
+      [] {
+        nb::list names;
+        for (const ir::OpInfo& row : ir::op_table()) names.append(name_of(ir::Node{.op = row.op}));
+        return names;
+      },
+      nb::sig("def operations() -> list[str]"), "The scalar operations, by their names in steps.");
+  module.def("steps", py_steps, "f"_a, "along"_a, "wrt"_a.none(),
+             nb::sig("def steps(f: Expr, along: typing.Sequence[str], wrt: str | None) -> "
+                     "list[tuple[str, tuple[int, ...], float, int, str]]"),
+             R"(A derivative of a formula as steps, each a function of earlier ones.
+
+Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
+a field), then, where wrt is given, by that target at the free feature.)");
+}
+
+}  // namespace mercer::python
