@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-KINDS = ("normal", "uniform", "integer", "lognormal", "mixed")
+KINDS = ("normal", "uniform", "integer", "lognormal", "mixed", "3 clusters in order")
+
+
+def clusters(kind: str, values):
+    """Points beside centres; those of "10 clusters in order" lie by centre."""
+    import torch
+
+    count, features = values.shape
+    centres = int(kind.split()[0])
+    generator = torch.Generator(values.device).manual_seed(9)
+    options = {"generator": generator, "dtype": values.dtype, "device": values.device}
+    centre = torch.randn(centres, features, **options)
+    order = torch.arange(count, device=values.device) * centres // count
+    if not kind.endswith("in order"):
+        order = order[torch.randperm(count, generator=generator, device=values.device)]
+    return centre[order] + values * 1e-2
 
 
 def points(kind: str, count: int, features: int, dtype: str, device: str, seed: int):
@@ -19,6 +34,8 @@ def points(kind: str, count: int, features: int, dtype: str, device: str, seed: 
         values = torch.rand(count, features, dtype=wide, **options)
     else:
         values = torch.randn(count, features, dtype=wide, **options)
+    if "clusters" in kind:
+        values = clusters(kind, values)
     if kind == "lognormal":
         values = values.exp_()
     if kind == "mixed":
@@ -46,16 +63,26 @@ class Case:
         return points("normal", shape[0], shape[1] if shape[1:] else 1, "float32", self.device, 3)
 
 
-def sampled_error(out, case: Case, reference, pairs: int = 4096) -> float:
-    """Largest error of some pairs against float64, relative to the value."""
+def sampled_error(
+    out, case: Case, reference, pairs: int = 4096, *, of_points: bool = False
+) -> float:
+    """Largest error of some pairs against float64, relative to the value.
+
+    ``of_points``: of a function of x · z, relative to the larger of it and that of |x| |z|.
+    """
     import torch
 
     m, n, _ = case.shape
     generator = torch.Generator(case.device).manual_seed(4)
     rows = torch.randint(0, m, (pairs,), generator=generator, device=case.device)
     cols = torch.randint(0, n, (pairs,), generator=generator, device=case.device)
-    exact = reference(case.x[rows].double() - case.z[cols].double())
-    return worst((out[rows, cols].double() - exact).abs(), exact.abs())
+    x, z = case.x[rows].double(), case.z[cols].double()
+    exact = reference(x, z) if of_points else reference(x - z)
+    scale = exact.abs()
+    if of_points:
+        along = z * (x.norm(dim=-1) / z.norm(dim=-1)).unsqueeze(-1)
+        scale = scale.maximum(reference(along, z).abs())
+    return worst((out[rows, cols].double() - exact).abs(), scale)
 
 
 def worst(difference, scale) -> float:

@@ -42,6 +42,30 @@ def cdist(p: float, mm: bool | None = None) -> Peer:
     return Peer(f"torch.cdist p={p:g}{how}", make)
 
 
+def gauss(bandwidth: float) -> Peer:
+    """exp(-cdist^2 / (2 bandwidth^2)) by a matrix product, in place."""
+
+    def make(x, z):
+        import torch
+
+        x, z = _computed(x), _computed(z)
+        scale = -1 / (2 * bandwidth * bandwidth)
+        mode = "use_mm_for_euclid_dist"
+        return lambda rows: torch.cdist(x[:rows], z, compute_mode=mode).square_().mul_(scale).exp_()
+
+    return Peer("torch.cdist (mm), exp", make)
+
+
+def matmul() -> Peer:
+    """x @ z.T in float32."""
+
+    def make(x, z):
+        x, z = _computed(x), _computed(z)
+        return lambda rows: x[:rows] @ z.T
+
+    return Peer("torch x @ z.T", make)
+
+
 def laplace(bandwidth: float) -> Peer:
     """exp(-cdist / bandwidth), in place."""
 

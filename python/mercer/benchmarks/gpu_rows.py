@@ -67,8 +67,25 @@ class Pairs:
     out: str = "float32"
     params: dict = dataclasses.field(default_factory=dict)
     mixed_pipes: bool = True  # the range of the data allows them: the floor counts them
+    products: int = 3  # on tensor cores: 1 where values have no low pieces
+    precision: str = "fp32"
+    same: bool = False  # z is x
+    of_points: bool = False  # the reference takes x and z, and the error is one of |x| |z|
     peers: tuple[Peer, ...] = ()
     bars: Bars = Bars()
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """The same for several values of a parameter that only the epilogue reads: one accumulation."""
+
+    name: str
+    formula: str
+    reference: Callable[[float], OfDifferences]
+    param: str
+    values: tuple[float, ...]
+    shape: tuple[int, int, int]
+    bars: Bars
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +127,13 @@ def laplace(bandwidth: float) -> OfDifferences:
     return lambda d: (-power_sum(d, 1) / bandwidth).exp()
 
 
+GAUSS = "exp(-sum((x-z)^2)/(2*h^2))"
+
+
+def gauss(h: float) -> OfDifferences:
+    return lambda d: (-power_sum(d, 2) / (2 * h * h)).exp()
+
+
 def laplace_row(features: int) -> Pairs:
     return Pairs(
         f"laplace-k{features}",
@@ -135,6 +159,45 @@ def product_row(features: int, least: float, noted: float) -> Product:
     )
 
 
+def p2_row(name: str, least: float, reach: float | None, **fields) -> Pairs:
+    """Distances on tensor cores."""
+    peers = (gpu_peers.cdist(2, mm=True),)
+    return Pairs(name, norm_text(2), norm(2), peers=peers, bars=Bars(least, reach), **fields)
+
+
+def matern52(h: float) -> OfDifferences:
+    def kernel(d):
+        r = (5 * power_sum(d, 2)).sqrt() / h
+        return (1 + r + r * r / 3) * (-r).exp()
+
+    return kernel
+
+
+def kernel_row(name: str, formula: str, kernel: Callable[[float], OfDifferences]) -> Pairs:
+    """A function of the squared distance."""
+    h = 40.0
+    return Pairs(
+        name,
+        formula,
+        kernel(h),
+        params={"h": h},
+        peers=(gpu_peers.gauss(h),),
+        bars=Bars(10.5, 9, error=2e-6),
+    )
+
+
+def product_kernel_row(name: str, formula: str, reference: Callable) -> Pairs:
+    """A function of x · z."""
+    return Pairs(
+        name,
+        formula,
+        reference,
+        of_points=True,
+        peers=(gpu_peers.matmul(),),
+        bars=Bars(9.8, 8, error=4e-6),
+    )
+
+
 C = 0.5
 PAIRS = (
     norm_row("p1-normal", 1, 50, 45),
@@ -146,8 +209,56 @@ PAIRS = (
         "p2-direct",
         norm_text(2),
         norm(2),
+        precision="direct",
+        products=0,
         peers=(gpu_peers.cdist(2, mm=False), gpu_peers.cdist(2, mm=True)),
         bars=Bars(66, 60),
+    ),
+    p2_row("p2", 9.8, 8.4),
+    p2_row("p2-symmetric", 6, 4.8, same=True),
+    p2_row("p2-integer", 4.5, 3.2, data="integer", products=1),
+    p2_row("p2-uniform", 9.8, 8.4, data="uniform"),
+    p2_row("p2-lognormal", 9.8, 8.4, data="lognormal"),
+    p2_row("p2-mixed", 9.8, 8.4, data="mixed"),
+    p2_row("p2-clusters-1%", 13, None, data="100 clusters in order"),
+    p2_row("p2-scattered-1%", 17, None, data="100 clusters"),
+    p2_row("p2-clusters-10%", 30, None, data="10 clusters in order"),
+    p2_row("p2-halves", 76, None, data="2 clusters in order"),
+    p2_row("p2-small", 0.055, 0.03, shape=SMALL),
+    Pairs(
+        "p2-k64",
+        norm_text(2),
+        norm(2),
+        (8192, 8192, 64),
+        peers=(gpu_peers.cdist(2, mm=True),),
+        bars=Bars(of_floor=1 / 1.5),
+    ),
+    Pairs(
+        "p2-tf32",
+        norm_text(2),
+        norm(2),
+        precision="tf32",
+        products=1,
+        peers=(gpu_peers.cdist(2, mm=True),),
+        bars=Bars(error=2**-11),
+    ),
+    kernel_row("gauss", GAUSS, gauss),
+    kernel_row(
+        "laplace-l2", "exp(-sqrt(sum((x-z)^2))/h)", lambda h: lambda d: (-norm(2)(d) / h).exp()
+    ),
+    kernel_row(
+        "matern52",
+        "(1 + sqrt(5*sum((x-z)^2))/h + 5*sum((x-z)^2)/(3*h^2))*exp(-sqrt(5*sum((x-z)^2))/h)",
+        matern52,
+    ),
+    product_kernel_row("dot", "sum(x*z)", lambda x, z: (x * z).sum(-1)),
+    product_kernel_row(
+        "cosine",
+        "sum(x*z)/sqrt(sum(x*x)*sum(z*z))",
+        lambda x, z: (x * z).sum(-1) / (x.square().sum(-1) * z.square().sum(-1)).sqrt(),
+    ),
+    product_kernel_row(
+        "polynomial", "(sum(x*z)/K + 1)^3", lambda x, z: ((x * z).mean(-1) + 1) ** 3
     ),
     norm_row("p1.3", 1.3, 310, 270),
     norm_row("p1.5", 1.5, 215, 190),
@@ -206,9 +317,26 @@ PAIRS = (
 PRODUCTS = (product_row(3, 3.8, 5.64), product_row(16, 10.5, 21.9))
 GRADIENTS = tuple(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3))
 
-BANDWIDTHS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-BANDWIDTHS_SHAPE = (8192, 8192, 64)
-BANDWIDTHS_BARS = Bars(0.64, error=2e-6, ratio=3)
+SEVERAL = (
+    Several(
+        "laplace-8",
+        LAPLACE,
+        laplace,
+        "bandwidth",
+        (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
+        (8192, 8192, 64),
+        Bars(0.64, error=2e-6, ratio=3),
+    ),
+    Several(
+        "gauss-8",
+        GAUSS,
+        gauss,
+        "h",
+        tuple(5.0 * (i + 1) for i in range(8)),
+        (16384, 16384, 128),
+        Bars(of_floor=1 / 1.2, error=2e-6),
+    ),
+)
 
 # Milliseconds on any machine: the host's part.
 CACHED_CALL_BAR = 12e-3

@@ -10,7 +10,7 @@ from . import engine, gpu_rows, gpu_startup
 from .gpu_data import Case, gradient_error, product_error, sampled_error
 from .gpu_peers import Peer
 from .gpu_result import GpuLine
-from .gpu_rows import Bars, Gradient, Pairs, Product
+from .gpu_rows import Bars, Gradient, Pairs, Product, Several
 from .gpu_timing import Stopwatch
 
 
@@ -76,18 +76,27 @@ def against(
 
 def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), row.data, row.dtype, s.device)
+    if row.same:
+        case.z = case.x
     formula, out = mercer.kernel(row.formula), case.empty(*case.shape[:2], dtype=row.out)
     line = GpuLine(row.name, case.shape, row.dtype, data=row.data)
     if s.tunes:
         mercer.tune(formula, case.x, case.z, out=out, **row.params)
         out.fill_(float("nan"))
-    line.ms = s.watch.median(
-        lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
-    )
+    with mercer.options(precision=row.precision):
+        line.ms = s.watch.median(
+            lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
+        )
     line.floor_ms = engine.gpu_floor(
-        row.formula, case.shape, row.dtype, s.floors, mixed_pipes=row.mixed_pipes
+        row.formula,
+        case.shape,
+        row.dtype,
+        s.floors,
+        mixed_pipes=row.mixed_pipes,
+        products=row.products,
+        symmetric=row.same,
     )["ms"]
-    line.error = sampled_error(out, case, row.reference)
+    line.error = sampled_error(out, case, row.reference, of_points=row.of_points)
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 
 
@@ -126,28 +135,28 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     yield with_bars(line, row.bars, s)
 
 
-def bandwidths_lines(s: GpuSettings) -> Iterator[GpuLine]:
-    """Eight bandwidths share one accumulation; the peer is eight calls."""
-    case = Case(s.shape(gpu_rows.BANDWIDTHS_SHAPE), "normal", "float32", s.device)
-    values, formula = list(gpu_rows.BANDWIDTHS), mercer.kernel(gpu_rows.LAPLACE)
-    out = case.empty(len(values), *case.shape[:2])
+def several_lines(row: Several, s: GpuSettings) -> Iterator[GpuLine]:
+    """Several values share one accumulation; the peer is as many calls."""
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    formula, count = mercer.kernel(row.formula), len(row.values)
+    out = case.empty(count, *case.shape[:2])
 
     def one_by_one():
-        for index, value in enumerate(values):
-            mercer.pairwise(formula, case.x, case.z, out=out[index], bandwidth=value)
+        for index, value in enumerate(row.values):
+            mercer.pairwise(formula, case.x, case.z, out=out[index], **{row.param: value})
 
-    line = GpuLine("laplace-8", case.shape, peer="mercer, 8 calls", note="8 bandwidths at once")
+    line = GpuLine(row.name, case.shape, note=f"{count} values of {row.param} at once")
+    line.peer = f"mercer, {count} calls"
     line.peer_ms = s.watch.median(one_by_one)
     out.fill_(float("nan"))
-    line.ms = s.watch.median(
-        lambda: mercer.pairwise(formula, case.x, case.z, out=out, bandwidth=values)
-    )
-    line.floor_ms = engine.gpu_floor(
-        gpu_rows.LAPLACE, case.shape, "float32", s.floors, items=len(values)
-    )["ms"]
-    # Small bandwidths give values far below 1, whose relative error is that of their exponents.
-    line.error = sampled_error(out[-1], case, gpu_rows.laplace(values[-1]))
-    yield with_bars(line, gpu_rows.BANDWIDTHS_BARS, s)
+    values = {row.param: list(row.values)}
+    line.ms = s.watch.median(lambda: mercer.pairwise(formula, case.x, case.z, out=out, **values))
+    line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, items=count)[
+        "ms"
+    ]
+    # Narrow kernels give values far below 1, whose relative error is that of their exponents.
+    line.error = sampled_error(out[-1], case, row.reference(row.values[-1]))
+    yield with_bars(line, row.bars, s)
 
 
 def symmetric_lines(s: GpuSettings) -> Iterator[GpuLine]:
@@ -171,12 +180,12 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     rows: dict[str, Callable[[GpuSettings], Iterator[GpuLine]]] = {}
     for lines, kinds in (
         (pairs_lines, gpu_rows.PAIRS),
+        (several_lines, gpu_rows.SEVERAL),
         (product_lines, gpu_rows.PRODUCTS),
         (gradient_lines, gpu_rows.GRADIENTS),
     ):
         for row in kinds:
             rows[row.name] = lambda s, lines=lines, row=row: lines(row, s)
-    rows["laplace-8"] = bandwidths_lines
     rows["symmetric"] = symmetric_lines
     for name, lines in gpu_startup.ROWS.items():
         rows[name] = lines
