@@ -1,0 +1,19 @@
+# GPU kernels in software (tests/emulator): stands in for the driver and for NVRTC, so that device code is tested where
+# there is no GPU. A choice of the tests of ops, for these run some thousand times slower than on a GPU.
+set(emulator_source ${PROJECT_SOURCE_DIR}/tests/emulator)
+set(emulator_folder ${PROJECT_BINARY_DIR}/emulator)
+add_library(emulated_driver SHARED ${emulator_source}/driver.cpp ${emulator_source}/machine.cpp)
+target_link_libraries(emulated_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+set_target_properties(emulated_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1)
+add_library(emulated_nvrtc SHARED ${emulator_source}/nvrtc.cpp ${emulator_source}/translate.cpp)
+target_compile_definitions(emulated_nvrtc PRIVATE
+  "EMULATOR_FOLDER=\"${emulator_source}\"" "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"")
+set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
+set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
+
+file(STRINGS ${emulator_source}/tests.txt emulator_tests REGEX "^[^#]")
+list(JOIN emulator_tests ":" emulator_filter)
+add_test(NAME emulated_gpu COMMAND test_ops --gtest_filter=${emulator_filter})
+set_tests_properties(emulated_gpu PROPERTIES ENVIRONMENT
+  "LD_LIBRARY_PATH=${emulator_folder};MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13;MERCER_CACHE_DIR=off"
+  FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")

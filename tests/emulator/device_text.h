@@ -1,0 +1,512 @@
+// What a translated kernel stands on: CUDA's built-ins and the PTX that Mercer's device text uses, by the rules of the
+// PTX ISA. Instructions that are not here do not compile.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "machine.h"
+
+using std::max;
+using std::min;
+
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+namespace emulator {
+
+static const Host* host = nullptr;
+static thread_local Thread* self = nullptr;
+
+inline void wait_until(const char* what, auto&& done, std::uint32_t address = 0) {
+  self->waits_for = what;
+  self->waits_at = address;
+  while (!done()) host->yield();
+  self->waits_for = nullptr;
+}
+
+// ---- threads that meet --------------------------------------------------------------------------------------------
+inline void meet(Meeting& meeting, const int& live, std::uint64_t& progress) {
+  const unsigned mine = meeting.generation;
+  ++meeting.arrived;
+  wait_until("all threads", [&] {
+    if (meeting.generation != mine) return true;
+    if (meeting.arrived < live) return false;
+    meeting.arrived = 0;
+    ++meeting.generation;
+    ++progress;
+    return true;
+  });
+}
+
+/// The values of the lanes in `mask`.
+inline const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
+  Warp& warp = *self->warp;
+  WarpMeeting* meeting = warp.meetings;
+  while (meeting->mask != mask && meeting->mask != 0)
+    if (++meeting == warp.meetings + 4) host->fail("too many masks of one warp");
+  meeting->mask = mask;
+  if (!(mask >> self->lane & 1)) host->fail("a lane outside of its own mask");
+  const unsigned mine = meeting->generation;
+  std::uint64_t* values = meeting->values[mine & 1];
+  values[self->lane] = value;
+  meeting->arrived |= 1u << self->lane;
+  wait_until("lanes of its warp", [&] {
+    if (meeting->generation != mine) return true;
+    if ((meeting->arrived & mask & warp.live) != (mask & warp.live)) return false;
+    meeting->arrived = 0;
+    ++meeting->generation;
+    ++self->block->cluster->progress;
+    return true;
+  });
+  return values;
+}
+
+template <class T>
+T from_bits(std::uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <class T>
+std::uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+// ---- shared memory ------------------------------------------------------------------------------------------------
+/// The memory of declaration `site`, the same for all threads of a block.
+template <class T>
+T& shared(int site) {
+  Block& block = *self->block;
+  if (site >= kSharedSites) host->fail("too many declarations of shared memory");
+  if (block.sites[site] == 0) {
+    block.shared_used = (block.shared_used + 127) / 128 * 128;
+    block.sites[site] = block.shared_used + 1;
+    block.shared_used += sizeof(T);
+    if (block.shared_used > kSharedBytes) host->fail("too much shared memory");
+  }
+  return *reinterpret_cast<T*>(block.shared + block.sites[site] - 1);
+}
+inline unsigned char* shared_place(std::uint32_t address) {
+  Cluster& cluster = *self->block->cluster;
+  const std::uint32_t rank = address >> kRankShift, offset = address & ((1u << kRankShift) - 1);
+  if (rank >= cluster.blocks.size() || offset >= kSharedBytes) host->fail("an address outside of shared memory");
+  return cluster.blocks[rank].shared + offset;
+}
+template <class T>
+T& shared_at(std::uint32_t address) {
+  if (address % sizeof(T) != 0) host->fail("a misaligned address of shared memory");
+  return *reinterpret_cast<T*>(shared_place(address));
+}
+template <class T>
+T& global_at(const void* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0) host->fail("a misaligned address of global memory");
+  return *reinterpret_cast<T*>(const_cast<void*>(address));
+}
+
+// ---- mbarrier -----------------------------------------------------------------------------------------------------
+struct Barrier {
+  std::int16_t expected, pending;
+  std::uint32_t phase : 1;
+  std::int32_t bytes : 31;
+};
+static_assert(sizeof(Barrier) == 8);
+
+inline void barrier_settle(Barrier& barrier) {
+  ++self->block->cluster->progress;
+  if (barrier.pending != 0 || barrier.bytes != 0) return;
+  barrier.phase ^= 1;
+  barrier.pending = barrier.expected;
+}
+inline void barrier_arrive(std::uint32_t address, std::int32_t bytes = 0) {
+  auto& barrier = shared_at<Barrier>(address);
+  if (barrier.pending <= 0) host->fail("more arrivals than a barrier expects");
+  barrier.bytes += bytes;
+  --barrier.pending;
+  barrier_settle(barrier);
+}
+inline bool barrier_passed(std::uint32_t address, std::uint32_t parity) {
+  auto& barrier = shared_at<Barrier>(address);
+  if (barrier.phase != parity) return true;
+  // Copies that this barrier counts are made now.
+  auto& waiting = self->block->cluster->blocks[address >> kRankShift].copies;
+  for (std::size_t i = 0; i < waiting.size();) {
+    if (waiting[i].barrier != address) {
+      ++i;
+      continue;
+    }
+    const BulkCopy copy = waiting[i];
+    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    barrier.bytes -= static_cast<std::int32_t>(copy.bytes);
+    barrier_settle(barrier);
+  }
+  return barrier.phase != parity;
+}
+inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                      std::uint32_t ranks) {
+  if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
+    host->fail("a bulk copy that is not of whole 16 bytes");
+  constexpr std::uint32_t kOffset = (1u << kRankShift) - 1;
+  for (std::uint32_t rank = 0; rank < self->block->cluster->blocks.size(); ++rank) {
+    if (!(ranks >> rank & 1)) continue;
+    const std::uint32_t base = rank << kRankShift;
+    self->block->cluster->blocks[rank].copies.push_back(
+        {base | (barrier & kOffset), shared_place(base | (to & kOffset)), from, bytes});
+  }
+}
+
+// ---- products of matrices -----------------------------------------------------------------------------------------
+inline float of_half(std::uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+inline std::uint16_t to_half(float value) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
+
+/// Tensor cores truncate what they have summed.
+inline float truncated(double value) {
+  const float rounded = static_cast<float>(value);
+  const bool beyond = std::abs(static_cast<double>(rounded)) > std::abs(value);
+  return beyond ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(rounded) - 1) : rounded;
+}
+
+/// 16 elements along k.
+struct Features {
+  __m256 low, high;
+};
+inline Features features_at(const void* low, const void* high) {
+  const auto load = [](const void* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  };
+  return {load(low), load(high)};
+}
+inline double product_sum(const Features& a, const Features& b) {
+  const auto wide = [](__m256 v) {  // products of two halves are exact
+    return _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(v)), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+  };
+  const __m256d sums = _mm256_add_pd(wide(_mm256_mul_ps(a.low, b.low)), wide(_mm256_mul_ps(a.high, b.high)));
+  const __m128d halves = _mm_add_pd(_mm256_castpd256_pd128(sums), _mm256_extractf128_pd(sums, 1));
+  return _mm_cvtsd_f64(halves) + _mm_cvtsd_f64(_mm_unpackhi_pd(halves, halves));
+}
+
+/// Row `row` of a K-major operand of wgmma in the 128-byte swizzle.
+inline Features described(std::uint64_t descriptor, int row) {
+  const std::uint32_t start = static_cast<std::uint32_t>(descriptor & 0x3fff) << 4;
+  const std::uint32_t stride = static_cast<std::uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+  if (descriptor >> 62 != 1) host->fail("a descriptor that is not of the 128-byte swizzle");
+  const std::uint32_t at =
+      start + static_cast<std::uint32_t>(row) / 8 * stride + static_cast<std::uint32_t>(row) % 8 * 128;
+  const auto place = [&](std::uint32_t offset) { return self->block->shared + (offset ^ (offset >> 7 & 7) << 4); };
+  return features_at(place(at), place(at + 16));
+}
+
+/// m64nNk16, both operands in shared memory: a warp's sixteen rows, computed by one lane for all.
+template <int N>
+void multiply_group(float* const (&d)[N / 2], std::uint64_t a, std::uint64_t b, bool adds) {
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&d));
+  if (self->lane == 0) {
+    const int first = static_cast<int>(self->index.x) / kWarp % 4 * 16;
+    Features left[16];
+    for (int row = 0; row < 16; ++row) left[row] = described(a, first + row);
+    for (int column = 0; column < N; ++column) {
+      const Features right = described(b, column);
+      for (int row = 0; row < 16; ++row) {
+        auto* sums = reinterpret_cast<float* const*>(places[row % 8 * 4 + column % 8 / 2]);
+        float& to = *sums[column / 8 * 4 + row / 8 * 2 + column % 2];
+        to = truncated((adds ? to : 0.0) + product_sum(left[row], right));
+      }
+    }
+  }
+  exchange(0xffffffffu, 0);
+}
+
+// ---- PTX ----------------------------------------------------------------------------------------------------------
+template <std::size_t N>
+struct Text {
+  char letters[N];
+  constexpr Text(const char (&text)[N]) { std::copy_n(text, N, letters); }
+  constexpr std::string_view view() const { return {letters, N - 1}; }
+};
+
+constexpr int product_columns(std::string_view text) {
+  const auto at = text.find("m64n");
+  int columns = 0;
+  for (std::size_t i = at + 4; text[i] >= '0' && text[i] <= '9'; ++i) columns = columns * 10 + (text[i] - '0');
+  return columns;
+}
+inline float flushed(float a) { return std::abs(a) < 0x1p-126f ? std::copysign(0.0f, a) : a; }
+
+template <Text kText, class... Operands>
+inline void ptx(Operands&&... operands) {
+  constexpr std::string_view text = kText.view();
+  auto all = std::forward_as_tuple(operands...);
+  constexpr std::size_t count = sizeof...(Operands);
+#define MERCER_OPERAND(i) std::get<(i) < count ? (i) : 0>(all)
+  if constexpr (text.find(".sync.aligned") != text.npos) exchange(0xffffffffu, 0);  // of a whole warp
+  if constexpr (text.empty() || text.starts_with("fence.") || text.starts_with("setmaxnreg.") ||
+                text.starts_with("wgmma.fence") || text.starts_with("wgmma.commit") || text.starts_with("wgmma.wait") ||
+                text.starts_with("mbarrier.inval")) {
+  } else if constexpr (text == "cvt.f32.f16 %0, %1;") {
+    MERCER_OPERAND(0) = of_half(MERCER_OPERAND(1));
+  } else if constexpr (text == "cvt.rn.f16.f32 %0, %1;") {
+    MERCER_OPERAND(0) = to_half(MERCER_OPERAND(1));
+  } else if constexpr (text == "cvt.rn.f16x2.f32 %0, %1, %2;") {
+    MERCER_OPERAND(0) = static_cast<std::uint32_t>(to_half(MERCER_OPERAND(1))) << 16 | to_half(MERCER_OPERAND(2));
+  } else if constexpr (text == "cvt.rn.bf16.f32 %0, %1;") {
+    const float value = MERCER_OPERAND(1);
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    MERCER_OPERAND(0) = static_cast<std::uint16_t>(value != value ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  } else if constexpr (text == "max.NaN.f32 %0, %1, %2;") {
+    const float a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
+    MERCER_OPERAND(0) = a != a || b != b ? NAN : a > b || (a == b && !std::signbit(a)) ? a : b;
+  } else if constexpr (text == "min.NaN.f32 %0, %1, %2;") {
+    const float a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
+    MERCER_OPERAND(0) = a != a || b != b ? NAN : a < b || (a == b && std::signbit(a)) ? a : b;
+  } else if constexpr (text == "ex2.approx.ftz.f32 %0, %1;") {
+    MERCER_OPERAND(0) = flushed(std::exp2(flushed(MERCER_OPERAND(1))));
+  } else if constexpr (text == "lg2.approx.ftz.f32 %0, %1;") {
+    MERCER_OPERAND(0) = std::log2(flushed(MERCER_OPERAND(1)));
+  } else if constexpr (text == "sqrt.approx.ftz.f32 %0, %1;") {
+    MERCER_OPERAND(0) = std::sqrt(flushed(MERCER_OPERAND(1)));
+  } else if constexpr (text == "rsqrt.approx.ftz.f32 %0, %1;") {
+    MERCER_OPERAND(0) = 1.0f / std::sqrt(flushed(MERCER_OPERAND(1)));
+  } else if constexpr (text == "div.full.f32 %0, %1, %2;") {
+    MERCER_OPERAND(0) = MERCER_OPERAND(1) / MERCER_OPERAND(2);
+  } else if constexpr (text == "sad.u32 %0, %1, %2, %0;") {
+    const std::uint32_t a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
+    MERCER_OPERAND(0) += a > b ? a - b : b - a;
+  } else if constexpr (text == "vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;") {
+    const std::uint32_t a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
+    for (int byte = 0; byte < 32; byte += 8)
+      MERCER_OPERAND(0) +=
+          static_cast<std::uint32_t>(std::abs(static_cast<int>(a >> byte & 255) - static_cast<int>(b >> byte & 255)));
+  } else if constexpr (text == "cp.async.cg.shared.global [%0], [%1], 16;") {
+    const void* from = MERCER_OPERAND(1);
+    void* to = shared_place(MERCER_OPERAND(0));
+    if ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 != 0)
+      host->fail("a misaligned asynchronous copy");
+    self->open_group.push_back({to, from});
+  } else if constexpr (text == "cp.async.commit_group;") {
+    self->groups.push_back(std::exchange(self->open_group, {}));
+  } else if constexpr (text == "cp.async.wait_group %0;") {
+    while (self->groups.size() > static_cast<std::size_t>(MERCER_OPERAND(0))) {
+      for (const PendingCopy& copy : self->groups.front()) std::memcpy(copy.to, copy.from, 16);
+      self->groups.erase(self->groups.begin());
+    }
+  } else if constexpr (text == "mbarrier.init.shared::cta.b64 [%0], %1;") {
+    const auto arrivals = static_cast<std::int16_t>(MERCER_OPERAND(1));
+    shared_at<Barrier>(MERCER_OPERAND(0)) = {arrivals, arrivals, 0, 0};
+  } else if constexpr (text == "mbarrier.arrive.shared::cta.b64 _, [%0];") {
+    barrier_arrive(MERCER_OPERAND(0));
+  } else if constexpr (text == "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;") {
+    barrier_arrive(MERCER_OPERAND(0), static_cast<std::int32_t>(MERCER_OPERAND(1)));
+  } else if constexpr (text.starts_with("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;")) {
+    const std::uint32_t barrier = MERCER_OPERAND(1), parity = MERCER_OPERAND(2);
+    wait_until("a barrier in shared memory", [&] { return barrier_passed(barrier, parity); }, barrier);
+    MERCER_OPERAND(0) = 1;
+  } else if constexpr (text.starts_with(
+                           "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive")) {
+    constexpr std::uint32_t kOffset = (1u << kRankShift) - 1;
+    barrier_arrive(static_cast<std::uint32_t>(MERCER_OPERAND(1)) << kRankShift | (MERCER_OPERAND(0) & kOffset));
+  } else if constexpr (text == "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;") {
+    Cluster& cluster = *self->block->cluster;
+    meet(cluster.meeting, cluster.live, cluster.progress);
+  } else if constexpr (text == "mov.u32 %0, %%cluster_ctarank;") {
+    MERCER_OPERAND(0) = self->block->rank;
+  } else if constexpr (text.starts_with(
+                           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast")) {
+    bulk_copy(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), MERCER_OPERAND(4));
+  } else if constexpr (text.starts_with("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0]")) {
+    bulk_copy(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), 1u << self->block->rank);
+  } else if constexpr (text.starts_with("ld.global.nc.v4.f32 ")) {
+    const float4 v = global_at<float4>(MERCER_OPERAND(4));
+    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3)) = std::tie(v.x, v.y, v.z, v.w);
+  } else if constexpr (text.starts_with("st.global.v4.b32 ")) {
+    global_at<uint4>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), MERCER_OPERAND(4)};
+  } else if constexpr (text.starts_with("st.global.v2.b32 ")) {
+    global_at<uint2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
+  } else if constexpr (text.starts_with("ld.shared.f32 ")) {
+    MERCER_OPERAND(0) = shared_at<float>(MERCER_OPERAND(1));
+  } else if constexpr (text.starts_with("ld.shared.v2.f32 ")) {
+    const float2 v = shared_at<float2>(MERCER_OPERAND(2));
+    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1)) = std::tie(v.x, v.y);
+  } else if constexpr (text.starts_with("ld.shared.v4.f32 ")) {
+    const float4 v = shared_at<float4>(MERCER_OPERAND(4));
+    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3)) = std::tie(v.x, v.y, v.z, v.w);
+  } else if constexpr (text.starts_with("st.shared.v2.f32 ")) {
+    shared_at<float2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
+  } else if constexpr (text.find("wgmma.mma_async.sync.aligned.m64n") != text.npos &&
+                       text.find("k16.f32.f16.f16") != text.npos) {
+    constexpr int kColumns = product_columns(text);
+    static_assert(count == kColumns / 2 + 3);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      float* const sums[] = {&std::get<I>(all)...};
+      multiply_group<kColumns>(sums, MERCER_OPERAND(kColumns / 2), MERCER_OPERAND(kColumns / 2 + 1),
+                               MERCER_OPERAND(kColumns / 2 + 2) != 0);
+    }(std::make_index_sequence<kColumns / 2>());
+  } else {
+    static_assert(text.empty(), "the emulator does not know this instruction (tests/emulator/device_text.h)");
+  }
+#undef MERCER_OPERAND
+}
+
+// ---- kernels ------------------------------------------------------------------------------------------------------
+template <class... A>
+void call(void (*kernel)(A...), void** args) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    kernel(*static_cast<std::remove_reference_t<A>*>(args[I])...);
+  }(std::index_sequence_for<A...>());
+}
+template <class... A>
+void** clone(void (*)(A...), void** args) {
+  struct alignas(64) All {
+    void* pointers[sizeof...(A) + 1];
+    std::tuple<std::remove_cv_t<A>...> values;
+  };
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    auto* all = new All{{}, {*static_cast<std::remove_cv_t<A>*>(args[I])...}};
+    ((all->pointers[I] = &std::get<I>(all->values)), ...);
+    return all->pointers;
+  }(std::index_sequence_for<A...>());
+}
+
+}  // namespace emulator
+
+// ---- CUDA's built-ins ---------------------------------------------------------------------------------------------
+#define __device__
+#define __global__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __grid_constant__
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define threadIdx (emulator::self->index)
+#define blockIdx (emulator::self->block->index)
+#define blockDim (emulator::self->block->threads)
+#define gridDim (emulator::self->block->grid)
+
+inline void __syncthreads() {
+  emulator::Block& block = *emulator::self->block;
+  emulator::meet(block.meeting, block.live, block.cluster->progress);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu) { emulator::exchange(mask, 0); }
+template <class T>
+T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
+  const int own = emulator::self->lane;
+  return emulator::from_bits<T>(emulator::exchange(mask, emulator::to_bits(value))[own / width * width + lane % width]);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int = 32) {
+  return emulator::from_bits<T>(emulator::exchange(mask, emulator::to_bits(value))[emulator::self->lane ^ lanes]);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned lanes, int = 32) {
+  const unsigned own = static_cast<unsigned>(emulator::self->lane);
+  return emulator::from_bits<T>(emulator::exchange(mask, emulator::to_bits(value))[own >= lanes ? own - lanes : own]);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned lanes, int = 32) {
+  const unsigned own = static_cast<unsigned>(emulator::self->lane);
+  return emulator::from_bits<T>(
+      emulator::exchange(mask, emulator::to_bits(value))[own + lanes < 32 ? own + lanes : own]);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  const std::uint64_t* values = emulator::exchange(mask, predicate != 0);
+  unsigned ballot = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    if (mask & emulator::self->warp->live & (1u << lane) && values[lane] != 0) ballot |= 1u << lane;
+  return ballot;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+template <class T, class Fold>
+T reduce_sync(unsigned mask, T value, Fold fold) {
+  const std::uint64_t* values = emulator::exchange(mask, emulator::to_bits(value));
+  for (int lane = 0; lane < 32; ++lane)
+    if (lane != emulator::self->lane && mask & (1u << lane)) value = fold(value, emulator::from_bits<T>(values[lane]));
+  return value;
+}
+template <class T>
+T __reduce_add_sync(unsigned mask, T value) {
+  return reduce_sync(mask, value, [](T a, T b) { return a + b; });
+}
+template <class T>
+T __reduce_min_sync(unsigned mask, T value) {
+  return reduce_sync(mask, value, [](T a, T b) { return min(a, b); });
+}
+template <class T>
+T __reduce_max_sync(unsigned mask, T value) {
+  return reduce_sync(mask, value, [](T a, T b) { return max(a, b); });
+}
+
+template <class T>
+T atomicAdd(T* to, T value) {
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+template <class T, class Fold>
+T atomic_fold(T* to, T value, Fold fold) {
+  T old = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(to, &old, fold(old, value), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  return old;
+}
+template <class T>
+T atomicMin(T* to, T value) {
+  return atomic_fold(to, value, [](T a, T b) { return min(a, b); });
+}
+template <class T>
+T atomicMax(T* to, T value) {
+  return atomic_fold(to, value, [](T a, T b) { return max(a, b); });
+}
+inline void __threadfence() {}
+
+inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
+inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
+inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
+constexpr float __int_as_float(int a) { return std::bit_cast<float>(a); }
+inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
+inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __double2float_ru(double a) {
+  const float rounded = static_cast<float>(a);
+  return static_cast<double>(rounded) < a ? std::nextafterf(rounded, HUGE_VALF) : rounded;
+}
+inline int __ffs(unsigned a) { return __builtin_ffs(static_cast<int>(a)); }
+inline int __ffsll(unsigned long long a) { return __builtin_ffsll(static_cast<long long>(a)); }
+inline int __popc(unsigned a) { return __builtin_popcount(a); }
+inline int __clz(unsigned a) { return a == 0 ? 32 : __builtin_clz(a); }
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  const std::uint64_t both = static_cast<std::uint64_t>(high) << 32 | low;
+  return static_cast<unsigned>(both << (shift & 31) >> 32);
+}
+inline std::size_t __cvta_generic_to_shared(const void* place) {
+  const emulator::Block& block = *emulator::self->block;
+  const std::ptrdiff_t offset = static_cast<const unsigned char*>(place) - block.shared;
+  if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(emulator::kSharedBytes))
+    emulator::host->fail("an address that is not of the block's shared memory");
+  return static_cast<std::size_t>(block.rank) << emulator::kRankShift | static_cast<std::size_t>(offset);
+}
+inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
+inline double rsqrt(double a) { return 1.0 / std::sqrt(a); }

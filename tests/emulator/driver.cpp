@@ -1,0 +1,373 @@
+// The CUDA driver's interface over machine.cpp: one device whose memory is the host's, streams that run at once.
+//
+// Behind every allocation lies a page that cannot be touched. EMULATOR_CAPABILITY names the
+// generation, 90 unless set.
+#include <dlfcn.h>
+#include <elf.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500,
+              kNotPermitted = 800;
+constexpr std::size_t kPage = 4096, kMemory = std::size_t{8} << 30;
+
+struct Module {
+  void* library = nullptr;
+  const emulator::Kernel* kernels = nullptr;
+  ~Module() {
+    if (library != nullptr) ::dlclose(library);
+  }
+};
+struct Graph {
+  std::vector<std::function<void()>> steps;
+};
+struct Stream {
+  std::unique_ptr<Graph> recorded;
+};
+struct Event {
+  std::chrono::steady_clock::time_point at;
+};
+struct Allocation {
+  unsigned char* base = nullptr;
+  std::size_t mapped = 0, bytes = 0;
+};
+
+struct Device {
+  std::mutex mutex;
+  std::map<std::uint64_t, Allocation> allocations;
+  std::size_t used = 0;
+};
+Device& device() {
+  static Device* const kept = new Device;
+  return *kept;
+}
+thread_local std::vector<void*> contexts;
+int context_mark = 0;
+
+int capability() {
+  const char* text = std::getenv("EMULATOR_CAPABILITY");
+  return text == nullptr ? 90 : std::atoi(text);
+}
+
+int allocate(std::uint64_t* pointer, std::size_t bytes) {
+  if (bytes == 0) return kInvalidValue;
+  Device& d = device();
+  const std::lock_guard lock(d.mutex);
+  if (bytes > kMemory - d.used) return kOutOfMemory;
+  const std::size_t rounded = (bytes + 255) / 256 * 256, pages = (rounded + kPage - 1) / kPage * kPage;
+  void* base =
+      ::mmap(nullptr, pages + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return kOutOfMemory;
+  auto* bytes_at = static_cast<unsigned char*>(base);
+  ::mprotect(bytes_at + pages, kPage, PROT_NONE);
+  unsigned char* at = bytes_at + pages - rounded;
+  if (bytes < (std::size_t{64} << 20)) std::memset(at, 0xff, bytes);
+  *pointer = reinterpret_cast<std::uint64_t>(at);
+  d.allocations[*pointer] = {bytes_at, pages + kPage, bytes};
+  d.used += bytes;
+  return kSuccess;
+}
+int release(std::uint64_t pointer) {
+  Device& d = device();
+  const std::lock_guard lock(d.mutex);
+  const auto found = d.allocations.find(pointer);
+  if (found == d.allocations.end()) return kInvalidValue;
+  d.used -= found->second.bytes;
+  ::munmap(found->second.base, found->second.mapped);
+  d.allocations.erase(found);
+  return kSuccess;
+}
+bool is_ours(std::uint64_t pointer) {
+  Device& d = device();
+  const std::lock_guard lock(d.mutex);
+  auto next = d.allocations.upper_bound(pointer);
+  if (next == d.allocations.begin()) return false;
+  --next;
+  return pointer < next->first + next->second.bytes;
+}
+
+/// At once, or when the graph runs.
+template <class Step>
+int submit(void* stream, Step step) {
+  auto* s = static_cast<Stream*>(stream);
+  if (s != nullptr && s->recorded != nullptr)
+    s->recorded->steps.push_back(step);
+  else
+    step();
+  return kSuccess;
+}
+
+std::size_t image_bytes(const void* image) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof(header));
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_machine != EM_X86_64) return 0;
+  return header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum;
+}
+
+int launch(const emulator::Launch& what, void* stream, void** args) {
+  auto* s = static_cast<Stream*>(stream);
+  if (s == nullptr || s->recorded == nullptr) {
+    emulator::run(what, args);
+    return kSuccess;
+  }
+  void** kept = what.kernel.clone(args);
+  s->recorded->steps.push_back([what, kept] { emulator::run(what, kept); });
+  return kSuccess;
+}
+
+struct LaunchAttribute {
+  int id, padding;
+  union {
+    unsigned char bytes[64];
+    unsigned words[3];
+  };
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  const LaunchAttribute* attributes;
+  unsigned count;
+};
+
+}  // namespace
+
+extern "C" {
+
+int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+int cuInit(unsigned) { return kSuccess; }
+int cuGetErrorName(int result, const char** name) {
+  *name = result == kOutOfMemory    ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : result == kInvalidImage ? "CUDA_ERROR_INVALID_IMAGE"
+                                    : "CUDA_ERROR_INVALID_VALUE";
+  return kSuccess;
+}
+int cuGetErrorString(int result, const char** text) {
+  *text = result == kOutOfMemory ? "out of memory" : "invalid argument";
+  return kSuccess;
+}
+int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return kSuccess;
+}
+int cuDeviceGet(int* handle, int index) {
+  *handle = index;
+  return index == 0 ? kSuccess : 101;
+}
+int cuDeviceGetName(char* name, int length, int) {
+  std::snprintf(name, static_cast<std::size_t>(length), "emulated GPU");
+  return kSuccess;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  static const std::map<int, int> values = {{13, 1980000},  {16, 6},      {36, 3201000}, {37, 6144},
+                                            {38, 52428800}, {81, 233472}, {97, 232448},  {115, 1}};
+  if (attribute == 75 || attribute == 76) {
+    *value = attribute == 75 ? capability() / 10 : capability() % 10;
+    return kSuccess;
+  }
+  const auto found = values.find(attribute);
+  if (found == values.end()) return kInvalidValue;
+  *value = found->second;
+  return kSuccess;
+}
+int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
+  *bytes = kMemory;
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = &context_mark;
+  return kSuccess;
+}
+int cuCtxPushCurrent_v2(void* context) {
+  contexts.push_back(context);
+  return kSuccess;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  if (contexts.empty()) return 201;
+  *context = contexts.back();
+  contexts.pop_back();
+  return kSuccess;
+}
+int cuCtxGetCurrent(void** context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return kSuccess;
+}
+int cuCtxGetDevice(int* index) {
+  *index = 0;
+  return contexts.empty() ? 201 : kSuccess;
+}
+int cuCtxSynchronize() { return kSuccess; }
+
+int cuModuleLoadData(void** module, const void* image) {
+  const std::size_t bytes = image_bytes(image);
+  if (bytes == 0) return kInvalidImage;
+  std::string name = "/tmp/emulator-module-XXXXXX";
+  const int file = ::mkstemp(name.data());
+  if (file < 0) return kOutOfMemory;
+  const bool written = ::write(file, image, bytes) == static_cast<ssize_t>(bytes);
+  ::close(file);
+  auto loaded = std::make_unique<Module>();
+  if (written) loaded->library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ::unlink(name.c_str());
+  if (loaded->library == nullptr) {
+    std::fprintf(stderr, "emulator: %s\n", ::dlerror());
+    return kInvalidImage;
+  }
+  loaded->kernels = static_cast<const emulator::Kernel*>(::dlsym(loaded->library, "emulated_kernels"));
+  auto* start = reinterpret_cast<void (*)(const emulator::Host*)>(::dlsym(loaded->library, "emulated_start"));
+  if (loaded->kernels == nullptr || start == nullptr) return kInvalidImage;
+  start(&emulator::kHost);
+  *module = loaded.release();
+  return kSuccess;
+}
+int cuModuleUnload(void* module) {
+  delete static_cast<Module*>(module);
+  return kSuccess;
+}
+int cuModuleGetFunction(const void** function, void* module, const char* name) {
+  for (const emulator::Kernel* k = static_cast<Module*>(module)->kernels; k->call != nullptr; ++k)
+    if (std::strcmp(k->name, name) == 0) {
+      *function = k;
+      return kSuccess;
+    }
+  return kNotFound;
+}
+int cuModuleGetGlobal_v2(std::uint64_t*, std::size_t*, void*, const char*) { return kNotFound; }
+int cuFuncGetAttribute(int* value, int attribute, const void*) {
+  *value = attribute == 0 ? 1024 : attribute == 4 ? 128 : 0;
+  return kSuccess;
+}
+int cuFuncSetAttribute(const void*, int, int) { return kSuccess; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, std::size_t) {
+  *blocks = 1;
+  return kSuccess;
+}
+int cuLaunchKernel(const void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared_bytes, void* stream, void** args, void**) {
+  const auto& kernel = *static_cast<const emulator::Kernel*>(function);
+  const std::uint64_t threads = std::uint64_t{bx} * by * bz;
+  if (threads == 0 || threads > 1024 || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || gx >> 31 ||
+      shared_bytes > 232448 || gx % static_cast<unsigned>(kernel.cluster) != 0)
+    return kInvalidValue;
+  return launch({kernel, {gx, gy, gz}, {bx, by, bz}, shared_bytes, kernel.cluster}, stream, args);
+}
+int cuLaunchKernelEx(const LaunchConfig* c, const void* function, void** args, void** extra) {
+  return cuLaunchKernel(function, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+                        c->shared_bytes, c->stream, args, extra);
+}
+
+int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  *free = kMemory - device().used;
+  *total = kMemory;
+  return kSuccess;
+}
+int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t bytes) { return allocate(pointer, bytes); }
+int cuMemFree_v2(std::uint64_t pointer) { return release(pointer); }
+int cuMemAllocAsync(std::uint64_t* pointer, std::size_t bytes, void* stream) {
+  if (stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr) return kNotPermitted;
+  return allocate(pointer, bytes);
+}
+int cuMemFreeAsync(std::uint64_t pointer, void*) { return release(pointer); }
+int cuMemPoolCreate(void** pool, const void*) {
+  *pool = &context_mark;
+  return kSuccess;
+}
+int cuMemPoolSetAttribute(void*, int, void*) { return kSuccess; }
+int cuMemAllocFromPoolAsync(std::uint64_t* pointer, std::size_t bytes, void*, void* stream) {
+  return cuMemAllocAsync(pointer, bytes, stream);
+}
+int cuMemPoolTrimTo(void*, std::size_t) { return kSuccess; }
+int cuMemsetD8Async(std::uint64_t pointer, unsigned char value, std::size_t count, void* stream) {
+  return submit(stream, [=] { std::memset(reinterpret_cast<void*>(pointer), value, count); });
+}
+int cuMemsetD32Async(std::uint64_t pointer, unsigned value, std::size_t count, void* stream) {
+  return submit(stream, [=] {
+    for (std::size_t i = 0; i < count; ++i) reinterpret_cast<unsigned*>(pointer)[i] = value;
+  });
+}
+int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
+  return submit(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+}
+int cuPointerGetAttribute(void* value, int attribute, std::uint64_t pointer) {
+  if (!is_ours(pointer)) return kInvalidValue;
+  const int answer = attribute == 2 ? 2 : 0;  // memory of a device; its ordinal
+  std::memcpy(value, &answer, sizeof(answer));
+  return kSuccess;
+}
+
+int cuStreamCreate(void** stream, unsigned) {
+  *stream = new Stream;
+  return kSuccess;
+}
+int cuStreamDestroy_v2(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
+int cuStreamQuery(void*) { return kSuccess; }
+int cuStreamSynchronize(void*) { return kSuccess; }
+int cuStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
+int cuStreamIsCapturing(void* stream, int* status) {
+  *status = stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr;
+  return kSuccess;
+}
+int cuStreamBeginCapture_v2(void* stream, int) {
+  static_cast<Stream*>(stream)->recorded = std::make_unique<Graph>();
+  return kSuccess;
+}
+int cuStreamEndCapture(void* stream, void** graph) {
+  *graph = static_cast<Stream*>(stream)->recorded.release();
+  return *graph == nullptr ? kInvalidValue : kSuccess;
+}
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  *executable = new Graph(*static_cast<Graph*>(graph));
+  return kSuccess;
+}
+int cuGraphLaunch(void* executable, void*) {
+  for (const auto& step : static_cast<Graph*>(executable)->steps) step();
+  return kSuccess;
+}
+int cuGraphExecDestroy(void* executable) {
+  delete static_cast<Graph*>(executable);
+  return kSuccess;
+}
+int cuGraphDestroy(void* graph) {
+  delete static_cast<Graph*>(graph);
+  return kSuccess;
+}
+int cuEventCreate(void** event, unsigned) {
+  *event = new Event;
+  return kSuccess;
+}
+int cuEventDestroy_v2(void* event) {
+  delete static_cast<Event*>(event);
+  return kSuccess;
+}
+int cuEventRecord(void* event, void*) {
+  static_cast<Event*>(event)->at = std::chrono::steady_clock::now();
+  return kSuccess;
+}
+int cuEventQuery(void*) { return kSuccess; }
+int cuEventSynchronize(void*) { return kSuccess; }
+int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(static_cast<Event*>(end)->at - static_cast<Event*>(start)->at).count();
+  return kSuccess;
+}
+}
