@@ -239,7 +239,8 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
   text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
-  if (plan.bilinear) text += skeleton({"split_precision.cuh", "pair_regions.cuh"});
+  if (plan.bilinear) text += skeleton({"split_precision.cuh"});
+  if (plan.bilinear && problem.consumer == plan::Consumer::store) text += skeleton({"pair_regions.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }
 
@@ -248,6 +249,12 @@ std::string epilogue_text(const GpuPairPlan& plan) {
   std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
   return text + define("LONG_EPILOGUE", plan.long_epilogue()) + epilogue_function(plan) + skeleton({"pair_params.cuh"});
+}
+
+/// The sum of a pair from the values themselves.
+std::string row_sums_text(const GpuPairPlan& plan) {
+  return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted) +
+         update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
 }
 
 /// `product`: 64 rows of x times `columns` rows of z, 16 features of both, added to what a warpgroup has.
@@ -279,8 +286,7 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan);
   text += define("SPLIT", static_cast<bool>(plan.bilinear));
   if (!plan.bilinear) return text + skeleton({"mixed.cuh", "repair.cuh"});
-  text += define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted);
-  return text + update_function(plan, "update", plan.update) + skeleton({"split_precision.cuh", "repair.cuh"});
+  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"repair.cuh"});
 }
 
 std::string cuda_bilinear_source(const GpuPairPlan& plan) {
@@ -292,8 +298,12 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("BILINEAR_THREADS", tile.threads());
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
-  return text + product_function(tile.columns) + 
-         skeleton({"split_precision.cuh", "bilinear_products.cuh", "bilinear_epilogue.cuh", "bilinear_tile.cuh"});
+  text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
+  text += product_function(tile.columns);
+  text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_products.cuh", "bilinear_pairs.cuh"});
+  const bool stores = plan.problem.consumer == plan::Consumer::store;
+  text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
+  return text + skeleton({"bilinear_tile.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {

@@ -115,10 +115,14 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, 16));
+  if (call.products > 0)
+    problem.product =
+        plan::bilinear_product_tile(shape.m, shape.n, shape.k, problem.columns, Precision::fp32);
   const auto plan = plan::plan_gpu_pairs(problem);
   const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
                n = static_cast<double>(shape.n);
-  plan::GpuTimes times = pair_times(*plan, shape, 1, gpu);
+  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
+                                        : pair_times(*plan, shape, 1, gpu);
   times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
   return times +=
          plan::gpu_memory_times(points_bytes(shape, dtype) + (m + n) * columns * bytes_of(problem.type), gpu);

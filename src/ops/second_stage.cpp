@@ -109,8 +109,11 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const int pass = static_cast<int>(std::min(columns, ops::kProductColumns));
+    const plan::BilinearTile product = plan::bilinear_product_tile(
+        call.m(), call.n(), job.features, pass, context.precision(), context.state().tensor_cores_from);
     const auto kernels = ops::cuda_kernels(
-        call, job, {.out = out.dtype, .consumer = plan::Consumer::product, .columns = pass}, context);
+        call, job, {.out = out.dtype, .consumer = plan::Consumer::product, .columns = pass, .product = product},
+        context);
     return cuda::product(*kernels, job,
                          {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},
                          columns,

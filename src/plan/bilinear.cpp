@@ -60,10 +60,21 @@ Bilinear bilinear_term(const Expr& term) {
 double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
   constexpr double kProduct = 8e-5, kEpilogue = 0.015, kStart = 0.8;  // a column and feature, a column, a tile
   const auto parts = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
-  const std::int64_t blocks =
-      parts(m, BilinearTile::kRows * tile.cluster) * tile.cluster * parts(n, tile.columns);
+  const std::int64_t blocks = parts(m, BilinearTile::kRows * tile.cluster) * tile.cluster * parts(n, tile.columns);
   const double waves = static_cast<double>(parts(blocks, multiprocessors / tile.cluster * tile.cluster));
   return waves * (tile.columns * (kProduct * static_cast<double>(k) + kEpilogue) + kStart);
+}
+
+/// Of few features, epilogues are most of the work: two blocks take turns.
+constexpr BilinearTile kBrief{.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = true};
+constexpr std::int64_t kChunk = 64;
+
+// Operands cost as much as 80 points of the other side take by direct differences.
+bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
+  constexpr std::int64_t kLeastFeatures = 32, kMostFeatures = 1 << 17, kLeastPoints = 256;
+  if (k < kLeastFeatures || k > kMostFeatures || m == 0 || n == 0 || precision == Precision::direct) return false;
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return from == 0 || (std::min(m, n) >= kLeastPoints && work >= from);
 }
 
 }  // namespace
@@ -74,10 +85,11 @@ std::string Bilinear::to_text() const {
   return fmt::format("sum of {:g} {}{}", factor, weighted ? "w " : "", term);
 }
 
-std::int64_t BilinearTile::shared_bytes(int col_slots) const {
-  constexpr std::int64_t kRowBytes = 128, kValues = 8 * 2048;
-  return stages * (kRows + columns) * kRowBytes + kValues + (3 + col_slots) * columns * std::int64_t{4} +
-         16 * stages + 16;
+std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) const {
+  constexpr std::int64_t kRowBytes = 128, kWarps = 8, kValues = 2048, kRowsOfWarp = 16, kFloat = 4;
+  const std::int64_t of_warp = product_columns > 0 ? kRowsOfWarp * product_columns * kFloat : kValues;
+  return stages * (kRows + columns) * kRowBytes + kWarps * of_warp +
+         (3 + col_slots + product_columns) * columns * kFloat + 16 * stages + 16;
 }
 
 std::string BilinearTile::to_text() const {
@@ -87,15 +99,9 @@ std::string BilinearTile::to_text() const {
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from) {
-  // Operands cost as much as 80 points of the other side take by direct differences.
-  constexpr std::int64_t kLeastFeatures = 32, kMostFeatures = 1 << 17, kLeastPoints = 256, kChunk = 64;
   constexpr double kMostPairs = 17179869184.0;  // 2^34: the list counts in 32 bits
-  const double pairs = static_cast<double>(m) * static_cast<double>(n);
-  const bool fits = k >= kLeastFeatures && k <= kMostFeatures && pairs <= kMostPairs;
-  const bool pays = from == 0 || (std::min(m, n) >= kLeastPoints && pairs * static_cast<double>(k) >= from);
-  if (!fits || !pays || m == 0 || n == 0 || precision == Precision::direct) return {};
-  // Of few features, stores are most of the work: two blocks take turns.
-  constexpr BilinearTile kBrief{.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = true};
+  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
   constexpr BilinearTile kTiles[] = {
       {.columns = 192}, {.columns = 128, .stages = 6, .cluster = 1}, {.columns = 64, .stages = 8, .cluster = 1}};
   BilinearTile tile = kBrief;
@@ -108,6 +114,15 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
       tile = tried;
     }
   }
+  tile.single = precision != Precision::fp32;
+  return tile;
+}
+
+BilinearTile bilinear_product_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
+                                   double from) {
+  constexpr int kMostBriefColumns = 4;  // of v; sums of more take the registers of a block alone
+  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  BilinearTile tile = k <= kChunk && columns <= kMostBriefColumns ? kBrief : BilinearTile{.columns = 192};
   tile.single = precision != Precision::fp32;
   return tile;
 }

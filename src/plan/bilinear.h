@@ -34,8 +34,8 @@ struct BilinearTile {
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
-  /// Of shared memory, with so many values a column of the epilogue.
-  std::int64_t shared_bytes(int col_slots) const;
+  /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with.
+  std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
   /// the others.
   int threads() const { return blocks == 1 ? 384 : 288; }
@@ -48,6 +48,10 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 /// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom);
+
+/// The same for products over n of the pairs with so many columns at a time, of which nothing is stored.
+BilinearTile bilinear_product_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
+                                   double from = kTensorCoresFrom);
 
 /// What the only reduction of a split is; `none` where it has several, or another one.
 Bilinear bilinear_of(const ir::Split& split);

@@ -186,13 +186,13 @@ int mixed_eighths(const GpuPairPlan& plan) {
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
-/// Of a plan whose tile serves the regions of 64 x 64 pairs that products leave to it.
+/// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole product over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.product && problem.capability == 90 && problem.type == Dtype::float32 &&
-                      problem.consumer == Consumer::store && problem.outputs.size() == 1;
-  const int most_slots = 1 + plan.split.col_stages;
-  if (!serves || problem.product.shared_bytes(most_slots) > problem.shared_per_block) return {};
+                      problem.consumer != Consumer::fold && problem.outputs.size() == 1;
+  const int most_slots = 1 + plan.split.col_stages, columns = plan.product_columns();
+  if (!serves || problem.product.shared_bytes(most_slots, columns) > problem.shared_per_block) return {};
   return bilinear_of(plan.split);
 }
 
@@ -200,7 +200,8 @@ Bilinear on_tensor_cores(const GpuPairPlan& plan) {
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.split.states) * words(problem.type);
-  GpuTile tile = plan.bilinear ? kWide : base_tile(plan, per_pair);
+  const bool regions = plan.bilinear && problem.consumer == Consumer::store;
+  GpuTile tile = regions ? kWide : base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
   while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
     halve_thread(tile);
@@ -372,6 +373,7 @@ std::string products_text(const GpuPairPlan& plan) {
   if (!tile.single) text += "errors: at most 1e-6 of a distance, or of |x| |z|\n";
   if (plan.bilinear.kind == BilinearKind::square)
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
+  if (plan.problem.consumer == Consumer::product) text += "values stay in registers until v has been multiplied with\n";
   return text;
 }
 
@@ -420,6 +422,11 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
   of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);
+  if (plan->bilinear && problem.consumer == Consumer::product && plan->long_epilogue()) {
+    plan->bilinear = {};  // values in registers want epilogues that can be unrolled
+    of_epilogue.unit_roots = false;
+    plan->epilogue = ir::lower(split.epilogue, of_epilogue);
+  }
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
     bool divides = false;

@@ -116,6 +116,8 @@ struct GpuPairPlan {
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
   int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }
   int promoted_states() const;
+  /// Columns of v that a pass takes; 0 where there is no v.
+  int product_columns() const { return problem.consumer == Consumer::product ? problem.columns : 0; }
   /// Rows of a packed panel.
   std::int64_t panel_rows(std::int64_t features) const { return bytes ? (features + 3) / 4 : features; }
   /// Features between two promotions of partial sums, a multiple of the slices' depth.

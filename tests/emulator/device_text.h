@@ -112,7 +112,8 @@ T& shared(int site) {
 inline unsigned char* shared_place(std::uint32_t address) {
   Cluster& cluster = *self->block->cluster;
   const std::uint32_t rank = address >> kRankShift, offset = address & ((1u << kRankShift) - 1);
-  if (rank >= cluster.blocks.size() || offset >= kSharedBytes) host->fail("an address outside of shared memory");
+  if (rank >= cluster.blocks.size() || offset >= cluster.blocks[rank].shared_used)
+    host->fail("an address outside of shared memory");
   return cluster.blocks[rank].shared + offset;
 }
 template <class T>
@@ -352,6 +353,8 @@ inline void ptx(Operands&&... operands) {
   } else if constexpr (text.starts_with("ld.shared.v4.f32 ")) {
     const float4 v = shared_at<float4>(MERCER_OPERAND(4));
     std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3)) = std::tie(v.x, v.y, v.z, v.w);
+  } else if constexpr (text.starts_with("st.shared.f32 ")) {
+    shared_at<float>(MERCER_OPERAND(0)) = MERCER_OPERAND(1);
   } else if constexpr (text.starts_with("st.shared.v2.f32 ")) {
     shared_at<float2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
   } else if constexpr (text.find("wgmma.mma_async.sync.aligned.m64n") != text.npos &&

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "ops/context.h"
 #include "ops/testing.h"
 
 namespace mercer::testing_support {
@@ -63,6 +64,15 @@ inline void add_neighbours(PointPair& points) {
     for (std::int64_t k = 0; k < features; ++k)
       static_cast<float*>(z.data)[n * features + k] = static_cast<float>(
           static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
+}
+
+/// On CUDA, with small calls on tensor cores too.
+template <class Body>
+void on_tensor_cores(const Body& body) {
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    body(context);
+  });
 }
 
 }  // namespace mercer::testing_support

@@ -77,13 +77,32 @@ def laplace(bandwidth: float) -> Peer:
     return Peer("torch.cdist, exp", make)
 
 
-def laplace_product(bandwidth: float) -> Peer:
-    """The same, then multiplied with ones: a matrix of some rows at a time."""
+def _product(name: str, values: Callable, columns: int) -> Peer:
+    """A matrix of some rows at a time, multiplied with ones."""
 
     def make(x, z):
         import torch
 
-        v = torch.ones(len(z), dtype=z.dtype, device=z.device)
-        return lambda rows: torch.cdist(x[:rows], z, p=1).div_(-bandwidth).exp_() @ v
+        v = torch.ones(len(z), columns, dtype=z.dtype, device=z.device)
+        return lambda rows: values(x[:rows], z) @ v
 
-    return Peer("torch.cdist, exp, @ v", make, most_rows=4000)
+    return Peer(f"{name}, @ v", make, most_rows=4000)
+
+
+def laplace_product(bandwidth: float, columns: int = 1) -> Peer:
+    def values(x, z):
+        import torch
+
+        return torch.cdist(x, z, p=1).div_(-bandwidth).exp_()
+
+    return _product("torch.cdist, exp", values, columns)
+
+
+def gauss_product(bandwidth: float, columns: int = 1) -> Peer:
+    def values(x, z):
+        import torch
+
+        squares = torch.cdist(x, z, compute_mode="use_mm_for_euclid_dist").square_()
+        return squares.mul_(-1 / (2 * bandwidth * bandwidth)).exp_()
+
+    return _product("torch.cdist (mm), exp", values, columns)

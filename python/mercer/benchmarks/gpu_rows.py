@@ -90,7 +90,7 @@ class Several:
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """out[m] = sum_n formula(x_m, z_n) v[n]."""
+    """out[m, e] = sum_n formula(x_m, z_n) v[n, e]."""
 
     name: str
     formula: str
@@ -100,6 +100,7 @@ class Product:
     peers: tuple[Peer, ...]
     bars: Bars
     noted: tuple[str, float] | None = None  # a peer's published milliseconds
+    columns: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,16 +147,36 @@ def laplace_row(features: int) -> Pairs:
     )
 
 
-def product_row(features: int, least: float, noted: float) -> Product:
+def laplace_product_row(
+    points: int, features: int, columns: int, least: float, noted: float
+) -> Product:
     return Product(
-        f"product-d{features}",
+        f"product-d{features}" + (f"-{columns}" if columns > 1 else ""),
         LAPLACE,
         laplace(features),
-        (100000, 100000, features),
+        (points, points, features),
         {"bandwidth": float(features)},
-        (gpu_peers.laplace_product(features),),
+        (gpu_peers.laplace_product(features, columns),),
         Bars(least, error=2e-6),
         ("KeOps (notes)", noted),
+        columns,
+    )
+
+
+def gauss_product_row(
+    points: int, features: int, columns: int, least: float, reach: float, noted: float
+) -> Product:
+    h = features**0.5
+    return Product(
+        f"gauss-product-d{features}-{columns}",
+        GAUSS,
+        gauss(h),
+        (points, points, features),
+        {"h": h},
+        (gpu_peers.gauss_product(h, columns),),
+        Bars(least, reach, error=2e-6),
+        ("KeOps (notes)", noted),
+        columns,
     )
 
 
@@ -314,7 +335,17 @@ PAIRS = (
     ),
 )
 
-PRODUCTS = (product_row(3, 3.8, 5.64), product_row(16, 10.5, 21.9))
+PRODUCTS = (
+    laplace_product_row(100000, 3, 1, 3.8, 5.64),
+    laplace_product_row(100000, 16, 1, 10.5, 21.9),
+    laplace_product_row(10000, 784, 10, 5.5, 33.9),
+    gauss_product_row(100000, 3, 1, 3.6, 2.8, 5.6),
+    gauss_product_row(100000, 3, 16, 5, 3.5, 16.9),
+    gauss_product_row(50000, 64, 1, 3.2, 2.2, 37.5),
+    gauss_product_row(50000, 64, 16, 3.4, 2.2, 28.1),
+    gauss_product_row(20000, 256, 1, 2, 1.4, 37.6),
+    gauss_product_row(10000, 784, 10, 1.5, 1.1, 33.9),
+)
 GRADIENTS = tuple(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3))
 
 SEVERAL = (

@@ -102,16 +102,17 @@ def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
 
 def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), "normal", "float32", s.device)
-    v, out = case.normal(case.shape[1]).flatten(), case.empty(case.shape[0])
+    v = case.normal(case.shape[1], row.columns)
+    out = case.empty(case.shape[0], row.columns)
     formula = mercer.kernel(row.formula)
-    line = GpuLine(row.name, case.shape)
+    line = GpuLine(row.name, case.shape, note=f"{row.columns} columns")
     if s.tunes:
         mercer.tune(formula, case.x, case.z, verb="kernel_product", v=v, **row.params)
     line.ms = s.watch.median(
         lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params)
     )
     line.floor_ms = engine.gpu_floor(
-        row.formula, case.shape, "float32", s.floors, verb="kernel_product"
+        row.formula, case.shape, "float32", s.floors, verb="kernel_product", columns=row.columns
     )["ms"]
     line.error = product_error(out, case, v, row.reference)
     if row.noted is not None and s.has_bars():

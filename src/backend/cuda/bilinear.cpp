@@ -14,6 +14,10 @@ constexpr std::int64_t kPairsOfRepair = 90, kFewRepairs = 1 << 16;
 /// From so many pairs and features on it pays to ask a sample first.
 constexpr double kSampleFrom = 17179869184.0;  // 2^34
 
+/// Of the sample, so many cancelling pairs make direct differences cheaper than products and repairs. Those of a
+/// product over n are repaired one by one, while everything waits.
+constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFold = MERCER_SAMPLED_PAIRS / 50;
+
 /// Strips of m that go together through n.
 constexpr int kGroup = 8;
 
@@ -21,8 +25,7 @@ std::int64_t parts(std::int64_t count, std::int64_t size) { return (count + size
 
 }  // namespace
 
-SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels,
-                             Workspace& workspace)
+SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
   if (&panels.x() == &panels.z()) sides_ = 1;
   units_ = parts(job.features, 32);
@@ -35,9 +38,10 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
     for (std::int64_t* values : {&side_[s].largest, &side_[s].norm, &side_[s].norm_tail, &side_[s].scale})
       *values = workspace.add(ld * kFloat);
   }
-  capacity_ = parts(job.x.count * job.z.count, kPairsOfRepair) + kFewRepairs;
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
+  if (kernels.plan->problem.consumer != plan::Consumer::store) return;
+  capacity_ = parts(job.x.count * job.z.count, kPairsOfRepair) + kFewRepairs;
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
   marks_ = workspace.add(parts(job.x.count, MERCER_REGION) * parts(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
@@ -50,9 +54,15 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
   for (int s = 0; s < sides_; ++s) {
     const Side& side = side_[s];
-    split.side[s] = {static_cast<const float*>(values[s]), workspace.at<unsigned char>(side.image),
-                     workspace.at<float>(side.rows), workspace.at<float>(side.largest), workspace.at<float>(side.norm),
-                     workspace.at<float>(side.norm_tail), workspace.at<float>(side.scale), counts[s], lds[s]};
+    split.side[s] = {static_cast<const float*>(values[s]),
+                     workspace.at<unsigned char>(side.image),
+                     workspace.at<float>(side.rows),
+                     workspace.at<float>(side.largest),
+                     workspace.at<float>(side.norm),
+                     workspace.at<float>(side.norm_tail),
+                     workspace.at<float>(side.scale),
+                     counts[s],
+                     lds[s]};
   }
   split.weights = static_cast<const float*>(a.w);
   split.centre = workspace.at<float>(centre_);
@@ -62,12 +72,13 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.sides = sides_;
   split.single = kernels_.plan->problem.product.single;
   split.capacity = static_cast<unsigned>(capacity_);
+  const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;
+  split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;
   return split;
 }
 
-void SplitProducts::run_group(const PairArguments& group, const Workspace& workspace) const {
+void SplitProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  const std::int64_t multiprocessors = kernels_.device->multiprocessors;
   const auto step = [&](const char* name) {
     return job_.rehearsal() != nullptr ? Kernel{} : Kernel{find_centre_.module, &find_centre_.module->function(name)};
   };
@@ -77,36 +88,64 @@ void SplitProducts::run_group(const PairArguments& group, const Workspace& works
   launch(step("examine"), job_, {ld / MERCER_PANEL, sides_}, kThreads, 0, split);
   launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_}, kThreads, 0, split);
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
-  if (plan.bilinear.kind == plan::BilinearKind::square && work >= kSampleFrom)
+  const bool asks = plan.problem.consumer == plan::Consumer::product || work >= kSampleFrom;
+  if (plan.bilinear.kind == plan::BilinearKind::square && asks)
     launch(step("sample_pairs"), job_, {MERCER_SAMPLED_PAIRS / (kThreads / 32)}, kThreads, 0, split);
+}
 
+BilinearArguments SplitProducts::products(const PairArguments& group, const Workspace& workspace) const {
+  const SplitArguments split = operands(group, workspace);
   BilinearArguments products{};
-  PairArguments& a = products.pairs;
-  a = group;
-  a.split = split.state;
-  a.marks = workspace.at<unsigned>(marks_);
-  a.repairs = workspace.at<unsigned long long>(repairs_);
+  products.pairs = group;
+  products.pairs.split = split.state;
   const SplitSide &x = split.side[0], &z = split.side[sides_ - 1];
-  a.x_rows = x.rows;
-  a.z_rows = z.rows;
-  a.row_length = row_length_;
+  products.pairs.x_rows = x.rows;
+  products.pairs.z_rows = z.rows;
+  products.pairs.row_length = row_length_;
   products.x = {x.image, x.norm, x.norm_tail, x.scale};
   products.z = {z.image, z.norm, z.norm_tail, z.scale};
   products.units = units_;
   products.group = kGroup;
+  return products;
+}
+
+/// `tiles`: what there is to do, of a cluster.
+void SplitProducts::launch_products(const BilinearArguments& products, std::int64_t tiles) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
-  const std::int64_t clusters = std::min(parts(a.m, tile.kRows * tile.cluster) * parts(a.n, tile.columns),
-                                         multiprocessors * tile.blocks / tile.cluster);
-  launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(), tile.shared_bytes(plan.col_slots),
-         products);
+  const std::int64_t clusters =
+      std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
+  BilinearArguments arguments = products;
+  launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(),
+         tile.shared_bytes(plan.col_slots, plan.product_columns()), arguments);
+}
+
+void SplitProducts::store(const PairArguments& group, const Workspace& workspace) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  const plan::BilinearTile& tile = plan.problem.product;
+  const std::int64_t multiprocessors = kernels_.device->multiprocessors;
+  prepare(group, workspace);
+  BilinearArguments all = products(group, workspace);
+  PairArguments& a = all.pairs;
+  a.marks = workspace.at<unsigned>(marks_);
+  a.repairs = workspace.at<unsigned long long>(repairs_);
+  launch_products(all, parts(a.m, tile.kRows * tile.cluster) * parts(a.n, tile.columns));
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);
 }
 
+void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  const plan::BilinearTile& tile = plan.problem.product;
+  BilinearArguments all = products(group, workspace);
+  PairArguments& a = all.pairs;
+  launch_products(all, parts(a.m, tile.kRows * tile.cluster) * a.splits);
+  launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+}
+
 void SplitProducts::run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const {
-  for (std::int64_t group = 0; group < groups; ++group)
-    run_group(group_of(a, group, *kernels_.plan, out), workspace);
+  for (std::int64_t group = 0; group < groups; ++group) store(group_of(a, group, *kernels_.plan, out), workspace);
 }
 
 }  // namespace mercer::cuda

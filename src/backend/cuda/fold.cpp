@@ -1,7 +1,9 @@
 // Operations that fold the pairs over n: every block keeps its rows' states over a range of n; a second kernel merges
 // the ranges in order.
 #include <algorithm>
+#include <optional>
 
+#include "backend/cuda/bilinear.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/panels.h"
 #include "core/error.h"
@@ -9,21 +11,28 @@
 namespace mercer::cuda {
 namespace {
 
-/// Tiles of n that one block adds up at most: longer sums of float32 would lose the contract.
-constexpr std::int64_t kLongestRange = 256;
+/// Columns that one block adds up at most: longer sums of float32 would lose the contract.
+constexpr std::int64_t kLongestRange = 32768;
 constexpr std::int64_t kMostSplits = 64, kMostBlocks = 0x7fffffff;
 
+/// How a call is cut: tiles of m, what they have of n, and how many blocks run at once.
+struct Cut {
+  std::int64_t tiles_m, tiles_n, tile_n, slots;
+};
+
 /// Ranges of n: the fewest with which the last wave of blocks leaves little of the device idle.
-std::int64_t choose_splits(std::int64_t tiles_m, std::int64_t tiles_n, std::int64_t slots) {
-  const std::int64_t least = std::max<std::int64_t>(1, (tiles_n + kLongestRange - 1) / kLongestRange);
-  const std::int64_t most = std::min(tiles_n, std::max(least, kMostSplits));
+std::int64_t choose_splits(const Cut& cut) {
+  const std::int64_t longest_range = kLongestRange / cut.tile_n;
+  const std::int64_t least = std::max<std::int64_t>(1, (cut.tiles_n + longest_range - 1) / longest_range);
+  const std::int64_t most = std::min(cut.tiles_n, std::max(least, kMostSplits));
   std::int64_t best = least;
   double best_use = 0;
   for (std::int64_t splits = least; splits <= most; ++splits) {
-    const std::int64_t blocks = tiles_m * splits, waves = (blocks + slots - 1) / slots;
+    const std::int64_t blocks = cut.tiles_m * splits, waves = (blocks + cut.slots - 1) / cut.slots;
     // A wave takes as long as its longest range.
-    const std::int64_t longest = (tiles_n + splits - 1) / splits;
-    const double use = static_cast<double>(tiles_m * tiles_n) / static_cast<double>(waves * slots * longest);
+    const std::int64_t longest = (cut.tiles_n + splits - 1) / splits;
+    const double use =
+        static_cast<double>(cut.tiles_m * cut.tiles_n) / static_cast<double>(waves * cut.slots * longest);
     if (use > best_use * 1.03) {
       best = splits;
       best_use = use;
@@ -37,15 +46,14 @@ class FoldLaunch {
   FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
       : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
     groups_.steps.resize(5);
+    if (kernels.plan->bilinear) split_.emplace(kernels, job, panels_, workspace_);
   }
 
   void run(const JobOperand* v, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const std::int64_t tiles_m = (job_.x.count + plan.tile.tile_m - 1) / plan.tile.tile_m;
-    const std::int64_t tiles_n = (job_.z.count + plan.tile.tile_n - 1) / plan.tile.tile_n;
     const std::int64_t items = job_.items;
-    splits_ = choose_splits(tiles_m, tiles_n,
-                            std::int64_t{kernels_.device->multiprocessors} * plan.wave_blocks());
+    splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
     const std::int64_t element = static_cast<std::int64_t>(size_of(job_.type));
@@ -76,6 +84,31 @@ class FoldLaunch {
   }
 
  private:
+  /// The ranges serve both where products on tensor cores may leave all to the tile.
+  Cut cut() const {
+    const plan::GpuPairPlan& plan = *kernels_.plan;
+    const plan::BilinearTile& product = plan.problem.product;
+    const std::int64_t multiprocessors = kernels_.device->multiprocessors;
+    const auto parts = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
+    if (!plan.bilinear)
+      return {parts(job_.x.count, plan.tile.tile_m), parts(job_.z.count, plan.tile.tile_n), plan.tile.tile_n,
+              multiprocessors * plan.wave_blocks()};
+    const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.tile.tile_n);
+    return {parts(job_.x.count, product.kRows * product.cluster), parts(job_.z.count, tile_n), tile_n,
+            multiprocessors * product.blocks / product.cluster};
+  }
+
+  /// Operands are those of one group: made again in every pass where there are several.
+  void run_products(const PairArguments& a, std::int64_t first) const {
+    const plan::GpuPairPlan& plan = *kernels_.plan;
+    for (std::int64_t group = 0; group < job_.items; ++group) {
+      PairArguments one = group_of(a, group, plan, job_.type);
+      one.out = workspace_.at<float>(partial_) + group * splits_ * one.columns * ld_;
+      if (first == 0 || job_.items > 1) split_->prepare(one, workspace_);
+      split_->fold(one, workspace_);
+    }
+  }
+
   void launch_tiles(std::int64_t blocks, std::int64_t first, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     PairArguments a = panels_.arguments(workspace_);
@@ -90,6 +123,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
+    if (split_) return run_products(a, first);
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
@@ -114,6 +148,7 @@ class FoldLaunch {
   const JobMatrix& out_;
   Workspace workspace_;
   Panels panels_;
+  std::optional<SplitProducts> split_;
   PlainPanel panel_;
   BatchWalk groups_;
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;

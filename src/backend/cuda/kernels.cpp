@@ -80,7 +80,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   }
   if (plan.bilinear) sources.product = named("products", codegen::cuda_bilinear_source(plan));
-  if (plan.bilinear || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  const bool lists = plan.bilinear && problem.consumer == plan::Consumer::store;
+  if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer != plan::Consumer::store)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;

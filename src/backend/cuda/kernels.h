@@ -23,7 +23,7 @@ struct Kernel {
 struct PairSources {
   jit::CudaSource tile, pack_x, pack_z, uniforms, merge;  // merge: empty text for a plan that stores its pairs
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
-  jit::CudaSource repair;             // of both
+  jit::CudaSource repair;             // of both, where pairs are stored
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 

@@ -216,6 +216,7 @@ PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::G
   one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld);
   one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld);
   if (a.params != nullptr) one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count);
+  if (a.v != nullptr) one.v = shifted(a.v, offset_of(a.groups, a.v_step, group));
   one.out = static_cast<char*>(a.out) +
             offset_of(a.groups, a.out_step, group) * static_cast<std::int64_t>(size_of(out));
   return one;

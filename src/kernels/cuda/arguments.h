@@ -66,6 +66,7 @@ struct SplitState {
   unsigned listed;   // pairs to repair; those beyond `capacity` are not in the list
   unsigned sampled;  // of a sample, pairs that cancel
   unsigned capacity;
+  unsigned most_sampled;  // with more of them, products do not pay
 };
 
 struct SplitSide {
@@ -86,7 +87,7 @@ struct SplitArguments {
   float* centre;         // [k]
   long long k, row_length, units;  // units: of an image, 32 features each
   int sides, single;     // single: high pieces alone
-  unsigned capacity;
+  unsigned capacity, most_sampled;
 };
 
 // A tile of pairs, and what becomes of its values.

@@ -13,22 +13,7 @@ struct Strip {
 MERCER_INLINE u32 place_in(const Strip& strip, int row, int column) {
   return strip.values + row * 128 + ((column / 4 ^ ((row & 3) << 1 | (row >> 2 & 1))) << 4) + column % 4 * 4;
 }
-MERCER_INLINE float shared_float(u32 address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-}
-MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-               : "r"(address)
-               : "memory");
-}
 
-MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
-#pragma unroll
-  for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];
-}
 MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& strip, int column) {
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s)
@@ -204,74 +189,37 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
   if (lists) list_pairs(p, masks, m, n0);
 }
 
-struct PointNorm {
-  float norm, tail, scale;
-};
-
-// |x - z|^2 of a pair, and in the sign of `test` whether it cancels; of a product, x · z and whether pieces carry it.
-MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
-  const float scale = x.scale * z.scale, norms = x.norm + z.norm;
-#if SQUARES
-  const float square = mul_add(scale, sum, norms) + (x.tail + z.tail);
-  test = mul_add(-CANCELS_BELOW, norms, square);
-  return FACTOR * fmaxf(square, 0.0f);
-#else
-  test = norms;
-  return FACTOR * (scale * sum);
-#endif
-}
-
 // 16 x 32 sums of a warp to shared memory; the signs of their tests, 16 a lane.
 MERCER_INLINE u32 write_sums(const Strip& strip, const float* sum, const PointNorm (&x)[2]) {
-  const int lane = threadIdx.x % 32, pair = lane % 4 * 2, row = lane / 4;
-  float2 planes[4][POINT_PLANES];
+  const int lane = threadIdx.x % 32;
+  float values[16];
+  const u32 mask = sums_of_pairs(values, sum, x, strip.columns, strip.column);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
-    for (int s = 0; s < POINT_PLANES; ++s)
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(planes[j][s].x), "=f"(planes[j][s].y)
-                   : "r"(strip.columns + (s * TILE_N + strip.column + j * 8 + pair) * 4)
+    for (int h = 0; h < 2; ++h)
+      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(place_in(strip, lane / 4 + 8 * h, j * 8 + lane % 4 * 2)),
+                   "f"(values[j * 4 + h * 2]), "f"(values[j * 4 + h * 2 + 1])
                    : "memory");
-  u32 mask = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const PointNorm z[2] = {{planes[j][0].x, planes[j][1].x, planes[j][2].x},
-                            {planes[j][0].y, planes[j][1].y, planes[j][2].y}};
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float values[2];
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        float test;
-        values[q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z[q], test);
-        mask = __funnelshift_l(bits_of(test), mask, 1);
-      }
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(place_in(strip, row + 8 * h, j * 8 + pair)), "f"(values[0]),
-                   "f"(values[1])
-                   : "memory");
-    }
-  }
   return mask;
 }
 
-MERCER_INLINE void finish_tile(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS],
-                               i64 m, i64 n0, const PointNorm (&x)[2]) {
-  Strip strip = {m, n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
-  u32 masks[REGIONS_N];
+// What becomes of a tile's sums: values are stored, pairs that cancel listed.
+struct Consumer {
+  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
+                          const Walk& walk, const PointNorm (&x)[2]) {
+    if (m >= a.pairs.m) return unmark_strip(a.pairs, m, walk.n0);
+    Strip strip = {m, walk.n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
+    u32 masks[REGIONS_N];
 #pragma unroll
-  for (int part = 0; part < TILE_N / 32; ++part) {
-    strip.column = part * 32;
-    const u32 mask = write_sums(strip, sum + part * 16, x);
-    __syncwarp();
-    store_columns(a.pairs, strip);
-    __syncwarp();
-    masks[part / 2] = part % 2 ? masks[part / 2] << 16 | mask : mask;
+    for (int part = 0; part < TILE_N / 32; ++part) {
+      strip.column = part * 32;
+      const u32 mask = write_sums(strip, sum + part * 16, x);
+      __syncwarp();
+      store_columns(a.pairs, strip);
+      __syncwarp();
+      masks[part / 2] = part % 2 ? masks[part / 2] << 16 | mask : mask;
+    }
+    mark_strip(a.pairs, masks, m, walk.n0);
   }
-  mark_strip(a.pairs, masks, m, n0);
-}
-
-MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
-  const i64 at = m < a.pairs.x_ld ? m : a.pairs.x_ld - 1;
-  return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + 0x1p-22f)};
-}
+};

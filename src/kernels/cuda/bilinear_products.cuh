@@ -1,13 +1,17 @@
 // Products of matrices in split precision: a warp feeds a ring of units of both images, two warpgroups multiply
 // (bilinear_tile.cuh).
 #define FEED_WARP 8
-#define TILE_M 128
 #define SUMS (TILE_N / 2)
 #define ROW_BYTES 128
 #define STAGE_BYTES ((TILE_M + TILE_N) * ROW_BYTES)
-#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
 #define POINT_PLANES 3  // squared norm in two parts, scale
+#if CONSUMER == 0
+#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS)
+#else
+#define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + COLUMNS)
+#endif
 #define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
@@ -67,41 +71,6 @@ struct BilinearShared {
 };
 #define BARRIER_BYTES (16 * STAGES + 16)
 
-// Tiles of a cluster, `group` strips of m together through n: those that run at the same time share their operands in
-// the second-level cache.
-struct TileWalk {
-  int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
-  i64 m0, n0;
-  bool symmetric;
-  MERCER_METHOD TileWalk(const BilinearArguments& a) {
-    strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
-    columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
-    group = a.group;
-    symmetric = a.pairs.symmetric != 0;
-    step = gridDim.x / CLUSTER;
-    left = (int)(blockIdx.x / CLUSTER) - step;
-    first = 0;
-  }
-  // Tiles below the diagonal of a symmetric matrix are not counted, but for those beside it.
-  MERCER_METHOD bool next() {
-    left += step;
-#pragma unroll 1
-    for (; first < strips; first += group) {
-      const int rows = strips - first < group ? strips - first : group;
-      const int begin = symmetric ? (int)((i64)first * (TILE_M * CLUSTER) / TILE_N) : 0;
-      const int tiles = rows * (columns - begin);
-      if (left < tiles) {
-        m0 = (i64)(first + left % rows) * (TILE_M * CLUSTER);
-        n0 = (i64)(begin + left / rows) * TILE_N;
-        return true;
-      }
-      left -= tiles;
-    }
-    return false;
-  }
-  MERCER_METHOD bool is_below() const { return symmetric && n0 + TILE_N <= m0; }
-};
-
 // ---- the feeding thread --------------------------------------------------------------------------------------------
 MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
   const i64 last = ld / MERCER_IMAGE_ROWS - 1;
@@ -113,7 +82,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
   const i64 block_bytes = a.units * kBlock;
   Ring ring = {0, 0};
   u32 columns_parity = 0;
-  TileWalk walk(a);
+  Walk walk(a);
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
@@ -153,6 +122,15 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     for (int s = 0; s < COL_SLOTS; ++s)
       copy_bulk(shared.columns + (POINT_PLANES + s) * TILE_N * 4,
                 (const float*)a.pairs.col + s * a.pairs.z_ld + walk.n0, bytes, full);
+#if CONSUMER == 1
+    // Columns of v that there are not repeat the last one; nobody stores them.
+#pragma unroll
+    for (int e = 0; e < COLUMNS; ++e) {
+      const int column = e < a.pairs.columns ? e : a.pairs.columns - 1;
+      copy_bulk(shared.columns + (POINT_PLANES + COL_SLOTS + e) * TILE_N * 4,
+                (const float*)a.pairs.v + column * a.pairs.v_ld + walk.n0, bytes, full);
+    }
+#endif
   }
 }
 

@@ -1,7 +1,8 @@
 // Tiles of pairs whose sums are products of matrices (split_precision.cuh), on tensor cores of compute capability 9.0.
 //
 //   acc[m][n] = x · z or |x - z|^2, of pieces in split precision        value = epilogue(acc, row[m], col[n], i, j, …)
-//   out[m][n] = value; pairs that cancel are listed for repair.cuh
+//   STORE    out[m][n] = value; pairs that cancel are listed for repair.cuh        bilinear_epilogue.cuh
+//   PRODUCT  out[m][e] = sum over n of value * v[n][e]                             bilinear_fold.cuh
 //
 //             TILE_N columns: 32 points a block of the image
 //            ┌──────────────────────────────┐    CLUSTER blocks lie one above the other and share the columns: each
@@ -14,16 +15,17 @@
 // back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk.
 //
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
-// memory: STAGES units of (128 + TILE_N) x 128 bytes, 2 KiB of values for each warp, norms, scales and slots of the
-// columns.
-// Parts: bilinear_products.cuh, bilinear_epilogue.cuh; this file is the kernel.
+// memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
+// the columns.
+// Parts: bilinear_walk.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the two above; this file is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor(shared.stages + group * 64 * ROW_BYTES);
   const u64 z = descriptor(shared.stages + TILE_M * ROW_BYTES);
   Ring ring = {0, 0};
   u32 columns_parity = 0;
-  TileWalk walk(a);
+  Walk walk(a);
+  Consumer consumer;
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
@@ -36,10 +38,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       add_units<false>(sum, shared, ring, x, z, units);
     barrier_wait(shared.columns_full(), columns_parity);
     columns_parity ^= 1;
-    if (m < a.pairs.m)
-      finish_tile(a, shared, sum, m, walk.n0, norms);
-    else
-      unmark_strip(a.pairs, m, walk.n0);
+    consumer.take(a, shared, sum, m, walk, norms);
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.columns_empty());
   }

@@ -14,8 +14,8 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. With REGIONS it computes those
-// tiles that products leave to it (pair_regions.cuh).
+// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. With REGIONS it computes what
+// products on tensor cores leave to it: tiles of a matrix (pair_regions.cuh), or everything.
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
@@ -175,7 +175,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
-#if REGIONS && BULK
+#if REGIONS && CONSUMER == 0 && BULK
   // The next tile has barriers of its own in their place.
   __syncthreads();
   if (threadIdx.x == 0)
@@ -189,9 +189,12 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
   extern __shared__ __align__(128) unsigned char shared_bytes[];
-#if REGIONS
+#if REGIONS && CONSUMER == 0
   run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });
 #else
+#if REGIONS
+  if (products_stand(*a.split)) return;
+#endif
   run_block(a, blockIdx.x, (REAL*)shared_bytes);
 #endif
 }

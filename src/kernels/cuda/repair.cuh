@@ -8,59 +8,23 @@ MERCER_INLINE bool list_stands(const PairArguments& a) {
   return products_stand(*a.split) && a.split->listed <= a.split->capacity;
 }
 MERCER_INLINE u32 listed(const PairArguments& a) { return a.split->listed; }
-
-MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<float, 4>& x, const Pack<float, 4>& z,
-                             int k) {
-  const float* weights = (const float*)a.w;
-#pragma unroll
-  for (int c = 0; c < 4; ++c)
-    if (k + c < a.k)
-      update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : 0.0f, nullptr, nullptr, nullptr, 0, 0, 0);
-}
-
-// Four features a lane and load, eight loads on their way at once.
-MERCER_INLINE double pair_sum(const PairArguments& a, i64 m, i64 n) {
-  constexpr int kLoads = 4, kStep = 128;
-  const Pack<float, 4>* x = (const Pack<float, 4>*)(a.x_rows + m * a.row_length);
-  const Pack<float, 4>* z = (const Pack<float, 4>*)(a.z_rows + n * a.row_length);
-  const int first = threadIdx.x % 32 * 4;
-  double sum = 0;
-  int k = first;
-#pragma unroll 1
-  for (; k + (kLoads - 1) * kStep + 3 < a.k; k += kLoads * kStep) {
-    Pack<float, 4> xs[kLoads], zs[kLoads];
-#pragma unroll
-    for (int l = 0; l < kLoads; ++l) {
-      xs[l] = load_constant(x + (k + l * kStep) / 4);
-      zs[l] = load_constant(z + (k + l * kStep) / 4);
-    }
-    REAL part[1] = {0};
-#pragma unroll
-    for (int l = 0; l < kLoads; ++l) add_terms(part, a, xs[l], zs[l], k + l * kStep);
-    sum += part[0];
-  }
-#pragma unroll 1
-  for (; k < a.k; k += kStep) {
-    REAL part[1] = {0};
-    add_terms(part, a, load_constant(x + k / 4), load_constant(z + k / 4), k);
-    sum += part[0];
-  }
 #else
 MERCER_INLINE bool list_stands(const PairArguments& a) { return mixed_stands(*a.mixed); }
 MERCER_INLINE u32 listed(const PairArguments& a) { return a.mixed->listed; }
 
-MERCER_INLINE double pair_sum(const PairArguments& a, i64 m, i64 n) {
+template <int>
+MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   const float* x = (const float*)a.x + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
   const float* z = (const float*)a.z + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;
   double sum = 0;
 #pragma unroll 4
   for (int k = threadIdx.x % 32; k < a.k; k += 32)
     sum += fabs((double)x[(i64)k * MERCER_PANEL] - (double)z[(i64)k * MERCER_PANEL]);
-#endif
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   return sum;
 }
+#endif
 
 MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
   REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
@@ -90,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid
   for (u32 first = warp * REPAIR_RUN; first < count; first += warps * REPAIR_RUN)
     for (u32 at = first; at < first + REPAIR_RUN && at < count; ++at) {
       const i64 m = (i64)(a.repairs[at] >> 32), n = (i64)(u32)a.repairs[at];
-      const REAL sum = (REAL)pair_sum(a, m, n);
+      const REAL sum = (REAL)direct_sum<4>(a, m, n);
       if (threadIdx.x % 32 == 0) store_pair(a, sum, m, n);
     }
 }

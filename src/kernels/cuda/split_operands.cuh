@@ -16,7 +16,7 @@ MERCER_INLINE float panel_value(const SplitSide& side, i64 features, i64 k, i64 
 
 // The median of a sample of points, for every feature: a mean would follow a single far point. A warp a feature.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {0, 0, 0, 0, a.capacity};
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {0, 0, 0, 0, a.capacity, a.most_sampled};
   const i64 k = (i64)blockIdx.x * (SPLIT_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (k >= a.k) return;

@@ -14,7 +14,4 @@
 // that all of its pairs seem to cancel.
 #define NOT_CARRIED -1.5e38f
 
-// Of the sample, so many cancelling pairs make the tile of the values cheaper than products and repairs.
-#define MOST_SAMPLED (MERCER_SAMPLED_PAIRS * 3 / 4)
-
-MERCER_INLINE bool products_stand(const SplitState& s) { return s.sampled <= MOST_SAMPLED; }
+MERCER_INLINE bool products_stand(const SplitState& s) { return s.sampled <= s.most_sampled; }

@@ -83,6 +83,14 @@ const TileRow kTiles[] = {
     {.name = "bilinear-cosine", .text = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = kWhole, .tensor_cores = true},
     {.name = "bilinear-brief", .text = kGauss, .sizes = {8192, 8192, 64}, .tensor_cores = true},
     {.name = "bilinear-small", .text = kGauss, .sizes = {2048, 2048, 256}, .tensor_cores = true},
+    {.name = "bilinear-product-1", .text = kGauss, .sizes = {50000, 50000, 256}, .consumer = Consumer::product,
+     .tensor_cores = true},
+    {.name = "bilinear-product-16", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .columns = 16, .tensor_cores = true},
+    {.name = "bilinear-product-brief-1", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .tensor_cores = true},
+    {.name = "bilinear-product-brief-4", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .columns = 4, .tensor_cores = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
@@ -182,7 +190,7 @@ class Collection {
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
     add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
-         plan->problem.product.blocks, plan->problem.product.shared_bytes(plan->col_slots)});
+         plan->problem.product.blocks, plan->problem.product.shared_bytes(plan->col_slots, plan->product_columns())});
     add({name + ".repair", std::move(sources.repair)});
   }
 
@@ -192,8 +200,11 @@ class Collection {
     problem.consumer = row.consumer;
     problem.fold = row.fold;
     problem.columns = row.columns;
+    const auto [m, n, k] = row.sizes;
     if (row.tensor_cores)
-      problem.product = plan::bilinear_tile(row.sizes.m, row.sizes.n, row.sizes.k, Precision::fp32, 132, 0);
+      problem.product = row.consumer == Consumer::store
+                            ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
+                            : plan::bilinear_product_tile(m, n, k, row.columns, Precision::fp32, 0);
     problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);

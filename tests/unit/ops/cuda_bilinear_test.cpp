@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
 #include "plan/gpu_plan.h"
@@ -18,14 +17,6 @@ using namespace testing_support;
 constexpr const char* kL2 = "sum((x-z)^2)^0.5";
 constexpr const char* kSquare = "sum((x-z)^2)";
 constexpr const char* kGauss = "exp(-sum((x-z)^2)/(2*b^2))";
-
-template <class Body>
-void on_tensor_cores(const Body& body) {
-  on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
-    body(context);
-  });
-}
 
 double value_at(const Tensor& t, std::int64_t row, std::int64_t k) {
   return static_cast<const float*>(t.data)[row * t.strides[0] + k * t.strides[1]];

@@ -1,0 +1,71 @@
+// From the sums of a tile of products to the sums of its pairs (bilinear_tile.cuh).
+MERCER_INLINE float shared_float(u32 address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+MERCER_INLINE float2 shared_pair(u32 address) {
+  float2 values;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(values.x), "=f"(values.y) : "r"(address) : "memory");
+  return values;
+}
+MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
+}
+
+MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];
+}
+struct PointNorm {
+  float norm, tail, scale;
+};
+
+// |x - z|^2 of a pair, and in the sign of `test` whether it cancels; of a product, x · z and whether pieces carry it.
+MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
+  const float scale = x.scale * z.scale, norms = x.norm + z.norm;
+#if SQUARES
+  const float square = mul_add(scale, sum, norms) + (x.tail + z.tail);
+  test = mul_add(-CANCELS_BELOW, norms, square);
+  return FACTOR * fmaxf(square, 0.0f);
+#else
+  test = norms;
+  return FACTOR * (scale * sum);
+#endif
+}
+
+MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
+  const i64 at = m < a.pairs.x_ld ? m : a.pairs.x_ld - 1;
+  return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + 0x1p-22f)};
+}
+
+// The 16 sums that a lane has of a warp's 16 x 32 pairs, from column `column` of the tile on, and the signs of their
+// tests, the last one lowest: [j][h][q] is row lane / 4 + 8 h and column 8 j + lane % 4 * 2 + q.
+MERCER_INLINE u32 sums_of_pairs(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
+                                int column) {
+  const int pair = threadIdx.x % 4 * 2;
+  float2 planes[4][POINT_PLANES];
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int s = 0; s < POINT_PLANES; ++s)
+      planes[j][s] = shared_pair(columns + (s * TILE_N + column + j * 8 + pair) * 4);
+  u32 mask = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const PointNorm z[2] = {{planes[j][0].x, planes[j][1].x, planes[j][2].x},
+                            {planes[j][0].y, planes[j][1].y, planes[j][2].y}};
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        float test;
+        values[j * 4 + h * 2 + q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z[q], test);
+        mask = __funnelshift_l(bits_of(test), mask, 1);
+      }
+  }
+  return mask;
+}

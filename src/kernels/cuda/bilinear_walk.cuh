@@ -1,0 +1,68 @@
+// The order in which clusters of blocks take the tiles of a product (bilinear_tile.cuh).
+#define TILE_M 128
+
+#if CONSUMER == 0
+// Tiles of a cluster, `group` strips of m together through n: those that run at the same time share their operands in
+// the second-level cache.
+struct Walk {
+  int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
+  i64 m0, n0;
+  bool symmetric;
+  MERCER_METHOD Walk(const BilinearArguments& a) {
+    strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
+    columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
+    group = a.group;
+    symmetric = a.pairs.symmetric != 0;
+    step = gridDim.x / CLUSTER;
+    left = (int)(blockIdx.x / CLUSTER) - step;
+    first = 0;
+  }
+  // Tiles below the diagonal of a symmetric matrix are not counted, but for those beside it.
+  MERCER_METHOD bool next() {
+    left += step;
+#pragma unroll 1
+    for (; first < strips; first += group) {
+      const int rows = strips - first < group ? strips - first : group;
+      const int begin = symmetric ? (int)((i64)first * (TILE_M * CLUSTER) / TILE_N) : 0;
+      const int tiles = rows * (columns - begin);
+      if (left < tiles) {
+        m0 = (i64)(first + left % rows) * (TILE_M * CLUSTER);
+        n0 = (i64)(begin + left / rows) * TILE_N;
+        return true;
+      }
+      left -= tiles;
+    }
+    return false;
+  }
+  MERCER_METHOD bool is_below() const { return symmetric && n0 + TILE_N <= m0; }
+};
+#else
+// Ranges of n one after the other, each with the tiles of a strip of m: what a range adds up stays with its block.
+struct Walk {
+  int strips, tiles, splits, step, unit, split, first, tile, end;
+  i64 m0, n0;
+  MERCER_METHOD Walk(const BilinearArguments& a) {
+    strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
+    tiles = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
+    splits = a.pairs.splits;
+    step = gridDim.x / CLUSTER;
+    unit = (int)(blockIdx.x / CLUSTER) - step;
+    tile = end = 0;
+  }
+  MERCER_METHOD bool next() {
+    if (tile == end) {
+      unit += step;
+      if (unit >= strips * splits) return false;
+      split = unit / strips;
+      m0 = (i64)(unit % strips) * (TILE_M * CLUSTER);
+      first = tile = (int)((i64)tiles * split / splits);
+      end = (int)((i64)tiles * (split + 1) / splits);
+    }
+    n0 = (i64)tile++ * TILE_N;
+    return true;
+  }
+  MERCER_METHOD bool starts_range() const { return tile == first + 1; }
+  MERCER_METHOD bool ends_range() const { return tile == end; }
+  MERCER_METHOD bool is_below() const { return false; }
+};
+#endif

@@ -1,0 +1,159 @@
+// Products over n on tensor cores: values in registers, in split precision, times v. Small problems take the path too.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "ops/drawn_data.h"
+#include "ops/expected_products.h"
+#include "plan/gpu_plan.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+constexpr const char* kL2 = "sum((x-z)^2)^0.5";
+constexpr const char* kGauss = "exp(-sum((x-z)^2)/(2*b^2))";
+
+Array product_of(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& v, const Arguments& arguments,
+                 TestContext& context) {
+  Array out(Dtype::float32, {x.shape[0], v.shape[1]});
+  kernel_product(f, x, z, v, out, arguments, context);
+  return out;
+}
+
+/// Twice, for the bits do not depend on the run.
+void expect_products(const char* f, const PointPair& points, std::int64_t columns, const std::string& what,
+                     TestContext& context) {
+  const Tensor z = points.z;
+  const Array v = normal(Dtype::float32, {z.shape[0], columns}, 7);
+  const Array out = product_of(f, points.x, &z, v, {}, context);
+  expect_product(out, table(parse(f), points.x, z), v, what);
+  EXPECT_TRUE(same_bits(out, product_of(f, points.x, &z, v, {}, context))) << what;
+}
+
+TEST(TensorCoreProducts, EveryKindOfData) {
+  on_tensor_cores([](TestContext& context) {
+    for (const Kind& kind : kinds()) {
+      if (std::string(kind.name) == "huge") continue;  // sums of such distances leave the floats
+      PointPair points{drawn(300, 70, 1, kind.draw), drawn(333, 70, 2, kind.draw)};
+      add_neighbours(points);
+      expect_products(kL2, points, 2, kind.name, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST(TensorCoreProducts, SizesAndColumns) {
+  on_tensor_cores([](TestContext& context) {
+    for (auto [m, n, k, columns] : {std::array{257, 128, 64, 1},
+                                    {129, 700, 32, 4},
+                                    {64, 1000, 33, 5},
+                                    {300, 193, 300, 16},
+                                    {130, 1543, 1025, 1},
+                                    {513, 65, 100, 19}}) {
+      const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
+      expect_products(kL2, points, columns, std::to_string(columns) + " columns", context);
+      expect_products("0.5*sum(x*z) + 1", points, columns, std::to_string(columns) + " columns, x z", context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+/// From a few cancelling pairs, which are repaired, to so many that direct differences take over.
+TEST(TensorCoreProducts, CancellingPairs) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 200, kN = 450, kK = 96;
+    for (std::int64_t every : {1, 3, 40, 150}) {
+      PointPair points{drawn(kM, kK, 1, kinds()[0].draw), drawn(kN, kK, 2, kinds()[0].draw)};
+      for (std::int64_t n = 0; n < kN; n += every)
+        for (std::int64_t k = 0; k < kK; ++k) points.z.set({n, k}, points.x(n / every % 3, k) + 1e-4 * points.z(n, k));
+      expect_products("exp(-sum((x-z)^2)^0.5/9)", points, 3, std::to_string(every), context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    const Array x = drawn(kM, kK, 1, kinds()[0].draw), v = normal(Dtype::float32, {kM, 1}, 7);
+    const Array out = product_of(kL2, x, nullptr, v, {}, context);
+    expect_product(out, table(parse(kL2), x, x), v, "the same points");
+  });
+}
+
+TEST(TensorCoreProducts, InfinitiesAndNan) {
+  on_tensor_cores([](TestContext& context) {
+    PointPair points{drawn(150, 64, 1, kUniform), drawn(260, 64, 2, kUniform)};
+    points.x.set({3, 5}, kNan);
+    points.x.set({9, 1}, 1e15);
+    points.z.set({100, 2}, kInf);
+    const Tensor z = points.z;
+    Array v = normal(Dtype::float32, {260, 2}, 7);
+    const char* f = "1/(1 + sum((x-z)^2))";
+    expect_product(product_of(f, points.x, &z, v, {}, context), table(parse(f), points.x, z), v, "special");
+    v.set({7, 1}, kNan);
+    v.set({8, 0}, kInf);
+    expect_product(product_of(f, points.x, &z, v, {}, context), table(parse(f), points.x, z), v, "special v");
+  });
+}
+
+/// Values of the caller, offsets, weights, layouts of v and out; values behind the last column are not read.
+TEST(TensorCoreProducts, EpiloguesAndLayouts) {
+  on_tensor_cores([](TestContext& context) {
+    const PointPair points{drawn(140, 40, 1, kUniform), drawn(205, 40, 2, kUniform)};
+    const Tensor z = points.z;
+    const Array row = normal(Dtype::float32, {140}, 3), col = normal(Dtype::float32, {205}, 4);
+    const Array w = copy(drawn(1, 40, 5, kUniform), Dtype::float32);
+    const Array v0 = normal(Dtype::float32, {205, 3}, 6);
+    Extra extra{{{"b", 7}}, {}, {}, {}, 5, 2};
+    for (std::int64_t m = 0; m < 140; ++m) extra.row.push_back(row(m));
+    for (std::int64_t n = 0; n < 205; ++n) extra.col.push_back(col(n));
+    for (std::int64_t k = 0; k < 40; ++k) extra.w.push_back(w(0, k));
+    Arguments arguments = arguments_of(extra);
+    arguments.row = row.tensor();
+    arguments.col = col.tensor();
+    arguments.w = item(w, {0});
+    const Expr f = parse("exp(-sum(w*(x-z)^2)/b)*(3 + row)/col + 0.01*(i - j)");
+    const auto values = table(f, points.x, z, extra);
+    for (const Shape& strides : {Shape{3, 1}, Shape{1, 205}, Shape{-7, 2}, Shape{0, 1}}) {
+      const Array v = copy(v0, Dtype::float32, strides), out(Dtype::float32, {140, 3}, column_major({140, 3}));
+      kernel_product(f, points.x, &z, v, out, arguments, context);
+      expect_product(out, values, v, "strides");
+    }
+  });
+}
+
+TEST(TensorCoreProducts, ItemsOfABatchAreAlone) {
+  on_tensor_cores([](TestContext& context) {
+    const Array x = normal(Dtype::float32, {2, 1, 150, 48}, 1), z = drawn(210, 48, 2, kUniform);
+    const Array v = normal(Dtype::float32, {3, 210, 18}, 3), b = filled(Dtype::float64, {3}, {3, 5, 9});
+    const Tensor zt = z;
+    Arguments arguments;
+    arguments.params["b"] = b.tensor();
+    Array out(Dtype::float32, {2, 3, 150, 18});
+    kernel_product(kGauss, x, &zt, v, out, arguments, context);
+    each_index({2, 3}, [&](const Shape& i) {
+      Arguments one;
+      one.params["b"] = item(b, {i[1]});
+      const Array alone = product_of(kGauss, item(x, {i[0], 0}), &zt, item(v, {i[1]}), one, context);
+      for (std::int64_t m = 0; m < 150; ++m)
+        for (std::int64_t e = 0; e < 18; ++e) ASSERT_EQ(out(i[0], i[1], m, e), alone(m, e));
+    });
+  });
+}
+
+TEST(TensorCoreProducts, ThePlanSaysSo) {
+  plan::GpuPairProblem problem;
+  problem.outputs = {Formula(kGauss).expression()};
+  problem.consumer = plan::Consumer::product;
+  EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
+  problem.product = plan::bilinear_product_tile(50000, 50000, 64, 1, Precision::fp32);
+  EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("stay in registers"), std::string::npos);
+  EXPECT_FALSE(plan::bilinear_product_tile(50000, 50000, 3, 1, Precision::fp32)) << "direct differences are cheaper";
+  EXPECT_FALSE(plan::bilinear_product_tile(50000, 50000, 64, 1, Precision::direct));
+  for (int columns : {1, 4, 5, 16}) {
+    problem.columns = columns;
+    problem.product = plan::bilinear_product_tile(50000, 50000, 256, columns, Precision::fp32);
+    EXPECT_TRUE(plan::plan_gpu_pairs(problem)->bilinear) << columns << " columns must fit shared memory";
+  }
+}
+
+}  // namespace
+}  // namespace mercer
