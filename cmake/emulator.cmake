@@ -11,9 +11,13 @@ target_compile_definitions(emulated_nvrtc PRIVATE
 set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
-file(STRINGS ${emulator_source}/tests.txt emulator_tests REGEX "^[^#]")
-list(JOIN emulator_tests ":" emulator_filter)
-add_test(NAME emulated_gpu COMMAND test_ops --gtest_filter=${emulator_filter})
-set_tests_properties(emulated_gpu PROPERTIES ENVIRONMENT
-  "LD_LIBRARY_PATH=${emulator_folder};MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13;MERCER_CACHE_DIR=off"
-  FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")
+# Of compute capability 9.0, which has both kinds of products, and of 8.0.
+foreach(capability IN ITEMS 90 80)
+  file(STRINGS ${emulator_source}/tests_${capability}.txt emulator_tests REGEX "^[^#]")
+  list(JOIN emulator_tests ":" emulator_filter)
+  add_test(NAME emulated_gpu_${capability} COMMAND test_ops --gtest_filter=${emulator_filter})
+  string(JOIN ";" emulator_environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
+    "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CACHE_DIR=off")
+  set_tests_properties(emulated_gpu_${capability} PROPERTIES ENVIRONMENT "${emulator_environment}"
+    FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")
+endforeach()

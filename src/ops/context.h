@@ -78,6 +78,7 @@ struct Context::State {
   std::atomic<Precision> precision{Precision::fp32};
   double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
   double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
+  bool products_by_warps = false;                     // likewise, where a GPU has both kinds
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

@@ -78,9 +78,10 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
-    const plan::BilinearTile product =
+    plan::BilinearTile product =
         plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,
                             context.state().tensor_cores_from);
+    product.by_warps = context.state().products_by_warps;
     const auto kernels =
         ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_pipes = mixed, .product = product}, context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();

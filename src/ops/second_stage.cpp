@@ -109,8 +109,9 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const int pass = static_cast<int>(std::min(columns, ops::kProductColumns));
-    const plan::BilinearTile product = plan::bilinear_product_tile(
+    plan::BilinearTile product = plan::bilinear_product_tile(
         call.m(), call.n(), job.features, pass, context.precision(), context.state().tensor_cores_from);
+    product.by_warps = context.state().products_by_warps;
     const auto kernels = ops::cuda_kernels(
         call, job, {.out = out.dtype, .consumer = plan::Consumer::product, .columns = pass, .product = product},
         context);

@@ -93,8 +93,16 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}", kRows, columns, stages, cluster, blocks,
-                     brief ? ", brief" : "", single ? ", single" : "");
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}", kRows, columns, stages, cluster, blocks,
+                     brief ? ", brief" : "", single ? ", single" : "", by_warps ? ", by warps" : "");
+}
+
+BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {
+  constexpr int kMostStages = 4, kLeastStages = 2;
+  BilinearTile tile{.columns = 128, .stages = kMostStages, .cluster = 1, .single = single, .by_warps = true};
+  const auto fits = [&] { return tile.shared_bytes(col_slots, product_columns) <= shared_per_block; };
+  while (!fits() && tile.stages > kLeastStages) --tile.stages;
+  return fits() ? tile : BilinearTile{};
 }
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,

@@ -24,21 +24,25 @@ struct Bilinear {
   std::string to_text() const;
 };
 
-/// Tiles of the product on tensor cores (kernels/cuda/bilinear_tile.cuh): 128 rows and so many columns a block.
+/// Tiles of the product on tensor cores (kernels/cuda/bilinear_tile.cuh, bilinear_warps.cuh): 128 rows and so many
+/// columns a block.
 struct BilinearTile {
   int columns = 0;      // 0: the call does not run on tensor cores
   int stages = 5, cluster = 2;
   int blocks = 1;       // of a multiprocessor at once
   bool brief = false;   // at most 64 features: a chunk, which needs no sums beside it
   bool single = false;  // high pieces alone
+  bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
-  /// the others.
-  int threads() const { return blocks == 1 ? 384 : 288; }
+  /// the others. By warps all do both.
+  int threads() const { return by_warps ? 256 : blocks == 1 ? 384 : 288; }
+  /// The tile by warps of a call that has this one, with as many stages as fit; an empty one where none does.
+  BilinearTile of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const;
   bool operator==(const BilinearTile&) const = default;
   std::string to_text() const;
 };

@@ -18,7 +18,7 @@ struct GpuInfo {
   int multiprocessors = 0;
   double gigahertz = 0;
   double bytes_per_second = 0;   // that stores of a whole output reach
-  double half_flops = 0;         // a second, of products of 16-bit floats under the power limit; 0: no tile uses them
+  double half_flops = 0;         // a second, of products of 16-bit floats, summed in float32
   int float_lanes = 128;         // a clock and multiprocessor, for multiply-adds
   int double_lanes = 64;
   std::int64_t shared_per_block = 0;

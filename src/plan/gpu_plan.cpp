@@ -189,11 +189,20 @@ int mixed_eighths(const GpuPairPlan& plan) {
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole product over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.product && problem.capability == 90 && problem.type == Dtype::float32 &&
-                      problem.consumer != Consumer::fold && problem.outputs.size() == 1;
+  const bool serves = problem.product && problem.type == Dtype::float32 && problem.consumer != Consumer::fold &&
+                      problem.outputs.size() == 1;
+  return serves ? bilinear_of(plan.split) : Bilinear{};
+}
+
+/// What this device has of the tile that the call asks for; an empty one where it does not fit.
+BilinearTile product_on_device(const GpuPairPlan& plan) {
+  constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
+  const GpuPairProblem& problem = plan.problem;
   const int most_slots = 1 + plan.split.col_stages, columns = plan.product_columns();
-  if (!serves || problem.product.shared_bytes(most_slots, columns) > problem.shared_per_block) return {};
-  return bilinear_of(plan.split);
+  if (problem.capability != kOfWarpgroups || problem.product.by_warps)
+    return problem.product.of_warps(most_slots, columns, problem.shared_per_block);
+  return problem.product.shared_bytes(most_slots, columns) <= problem.shared_per_block ? problem.product
+                                                                                       : BilinearTile{};
 }
 
 /// The tile of a plan whose programs are there.
@@ -369,7 +378,8 @@ std::string products_text(const GpuPairPlan& plan) {
                                  tile.single ? "ONE product of eleven binary digits a value: errors near 2^-11 |x| |z|"
                                              : "three products of 16-bit pieces, 22 binary digits a value",
                                  tile.to_text());
-  text += fmt::format("sums go to float registers every {} features\n", tile.single ? 128 : 64);
+  text += fmt::format("sums go to float registers every {} features\n",
+                      (tile.single ? 2 : 1) * (tile.by_warps ? 32 : 64));
   if (!tile.single) text += "errors: at most 1e-6 of a distance, or of |x| |z|\n";
   if (plan.bilinear.kind == BilinearKind::square)
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
@@ -419,6 +429,8 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   }
   plan->mixed_eighths = mixed_eighths(*plan);
   plan->bilinear = on_tensor_cores(*plan);
+  if (plan->bilinear) plan->problem.product = product_on_device(*plan);
+  if (!plan->problem.product) plan->bilinear = {};
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
   of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);

@@ -240,6 +240,36 @@ void multiply_group(float* const (&d)[N / 2], std::uint64_t a, std::uint64_t b, 
   exchange(0xffffffffu, 0);
 }
 
+/// What a lane has of m16n8k16.
+struct Fragments {
+  std::uint32_t a[4], b[2];
+  float* d[4];
+};
+inline void multiply_warp(const Fragments& own) {
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&own));
+  if (self->lane == 0) {
+    const auto of_lane = [&](int lane) { return reinterpret_cast<const Fragments*>(places[lane]); };
+    // 16 bits of k: the lane that has it, the half of its register.
+    const auto gather = [&](int row, const auto& part) {
+      std::uint16_t values[16];
+      for (int k = 0; k < 16; ++k)
+        values[k] = static_cast<std::uint16_t>(part(*of_lane(row % 8 * 4 + k % 8 / 2), k / 8) >> k % 2 * 16);
+      return features_at(values, values + 8);
+    };
+    Features left[16];
+    for (int row = 0; row < 16; ++row)
+      left[row] = gather(row, [&](const Fragments& f, int half) { return f.a[row / 8 + half * 2]; });
+    for (int column = 0; column < 8; ++column) {
+      const Features right = gather(column, [](const Fragments& f, int half) { return f.b[half]; });
+      for (int row = 0; row < 16; ++row) {
+        float& to = *of_lane(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
+        to = truncated(static_cast<double>(to) + product_sum(left[row], right));
+      }
+    }
+  }
+  exchange(0xffffffffu, 0);
+}
+
 // ---- PTX ----------------------------------------------------------------------------------------------------------
 template <std::size_t N>
 struct Text {
@@ -262,7 +292,7 @@ inline void ptx(Operands&&... operands) {
   auto all = std::forward_as_tuple(operands...);
   constexpr std::size_t count = sizeof...(Operands);
 #define MERCER_OPERAND(i) std::get<(i) < count ? (i) : 0>(all)
-  if constexpr (text.find(".sync.aligned") != text.npos) exchange(0xffffffffu, 0);  // of a whole warp
+  if constexpr (text.find("wgmma.") != text.npos) exchange(0xffffffffu, 0);  // of a whole warp
   if constexpr (text.empty() || text.starts_with("fence.") || text.starts_with("setmaxnreg.") ||
                 text.starts_with("wgmma.fence") || text.starts_with("wgmma.commit") || text.starts_with("wgmma.wait") ||
                 text.starts_with("mbarrier.inval")) {
@@ -357,6 +387,15 @@ inline void ptx(Operands&&... operands) {
     shared_at<float>(MERCER_OPERAND(0)) = MERCER_OPERAND(1);
   } else if constexpr (text.starts_with("st.shared.v2.f32 ")) {
     shared_at<float2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
+  } else if constexpr (text.starts_with("ldmatrix.sync.aligned.m8n8.x4.shared.b16 ")) {
+    const std::uint64_t* rows = exchange(0xffffffffu, static_cast<std::uint64_t>(MERCER_OPERAND(4)));
+    std::uint32_t* const to[] = {&MERCER_OPERAND(0), &MERCER_OPERAND(1), &MERCER_OPERAND(2), &MERCER_OPERAND(3)};
+    for (int matrix = 0; matrix < 4; ++matrix)
+      *to[matrix] = (&shared_at<uint4>(static_cast<std::uint32_t>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
+  } else if constexpr (text.starts_with("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 ")) {
+    multiply_warp({{MERCER_OPERAND(4), MERCER_OPERAND(5), MERCER_OPERAND(6), MERCER_OPERAND(7)},
+                   {MERCER_OPERAND(8), MERCER_OPERAND(9)},
+                   {&MERCER_OPERAND(0), &MERCER_OPERAND(1), &MERCER_OPERAND(2), &MERCER_OPERAND(3)}});
   } else if constexpr (text.find("wgmma.mma_async.sync.aligned.m64n") != text.npos &&
                        text.find("k16.f32.f16.f16") != text.npos) {
     constexpr int kColumns = product_columns(text);

@@ -66,13 +66,17 @@ inline void add_neighbours(PointPair& points) {
           static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
 }
 
-/// On CUDA, with small calls on tensor cores too.
+/// On CUDA, with small calls on tensor cores too, by each kind of them that the device has.
 template <class Body>
 void on_tensor_cores(const Body& body) {
-  on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
-    body(context);
-  });
+  for (bool by_warps : {false, true})
+    on_cuda([&](TestContext& context) {
+      if (!by_warps && cuda_device(0).capability() != 90) return;
+      SCOPED_TRACE(by_warps ? "by warps" : "by warpgroups");
+      context.state().tensor_cores_from = 0;
+      context.state().products_by_warps = by_warps;
+      body(context);
+    });
 }
 
 }  // namespace mercer::testing_support

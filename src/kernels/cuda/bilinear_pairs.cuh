@@ -37,9 +37,10 @@ MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, 
 #endif
 }
 
+// The scale gives back what truncation took from sums on average, TRUNCATED of them.
 MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   const i64 at = m < a.pairs.x_ld ? m : a.pairs.x_ld - 1;
-  return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + 0x1p-22f)};
+  return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
 // The 16 sums that a lane has of a warp's 16 x 32 pairs, from column `column` of the tile on, and the signs of their

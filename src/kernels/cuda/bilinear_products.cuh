@@ -1,21 +1,6 @@
 // Products of matrices in split precision: a warp feeds a ring of units of both images, two warpgroups multiply
 // (bilinear_tile.cuh).
 #define FEED_WARP 8
-#define SUMS (TILE_N / 2)
-#define ROW_BYTES 128
-#define STAGE_BYTES ((TILE_M + TILE_N) * ROW_BYTES)
-#define POINT_PLANES 3  // squared norm in two parts, scale
-#if CONSUMER == 0
-#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS)
-#else
-#define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + COLUMNS)
-#endif
-#define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
-#define REGIONS_N (TILE_N / MERCER_REGION)
-// A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
-#define MOST_LISTED 128
 
 // The barrier in another block of the cluster. Nothing but reads of shared memory comes before, so that no fence is
 // asked for: .release.cluster would wait for every store of the epilogue.
@@ -62,21 +47,7 @@ struct Ring {
   }
 };
 
-struct BilinearShared {
-  u32 stages, values, columns, bars;
-  MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }
-  MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }
-  MERCER_METHOD u32 columns_full() const { return bars + 16 * STAGES; }
-  MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
-};
-#define BARRIER_BYTES (16 * STAGES + 16)
-
 // ---- the feeding thread --------------------------------------------------------------------------------------------
-MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
-  const i64 last = ld / MERCER_IMAGE_ROWS - 1;
-  return wanted < last ? wanted : last;
-}
-
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   const i64 block_bytes = a.units * kBlock;
@@ -115,22 +86,9 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     barrier_wait(shared.columns_empty(), columns_parity ^ 1);
     columns_parity ^= 1;
     barrier_expect(full, bytes * COLUMN_PLANES);
-    copy_bulk(shared.columns, a.z.norm + walk.n0, bytes, full);
-    copy_bulk(shared.columns + TILE_N * 4, a.z.norm_tail + walk.n0, bytes, full);
-    copy_bulk(shared.columns + TILE_N * 8, a.z.scale + walk.n0, bytes, full);
 #pragma unroll
-    for (int s = 0; s < COL_SLOTS; ++s)
-      copy_bulk(shared.columns + (POINT_PLANES + s) * TILE_N * 4,
-                (const float*)a.pairs.col + s * a.pairs.z_ld + walk.n0, bytes, full);
-#if CONSUMER == 1
-    // Columns of v that there are not repeat the last one; nobody stores them.
-#pragma unroll
-    for (int e = 0; e < COLUMNS; ++e) {
-      const int column = e < a.pairs.columns ? e : a.pairs.columns - 1;
-      copy_bulk(shared.columns + (POINT_PLANES + COL_SLOTS + e) * TILE_N * 4,
-                (const float*)a.pairs.v + column * a.pairs.v_ld + walk.n0, bytes, full);
-    }
-#endif
+    for (int plane = 0; plane < COLUMN_PLANES; ++plane)
+      copy_bulk(shared.columns + plane * TILE_N * 4, column_plane(a, plane, walk.n0), bytes, full);
   }
 }
 

@@ -17,7 +17,8 @@
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
 // memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
 // the columns.
-// Parts: bilinear_walk.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the two above; this file is the kernel.
+// Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the two above; this file
+// is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor(shared.stages + group * 64 * ROW_BYTES);
@@ -47,9 +48,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BILINEAR_THREADS, BLOCKS)
     bilinear_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
-  const u32 base = shared_address(memory);
-  const u32 values = base + STAGES * STAGE_BYTES, columns = values + 8 * VALUES_BYTES;
-  const BilinearShared shared = {base, values, columns, columns + COLUMN_BYTES};
+  const BilinearShared shared(shared_address(memory));
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       barrier_init(shared.full(s), 1);

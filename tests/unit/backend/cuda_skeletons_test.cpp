@@ -50,7 +50,7 @@ struct TileRow {
   Dtype points = Dtype::float32;
   Dtype out = Dtype::float32;
   bool everywhere = false;  // else for sm_90a alone
-  bool tensor_cores = false, mixed_pipes = false;
+  bool tensor_cores = false, by_warps = false, mixed_pipes = false;
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
@@ -78,7 +78,11 @@ const TileRow kTiles[] = {
     {.name = "tiny", .text = kL1, .sizes = kTiny},
     // Several kernels for a call.
     {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
-    {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .tensor_cores = true},
+    {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
+    {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
+     .by_warps = true},
+    {.name = "bilinear-product-16-warps", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .columns = 16, .everywhere = true, .tensor_cores = true, .by_warps = true},
     {.name = "bilinear-weights", .text = "exp(-sum(w*square(x-z))/b)", .sizes = kWhole, .tensor_cores = true},
     {.name = "bilinear-cosine", .text = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = kWhole, .tensor_cores = true},
     {.name = "bilinear-brief", .text = kGauss, .sizes = {8192, 8192, 64}, .tensor_cores = true},
@@ -205,6 +209,7 @@ class Collection {
       problem.product = row.consumer == Consumer::store
                             ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
                             : plan::bilinear_product_tile(m, n, k, row.columns, Precision::fp32, 0);
+    problem.product.by_warps = row.by_warps;
     problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);

@@ -71,18 +71,30 @@ TEST(BilinearTile, FitsAMultiprocessor) {
   }
 }
 
-TEST(BilinearTile, IsForFloat32OfComputeCapability90) {
+TEST(BilinearTile, IsForFloat32) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse("sum((x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024);
-  EXPECT_TRUE(plan_gpu_pairs(problem)->bilinear);
-  for (int capability : {80, 89, 100, 120}) {
-    problem.capability = capability;
-    EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear) << capability;
-  }
-  problem.capability = 90;
   problem.type = problem.out = Dtype::float64;
   EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear);
+}
+
+TEST(BilinearTile, WorksByWarpsWhereThereAreNoWarpgroups) {
+  GpuPairProblem problem;
+  problem.outputs = {ir::simplify(parse("sum((x-z)^2)"))};
+  problem.product = tile(30000, 30000, 1024, Precision::tf32);
+  for (int capability : {80, 86, 89, 90, 100, 120}) {
+    problem.capability = capability;
+    problem.shared_per_block = gpu_info(capability).shared_per_block;
+    const auto plan = plan_gpu_pairs(problem);
+    const BilinearTile& product = plan->problem.product;
+    EXPECT_TRUE(plan->bilinear) << capability;
+    EXPECT_EQ(product.by_warps, capability != 90) << capability;
+    EXPECT_TRUE(product.single) << capability;
+    EXPECT_LE(product.shared_bytes(plan->col_slots), problem.shared_per_block) << capability;
+  }
+  EXPECT_EQ(BilinearTile{.columns = 192}.of_warps(1, 16, 101376).stages, 2) << "99 KiB of shared memory";
+  EXPECT_FALSE(BilinearTile{.columns = 192}.of_warps(1, 16, 49152)) << "a stage is 32 KiB";
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// What tiles of products have in shared memory, and what of it belongs to whom (bilinear_tile.cuh, bilinear_warps.cuh).
+#define SUMS (TILE_N / 2)
+#define ROW_BYTES 128
+#define STAGE_BYTES ((TILE_M + TILE_N) * ROW_BYTES)
+#define POINT_PLANES 3  // squared norm in two parts, scale
+#if CONSUMER == 0
+#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS)
+#else
+#define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + COLUMNS)
+#endif
+#define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
+#define REGIONS_N (TILE_N / MERCER_REGION)
+// A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
+#define MOST_LISTED 128
+
+struct BilinearShared {
+  u32 stages, values, columns, bars;
+  MERCER_METHOD BilinearShared(u32 base) {
+    stages = base;
+    values = stages + STAGES * STAGE_BYTES;
+    columns = values + 8 * VALUES_BYTES;
+    bars = columns + COLUMN_BYTES;
+  }
+  MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }
+  MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }
+  MERCER_METHOD u32 columns_full() const { return bars + 16 * STAGES; }
+  MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
+};
+
+// Blocks of an image behind the last one repeat it.
+MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
+  const i64 last = ld / MERCER_IMAGE_ROWS - 1;
+  return wanted < last ? wanted : last;
+}
+
+// What the epilogue reads of a column: plane `which` of the tile that starts at column n0.
+MERCER_INLINE const float* column_plane(const BilinearArguments& a, int which, i64 n0) {
+  if (which == 0) return a.z.norm + n0;
+  if (which == 1) return a.z.norm_tail + n0;
+  if (which == 2) return a.z.scale + n0;
+  const int slot = which - POINT_PLANES;
+  if (slot < COL_SLOTS) return (const float*)a.pairs.col + slot * a.pairs.z_ld + n0;
+  // Columns of v that there are not repeat the last one; nobody stores them.
+  const int column = slot - COL_SLOTS < a.pairs.columns ? slot - COL_SLOTS : a.pairs.columns - 1;
+  return (const float*)a.pairs.v + column * a.pairs.v_ld + n0;
+}

@@ -1,0 +1,175 @@
+// The tiles of bilinear_tile.cuh for tensor cores that work by the warp (compute capability 8.0 and newer): mma.sync
+// from registers in place of wgmma from shared memory.
+//
+//             128 columns
+//            ┌──────────────┐   warp w has rows 16 w … 16 w + 15 of all columns: its sums lie as wgmma leaves them, so
+//   128 rows │ 8 x 16 rows  │   what becomes of them is the same text. Units of both images come by cp.async into a
+//            └──────────────┘   ring of STAGES, all threads fetch.
+//
+// Steps over (tile, unit) form one pipeline. Sums go to float registers after every unit of 32 features (64 where there
+// are no low pieces): 64 accumulators and 64 sums a thread.
+#define WARP_THREADS 256
+
+// Four 8 x 8 matrices of 16-bit floats; every lane names a row.
+MERCER_INLINE void load_matrices(u32 (&to)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+// 16 rows of x times 8 of z, 16 features, added to d.
+MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(z0), "r"(z1));
+}
+
+// The next unit to be fetched.
+struct Fetch {
+  Walk walk;
+  int unit, stage;
+  bool left;
+  MERCER_METHOD Fetch(const BilinearArguments& a) : walk(a) {
+    unit = stage = 0;
+    left = next_tile();
+  }
+  MERCER_METHOD bool next_tile() {
+    while (walk.next())
+      if (!walk.is_below()) return true;
+    return false;
+  }
+  // A group of copies, empty behind the last unit.
+  MERCER_METHOD void issue(const BilinearArguments& a, u8* stages, int units) {
+    if (left) {
+      constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kBlocksX = TILE_M / MERCER_IMAGE_ROWS,
+                    kBlocks = kBlocksX + TILE_N / MERCER_IMAGE_ROWS;
+      const i64 block_bytes = a.units * kBlock;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const i64 from = b < kBlocksX
+                             ? image_block(walk.m0 / MERCER_IMAGE_ROWS + b, a.pairs.x_ld)
+                             : image_block(walk.n0 / MERCER_IMAGE_ROWS + b - kBlocksX, a.pairs.z_ld);
+        const u8* image = b < kBlocksX ? a.x.image : a.z.image;
+        copy_16(stages + stage * STAGE_BYTES + b * kBlock + threadIdx.x * 16,
+                image + from * block_bytes + (i64)unit * kBlock + threadIdx.x * 16);
+      }
+      if (++stage == STAGES) stage = 0;
+      if (++unit == units) {
+        unit = 0;
+        left = next_tile();
+      }
+    }
+    commit_copies();
+  }
+};
+
+// Pieces of 16 features of the warp's rows, from 16-byte chunk `chunk` on.
+MERCER_INLINE void load_x(u32 (&x)[4], u32 unit, int chunk) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+  load_matrices(x, unit + row * ROW_BYTES + ((chunk + lane / 16 ^ row & 7) << 4));
+}
+// The same of 16 columns: those of eight in each pair of registers.
+MERCER_INLINE void load_z(u32 (&z)[4], u32 unit, int column, int chunk) {
+  const int lane = threadIdx.x % 32, row = column + lane % 8 + lane / 16 * 8;
+  load_matrices(z, unit + (TILE_M + row) * ROW_BYTES + ((chunk + lane / 8 % 2 ^ row & 7) << 4));
+}
+
+// Chunks `x_chunk` … of x times `z_chunk` … of z, STEPS of 16 features, of all columns.
+template <int STEPS>
+MERCER_INLINE void add_products(float (&acc)[SUMS], u32 unit, int x_chunk, int z_chunk) {
+  u32 x[STEPS][4];
+#pragma unroll
+  for (int s = 0; s < STEPS; ++s) load_x(x[s], unit, x_chunk + 2 * s);
+#pragma unroll
+  for (int j = 0; j < TILE_N / 16; ++j)
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+      u32 z[4];
+      load_z(z, unit, j * 16, z_chunk + 2 * s);
+      multiply_16x8(acc + j * 8, x[s], z[0], z[1]);
+      multiply_16x8(acc + j * 8 + 4, x[s], z[2], z[3]);
+    }
+}
+
+// Small products come first: what truncation takes grows with the sum.
+MERCER_INLINE void add_unit(float (&acc)[SUMS], u32 unit, bool high) {
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) acc[i] = 0;
+  if (high) {
+    add_products<4>(acc, unit, 0, 0);
+  } else {
+    add_products<2>(acc, unit, 4, 0);
+    add_products<2>(acc, unit, 0, 4);
+    add_products<2>(acc, unit, 0, 0);
+  }
+}
+
+#define UNITS_OF_SUM 32
+#define PLANE_VALUES ((COLUMN_PLANES * TILE_N + WARP_THREADS - 1) / WARP_THREADS)
+
+MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u8* stages, bool high, int units) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Fetch fetch(a);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) fetch.issue(a, stages, units);
+  Walk walk(a);
+  Consumer consumer;
+  int stage = 0;
+#pragma unroll 1
+  while (walk.next()) {
+    if (walk.is_below()) continue;
+    const i64 m = walk.m0 + warp * 16;
+    const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+    float planes[PLANE_VALUES];
+#pragma unroll
+    for (int p = 0; p < PLANE_VALUES; ++p) {
+      const int place = p * WARP_THREADS + threadIdx.x, column = place % TILE_N;
+      const bool is_there = place < COLUMN_PLANES * TILE_N && walk.n0 + column < a.pairs.z_ld;
+      planes[p] = is_there ? column_plane(a, place / TILE_N, walk.n0)[column] : 0.0f;
+    }
+    float sum[SUMS], acc[SUMS];
+    volatile float total[SUMS];  // not for registers
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sum[i] = 0;
+#pragma unroll 1
+    for (int unit = 0; unit < units; ++unit) {
+      wait_copies<STAGES - 2>();
+      __syncthreads();
+      fetch.issue(a, stages, units);
+      add_unit(acc, shared.stages + stage * STAGE_BYTES, high);
+      if (++stage == STAGES) stage = 0;
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
+      if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 1 && unit + 1 < units) {
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+          total[i] = unit < UNITS_OF_SUM ? sum[i] : total[i] + sum[i];
+          sum[i] = 0;
+        }
+      }
+    }
+    if (units > UNITS_OF_SUM) {
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) sum[i] += total[i];
+    }
+    // The tile before has been left by all: they have met since.
+#pragma unroll
+    for (int p = 0; p < PLANE_VALUES; ++p) {
+      const int place = p * WARP_THREADS + threadIdx.x;
+      if (place < COLUMN_PLANES * TILE_N) ((float*)(stages + (shared.columns - shared.stages)))[place] = planes[p];
+    }
+    __syncthreads();
+    consumer.take(a, shared, sum, m, walk, norms);
+  }
+  wait_copies<0>();
+}
+
+extern "C" __global__ void __launch_bounds__(WARP_THREADS, 1)
+    bilinear_tile(const __grid_constant__ BilinearArguments a) {
+  extern __shared__ __align__(128) u8 memory[];
+  if (!products_stand(*a.pairs.split)) return;
+  const bool high = a.pairs.split->low == 0;
+  multiply(a, BilinearShared(shared_address(memory)), memory, high, (int)(high ? (a.units + 1) / 2 : a.units));
+}
