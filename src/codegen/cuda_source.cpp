@@ -300,6 +300,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   // Measured, for sums of 64 features; of 32 it is half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
+  if (plan.problem.consumer == plan::Consumer::fold)
+    text += define("FOLD_KIND", static_cast<int>(plan.problem.fold)) + skeleton({"fold.cuh"});
   const bool stores = plan.problem.consumer == plan::Consumer::store;
   text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});

@@ -117,7 +117,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, 16));
   if (call.products > 0)
     problem.product =
-        plan::bilinear_product_tile(shape.m, shape.n, shape.k, problem.columns, Precision::fp32);
+        plan::bilinear_fold_tile(shape.m, shape.n, shape.k, problem.columns, Precision::fp32);
   const auto plan = plan::plan_gpu_pairs(problem);
   const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
                n = static_cast<double>(shape.n);

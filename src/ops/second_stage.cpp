@@ -21,12 +21,9 @@ struct FoldRow {
 
 /// In the order of ReduceKind.
 constexpr FoldRow kFolds[] = {
-    {ReduceKind::sum, cpu::Fold::sum, "sum"},
-    {ReduceKind::max, cpu::Fold::max, "max"},
-    {ReduceKind::min, cpu::Fold::min, "min"},
-    {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},
-    {ReduceKind::argmin, cpu::Fold::argmin, "argmin"},
-    {ReduceKind::logsumexp, cpu::Fold::logsumexp, "logsumexp"},
+    {ReduceKind::sum, cpu::Fold::sum, "sum"},          {ReduceKind::max, cpu::Fold::max, "max"},
+    {ReduceKind::min, cpu::Fold::min, "min"},          {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},
+    {ReduceKind::argmin, cpu::Fold::argmin, "argmin"}, {ReduceKind::logsumexp, cpu::Fold::logsumexp, "logsumexp"},
 };
 
 bool is_index(ReduceKind kind) { return kind == ReduceKind::argmax || kind == ReduceKind::argmin; }
@@ -72,6 +69,14 @@ std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPl
   });
 }
 
+/// On tensor cores, where that pays.
+plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, int columns, Context& context) {
+  plan::BilinearTile tile = plan::bilinear_fold_tile(call.m(), call.n(), job.features, columns, context.precision(),
+                                                     context.state().tensor_cores_from);
+  tile.by_warps = context.state().products_by_warps;
+  return tile;
+}
+
 }  // namespace
 
 const char* name_of(ReduceKind kind) { return kFolds[static_cast<int>(kind)].name; }
@@ -109,17 +114,16 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const int pass = static_cast<int>(std::min(columns, ops::kProductColumns));
-    plan::BilinearTile product = plan::bilinear_product_tile(
-        call.m(), call.n(), job.features, pass, context.precision(), context.state().tensor_cores_from);
-    product.by_warps = context.state().products_by_warps;
-    const auto kernels = ops::cuda_kernels(
-        call, job, {.out = out.dtype, .consumer = plan::Consumer::product, .columns = pass, .product = product},
-        context);
-    return cuda::product(*kernels, job,
-                         {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},
-                         columns,
-                         {out.data, out.dtype, out.strides[out.ndim() - trailing], single ? 0 : out.strides.back(),
-                          out_strides});
+    const auto kernels = ops::cuda_kernels(call, job,
+                                           {.out = out.dtype,
+                                            .consumer = plan::Consumer::product,
+                                            .columns = pass,
+                                            .product = fold_tile(call, job, pass, context)},
+                                           context);
+    return cuda::product(
+        *kernels, job, {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},
+        columns,
+        {out.data, out.dtype, out.strides[out.ndim() - trailing], single ? 0 : out.strides.back(), out_strides});
   }
   const auto program = ops::pair_program(call, context);
   // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
@@ -156,7 +160,9 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
     const auto kernels = ops::cuda_kernels(
-        call, job, {.out = out.dtype, .consumer = plan::Consumer::fold, .fold = kind}, context);
+        call, job,
+        {.out = out.dtype, .consumer = plan::Consumer::fold, .fold = kind, .product = fold_tile(call, job, 0, context)},
+        context);
     return cuda::reduce(*kernels, job, {out.data, out.dtype, out.strides.back(), 0, out_strides});
   }
   const auto program = ops::pair_program(call, context);

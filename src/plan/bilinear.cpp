@@ -126,7 +126,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   return tile;
 }
 
-BilinearTile bilinear_product_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
+BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
                                    double from) {
   constexpr int kMostBriefColumns = 4;  // of v; sums of more take the registers of a block alone
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};

@@ -53,8 +53,8 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom);
 
-/// The same for products over n of the pairs with so many columns at a time, of which nothing is stored.
-BilinearTile bilinear_product_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
+/// The same for folds over n, which store no pairs: products with so many columns of v at a time, or none.
+BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
                                    double from = kTensorCoresFrom);
 
 /// What the only reduction of a split is; `none` where it has several, or another one.

@@ -186,11 +186,10 @@ int mixed_eighths(const GpuPairPlan& plan) {
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
-/// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole product over n.
+/// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.product && problem.type == Dtype::float32 && problem.consumer != Consumer::fold &&
-                      problem.outputs.size() == 1;
+  const bool serves = problem.product && problem.type == Dtype::float32 && problem.outputs.size() == 1;
   return serves ? bilinear_of(plan.split) : Bilinear{};
 }
 
@@ -383,7 +382,7 @@ std::string products_text(const GpuPairPlan& plan) {
   if (!tile.single) text += "errors: at most 1e-6 of a distance, or of |x| |z|\n";
   if (plan.bilinear.kind == BilinearKind::square)
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
-  if (plan.problem.consumer == Consumer::product) text += "values stay in registers until v has been multiplied with\n";
+  if (plan.problem.consumer != Consumer::store) text += "values stay in registers until they have been used\n";
   return text;
 }
 
@@ -434,7 +433,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
   of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);
-  if (plan->bilinear && problem.consumer == Consumer::product && plan->long_epilogue()) {
+  if (plan->bilinear && problem.consumer != Consumer::store && plan->long_epilogue()) {
     plan->bilinear = {};  // values in registers want epilogues that can be unrolled
     of_epilogue.unit_roots = false;
     plan->epilogue = ir::lower(split.epilogue, of_epilogue);

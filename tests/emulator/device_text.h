@@ -391,7 +391,8 @@ inline void ptx(Operands&&... operands) {
     const std::uint64_t* rows = exchange(0xffffffffu, static_cast<std::uint64_t>(MERCER_OPERAND(4)));
     std::uint32_t* const to[] = {&MERCER_OPERAND(0), &MERCER_OPERAND(1), &MERCER_OPERAND(2), &MERCER_OPERAND(3)};
     for (int matrix = 0; matrix < 4; ++matrix)
-      *to[matrix] = (&shared_at<uint4>(static_cast<std::uint32_t>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
+      *to[matrix] =
+          (&shared_at<uint4>(static_cast<std::uint32_t>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
   } else if constexpr (text.starts_with("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 ")) {
     multiply_warp({{MERCER_OPERAND(4), MERCER_OPERAND(5), MERCER_OPERAND(6), MERCER_OPERAND(7)},
                    {MERCER_OPERAND(8), MERCER_OPERAND(9)},
@@ -549,6 +550,9 @@ inline std::size_t __cvta_generic_to_shared(const void* place) {
   if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(emulator::kSharedBytes))
     emulator::host->fail("an address that is not of the block's shared memory");
   return static_cast<std::size_t>(block.rank) << emulator::kRankShift | static_cast<std::size_t>(offset);
+}
+inline void* __cvta_shared_to_generic(std::size_t address) {
+  return emulator::shared_place(static_cast<std::uint32_t>(address));
 }
 inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
 inline double rsqrt(double a) { return 1.0 / std::sqrt(a); }

@@ -111,9 +111,8 @@ struct KernelText {
 };
 
 std::vector<KernelText> kernels_of(const std::string& text) {
-  static const std::regex pattern(
-      R"(extern "C" __global__ void\s+(?:__cluster_dims__\((\w+), 1, 1\)\s*)?)"
-      R"((?:__launch_bounds__\([^)]*\)\s*)?(\w+)\()");
+  static const std::regex pattern(R"(extern "C" __global__ void\s+(?:__cluster_dims__\((\w+), 1, 1\)\s*)?)"
+                                  R"((?:__launch_bounds__\([^)]*\)\s*)?(\w+)\()");
   std::vector<KernelText> all;
   for (std::sregex_iterator at(text.begin(), text.end(), pattern), end; at != end; ++at)
     all.push_back({(*at)[2], (*at)[1].matched ? (*at)[1].str() : "1"});

@@ -41,6 +41,18 @@ std::int64_t choose_splits(const Cut& cut) {
   return best;
 }
 
+/// Of a range of n, for a row and column of v (kernels/cuda/fold.cuh).
+std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
+  const std::int64_t real = static_cast<std::int64_t>(size_of(problem.type));
+  if (problem.consumer == plan::Consumer::product) return real;
+  switch (problem.fold) {
+    case ReduceKind::argmax:
+    case ReduceKind::argmin: return 16;
+    case ReduceKind::logsumexp: return 2 * real;
+    default: return real;
+  }
+}
+
 class FoldLaunch {
  public:
   FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
@@ -56,11 +68,9 @@ class FoldLaunch {
     splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
-    const std::int64_t element = static_cast<std::int64_t>(size_of(job_.type));
-    const std::int64_t state = v ? element : 16;
     pass_ = std::min<std::int64_t>(columns, plan.problem.columns);
     ld_ = panels_.x().ld;
-    partial_ = workspace_.add(items * splits_ * pass_ * ld_ * state);
+    partial_ = workspace_.add(items * splits_ * pass_ * ld_ * state_bytes(plan.problem));
     std::int64_t blocks = 0;
     const bool fits = !__builtin_mul_overflow(tiles_m * splits_, items, &blocks) && blocks <= kMostBlocks;
     require(fits, "{}: at most 2^31 - 1 blocks are offered in one call on CUDA. Received {} rows, {} times.", job_.op,
@@ -103,7 +113,7 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     for (std::int64_t group = 0; group < job_.items; ++group) {
       PairArguments one = group_of(a, group, plan, job_.type);
-      one.out = workspace_.at<float>(partial_) + group * splits_ * one.columns * ld_;
+      one.out = workspace_.at<char>(partial_) + group * splits_ * one.columns * ld_ * state_bytes(plan.problem);
       if (first == 0 || job_.items > 1) split_->prepare(one, workspace_);
       split_->fold(one, workspace_);
     }
@@ -116,7 +126,8 @@ class FoldLaunch {
     a.partial_ld = ld_;
     a.splits = static_cast<int>(splits_);
     a.columns = static_cast<int>(columns);
-    a.v = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
+    if (plan.product_columns() > 0)
+      a.v = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
     a.v_ld = panel_.ld;
     a.groups = groups_.axes();
     groups_.write(0, a.x_step);

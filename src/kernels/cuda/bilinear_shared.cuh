@@ -5,11 +5,12 @@
 #define POINT_PLANES 3  // squared norm in two parts, scale
 #if CONSUMER == 0
 #define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS)
-#else
+#elif CONSUMER == 1
 #define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + COLUMNS)
+#else
+#define VALUES_BYTES 256  // states of a warp's 16 rows
 #endif
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 ? COLUMNS : 0))
 #define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.

@@ -109,7 +109,8 @@ MERCER_INLINE void add_unit(float (&acc)[SUMS], u32 unit, bool high) {
 #define UNITS_OF_SUM 32
 #define PLANE_VALUES ((COLUMN_PLANES * TILE_N + WARP_THREADS - 1) / WARP_THREADS)
 
-MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u8* stages, bool high, int units) {
+MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u8* stages, bool high,
+                            int units) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Fetch fetch(a);
 #pragma unroll

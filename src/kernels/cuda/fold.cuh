@@ -1,5 +1,5 @@
 // States of folds over n, and how two of them become one. NaN wins in max and min, its first index in argmax and
-// argmin; ties go to the smaller index.
+// argmin; ties go to the smaller index. `state_of_all`: of values of one lane; `state_of_lane`: what another lane has.
 #if FOLD_KIND == 5
 struct FoldState {
   REAL top, sum;  // sum of exp(value - top)
@@ -15,6 +15,21 @@ MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
   a.top = top;
 }
 MERCER_INLINE REAL result(const FoldState& a) { return a.top == -(REAL)INFINITY ? a.top : a.top + fold_log(a.sum); }
+MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
+  return {__shfl_xor_sync(0xffffffffu, a.top, lanes), __shfl_xor_sync(0xffffffffu, a.sum, lanes)};
+}
+// One power a value: their maximum comes first.
+template <int COUNT>
+MERCER_INLINE FoldState state_of_all(const REAL (&values)[COUNT], const bool (&is_there)[COUNT], i64, int) {
+  FoldState all = empty_state();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if (is_there[i]) all.top = max_nan(all.top, values[i]);
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if (is_there[i]) all.sum += values[i] == all.top ? (REAL)1 : fold_exp(values[i] - all.top);
+  return all;
+}
 #elif FOLD_KIND == 3 || FOLD_KIND == 4
 struct FoldState {
   REAL value;
@@ -34,6 +49,9 @@ MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
   if (take) a = b;
 }
 MERCER_INLINE i64 result(const FoldState& a) { return a.index; }
+MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
+  return {__shfl_xor_sync(0xffffffffu, a.value, lanes), __shfl_xor_sync(0xffffffffu, a.index, lanes)};
+}
 #else
 struct FoldState {
   REAL value;
@@ -46,4 +64,18 @@ MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
   a.value = FOLD_KIND == 0 ? a.value + b.value : FOLD_KIND == 1 ? max_nan(a.value, b.value) : min_nan(a.value, b.value);
 }
 MERCER_INLINE REAL result(const FoldState& a) { return a.value; }
+MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
+  return {__shfl_xor_sync(0xffffffffu, a.value, lanes)};
+}
+#endif
+#if FOLD_KIND != 5
+// Values of columns n, n + 1, n + step, n + step + 1, …
+template <int COUNT>
+MERCER_INLINE FoldState state_of_all(const REAL (&values)[COUNT], const bool (&is_there)[COUNT], i64 n, int step) {
+  FoldState all = empty_state();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if (is_there[i]) merge(all, state_of(values[i], n + i / 2 * step + i % 2));
+  return all;
+}
 #endif

@@ -123,6 +123,7 @@ MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(
 
 // Copies of contiguous bytes by the copy engine, counted by a barrier in shared memory (compute capability 9.0).
 MERCER_INLINE u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
+MERCER_INLINE void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
 MERCER_INLINE void barrier_init(u32 barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 }

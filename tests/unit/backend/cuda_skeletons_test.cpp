@@ -95,6 +95,10 @@ const TileRow kTiles[] = {
      .tensor_cores = true},
     {.name = "bilinear-product-brief-4", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .columns = 4, .tensor_cores = true},
+    {.name = "bilinear-argmin", .text = "sum(square(x-z))", .sizes = {50000, 50000, 256}, .consumer = Consumer::fold,
+     .fold = ReduceKind::argmin, .out = Dtype::int64, .tensor_cores = true},
+    {.name = "bilinear-logsumexp", .text = "-sum(square(x-z))/b", .sizes = {50000, 50000, 64},
+     .consumer = Consumer::fold, .fold = ReduceKind::logsumexp, .tensor_cores = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
@@ -208,7 +212,7 @@ class Collection {
     if (row.tensor_cores)
       problem.product = row.consumer == Consumer::store
                             ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
-                            : plan::bilinear_product_tile(m, n, k, row.columns, Precision::fp32, 0);
+                            : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
     problem.product.by_warps = row.by_warps;
     problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;

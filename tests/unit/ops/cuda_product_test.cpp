@@ -1,11 +1,12 @@
-// Products over n on tensor cores: values in registers, in split precision, times v. Small problems take the path too.
+// Folds over n on tensor cores: values in registers, in split precision, times v, or their maxima. Small problems take
+// the path too.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
 #include "ops/drawn_data.h"
-#include "ops/expected_products.h"
+#include "ops/expected_folds.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer {
@@ -139,18 +140,60 @@ TEST(TensorCoreProducts, ItemsOfABatchAreAlone) {
   });
 }
 
+TEST(TensorCoreFolds, EveryKind) {
+  on_tensor_cores([](TestContext& context) {
+    for (auto [m, n, k] : {std::array{150, 700, 40}, {257, 321, 130}, {130, 65, 32}}) {
+      PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
+      for (std::int64_t f = 0; f < k; ++f) {  // ties: the smaller index wins
+        points.z.set({n - 1, f}, points.x(7, f));
+        points.z.set({n / 2, f}, points.x(7, f));
+      }
+      for (const char* f : {kL2, "sum(x*z)/4 - 3"}) expect_reductions(f, points.x, points.z, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST(TensorCoreFolds, NanWinsAndManyPairsCancel) {
+  on_tensor_cores([](TestContext& context) {
+    PointPair points{drawn(140, 48, 1, kUniform), drawn(390, 48, 2, kUniform)};
+    points.x.set({3, 5}, kNan);
+    points.z.set({100, 2}, kInf);
+    expect_reductions(kL2, points.x, points.z, context);
+    const PointPair equal{drawn(140, 48, 1, kinds()[9].draw), drawn(390, 48, 2, kinds()[9].draw)};
+    expect_reductions(kL2, equal.x, equal.z, context);
+  });
+}
+
+TEST(TensorCoreFolds, ItemsOfABatchAreAlone) {
+  on_tensor_cores([](TestContext& context) {
+    const Array x = normal(Dtype::float32, {3, 150, 48}, 1), z = drawn(210, 48, 2, kUniform);
+    const Tensor zt = z;
+    for (ReduceKind kind : kKinds) {
+      const bool index = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
+      const Dtype type = index ? Dtype::int64 : Dtype::float32;
+      const Array out(type, {3, 150}), alone(type, {150});
+      kernel_reduce(kL2, x, &zt, kind, out, {}, context);
+      for (std::int64_t i = 0; i < 3; ++i) {
+        kernel_reduce(kL2, item(x, {i}), &zt, kind, alone, {}, context);
+        for (std::int64_t m = 0; m < 150; ++m) ASSERT_EQ(out(i, m), alone(m)) << name_of(kind);
+      }
+    }
+  });
+}
+
 TEST(TensorCoreProducts, ThePlanSaysSo) {
   plan::GpuPairProblem problem;
   problem.outputs = {Formula(kGauss).expression()};
   problem.consumer = plan::Consumer::product;
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
-  problem.product = plan::bilinear_product_tile(50000, 50000, 64, 1, Precision::fp32);
+  problem.product = plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::fp32);
   EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("stay in registers"), std::string::npos);
-  EXPECT_FALSE(plan::bilinear_product_tile(50000, 50000, 3, 1, Precision::fp32)) << "direct differences are cheaper";
-  EXPECT_FALSE(plan::bilinear_product_tile(50000, 50000, 64, 1, Precision::direct));
+  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 3, 1, Precision::fp32)) << "direct differences are cheaper";
+  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::direct));
   for (int columns : {1, 4, 5, 16}) {
     problem.columns = columns;
-    problem.product = plan::bilinear_product_tile(50000, 50000, 256, columns, Precision::fp32);
+    problem.product = plan::bilinear_fold_tile(50000, 50000, 256, columns, Precision::fp32);
     EXPECT_TRUE(plan::plan_gpu_pairs(problem)->bilinear) << columns << " columns must fit shared memory";
   }
 }
