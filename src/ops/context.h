@@ -79,6 +79,7 @@ struct Context::State {
   double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
   double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
   bool products_by_warps = false;                     // likewise, where a GPU has both kinds
+  std::int64_t part_bytes = cuda::kPartBytes;         // likewise
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "backend/cuda/panels.h"
+#include "backend/cuda/pair_values.h"
 #include "core/error.h"
 #include "ops/tuned_plan.h"
 
@@ -52,8 +52,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   plan::GpuFieldProblem problem;
   problem.type = job.type;
   problem.outputs = static_cast<int>(std::min(outputs, plan::kFieldOutputs));
-  const std::string key =
-      fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
+  const std::string key = fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;
@@ -63,6 +62,15 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
 }
 
 }  // namespace
+
+plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
+  const std::int64_t rows = cuda::rows_of_part(job, job.z.count * static_cast<std::int64_t>(size_of(job.type)));
+  plan::BilinearTile tile =
+      plan::bilinear_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
+                          context.state().tensor_cores_from, rows);
+  tile.by_warps = context.state().products_by_warps;
+  return tile;
+}
 
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
@@ -74,11 +82,11 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   });
   const std::vector<Expr>& values = gradient.field->plan->problem.field.pair_outputs;
   if (values.empty()) return gradient;
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type});
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)});
   problem.outputs = values;
-  const std::string key =
-      fmt::format("values of the {}|{}|{}|{}|{}|{}|{}", kind, formula.key, static_cast<int>(job.type),
-                  static_cast<int>(job.x.points.dtype), problem.bytes, job.device, problem.sizes.to_text());
+  const std::string key = fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key,
+                                      static_cast<int>(job.type), static_cast<int>(job.x.points.dtype), problem.bytes,
+                                      job.device, problem.product.to_text(), problem.sizes.to_text());
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
@@ -87,16 +95,15 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context) {
   plan::GpuPairProblem problem = problem_of(job, use);
-  problem.by_value = std::all_of(job.params.begin(), job.params.end(),
-                                 [](const cuda::JobParam& param) { return param.is_number(); });
+  problem.by_value =
+      std::all_of(job.params.begin(), job.params.end(), [](const cuda::JobParam& param) { return param.is_number(); });
   const auto compiled = [&](bool normal_reciprocals) {
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
                     static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
-                    use.product.to_text(),
-                    normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
+                    use.product.to_text(), normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

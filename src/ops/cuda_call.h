@@ -25,6 +25,9 @@ struct CudaUse {
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context);
 
+/// On tensor cores, where that pays for values of the pairs that are stored some rows at a time (pair_values.h).
+plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context);
+
 /// Both passes of a gradient, of a formula or of a field whose amplitude the caller gives; `pairs` is null for one that
 /// reads no other value of the pair.
 struct CudaGradient {

@@ -195,8 +195,10 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   const Shape value_strides = ops::batch_strides(values, 2, call.batch());
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job();
-    const auto kernels = ops::cuda_kernels(call, job, {.out = call.type()}, context);
+    cuda::PairJob job = call.job();
+    job.part_bytes = context.state().part_bytes;
+    const auto kernels =
+        ops::cuda_kernels(call, job, {.out = call.type(), .product = ops::values_tile(job, context)}, context);
     const auto matrix = [](const Tensor& t, const Shape& strides) {
       return cuda::JobMatrix{t.data, t.dtype, t.strides[t.ndim() - 2], t.strides.back(), strides};
     };

@@ -106,9 +106,10 @@ BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int
 }
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                           double from) {
+                           double from, std::int64_t rows) {
   constexpr double kMostPairs = 17179869184.0;  // 2^34: the list counts in 32 bits
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  if (rows > 0) m = std::min(m, rows);
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
   constexpr BilinearTile kTiles[] = {
       {.columns = 192}, {.columns = 128, .stages = 6, .cluster = 1}, {.columns = 64, .stages = 8, .cluster = 1}};

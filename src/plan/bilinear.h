@@ -50,8 +50,9 @@ struct BilinearTile {
 /// Pairs times features from which sums that are products of matrices run on tensor cores.
 inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 /// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.
+/// `rows`: of m that are stored at once, 0 for all.
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                           double from = kTensorCoresFrom);
+                           double from = kTensorCoresFrom, std::int64_t rows = 0);
 
 /// The same for folds over n, which store no pairs: products with so many columns of v at a time, or none.
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,

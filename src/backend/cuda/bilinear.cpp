@@ -25,7 +25,8 @@ std::int64_t parts(std::int64_t count, std::int64_t size) { return (count + size
 
 }  // namespace
 
-SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace)
+SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
+                             Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
   if (&panels.x() == &panels.z()) sides_ = 1;
   units_ = parts(job.features, 32);
@@ -41,9 +42,9 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
-  capacity_ = parts(job.x.count * job.z.count, kPairsOfRepair) + kFewRepairs;
+  capacity_ = parts(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
-  marks_ = workspace.add(parts(job.x.count, MERCER_REGION) * parts(job.z.count, MERCER_REGION) *
+  marks_ = workspace.add(parts(rows, MERCER_REGION) * parts(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
 }
 
@@ -105,6 +106,7 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   products.x = {x.image, x.norm, x.norm_tail, x.scale};
   products.z = {z.image, z.norm, z.norm_tail, z.scale};
   products.units = units_;
+  products.x_end = group.x_ld;
   products.group = kGroup;
   return products;
 }
@@ -120,15 +122,22 @@ void SplitProducts::launch_products(const BilinearArguments& products, std::int6
          tile.shared_bytes(plan.col_slots, plan.product_columns()), arguments);
 }
 
-void SplitProducts::store(const PairArguments& group, const Workspace& workspace) const {
+void SplitProducts::store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
   const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-  prepare(group, workspace);
-  BilinearArguments all = products(group, workspace);
+  BilinearArguments all = products(part, workspace);
   PairArguments& a = all.pairs;
+  all.x.image += first / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
+  for (const float** values : {&all.x.norm, &all.x.norm_tail, &all.x.scale}) *values += first;
+  all.x_end -= first;
+  a.x_rows += first * row_length_;
   a.marks = workspace.at<unsigned>(marks_);
   a.repairs = workspace.at<unsigned long long>(repairs_);
+  if (first > 0 && job_.rehearsal() == nullptr) {  // the list of the rows before has been repaired
+    const auto listed = reinterpret_cast<CuPointer>(&a.split->listed);
+    check_cuda(cuda_driver()->set_words_async(listed, 0, 1, job_.stream()), job_.op);
+  }
   launch_products(all, parts(a.m, tile.kRows * tile.cluster) * parts(a.n, tile.columns));
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
@@ -145,7 +154,11 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
 }
 
 void SplitProducts::run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const {
-  for (std::int64_t group = 0; group < groups; ++group) store(group_of(a, group, *kernels_.plan, out), workspace);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const PairArguments one = group_of(a, group, *kernels_.plan, out);
+    prepare(one, workspace);
+    store(one, 0, workspace);
+  }
 }
 
 }  // namespace mercer::cuda

@@ -9,19 +9,22 @@ namespace mercer::cuda {
 class SplitProducts {
  public:
   /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
-  SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
+  /// `rows`: of x, stored at once.
+  SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
+                Workspace& workspace);
   /// Stores the pairs of every group of `a`.
   void run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const;
   /// Makes the operands of one group (panels.h, group_of).
   void prepare(const PairArguments& group, const Workspace& workspace) const;
-  /// Products over n of that group in `a.splits` ranges; by direct differences where most pairs cancel.
+  /// Stores its pairs; `part` are the rows from `first` on, a multiple of the panels' padding (pair_values.h).
+  void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
+  /// Folds over n of that group in `a.splits` ranges; by direct differences where most pairs cancel.
   void fold(const PairArguments& group, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
   void launch_products(const BilinearArguments& products, std::int64_t tiles) const;
-  void store(const PairArguments& group, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

@@ -16,13 +16,13 @@ class FieldLaunch {
  public:
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
               Workspace& workspace)
-      : pairs_(pairs), field_(field), plan_(*field.plan), job_(job), operands_(operands), workspace_(workspace),
+      : field_(field), plan_(*field.plan), job_(job), operands_(operands), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
-    if (pairs) panels_.emplace(*pairs, job, workspace);
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = ceil_div(job.z.count, kPadding) * kPadding;
-    rows_ = rows_of_part(job.x.count, std::max<std::int64_t>(1, planes_) * ld_ * size_);
+    rows_ = rows_of_part(job, std::max<std::int64_t>(1, planes_) * ld_ * size_);
+    if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     lay_out_panels();
     pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     splits_ = choose_splits();
@@ -34,7 +34,7 @@ class FieldLaunch {
     for (const PlainPanel* panel : {&x_, &z_, &coef_}) pack(*panel, job_, workspace_);
     for (const PlainPanel* panel : {&row_, &col_, &w_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
-    if (panels_) panels_->run(workspace_);
+    if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
@@ -70,7 +70,7 @@ class FieldLaunch {
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_)
-      store_rows(*pairs_, *panels_, job_, workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+      pairs_->store(workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (operands_.amplitude.array.data == nullptr) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
@@ -114,14 +114,13 @@ class FieldLaunch {
     launch(sum_splits(job_), job_, {ceil_div(outputs * rows * job_.features, 256)}, 256, 0, sum);
   }
 
-  const PairKernels* pairs_;
   const FieldKernels& field_;
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
   Workspace& workspace_;
   ParamTable params_;
-  std::optional<Panels> panels_;
+  std::optional<PairValues> pairs_;
   PlainPanel x_, z_, coef_, row_, col_, w_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
 };

@@ -38,6 +38,8 @@ struct JobParam {
   bool is_number() const { return array.data == nullptr; }
 };
 
+inline constexpr std::int64_t kPartBytes = std::int64_t{256} << 20;
+
 struct PairJob {
   const char* op = "";
   int device = 0;
@@ -51,6 +53,7 @@ struct PairJob {
   std::vector<JobParam> params;
   Dtype type = Dtype::float32;  // computing type
   bool same_points = false;
+  std::int64_t part_bytes = kPartBytes;  // of pair values that are stored at once for a second kernel
 
   CuStream stream() const { return static_cast<CuStream>(queue->stream); }
   Rehearsal* rehearsal() const { return queue->rehearsal; }

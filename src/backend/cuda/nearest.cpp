@@ -20,20 +20,20 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
              const JobMatrix& indices) {
   const JobScope scope(job);
   const std::int64_t size = static_cast<std::int64_t>(size_of(job.type)), keys = power_of_two(count);
-  const std::int64_t rows = rows_of_part(job.x.count, job.z.count * size + keys * 16);
+  const std::int64_t rows = rows_of_part(job, job.z.count * size + keys * 16);
   const std::int64_t ld = (job.z.count + 3) / 4 * 4;
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     workspace.reuse();
-    const Panels panels(kernels, one, workspace);
+    const PairValues pair_values(kernels, one, rows, workspace);
     const std::int64_t pairs = workspace.add(rows * ld * size), key_place = workspace.add(rows * keys * 16);
     if (!workspace.take(job)) return;
     const Kernel select = nearest_kernel(job);
-    panels.run(workspace);
+    pair_values.prepare(workspace);
     for (std::int64_t first = 0; first < job.x.count; first += rows) {
       const std::int64_t present = std::min(rows, job.x.count - first);
-      store_rows(kernels, panels, one, workspace, first, present, workspace.at<>(pairs), ld, 0);
+      pair_values.store(workspace, first, present, workspace.at<>(pairs), ld, 0);
       NearestArguments a{};
       a.values = workspace.at<>(pairs);
       a.keys = workspace.at<>(key_place);

@@ -5,7 +5,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kPairBytes = std::int64_t{256} << 20, kPadding = 128;
+constexpr std::int64_t kPadding = 128;
 
 const void* shifted(const void* base, std::int64_t elements, Dtype type) {
   return static_cast<const char*>(base) + elements * static_cast<std::int64_t>(size_of(type));
@@ -13,19 +13,30 @@ const void* shifted(const void* base, std::int64_t elements, Dtype type) {
 
 }  // namespace
 
-std::int64_t rows_of_part(std::int64_t rows, std::int64_t row_bytes) {
-  const std::int64_t fitting = std::max<std::int64_t>(1, kPairBytes / std::max<std::int64_t>(1, row_bytes) / kPadding);
-  return std::min(rows, fitting * kPadding);
+std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
+  const std::int64_t fitting =
+      std::max<std::int64_t>(1, job.part_bytes / std::max<std::int64_t>(1, row_bytes) / kPadding);
+  return std::min(job.x.count, fitting * kPadding);
 }
 
-void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob& job, const Workspace& workspace,
-                std::int64_t first, std::int64_t rows, void* out, std::int64_t ld, std::int64_t plane) {
-  if (job.z.count == 0) return;
-  const plan::GpuPairPlan& plan = *kernels.plan;
-  PairArguments a = panels.arguments(workspace);
+PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
+    : kernels_(kernels), job_(job), panels_(kernels, job, workspace) {
+  if (kernels.plan->bilinear) products_.emplace(kernels, job, panels_, rows, workspace);
+}
+
+void PairValues::prepare(const Workspace& workspace) const {
+  panels_.run(workspace);
+  if (products_) products_->prepare(panels_.arguments(workspace), workspace);
+}
+
+void PairValues::store(const Workspace& workspace, std::int64_t first, std::int64_t rows, void* out, std::int64_t ld,
+                       std::int64_t plane) const {
+  if (job_.z.count == 0) return;
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  PairArguments a = panels_.arguments(workspace);
   const std::int64_t streams = static_cast<std::int64_t>(plan.sides.x_streams.size());
-  a.x = shifted(a.x, first * plan.panel_rows(job.features) * streams, job.type);
-  a.row = shifted(a.row, first, job.type);
+  a.x = shifted(a.x, first * plan.panel_rows(job_.features) * streams, job_.type);
+  a.row = shifted(a.row, first, job_.type);
   a.i_offset += first;
   a.m = rows;
   a.tiles_m = (rows + plan.tile.tile_m - 1) / plan.tile.tile_m;
@@ -34,7 +45,8 @@ void store_rows(const PairKernels& kernels, const Panels& panels, const PairJob&
   a.out_col = 1;
   a.out_plane = plane;
   a.member_count = 1;
-  launch(kernels.tile, job, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job.features), a);
+  if (products_) return products_->store(a, first, workspace);
+  launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 
 }  // namespace mercer::cuda

@@ -134,6 +134,7 @@ struct BilinearArguments {
   struct PairArguments pairs;
   struct BilinearSide x, z;
   long long units;  // of an image
+  long long x_end;  // points of x's image, from its first one on
   int group;        // strips of m that go together through n
 };
 

@@ -39,7 +39,7 @@ MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, 
 
 // The scale gives back what truncation took from sums on average, TRUNCATED of them.
 MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
-  const i64 at = m < a.pairs.x_ld ? m : a.pairs.x_ld - 1;
+  const i64 at = m < a.x_end ? m : a.x_end - 1;
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 

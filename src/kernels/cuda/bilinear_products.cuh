@@ -67,7 +67,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
       barrier_expect(full, STAGE_BYTES);
 #pragma unroll
       for (int b = 0; b < TILE_M / MERCER_IMAGE_ROWS; ++b)
-        copy_bulk(to + b * kBlock, a.x.image + image_block(x_first + b, a.pairs.x_ld) * block_bytes + from_unit, kBlock,
+        copy_bulk(to + b * kBlock, a.x.image + image_block(x_first + b, a.x_end) * block_bytes + from_unit, kBlock,
                   full);
 #pragma unroll
       for (int b = 0; b < kColumnBlocks; ++b) {

@@ -49,7 +49,7 @@ struct Fetch {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
         const i64 from = b < kBlocksX
-                             ? image_block(walk.m0 / MERCER_IMAGE_ROWS + b, a.pairs.x_ld)
+                             ? image_block(walk.m0 / MERCER_IMAGE_ROWS + b, a.x_end)
                              : image_block(walk.n0 / MERCER_IMAGE_ROWS + b - kBlocksX, a.pairs.z_ld);
         const u8* image = b < kBlocksX ? a.x.image : a.z.image;
         copy_16(stages + stage * STAGE_BYTES + b * kBlock + threadIdx.x * 16,

@@ -2,10 +2,12 @@
 // the path too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "ops/drawn_data.h"
+#include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
 #include "plan/gpu_plan.h"
 
@@ -178,6 +180,50 @@ TEST(TensorCoreFolds, ItemsOfABatchAreAlone) {
         kernel_reduce(kL2, item(x, {i}), &zt, kind, alone, {}, context);
         for (std::int64_t m = 0; m < 150; ++m) ASSERT_EQ(out(i, m), alone(m)) << name_of(kind);
       }
+    }
+  });
+}
+
+/// Values of the pairs of some rows at a time, for a second kernel: with duplicates, so that every part has repairs.
+TEST(TensorCoreValues, NearestSomeRowsAtATime) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 500, kN = 260, kK = 40, kCount = 5;
+    PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    add_neighbours(points);
+    const Tensor z = points.z;
+    const Array pairs(Dtype::float32, {kM, kN});
+    pairwise(kL2, points.x, &z, pairs, {}, context);
+    for (std::int64_t rows : {128, 256, 1 << 20}) {
+      context.state().part_bytes = rows * (kN * 4 + 8 * 16);
+      const Array values(Dtype::float32, {kM, kCount}), indices(Dtype::int64, {kM, kCount});
+      knn(kL2, points.x, &z, kCount, values, indices, {}, context);
+      for (std::int64_t m = 0; m < kM; ++m) {
+        std::vector<std::pair<double, std::int64_t>> sorted;
+        for (std::int64_t n = 0; n < kN; ++n) sorted.emplace_back(pairs(m, n), n);
+        std::sort(sorted.begin(), sorted.end());
+        for (std::int64_t c = 0; c < kCount; ++c) {
+          ASSERT_EQ(values(m, c), sorted[c].first) << m << "," << c << " of " << rows << " rows";
+          ASSERT_EQ(indices(m, c), sorted[c].second) << m << "," << c << " of " << rows << " rows";
+        }
+      }
+    }
+  });
+}
+
+TEST(TensorCoreValues, GradientsSomeRowsAtATime) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 300, kN = 130, kK = 36;
+    PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    add_neighbours(points);
+    const Tensor z = points.z;
+    const Array coef = normal(Dtype::float32, {2, kN}, 3);
+    const Expr f = parse("exp(-sum((x-z)^2)/9)");
+    const Field expected = expected_field(differentiate(f, mercer::points().x), points.x, z, coef);
+    for (std::int64_t rows : {128, 256, 1 << 20}) {
+      context.state().part_bytes = rows * 256 * 4;
+      const Array out(Dtype::float32, {2, kM, kK});
+      kernel_gradient(f, points.x, &z, coef, out, {}, context);
+      expect_field(out, expected, std::to_string(rows) + " rows", 3);
     }
   });
 }

@@ -1,0 +1,60 @@
+// Gradients and gradient fields against sums of the oracle's values.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "ops/testing.h"
+
+namespace mercer::testing_support {
+
+/// g[o][m][k] = sum_n coef[o, n] field(m, n, k) and the norm of the terms of every output row.
+struct Field {
+  std::vector<double> values;
+  std::vector<double> norms;  // of row (o, m)
+};
+
+inline Field expected_field(const Expr& field, const Tensor& x, const Tensor& z, const Tensor& coef,
+                            const Extra& extra = {}, const Tensor* amplitude = nullptr) {
+  Reference reference(field, x, z, extra);
+  const std::int64_t outputs = coef.ndim() == 1 ? 1 : coef.shape[0], features = reference.features();
+  Field result;
+  result.values.assign(outputs * reference.m() * features, 0);
+  result.norms.assign(outputs * reference.m(), 0);
+  for (std::int64_t m = 0; m < reference.m(); ++m)
+    for (std::int64_t k = 0; k < features; ++k) {
+      std::vector<double> size(outputs, 0);
+      for (std::int64_t n = 0; n < reference.n(); ++n) {
+        const double phi = reference(m, n, k) * (amplitude ? read(*amplitude, {m, n}) : 1);
+        for (std::int64_t o = 0; o < outputs; ++o) {
+          const double term = phi * (coef.ndim() == 1 ? read(coef, {n}) : read(coef, {o, n}));
+          result.values[(o * reference.m() + m) * features + k] += term;
+          size[o] += std::abs(term);
+        }
+      }
+      for (std::int64_t o = 0; o < outputs; ++o) result.norms[o * reference.m() + m] += size[o] * size[o];
+    }
+  // NOTE: the contract names the norm of the row; coefficients of mixed signs cancel in it, so that the norm of the
+  // sums of absolute terms is what rounding can be held to.
+  for (double& norm : result.norms) norm = std::sqrt(norm);
+  return result;
+}
+
+inline void expect_field(const Tensor& out, const Field& expected, const std::string& what, double factor = 1,
+                         double floor = 0) {
+  const bool single = out.ndim() == 2;
+  const std::int64_t outputs = single ? 1 : out.shape[0], rows = out.shape[single ? 0 : 1], features = out.shape.back();
+  for (std::int64_t o = 0; o < outputs; ++o)
+    for (std::int64_t m = 0; m < rows; ++m)
+      for (std::int64_t k = 0; k < features; ++k) {
+        const double value = single ? read(out, {m, k}) : read(out, {o, m, k});
+        const double wanted = expected.values[(o * rows + m) * features + k];
+        const double bound = unit(out.dtype) * (factor * expected.norms[o * rows + m] + floor);
+        ASSERT_TRUE(within(value, wanted, bound, out.dtype))
+            << what << " at " << o << "," << m << "," << k << ": " << value << " for " << wanted << ", off by "
+            << std::abs(value - wanted) / bound;
+      }
+}
+
+}  // namespace mercer::testing_support
