@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "codegen/skeleton.h"
+#include "core/integers.h"
 
 namespace mercer::codegen {
 namespace {
@@ -102,7 +103,7 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
 /// Of float32 sums.
 bool InterpretedUpdate::is_doubtful(const plan::UpdateArgs& args) const {
   const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
-  const std::int64_t lines = args.k + (has_heads() ? (args.k + args.chunk - 1) / args.chunk : 0);
+  const std::int64_t lines = args.k + (has_heads() ? ceil_div(args.k, args.chunk) : 0);
   const float* sums = static_cast<const float*>(args.acc);
   const float* x_bound = static_cast<const float*>(args.x) + lines * source_.x_streams * rows;
   const float* z_bound = static_cast<const float*>(args.z) + lines * source_.z_streams * cols;

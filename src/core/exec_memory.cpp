@@ -12,6 +12,7 @@
 
 #include "core/env.h"
 #include "core/error.h"
+#include "core/integers.h"
 
 namespace mercer {
 namespace {
@@ -21,7 +22,7 @@ std::atomic<std::int64_t> mappings_alive{0};
 
 std::size_t round_to_pages(std::size_t bytes) {
   static const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  return round_up(bytes, page);
 }
 
 std::int64_t read_limit() {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/integers.h"
+
 namespace mercer::plan {
 namespace {
 
@@ -66,8 +68,8 @@ IntegerSums plan_integer_sums(const ir::Split& split, const ir::Program& floats,
 }
 
 std::int64_t integer_chunk(std::int64_t features, std::int64_t longest) {
-  const std::int64_t chunks = std::max<std::int64_t>(1, (features + longest - 1) / longest);
-  return std::max<std::int64_t>(1, (features + chunks - 1) / chunks);
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(features, longest));
+  return std::max<std::int64_t>(1, ceil_div(features, chunks));
 }
 
 }  // namespace mercer::plan

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/integers.h"
+
 namespace mercer::plan {
 namespace {
 
@@ -59,9 +61,9 @@ Bilinear bilinear_term(const Expr& term) {
 /// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile, measured on an H200.
 double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
   constexpr double kProduct = 8e-5, kEpilogue = 0.015, kStart = 0.8;  // a column and feature, a column, a tile
-  const auto parts = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
-  const std::int64_t blocks = parts(m, BilinearTile::kRows * tile.cluster) * tile.cluster * parts(n, tile.columns);
-  const double waves = static_cast<double>(parts(blocks, multiprocessors / tile.cluster * tile.cluster));
+  const std::int64_t blocks =
+      ceil_div(m, BilinearTile::kRows * tile.cluster) * tile.cluster * ceil_div(n, tile.columns);
+  const double waves = static_cast<double>(ceil_div(blocks, multiprocessors / tile.cluster * tile.cluster));
   return waves * (tile.columns * (kProduct * static_cast<double>(k) + kEpilogue) + kStart);
 }
 
@@ -128,7 +130,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 }
 
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
-                                   double from) {
+                                double from) {
   constexpr int kMostBriefColumns = 4;  // of v; sums of more take the registers of a block alone
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile = k <= kChunk && columns <= kMostBriefColumns ? kBrief : BilinearTile{.columns = 192};

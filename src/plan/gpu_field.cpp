@@ -1,5 +1,6 @@
 #include "plan/gpu_field.h"
 
+#include "core/integers.h"
 #include "plan/sides.h"
 
 namespace mercer::plan {
@@ -14,7 +15,7 @@ constexpr std::int64_t kThreads = 256, kSlice = 32, kChunk = 512;
 std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
   const std::int64_t element = problem.type == Dtype::float64 ? 8 : 4, vector = 16 / element;
   const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads_col;
-  const std::int64_t coef_row = (problem.outputs + vector - 1) / vector * vector;
+  const std::int64_t coef_row = round_up(problem.outputs, vector);
   std::int64_t elements = 2 * (rows * (kSlice + vector) + kSlice * coef_row);
   if (n > kChunk) elements += kThreads * problem.outputs * thread_r * thread_f;
   return elements * element;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/integers.h"
 #include "ir/passes.h"
 #include "plan/registers.h"
 
@@ -142,8 +143,8 @@ std::vector<int> take_scales(Expr& phi) {
 std::int64_t PairPlan::chunk(std::int64_t features) const {
   const bool any = std::find(promoted.begin(), promoted.end(), true) != promoted.end();
   if (problem.type == Dtype::float64 || !any || features <= kShortestChunk) return std::max<std::int64_t>(features, 1);
-  const std::int64_t chunks = std::max<std::int64_t>(2, (features + kLongestChunk - 1) / kLongestChunk);
-  return (features + chunks - 1) / chunks;
+  const std::int64_t chunks = std::max<std::int64_t>(2, ceil_div(features, kLongestChunk));
+  return ceil_div(features, chunks);
 }
 
 std::int64_t PairPlan::plane_width() const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/integers.h"
+
 namespace mercer::plan {
 
 using ir::Instr;
@@ -211,7 +213,7 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
   const TargetInfo& info = target_info(target);
   const int lanes = info.lanes(field.type);
   if (target == Target::interpreter) return {16, std::clamp(outputs, 1, 16)};
-  const std::int64_t needed = std::max<std::int64_t>(1, (features + lanes - 1) / lanes);
+  const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));
   const double phi = count_pipes(field, info).cycles() + 1;
   FieldShape best{1, 1};
   double best_cost = 0;
@@ -220,8 +222,8 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
     const int most = std::min({outputs, free / vectors, 16});
     if (most < 1 || (vectors > 1 && !masks_fit(field, vectors, info))) continue;
     // φ is computed once per tile of outputs, a multiply-add per output; a few accumulators leave latency uncovered.
-    const int tiles = (outputs + most - 1) / most, height = (outputs + tiles - 1) / tiles;
-    const std::int64_t padded = (needed + vectors - 1) / vectors * vectors;
+    const int tiles = ceil_div(outputs, most), height = ceil_div(outputs, tiles);
+    const std::int64_t padded = round_up(needed, vectors);
     const double padding = static_cast<double>(padded) / static_cast<double>(needed);
     const double latency = std::max(1.0, 4.0 / (vectors * height));
     const double cost = (tiles * phi + outputs * latency) * padding;

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "backend/cpu/operations.h"
+#include "core/integers.h"
 
 namespace mercer::cpu {
 namespace {
@@ -24,7 +25,7 @@ class GradientRun {
  public:
   GradientRun(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run)
       : field_(field), plan_(*field.plan), item_(item), run_(run), features_(item.item.x.features),
-        cols_(plan_.source(false).cols()), padded_((features_ + cols_ - 1) / cols_ * cols_), width_(plan_.n_capacity) {
+        cols_(plan_.source(false).cols()), padded_(round_up(features_, cols_)), width_(plan_.n_capacity) {
     if (pairs && !pairs->plan().problem.outputs.empty()) {
       block_.emplace_back(pairs->plan(), item.pair_params, features_);
       engine_.emplace_back(*pairs, item.item, block_[0]);
@@ -40,10 +41,10 @@ class GradientRun {
     pack_weights();
     pack_coefficients();
     if (!engine_.empty()) z_pairs_.pack(engine_[0].z_packer(), 0, engine_[0].z_packer().panels(), *run_.pool);
-    pack_point_values(item_.item.z, z_values_, (item_.item.z.count + width_ - 1) / width_ * width_);
+    pack_point_values(item_.item.z, z_values_, round_up(item_.item.z.count, width_));
     workspaces_.resize(run_.workers);
     const std::int64_t count = item_.item.x.count;
-    run_((count + rows_ - 1) / rows_,
+    run_(ceil_div(count, rows_),
          [&](std::int64_t task, int worker) { run_panel(task, workspaces_[worker]); });
   }
 
@@ -74,7 +75,7 @@ class GradientRun {
     if (item_.item.weights) std::copy_n(item_.item.weights, features_, weights_.begin());
   }
 
-  std::int64_t tiles() const { return (item_.outputs + plan_.outputs - 1) / plan_.outputs; }
+  std::int64_t tiles() const { return ceil_div(item_.outputs, plan_.outputs); }
 
   /// [tile][n][outputs of the tile], zeros beyond the last output.
   void pack_coefficients() {

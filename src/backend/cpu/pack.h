@@ -17,6 +17,7 @@
 #include "backend/cpu/points.h"
 #include "backend/cpu/quantise.h"
 #include "core/aligned.h"
+#include "core/integers.h"
 #include "core/parallel.h"
 #include "plan/planner.h"
 
@@ -61,7 +62,7 @@ class Packer {
   Packer(const PackPrograms::Side& side, const Points& points, int width, const double* weights,
          const std::vector<double>& params);
 
-  std::int64_t panels() const { return (points_.count + width_ - 1) / width_; }
+  std::int64_t panels() const { return ceil_div(points_.count, width_); }
   std::int64_t panel_size() const {  // elements
     return (quantiser_ ? quantiser_->lines() : points_.features * streams_) * width_;
   }

@@ -7,6 +7,7 @@
 //            └────┴────┴────┴────┘
 #include <algorithm>
 #include "backend/cpu/operations.h"
+#include "core/integers.h"
 
 namespace mercer::cpu {
 namespace {
@@ -45,10 +46,10 @@ class PairwiseRun {
   void run_panels() {
     const std::int64_t tile_rows = engine_.tile().rows, panels = engine_.x_packer().panels();
     const std::int64_t block = std::max<std::int64_t>(1, kBlockRows / tile_rows);
-    const std::int64_t row_blocks = (panels + block - 1) / block;
+    const std::int64_t row_blocks = ceil_div(panels, block);
     // Few blocks of rows: their panels of z are split too, so that every thread finds work.
     const std::int64_t wanted = 4 * run_.workers;
-    const std::int64_t ranges = std::clamp<std::int64_t>((wanted + row_blocks - 1) / row_blocks, 1, (z_.count + 7) / 8);
+    const std::int64_t ranges = std::clamp<std::int64_t>(ceil_div(wanted, row_blocks), 1, (z_.count + 7) / 8);
     run_(row_blocks * ranges, [&](std::int64_t task, int worker) {
       const std::int64_t b = task / ranges, r = task % ranges;
       const std::int64_t z0 = z_.first + z_.count * r / ranges, z1 = z_.first + z_.count * (r + 1) / ranges;

@@ -2,6 +2,7 @@
 // plain dot product with n as its "feature". Blocks are summed in the computing type over at most 96 points, then in
 // double.
 #include "backend/cpu/panel_sweep.h"
+#include "core/integers.h"
 
 namespace mercer::cpu {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 /// v as the dot kernels read it: tiles of `height` columns, [tile][n][height], the last tile padded with zeros.
 template <class T>
 AlignedBuffer pack_columns(const ProductMember& member, std::int64_t points, std::int64_t columns, int height) {
-  const std::int64_t tiles = (columns + height - 1) / height;
+  const std::int64_t tiles = ceil_div(columns, height);
   AlignedBuffer packed = aligned_array<T>(checked_product({tiles, points, height}));
   T* target = packed.as<T>();
   for (std::int64_t t = 0; t < tiles; ++t)
@@ -28,7 +29,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
   std::vector<AlignedBuffer> packed;
   for (const ProductMember& m : members) packed.push_back(pack_columns<T>(m, item.x.count, columns, height));
   PanelSweep<T> sweep(program, item, param_blocks<T>(program.plan(), members, item.x.features));
-  const std::int64_t cols = sweep.cols(), tiles = (columns + height - 1) / height, ranges = sweep.ranges();
+  const std::int64_t cols = sweep.cols(), tiles = ceil_div(columns, height), ranges = sweep.ranges();
   const std::int64_t state = tiles * height * cols;  // doubles per (range, panel, member)
   const std::int64_t panels = sweep.panels(), count = static_cast<std::int64_t>(members.size());
   AlignedBuffer sums = aligned_array<double>(checked_product({ranges, panels, count, state}));

@@ -7,6 +7,8 @@
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+
+#include "core/integers.h"
 #endif
 
 namespace mercer::cpu {
@@ -40,7 +42,7 @@ struct Quantiser::Lanes {
 
 Quantiser::Quantiser(std::int64_t features, std::int64_t chunk, float step, double factor,
                      const std::vector<float>& centres)
-    : features_(features), chunk_(chunk), chunks_((features + chunk - 1) / chunk), step_(step), per_step_(1 / step),
+    : features_(features), chunk_(chunk), chunks_(ceil_div(features, chunk)), step_(step), per_step_(1 / step),
       bound_(1.0001 * factor / tolerance(chunks_, factor)) {
   for (float centre : centres) {
     const float q = centre * per_step_;

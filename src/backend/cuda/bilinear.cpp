@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/integers.h"
+
 namespace mercer::cuda {
 namespace {
 
@@ -21,16 +23,14 @@ constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFo
 /// Strips of m that go together through n.
 constexpr int kGroup = 8;
 
-std::int64_t parts(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
-
 }  // namespace
 
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
   if (&panels.x() == &panels.z()) sides_ = 1;
-  units_ = parts(job.features, 32);
-  row_length_ = parts(job.features, 8) * 8;
+  units_ = ceil_div(job.features, 32);
+  row_length_ = ceil_div(job.features, 8) * 8;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   for (int s = 0; s < sides_; ++s) {
     const std::int64_t ld = sides[s]->ld;
@@ -42,9 +42,9 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
-  capacity_ = parts(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
+  capacity_ = ceil_div(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
-  marks_ = workspace.add(parts(rows, MERCER_REGION) * parts(job.z.count, MERCER_REGION) *
+  marks_ = workspace.add(ceil_div(rows, MERCER_REGION) * ceil_div(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
 }
 
@@ -85,7 +85,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   };
   SplitArguments split = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
-  launch(find_centre_, job_, {parts(split.k, kThreads / 32)}, kThreads, 0, split);
+  launch(find_centre_, job_, {ceil_div(split.k, kThreads / 32)}, kThreads, 0, split);
   launch(step("examine"), job_, {ld / MERCER_PANEL, sides_}, kThreads, 0, split);
   launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_}, kThreads, 0, split);
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
@@ -138,7 +138,7 @@ void SplitProducts::store(const PairArguments& part, std::int64_t first, const W
     const auto listed = reinterpret_cast<CuPointer>(&a.split->listed);
     check_cuda(cuda_driver()->set_words_async(listed, 0, 1, job_.stream()), job_.op);
   }
-  launch_products(all, parts(a.m, tile.kRows * tile.cluster) * parts(a.n, tile.columns));
+  launch_products(all, ceil_div(a.m, tile.kRows * tile.cluster) * ceil_div(a.n, tile.columns));
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);
@@ -149,7 +149,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   const plan::BilinearTile& tile = plan.problem.product;
   BilinearArguments all = products(group, workspace);
   PairArguments& a = all.pairs;
-  launch_products(all, parts(a.m, tile.kRows * tile.cluster) * a.splits);
+  launch_products(all, ceil_div(a.m, tile.kRows * tile.cluster) * a.splits);
   launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 

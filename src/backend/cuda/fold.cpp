@@ -7,6 +7,7 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/panels.h"
 #include "core/error.h"
+#include "core/integers.h"
 
 namespace mercer::cuda {
 namespace {
@@ -23,14 +24,14 @@ struct Cut {
 /// Ranges of n: the fewest with which the last wave of blocks leaves little of the device idle.
 std::int64_t choose_splits(const Cut& cut) {
   const std::int64_t longest_range = kLongestRange / cut.tile_n;
-  const std::int64_t least = std::max<std::int64_t>(1, (cut.tiles_n + longest_range - 1) / longest_range);
+  const std::int64_t least = std::max<std::int64_t>(1, ceil_div(cut.tiles_n, longest_range));
   const std::int64_t most = std::min(cut.tiles_n, std::max(least, kMostSplits));
   std::int64_t best = least;
   double best_use = 0;
   for (std::int64_t splits = least; splits <= most; ++splits) {
-    const std::int64_t blocks = cut.tiles_m * splits, waves = (blocks + cut.slots - 1) / cut.slots;
+    const std::int64_t blocks = cut.tiles_m * splits, waves = ceil_div(blocks, cut.slots);
     // A wave takes as long as its longest range.
-    const std::int64_t longest = (cut.tiles_n + splits - 1) / splits;
+    const std::int64_t longest = ceil_div(cut.tiles_n, splits);
     const double use =
         static_cast<double>(cut.tiles_m * cut.tiles_n) / static_cast<double>(waves * cut.slots * longest);
     if (use > best_use * 1.03) {
@@ -63,7 +64,7 @@ class FoldLaunch {
 
   void run(const JobOperand* v, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
-    const std::int64_t tiles_m = (job_.x.count + plan.tile.tile_m - 1) / plan.tile.tile_m;
+    const std::int64_t tiles_m = ceil_div(job_.x.count, plan.tile.tile_m);
     const std::int64_t items = job_.items;
     splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
@@ -99,12 +100,11 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const plan::BilinearTile& product = plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-    const auto parts = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
     if (!plan.bilinear)
-      return {parts(job_.x.count, plan.tile.tile_m), parts(job_.z.count, plan.tile.tile_n), plan.tile.tile_n,
+      return {ceil_div(job_.x.count, plan.tile.tile_m), ceil_div(job_.z.count, plan.tile.tile_n), plan.tile.tile_n,
               multiprocessors * plan.wave_blocks()};
     const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.tile.tile_n);
-    return {parts(job_.x.count, product.kRows * product.cluster), parts(job_.z.count, tile_n), tile_n,
+    return {ceil_div(job_.x.count, product.kRows * product.cluster), ceil_div(job_.z.count, tile_n), tile_n,
             multiprocessors * product.blocks / product.cluster};
   }
 

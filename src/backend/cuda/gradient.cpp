@@ -3,13 +3,12 @@
 
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
+#include "core/integers.h"
 
 namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// One batch item of a gradient.
 class FieldLaunch {
@@ -20,7 +19,7 @@ class FieldLaunch {
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
-    ld_ = ceil_div(job.z.count, kPadding) * kPadding;
+    ld_ = round_up(job.z.count, kPadding);
     rows_ = rows_of_part(job, std::max<std::int64_t>(1, planes_) * ld_ * size_);
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     lay_out_panels();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/integers.h"
+
 namespace mercer::cuda {
 namespace {
 
@@ -23,7 +25,7 @@ MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Pan
     errors_[s] = workspace.add(sides[s]->ld * kFloat);
   }
   constexpr std::int64_t kPairsOfRepair = 64;
-  capacity_ = std::min((job.x.count * job.z.count + kPairsOfRepair - 1) / kPairsOfRepair, kMostRepairs);
+  capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
   state_ = workspace.add(sizeof(MixedState));
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
 }

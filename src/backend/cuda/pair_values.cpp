@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/integers.h"
+
 namespace mercer::cuda {
 namespace {
 
@@ -39,7 +41,7 @@ void PairValues::store(const Workspace& workspace, std::int64_t first, std::int6
   a.row = shifted(a.row, first, job_.type);
   a.i_offset += first;
   a.m = rows;
-  a.tiles_m = (rows + plan.tile.tile_m - 1) / plan.tile.tile_m;
+  a.tiles_m = ceil_div(rows, plan.tile.tile_m);
   a.out = out;
   a.out_row = ld;
   a.out_col = 1;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/integers.h"
+
 namespace mercer::cuda {
 namespace {
 
@@ -12,7 +14,7 @@ namespace {
 constexpr std::int64_t kPadding = 128;
 constexpr std::int64_t kPackPoints = 32, kPackFeatures = 32, kPackThreads = 256;
 
-std::int64_t padded(std::int64_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
+std::int64_t padded(std::int64_t count) { return round_up(count, kPadding); }
 std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
 
 /// Blocks along n: one a tile, or one for several where the plan says so and enough blocks are left.
@@ -22,7 +24,7 @@ std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles
   if (!plan.many_tiles()) return tiles_n;
   const std::int64_t least = kWaves * plan.tile.min_blocks * multiprocessors;
   const std::int64_t wanted =
-      std::max((tiles_n + kTilesOfBlock - 1) / kTilesOfBlock, least / std::max<std::int64_t>(1, tiles_m));
+      std::max(ceil_div(tiles_n, kTilesOfBlock), least / std::max<std::int64_t>(1, tiles_m));
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, tiles_n));
 }
 
@@ -42,8 +44,8 @@ bool plain(const plan::Sides& sides) {
 
 /// Blocks along the features: enough to fill the device when there are few points.
 std::int64_t feature_blocks(std::int64_t point_blocks, std::int64_t features, int multiprocessors) {
-  const std::int64_t slices = std::max<std::int64_t>(1, (features + kPackFeatures - 1) / kPackFeatures);
-  const std::int64_t wanted = (std::int64_t{8} * multiprocessors + point_blocks - 1) / point_blocks;
+  const std::int64_t slices = std::max<std::int64_t>(1, ceil_div(features, kPackFeatures));
+  const std::int64_t wanted = ceil_div(std::int64_t{8} * multiprocessors, point_blocks);
   return std::clamp<std::int64_t>(wanted, 1, slices);
 }
 
@@ -199,8 +201,8 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   a.chunk = plan.chunk();
   a.i_offset = job_.x.index_offset;
   a.j_offset = job_.z.index_offset;
-  a.tiles_m = (a.m + plan.tile.tile_m - 1) / plan.tile.tile_m;
-  a.tiles_n = (a.n + plan.tile.tile_n - 1) / plan.tile.tile_n;
+  a.tiles_m = ceil_div(a.m, plan.tile.tile_m);
+  a.tiles_n = ceil_div(a.n, plan.tile.tile_n);
   a.splits = static_cast<int>(columns_of_blocks(plan, a.tiles_m, a.tiles_n, job_.hardware().multiprocessors));
   a.param_count = params_.count();
   params_.write_narrow(a.params, a.numbers, workspace);
