@@ -119,48 +119,115 @@ MERCER_INLINE double norm_quantum(const SplitArguments& a) {
 
 // A block takes 32 points, 64 features at a time. A thread has 4 features of one point, and the 4 that are 32 features
 // further on: eight threads write whole sectors.
+#define PIECE_FEATURES 64
+#define POINT_THREADS 8
+struct PieceBlock {
+  float tile[MERCER_IMAGE_ROWS][PIECE_FEATURES + 1];
+  float centres[PIECE_FEATURES], times[PIECE_FEATURES];
+};
+
+// Features k0 … of the block's points, from a panel, [point][feature].
+MERCER_INLINE void load_features(PieceBlock& block, const SplitArguments& a, int s, const Pack<float, 4>* panel,
+                                 i64 k0) {
+  constexpr int kPacks = MERCER_IMAGE_ROWS / 4, kLoads = PIECE_FEATURES * kPacks / SPLIT_THREADS;
+  Pack<float, 4> loaded[kLoads];
+#pragma unroll
+  for (int pass = 0; pass < kLoads; ++pass) {
+    const i64 k = k0 + threadIdx.x / kPacks + pass * (SPLIT_THREADS / kPacks);
+    loaded[pass] = k < a.k ? panel[k * (MERCER_PANEL / 4) + threadIdx.x % kPacks] : Pack<float, 4>{};
+  }
+  __syncthreads();
+#pragma unroll
+  for (int pass = 0; pass < kLoads; ++pass)
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+      block.tile[threadIdx.x % kPacks * 4 + c][threadIdx.x / kPacks + pass * (SPLIT_THREADS / kPacks)] =
+          loaded[pass].value[c];
+  if (threadIdx.x < PIECE_FEATURES) {
+    const i64 k = k0 + threadIdx.x;
+    block.centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
+    block.times[threadIdx.x] = k < a.k ? multiplier(a, s, k) : 0.0f;
+  }
+  __syncthreads();
+}
+
+// The point that a thread shares with seven others.
+struct PiecePoint {
+  bool carried, has_low;
+  float up;    // its power of two
+  u8* image;
+  float* row;  // its values again
+};
+
+// Four values as pieces; the square of what they are is added to `norm`.
+MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, const PieceBlock& block,
+                                const PiecePoint& point, const Pack<float, 4>& raw, int kk) {
+#pragma unroll
+  for (int c = 0; c < 4; c += 2) {
+    float value[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      value[i] = point.carried
+                     ? (raw.value[c + i] - block.centres[kk + c + i]) * block.times[kk + c + i] * point.up
+                     : 0.0f;
+    high[c / 2] = half_pair(value[0], value[1]);
+    low[c / 2] = half_pair(value[0] - half_value(high[c / 2], 0), value[1] - half_value(high[c / 2], 1));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float low_part = point.has_low ? half_value(low[c / 2], i) : 0.0f;
+      const double written = (double)half_value(high[c / 2], i) + (double)low_part;
+      norm = __fma_rn(written, written, norm);
+    }
+  }
+}
+
+// Of 16 bytes, 8 features, a thread has one half. `half`: of the 64 features, which a unit without low pieces has all.
+MERCER_INLINE void write_unit(const PiecePoint& point, const u32 (&high)[2], const u32 (&low)[2], i64 k, int half) {
+  constexpr int kUnit = MERCER_IMAGE_ROWS * 128;
+  const int p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
+  const uint2 high_pieces = {high[0], high[1]}, low_pieces = {low[0], low[1]};
+  const int chunk = place / 2, side_of_chunk = place % 2 * 8;
+  if (point.has_low) {
+    u8* unit = point.image + k / 32 * kUnit + side_of_chunk;
+    *(uint2*)(unit + ((chunk ^ (p & 7)) << 4)) = high_pieces;
+    *(uint2*)(unit + (((chunk + 4) ^ (p & 7)) << 4)) = low_pieces;
+  } else {
+    u8* unit = point.image + k / 64 * kUnit + side_of_chunk;
+    *(uint2*)(unit + (((chunk + half * 4) ^ (p & 7)) << 4)) = high_pieces;
+  }
+}
+
+// The norm of a point as written, from what its threads have.
+MERCER_INLINE void write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, bool carried,
+                              int exponent) {
+  const double down = carried ? (double)float_of((u32)(127 - exponent) << 23) : 0.0;
+  norm *= down * down;
+  const double quantum = norm_quantum(a), whole = rint(norm / quantum) * quantum;
+  side.norm[point] = carried ? (float)whole : NOT_CARRIED;
+  side.norm_tail[point] = carried ? (float)(norm - whole) : 0.0f;
+  side.scale[point] = (float)down;
+}
+
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
-  constexpr int kFeatures = 64, kPoints = MERCER_IMAGE_ROWS, kThreads = 8;  // threads of a point
-  constexpr int kLoads = kFeatures * kPoints / 4 / SPLIT_THREADS;
-  __shared__ float tile[kPoints][kFeatures + 1];
-  __shared__ float centres[kFeatures], times[kFeatures];
-  __shared__ double norms[kThreads][kPoints];
-  const int s = blockIdx.y, point = threadIdx.x / kThreads, place = threadIdx.x % kThreads;
+  __shared__ PieceBlock block;
+  __shared__ double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
+  const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
   const SplitSide& side = a.side[s];
-  const i64 block = blockIdx.x, first = block * kPoints;
+  const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   if (first >= side.ld) return;
-  const bool has_low = a.state->low != 0;
-  const float largest = side.largest[first + point];
+  const float largest = side.largest[first + p];
   const bool carried = largest < INFINITY;
   // The largest value comes to lie between 2^14 and 2^15.
   const int exponent = carried && largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
-  const float up = carried ? float_of((u32)(exponent + 127) << 23) : 0.0f;
-  u8* image = side.image + block * a.units * (kPoints * 128) + point * 128;
-  float* row = side.rows + (first + point) * a.row_length;
+  const PiecePoint point = {carried, a.state->low != 0, carried ? float_of((u32)(exponent + 127) << 23) : 0.0f,
+                            side.image + first * a.units * 128 + p * 128,
+                            side.rows + (first + p) * a.row_length};
   const Pack<float, 4>* panel =
       (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);
   double norm = 0;
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < a.units * 32; k0 += kFeatures) {
-    Pack<float, 4> loaded[kLoads];
-#pragma unroll
-    for (int pass = 0; pass < kLoads; ++pass) {
-      const i64 k = k0 + threadIdx.x / (kPoints / 4) + pass * (SPLIT_THREADS / (kPoints / 4));
-      loaded[pass] = k < a.k ? panel[k * (MERCER_PANEL / 4) + threadIdx.x % (kPoints / 4)] : Pack<float, 4>{};
-    }
-    __syncthreads();
-#pragma unroll
-    for (int pass = 0; pass < kLoads; ++pass)
-#pragma unroll
-      for (int c = 0; c < 4; ++c)
-        tile[threadIdx.x % (kPoints / 4) * 4 + c]
-            [threadIdx.x / (kPoints / 4) + pass * (SPLIT_THREADS / (kPoints / 4))] = loaded[pass].value[c];
-    if (threadIdx.x < kFeatures) {
-      const i64 k = k0 + threadIdx.x;
-      centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
-      times[threadIdx.x] = k < a.k ? multiplier(a, s, k) : 0.0f;
-    }
-    __syncthreads();
+  for (i64 k0 = 0; k0 < a.units * 32; k0 += PIECE_FEATURES) {
+    load_features(block, a, s, panel, k0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int kk = half * 32 + place * 4;
@@ -168,47 +235,17 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
       Pack<float, 4> raw;
       u32 high[2], low[2];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) raw.value[c] = tile[point][kk + c];
-#pragma unroll
-      for (int c = 0; c < 4; c += 2) {
-        float value[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          value[i] = carried ? (raw.value[c + i] - centres[kk + c + i]) * times[kk + c + i] * up : 0.0f;
-        high[c / 2] = half_pair(value[0], value[1]);
-        low[c / 2] = half_pair(value[0] - half_value(high[c / 2], 0), value[1] - half_value(high[c / 2], 1));
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float low_part = has_low ? half_value(low[c / 2], i) : 0.0f;
-          const double written = (double)half_value(high[c / 2], i) + (double)low_part;
-          norm = __fma_rn(written, written, norm);
-        }
-      }
-      if (k < a.row_length) store_pack(row + k, raw);
-      if (has_low && k >= a.units * 32) continue;
-      // Of 16 bytes, 8 features, a thread has one half.
-      const uint2 high_pieces = {high[0], high[1]}, low_pieces = {low[0], low[1]};
-      const int chunk = place / 2, side_of_chunk = place % 2 * 8;
-      if (has_low) {
-        u8* unit = image + k / 32 * (kPoints * 128) + side_of_chunk;
-        *(uint2*)(unit + ((chunk ^ (point & 7)) << 4)) = high_pieces;
-        *(uint2*)(unit + (((chunk + 4) ^ (point & 7)) << 4)) = low_pieces;
-      } else {
-        u8* unit = image + k / 64 * (kPoints * 128) + side_of_chunk;
-        *(uint2*)(unit + (((chunk + half * 4) ^ (point & 7)) << 4)) = high_pieces;
-      }
+      for (int c = 0; c < 4; ++c) raw.value[c] = block.tile[p][kk + c];
+      split_values(high, low, norm, block, point, raw, kk);
+      if (k < a.row_length) store_pack(point.row + k, raw);
+      if (!point.has_low || k < a.units * 32) write_unit(point, high, low, k, half);
     }
   }
-  norms[place][point] = norm;
+  norms[place][p] = norm;
   __syncthreads();
   if (place != 0) return;
-  for (int t = 1; t < kThreads; ++t) norm += norms[t][point];
-  const double down = carried ? (double)float_of((u32)(127 - exponent) << 23) : 0.0;
-  norm *= down * down;
-  const double quantum = norm_quantum(a), whole = rint(norm / quantum) * quantum;
-  side.norm[first + point] = carried ? (float)whole : NOT_CARRIED;
-  side.norm_tail[first + point] = carried ? (float)(norm - whole) : 0.0f;
-  side.scale[first + point] = (float)down;
+  for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][p];
+  write_norm(a, side, first + p, norm, carried, exponent);
 }
 
 // How many pairs cancel: 2048 of them, spread over rows and columns, from their first features. A warp a pair.

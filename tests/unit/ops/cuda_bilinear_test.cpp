@@ -236,31 +236,7 @@ TEST(TensorCores, Terms) {
 }
 
 TEST(TensorCores, ItemsOfABatchAreAlone) {
-  on_tensor_cores([](TestContext& context) {
-    const std::int64_t k = 80;
-    Array x(Dtype::float32, {3, 150, k});
-    std::vector<Array> items{drawn(150, k, 1, kUniform), drawn(150, k, 2, kinds()[5].draw),
-                             drawn(150, k, 3, kinds()[2].draw)};
-    const Array z = drawn(140, k, 4, kUniform);
-    for (std::size_t i = 0; i < items.size(); ++i)
-      std::copy(items[i].bytes().begin(), items[i].bytes().end(),
-                x.bytes().begin() + static_cast<std::ptrdiff_t>(i * items[i].bytes().size()));
-    const Array b = filled(Dtype::float64, {2, 1}, {3, 9});
-    Arguments arguments;
-    arguments.params["b"] = b.tensor();
-    Array out(Dtype::float32, {2, 3, 150, 140});
-    const Tensor zt = z;
-    pairwise(kGauss, x, &zt, out, arguments, context);
-    for (std::int64_t p = 0; p < 2; ++p)
-      for (std::int64_t i = 0; i < 3; ++i) {
-        Array alone(Dtype::float32, {150, 140});
-        Arguments one;
-        one.params["b"] = item(b, {p, 0});
-        pairwise(kGauss, item(x, {i}), &zt, alone, one, context);
-        for (std::int64_t m = 0; m < 150; ++m)
-          for (std::int64_t n = 0; n < 140; ++n) ASSERT_EQ(out(p, i, m, n), alone(m, n)) << p << "," << i;
-      }
-  });
+  on_tensor_cores([](TestContext& context) { expect_items_alone(kGauss, 3, 9, context); });
 }
 
 TEST(TensorCores, ThePlanSaysSo) {

@@ -189,32 +189,7 @@ TEST(MixedPipes, EpiloguesAndLayouts) {
 }
 
 TEST(MixedPipes, ItemsOfABatchAreAlone) {
-  on_mixed_pipes([](TestContext& context) {
-    const std::int64_t k = 80;
-    Array x(Dtype::float32, {3, 150, k}), z(Dtype::float32, {140, k});
-    std::vector<Array> items{drawn(150, k, 1, kUniform), drawn(150, k, 2, kinds()[5].draw),
-                             drawn(150, k, 3, kinds()[2].draw)};
-    const Array only = drawn(140, k, 4, kUniform);
-    z = only;
-    for (std::size_t i = 0; i < items.size(); ++i)
-      std::copy(items[i].bytes().begin(), items[i].bytes().end(),
-                x.bytes().begin() + static_cast<std::ptrdiff_t>(i * items[i].bytes().size()));
-    const Array b = filled(Dtype::float64, {2, 1}, {30, 90});
-    Arguments arguments;
-    arguments.params["b"] = b.tensor();
-    Array out(Dtype::float32, {2, 3, 150, 140});
-    const Tensor zt = z;
-    pairwise(kLaplace, x, &zt, out, arguments, context);
-    for (std::int64_t p = 0; p < 2; ++p)
-      for (std::int64_t i = 0; i < 3; ++i) {
-        Array alone(Dtype::float32, {150, 140});
-        Arguments one;
-        one.params["b"] = item(b, {p, 0});
-        pairwise(kLaplace, item(x, {i}), &zt, alone, one, context);
-        for (std::int64_t m = 0; m < 150; ++m)
-          for (std::int64_t n = 0; n < 140; ++n) ASSERT_EQ(out(p, i, m, n), alone(m, n)) << p << "," << i;
-      }
-  });
+  on_mixed_pipes([](TestContext& context) { expect_items_alone(kLaplace, 30, 90, context); });
 }
 
 /// Where calls take the path by themselves.
