@@ -248,6 +248,7 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
 std::string epilogue_text(const GpuPairPlan& plan) {
   std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
+  text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
   return text + define("LONG_EPILOGUE", plan.long_epilogue()) + epilogue_function(plan) + skeleton({"pair_params.cuh"});
 }
 
@@ -297,6 +298,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
+  text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief);
   // Measured, for sums of 64 features; of 32 it is half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
@@ -305,7 +307,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   const bool stores = plan.problem.consumer == plan::Consumer::store;
   text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
-  text += define("BLOCKS", tile.blocks) + define("BRIEF", tile.brief) + define("BILINEAR_THREADS", tile.threads());
+  text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads());
   return text + product_function(tile.columns) + skeleton({"bilinear_products.cuh", "bilinear_tile.cuh"});
 }
 

@@ -90,13 +90,14 @@ std::string Bilinear::to_text() const {
 std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) const {
   constexpr std::int64_t kRowBytes = 128, kWarps = 8, kValues = 2048, kRowsOfWarp = 16, kFloat = 4;
   const std::int64_t of_warp = product_columns > 0 ? kRowsOfWarp * product_columns * kFloat : kValues;
-  return stages * (kRows + columns) * kRowBytes + kWarps * of_warp +
-         (3 + col_slots + product_columns) * columns * kFloat + 16 * stages + 16;
+  const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
+  return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * columns * kFloat + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}", kRows, columns, stages, cluster, blocks,
-                     brief ? ", brief" : "", single ? ", single" : "", by_warps ? ", by warps" : "");
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}", kRows, columns, stages, cluster, blocks,
+                     brief ? ", brief" : "", resident ? ", x resident" : "", single ? ", single" : "",
+                     by_warps ? ", by warps" : "");
 }
 
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {
@@ -133,7 +134,12 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
                                 double from) {
   constexpr int kMostBriefColumns = 4;  // of v; sums of more take the registers of a block alone
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
-  BilinearTile tile = k <= kChunk && columns <= kMostBriefColumns ? kBrief : BilinearTile{.columns = 192};
+  BilinearTile tile{.columns = 192};
+  if (k <= kChunk && columns <= kMostBriefColumns) {
+    tile = kBrief;
+    tile.resident = true;
+    tile.stages = 4;
+  }
   tile.single = precision != Precision::fp32;
   return tile;
 }

@@ -32,6 +32,7 @@ struct BilinearTile {
   int blocks = 1;       // of a multiprocessor at once
   bool brief = false;   // at most 64 features: a chunk, which needs no sums beside it
   bool single = false;  // high pieces alone
+  bool resident = false;  // x of a range of n stays in shared memory
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   static constexpr int kRows = 128;
 

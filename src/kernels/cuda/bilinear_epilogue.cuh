@@ -29,16 +29,44 @@ MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* row
   return value;
 }
 
+// Members of a batch: their parameters, and where they go.
+MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.member_count; }
+MERCER_INLINE const float* member_params(const PairArguments& p, i64 member) {
+  return params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
+}
+// Few parameters are kept in registers, for after every store the compiler would read them again; where there are
+// registers, those of the next member are on their way meanwhile.
+#define KEEPS_PARAMS (!NUMBERS && PARAMS <= 8)
+#define LOADS_AHEAD (KEEPS_PARAMS && !BRIEF)
+struct Params {
+  float value[KEEPS_PARAMS ? PARAMS + 1 : 1];
+  MERCER_METHOD void load(const PairArguments& p, i64 member) {
+    const float* params = member_params(p, member);
+#pragma unroll
+    for (int i = 0; KEEPS_PARAMS && i < PARAMS; ++i) value[i] = params[i];
+  }
+};
+MERCER_INLINE OUT* member_out(const PairArguments& p, i64 member) {
+  return (OUT*)p.out + (NUMBERS ? 0 : batch_offset(p.members, p.member_out_step, member));
+}
+// Whether rows of every member start at multiples of four values.
+MERCER_INLINE bool takes_packs(const PairArguments& p) {
+  bool takes = p.out_col == 1 && p.out_row % 4 == 0 && (u64)p.out % (4 * sizeof(OUT)) == 0;
+#pragma unroll 1
+  for (int axis = 0; !NUMBERS && axis < p.members.count; ++axis) takes = takes && p.member_out_step[axis] % 4 == 0;
+  return takes;
+}
+
 // All 16 x 32 pairs are there and on one side of the diagonal; groups of four lie on multiples of their size. All loads
-// come first.
+// come first, once for all members.
 template <bool MIRROR>
-MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip, const float* params, OUT* out) {
+MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip) {
   const int lane = threadIdx.x % 32;
   // The lane's first pair of four passes; four rows or columns follow one another in each.
   const int row = MIRROR ? lane % 4 * 4 : lane / 8, column = MIRROR ? lane / 4 : lane % 8 * 4;
   constexpr int kPassRows = MIRROR ? 0 : 4, kPassColumns = MIRROR ? 8 : 0, kRows = MIRROR, kColumns = !MIRROR;
   const i64 m = strip.m + row, n = strip.n + strip.column + column;
-  OUT* to = MIRROR ? out + n * p.out_row + m : out + m * p.out_row + n;
+  const i64 place = MIRROR ? n * p.out_row + m : m * p.out_row + n;
   const i64 step = (MIRROR ? kPassColumns : kPassRows) * p.out_row;
   float values[4][4], rows[4][ROW_SLOTS + 1], cols[4][COL_SLOTS + 1];
 #pragma unroll
@@ -53,14 +81,24 @@ MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip, const
       shared_floats(values[pass], place_in(strip, row + pass * kPassRows, column));
     }
   }
+  Params own, next;
+  if (LOADS_AHEAD) own.load(p, 0);
+#pragma unroll 1
+  for (i64 member = 0; member < member_count(p); ++member) {
+    if (LOADS_AHEAD && member + 1 < member_count(p)) next.load(p, member + 1);
+    if (KEEPS_PARAMS && !LOADS_AHEAD) own.load(p, member);
+    const float* params = KEEPS_PARAMS ? own.value : member_params(p, member);
+    OUT* to = member_out(p, member) + place;
 #pragma unroll
-  for (int pass = 0; pass < 4; ++pass, to += step) {
-    Pack<OUT, 4> pack;
+    for (int pass = 0; pass < 4; ++pass, to += step) {
+      Pack<OUT, 4> pack;
 #pragma unroll
-    for (int c = 0; c < 4; ++c)
-      pack.value[c] = pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
-                                 m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns);
-    store_pack(to, pack);
+      for (int c = 0; c < 4; ++c)
+        pack.value[c] = pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
+                                   m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns);
+      store_pack(to, pack);
+    }
+    if (LOADS_AHEAD) own = next;
   }
 }
 
@@ -84,19 +122,15 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
 
 MERCER_INLINE void store_columns(const PairArguments& p, const Strip& strip) {
   const i64 n = strip.n + strip.column;
-  const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && p.out_col == 1 && p.out_row % 4 == 0 &&
-                     (!p.symmetric || n >= strip.m + 16);
-#pragma unroll 1
-  for (i64 member = 0; member < (NUMBERS ? 1 : p.member_count); ++member) {
-    const float* params = params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
-    OUT* out = (OUT*)p.out + (NUMBERS ? 0 : batch_offset(p.members, p.member_out_step, member));
-    if (!LONG_EPILOGUE && whole && (u64)out % (4 * sizeof(OUT)) == 0) {
-      store_whole<false>(p, strip, params, out);
-      if (p.symmetric) store_whole<true>(p, strip, params, out);
-    } else {
-      store_part(p, strip, params, out);
-    }
+  const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && (!p.symmetric || n >= strip.m + 16);
+  if (!LONG_EPILOGUE && whole && takes_packs(p)) {
+    store_whole<false>(p, strip);
+    if (p.symmetric) store_whole<true>(p, strip);
+    return;
   }
+#pragma unroll 1
+  for (i64 member = 0; member < member_count(p); ++member)
+    store_part(p, strip, member_params(p, member), member_out(p, member));
 }
 
 // Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold rows r and r + 8. The masks are of 64 columns

@@ -63,6 +63,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const PairArguments& p, 
 #if CONSUMER == 1
 // Two rows of a lane.
 struct Fold {
+  static constexpr bool kInParts = COLUMNS <= 4;  // sums of a strip first; of more columns they would take registers
   float sum[2][COLUMNS];
   MERCER_METHOD Fold() : sum{} {}
 
@@ -70,6 +71,7 @@ struct Fold {
   template <bool WHOLE>
   MERCER_METHOD void add(const float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
     Fold part;
+    Fold& to = kInParts ? part : *this;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const bool has[2] = {WHOLE || strip.has(p, j, 0), WHOLE || strip.has(p, j, 1)};
@@ -80,11 +82,12 @@ struct Fold {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const float* value = values + j * 4 + h * 2;
-          if (has[0]) part.sum[h][e] = mul_add(value[0], v.x, part.sum[h][e]);
-          if (has[1]) part.sum[h][e] = mul_add(value[1], v.y, part.sum[h][e]);
+          if (has[0]) to.sum[h][e] = mul_add(value[0], v.x, to.sum[h][e]);
+          if (has[1]) to.sum[h][e] = mul_add(value[1], v.y, to.sum[h][e]);
         }
       }
     }
+    if (!kInParts) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll

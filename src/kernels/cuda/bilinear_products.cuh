@@ -48,31 +48,43 @@ struct Ring {
 };
 
 // ---- the feeding thread --------------------------------------------------------------------------------------------
+// A unit of the x that lies at block `first` of its image.
+MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u32 to, u32 full) {
+  constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES;
+#pragma unroll
+  for (int b = 0; b < TILE_M / MERCER_IMAGE_ROWS; ++b)
+    copy_bulk(to + b * kBlock, a.x.image + (image_block(first + b, a.x_end) * a.units + unit) * kBlock, kBlock, full);
+}
+
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
-  const i64 block_bytes = a.units * kBlock;
   Ring ring = {0, 0};
-  u32 columns_parity = 0;
+  u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
     const i64 x_first = (walk.m0 + rank * TILE_M) / MERCER_IMAGE_ROWS;
     const i64 z_first = walk.n0 / MERCER_IMAGE_ROWS + rank * kColumnBlocks;
+#if RESIDENT
+    if (walk.starts_range()) {
+      barrier_wait(shared.rows_empty(), rows_parity ^ 1);
+      rows_parity ^= 1;
+      barrier_expect(shared.rows_full(), units * UNIT_BYTES_X);
+      for (int unit = 0; unit < units; ++unit)
+        feed_rows(a, x_first, unit, shared.rows + unit * UNIT_BYTES_X, shared.rows_full());
+    }
+#endif
 #pragma unroll 1
     for (int unit = 0; unit < units; ++unit) {
       barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
       const u32 full = shared.full(ring.stage), to = shared.stages + ring.stage * STAGE_BYTES;
-      const i64 from_unit = (i64)unit * kBlock;
       barrier_expect(full, STAGE_BYTES);
-#pragma unroll
-      for (int b = 0; b < TILE_M / MERCER_IMAGE_ROWS; ++b)
-        copy_bulk(to + b * kBlock, a.x.image + image_block(x_first + b, a.x_end) * block_bytes + from_unit, kBlock,
-                  full);
+      if (!RESIDENT) feed_rows(a, x_first, unit, to, full);
 #pragma unroll
       for (int b = 0; b < kColumnBlocks; ++b) {
-        const u8* from = a.z.image + image_block(z_first + b, a.pairs.z_ld) * block_bytes + from_unit;
-        const u32 place = to + TILE_M * ROW_BYTES + (rank * kColumnBlocks + b) * kBlock;
+        const u8* from = a.z.image + (image_block(z_first + b, a.pairs.z_ld) * a.units + unit) * kBlock;
+        const u32 place = to + STAGE_ROWS_X * ROW_BYTES + (rank * kColumnBlocks + b) * kBlock;
         if (CLUSTER > 1)
           copy_bulk_to_all(place, from, kBlock, full);
         else
@@ -118,8 +130,8 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
 #pragma unroll
   for (int unit = 0; unit < COUNT; ++unit) {
     stage[unit] = ring.stage;
-    xs[unit] = x + (u64)(ring.stage * (STAGE_BYTES / 16));
-    zs[unit] = z + (u64)(ring.stage * (STAGE_BYTES / 16));
+    xs[unit] = x + (u64)((RESIDENT ? unit * UNIT_BYTES_X : ring.stage * STAGE_BYTES) / 16);
+    zs[unit] = z + (u64)(ring.stage * STAGE_BYTES / 16);
     barrier_wait(shared.full(ring.stage), ring.parity);
     ring.advance();
     if (unit == 0) products_begin(acc);

@@ -1,7 +1,10 @@
 // What tiles of products have in shared memory, and what of it belongs to whom (bilinear_tile.cuh, bilinear_warps.cuh).
 #define SUMS (TILE_N / 2)
 #define ROW_BYTES 128
-#define STAGE_BYTES ((TILE_M + TILE_N) * ROW_BYTES)
+// RESIDENT: both units of x stay while a range of n passes by, stages are of z alone.
+#define STAGE_ROWS_X (RESIDENT ? 0 : TILE_M)
+#define STAGE_BYTES ((STAGE_ROWS_X + TILE_N) * ROW_BYTES)
+#define UNIT_BYTES_X (TILE_M * ROW_BYTES)
 #define POINT_PLANES 3  // squared norm in two parts, scale
 #if CONSUMER == 0
 #define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
@@ -17,10 +20,11 @@
 #define MOST_LISTED 128
 
 struct BilinearShared {
-  u32 stages, values, columns, bars;
+  u32 stages, rows, values, columns, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;
-    values = stages + STAGES * STAGE_BYTES;
+    rows = stages + STAGES * STAGE_BYTES;
+    values = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
     columns = values + 8 * VALUES_BYTES;
     bars = columns + COLUMN_BYTES;
   }
@@ -28,6 +32,8 @@ struct BilinearShared {
   MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }
   MERCER_METHOD u32 columns_full() const { return bars + 16 * STAGES; }
   MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
+  MERCER_METHOD u32 rows_full() const { return bars + 16 * STAGES + 16; }
+  MERCER_METHOD u32 rows_empty() const { return bars + 16 * STAGES + 24; }
 };
 
 // Blocks of an image behind the last one repeat it.

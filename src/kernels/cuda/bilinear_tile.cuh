@@ -21,10 +21,10 @@
 // is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
-  const u64 x = descriptor(shared.stages + group * 64 * ROW_BYTES);
-  const u64 z = descriptor(shared.stages + TILE_M * ROW_BYTES);
+  const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
+  const u64 z = descriptor(shared.stages + STAGE_ROWS_X * ROW_BYTES);
   Ring ring = {0, 0};
-  u32 columns_parity = 0;
+  u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;
 #pragma unroll 1
@@ -33,10 +33,19 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     const i64 m = walk.m0 + rank * TILE_M + warp * 16;
     const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
     float sum[SUMS];
+#if RESIDENT
+    if (walk.starts_range()) {
+      barrier_wait(shared.rows_full(), rows_parity);
+      rows_parity ^= 1;
+    }
+#endif
     if (high)
       add_units<true>(sum, shared, ring, x, z, units);
     else
       add_units<false>(sum, shared, ring, x, z, units);
+#if RESIDENT
+    if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
+#endif
     barrier_wait(shared.columns_full(), columns_parity);
     columns_parity ^= 1;
     consumer.take(a, shared, sum, m, walk, norms);
@@ -56,6 +65,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
     }
     barrier_init(shared.columns_full(), 1);
     barrier_init(shared.columns_empty(), FEED_WARP);
+    if (RESIDENT) {
+      barrier_init(shared.rows_full(), 1);
+      barrier_init(shared.rows_empty(), FEED_WARP);
+    }
     barrier_init_done();
   }
   const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
