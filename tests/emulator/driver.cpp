@@ -22,8 +22,7 @@
 
 namespace {
 
-constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500,
-              kNotPermitted = 800;
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500;
 constexpr std::size_t kPage = 4096, kMemory = std::size_t{8} << 30;
 
 struct Module {
@@ -101,12 +100,13 @@ bool is_ours(std::uint64_t pointer) {
   return pointer < next->first + next->second.bytes;
 }
 
+bool is_recording(void* stream) { return stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr; }
+
 /// At once, or when the graph runs.
 template <class Step>
 int submit(void* stream, Step step) {
-  auto* s = static_cast<Stream*>(stream);
-  if (s != nullptr && s->recorded != nullptr)
-    s->recorded->steps.push_back(step);
+  if (is_recording(stream))
+    static_cast<Stream*>(stream)->recorded->steps.push_back(step);
   else
     step();
   return kSuccess;
@@ -120,14 +120,12 @@ std::size_t image_bytes(const void* image) {
 }
 
 int launch(const emulator::Launch& what, void* stream, void** args) {
-  auto* s = static_cast<Stream*>(stream);
-  if (s == nullptr || s->recorded == nullptr) {
+  if (!is_recording(stream)) {
     emulator::run(what, args);
     return kSuccess;
   }
   void** kept = what.kernel.clone(args);
-  s->recorded->steps.push_back([what, kept] { emulator::run(what, kept); });
-  return kSuccess;
+  return submit(stream, [what, kept] { emulator::run(what, kept); });
 }
 
 struct LaunchAttribute {
@@ -280,11 +278,9 @@ int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 }
 int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t bytes) { return allocate(pointer, bytes); }
 int cuMemFree_v2(std::uint64_t pointer) { return release(pointer); }
-int cuMemAllocAsync(std::uint64_t* pointer, std::size_t bytes, void* stream) {
-  if (stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr) return kNotPermitted;
-  return allocate(pointer, bytes);
-}
-int cuMemFreeAsync(std::uint64_t pointer, void*) { return release(pointer); }
+int cuMemAllocAsync(std::uint64_t* pointer, std::size_t bytes, void*) { return allocate(pointer, bytes); }
+// What a graph has allocated stays for its next run.
+int cuMemFreeAsync(std::uint64_t pointer, void* stream) { return is_recording(stream) ? kSuccess : release(pointer); }
 int cuMemPoolCreate(void** pool, const void*) {
   *pool = &context_mark;
   return kSuccess;
@@ -324,7 +320,7 @@ int cuStreamQuery(void*) { return kSuccess; }
 int cuStreamSynchronize(void*) { return kSuccess; }
 int cuStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
 int cuStreamIsCapturing(void* stream, int* status) {
-  *status = stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr;
+  *status = is_recording(stream);
   return kSuccess;
 }
 int cuStreamBeginCapture_v2(void* stream, int) {
