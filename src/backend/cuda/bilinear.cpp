@@ -89,7 +89,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   launch(step("examine"), job_, {ld / MERCER_PANEL, sides_}, kThreads, 0, split);
   launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_}, kThreads, 0, split);
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
-  const bool asks = plan.problem.consumer == plan::Consumer::product || work >= kSampleFrom;
+  const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;
   if (plan.bilinear.kind == plan::BilinearKind::square && asks)
     launch(step("sample_pairs"), job_, {MERCER_SAMPLED_PAIRS / (kThreads / 32)}, kThreads, 0, split);
 }
