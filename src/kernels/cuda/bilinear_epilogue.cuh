@@ -29,23 +29,10 @@ MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* row
   return value;
 }
 
-// Members of a batch: their parameters, and where they go.
+// Members of a batch: how many, and where they go.
 MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.member_count; }
-MERCER_INLINE const float* member_params(const PairArguments& p, i64 member) {
-  return params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
-}
-// Few parameters are kept in registers, for after every store the compiler would read them again; where there are
-// registers, those of the next member are on their way meanwhile.
-#define KEEPS_PARAMS (!NUMBERS && PARAMS <= 8)
+// Where there are registers, parameters of the next member are on their way meanwhile.
 #define LOADS_AHEAD (KEEPS_PARAMS && !BRIEF)
-struct Params {
-  float value[KEEPS_PARAMS ? PARAMS + 1 : 1];
-  MERCER_METHOD void load(const PairArguments& p, i64 member) {
-    const float* params = member_params(p, member);
-#pragma unroll
-    for (int i = 0; KEEPS_PARAMS && i < PARAMS; ++i) value[i] = params[i];
-  }
-};
 MERCER_INLINE OUT* member_out(const PairArguments& p, i64 member) {
   return (OUT*)p.out + (NUMBERS ? 0 : batch_offset(p.members, p.member_out_step, member));
 }

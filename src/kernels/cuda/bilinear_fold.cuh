@@ -33,11 +33,8 @@ struct FoldStrip {
 };
 
 // Sums become values: [j][h][q], as in sums_of_pairs.
-MERCER_INLINE void values_of_strip(float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
-  const float* params = params_of(p, 0);
-  float row_slots[2][ROW_SLOTS + 1];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, strip.m + 8 * h);
+MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)[2][ROW_SLOTS + 1], const float* params,
+                                   const PairArguments& p, const FoldStrip& strip) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float col_slots[2][COL_SLOTS + 1];
@@ -167,13 +164,19 @@ struct Consumer {
   MERCER_METHOD void add_tile(Fold& fold, const BilinearArguments& a, u32 columns, const float (&sum)[SUMS], i64 m,
                               i64 n0, const PointNorm (&x)[2]) const {
     const int lane = threadIdx.x % 32;
+    Params own;
+    if (KEEPS_PARAMS) own.load(a.pairs, 0);
+    const float* params = KEEPS_PARAMS ? own.value : member_params(a.pairs, 0);
+    float row_slots[2][ROW_SLOTS + 1];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], a.pairs, m + lane / 4 + 8 * h);
 #pragma unroll
     for (int part = 0; part < TILE_N / 32; ++part) {
       float values[16];
       const u32 mask = sums_of_pairs(values, sum + part * 16, x, columns, part * 32);
       if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, a.pairs, m, n0 + part * 32, mask);
       const FoldStrip strip = {columns, part * 32 + lane % 4 * 2, m + lane / 4, n0};
-      values_of_strip(values, a.pairs, strip);
+      values_of_strip(values, row_slots, params, a.pairs, strip);
       fold.template add<WHOLE>(values, a.pairs, strip);
     }
   }

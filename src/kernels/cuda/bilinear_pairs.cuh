@@ -20,6 +20,21 @@ MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArgum
 #pragma unroll
   for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];
 }
+// Parameters of a member of a batch (of the only one, where nothing is stored).
+MERCER_INLINE const float* member_params(const PairArguments& p, i64 member) {
+  return params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
+}
+// Few parameters are kept in registers, for after every store the compiler would read them again.
+#define KEEPS_PARAMS (!NUMBERS && PARAMS <= 8)
+struct Params {
+  float value[KEEPS_PARAMS ? PARAMS + 1 : 1];
+  MERCER_METHOD void load(const PairArguments& p, i64 member) {
+    const float* params = member_params(p, member);
+#pragma unroll
+    for (int i = 0; KEEPS_PARAMS && i < PARAMS; ++i) value[i] = params[i];
+  }
+};
+
 struct PointNorm {
   float norm, tail, scale;
 };
