@@ -299,7 +299,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief);
-  // Measured, for sums of 64 features; of 32 it is half as much.
+  // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
   if (plan.problem.consumer == plan::Consumer::fold)

@@ -278,138 +278,175 @@ struct Text {
   constexpr std::string_view view() const { return {letters, N - 1}; }
 };
 
+/// N of wgmma…m64nNk16 of 16-bit floats; 0 for another text.
 constexpr int product_columns(std::string_view text) {
-  const auto at = text.find("m64n");
+  const std::string_view name = "wgmma.mma_async.sync.aligned.m64n";
+  const auto at = text.find(name);
+  if (at == text.npos || text.find("k16.f32.f16.f16") == text.npos) return 0;
   int columns = 0;
-  for (std::size_t i = at + 4; text[i] >= '0' && text[i] <= '9'; ++i) columns = columns * 10 + (text[i] - '0');
+  for (std::size_t i = at + name.size(); text[i] >= '0' && text[i] <= '9'; ++i)
+    columns = columns * 10 + (text[i] - '0');
   return columns;
 }
 inline float flushed(float a) { return std::abs(a) < 0x1p-126f ? std::copysign(0.0f, a) : a; }
+inline void meet_in_warp() { exchange(0xffffffffu, 0); }
 
-template <Text kText, class... Operands>
-inline void ptx(Operands&&... operands) {
-  constexpr std::string_view text = kText.view();
-  auto all = std::forward_as_tuple(operands...);
-  constexpr std::size_t count = sizeof...(Operands);
-#define MERCER_OPERAND(i) std::get<(i) < count ? (i) : 0>(all)
-  if constexpr (text.find("wgmma.") != text.npos) exchange(0xffffffffu, 0);  // of a whole warp
-  if constexpr (text.empty() || text.starts_with("fence.") || text.starts_with("setmaxnreg.") ||
-                text.starts_with("wgmma.fence") || text.starts_with("wgmma.commit") || text.starts_with("wgmma.wait") ||
-                text.starts_with("mbarrier.inval")) {
-  } else if constexpr (text == "cvt.f32.f16 %0, %1;") {
-    MERCER_OPERAND(0) = of_half(MERCER_OPERAND(1));
-  } else if constexpr (text == "cvt.rn.f16.f32 %0, %1;") {
-    MERCER_OPERAND(0) = to_half(MERCER_OPERAND(1));
-  } else if constexpr (text == "cvt.rn.f16x2.f32 %0, %1, %2;") {
-    MERCER_OPERAND(0) = static_cast<std::uint32_t>(to_half(MERCER_OPERAND(1))) << 16 | to_half(MERCER_OPERAND(2));
-  } else if constexpr (text == "cvt.rn.bf16.f32 %0, %1;") {
-    const float value = MERCER_OPERAND(1);
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    MERCER_OPERAND(0) = static_cast<std::uint16_t>(value != value ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  } else if constexpr (text == "max.NaN.f32 %0, %1, %2;") {
-    const float a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
-    MERCER_OPERAND(0) = a != a || b != b ? NAN : a > b || (a == b && !std::signbit(a)) ? a : b;
-  } else if constexpr (text == "min.NaN.f32 %0, %1, %2;") {
-    const float a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
-    MERCER_OPERAND(0) = a != a || b != b ? NAN : a < b || (a == b && std::signbit(a)) ? a : b;
-  } else if constexpr (text == "ex2.approx.ftz.f32 %0, %1;") {
-    MERCER_OPERAND(0) = flushed(std::exp2(flushed(MERCER_OPERAND(1))));
-  } else if constexpr (text == "lg2.approx.ftz.f32 %0, %1;") {
-    MERCER_OPERAND(0) = std::log2(flushed(MERCER_OPERAND(1)));
-  } else if constexpr (text == "sqrt.approx.ftz.f32 %0, %1;") {
-    MERCER_OPERAND(0) = std::sqrt(flushed(MERCER_OPERAND(1)));
-  } else if constexpr (text == "rsqrt.approx.ftz.f32 %0, %1;") {
-    MERCER_OPERAND(0) = 1.0f / std::sqrt(flushed(MERCER_OPERAND(1)));
-  } else if constexpr (text == "div.full.f32 %0, %1, %2;") {
-    MERCER_OPERAND(0) = MERCER_OPERAND(1) / MERCER_OPERAND(2);
-  } else if constexpr (text == "sad.u32 %0, %1, %2, %0;") {
-    const std::uint32_t a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
-    MERCER_OPERAND(0) += a > b ? a - b : b - a;
-  } else if constexpr (text == "vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;") {
-    const std::uint32_t a = MERCER_OPERAND(1), b = MERCER_OPERAND(2);
-    for (int byte = 0; byte < 32; byte += 8)
-      MERCER_OPERAND(0) +=
-          static_cast<std::uint32_t>(std::abs(static_cast<int>(a >> byte & 255) - static_cast<int>(b >> byte & 255)));
-  } else if constexpr (text == "cp.async.cg.shared.global [%0], [%1], 16;") {
-    const void* from = MERCER_OPERAND(1);
-    void* to = shared_place(MERCER_OPERAND(0));
-    if ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 != 0)
-      host->fail("a misaligned asynchronous copy");
-    self->open_group.push_back({to, from});
-  } else if constexpr (text == "cp.async.commit_group;") {
-    self->groups.push_back(std::exchange(self->open_group, {}));
-  } else if constexpr (text == "cp.async.wait_group %0;") {
-    while (self->groups.size() > static_cast<std::size_t>(MERCER_OPERAND(0))) {
-      for (const PendingCopy& copy : self->groups.front()) std::memcpy(copy.to, copy.from, 16);
-      self->groups.erase(self->groups.begin());
-    }
-  } else if constexpr (text == "mbarrier.init.shared::cta.b64 [%0], %1;") {
-    const auto arrivals = static_cast<std::int16_t>(MERCER_OPERAND(1));
-    shared_at<Barrier>(MERCER_OPERAND(0)) = {arrivals, arrivals, 0, 0};
-  } else if constexpr (text == "mbarrier.arrive.shared::cta.b64 _, [%0];") {
-    barrier_arrive(MERCER_OPERAND(0));
-  } else if constexpr (text == "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;") {
-    barrier_arrive(MERCER_OPERAND(0), static_cast<std::int32_t>(MERCER_OPERAND(1)));
-  } else if constexpr (text.starts_with("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;")) {
-    const std::uint32_t barrier = MERCER_OPERAND(1), parity = MERCER_OPERAND(2);
-    wait_until("a barrier in shared memory", [&] { return barrier_passed(barrier, parity); }, barrier);
-    MERCER_OPERAND(0) = 1;
-  } else if constexpr (text.starts_with(
-                           "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive")) {
-    constexpr std::uint32_t kOffset = (1u << kRankShift) - 1;
-    barrier_arrive(static_cast<std::uint32_t>(MERCER_OPERAND(1)) << kRankShift | (MERCER_OPERAND(0) & kOffset));
-  } else if constexpr (text == "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;") {
-    Cluster& cluster = *self->block->cluster;
-    meet(cluster.meeting, cluster.live, cluster.progress);
-  } else if constexpr (text == "mov.u32 %0, %%cluster_ctarank;") {
-    MERCER_OPERAND(0) = self->block->rank;
-  } else if constexpr (text.starts_with(
-                           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast")) {
-    bulk_copy(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), MERCER_OPERAND(4));
-  } else if constexpr (text.starts_with("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0]")) {
-    bulk_copy(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), 1u << self->block->rank);
-  } else if constexpr (text.starts_with("ld.global.nc.v4.f32 ")) {
-    const float4 v = global_at<float4>(MERCER_OPERAND(4));
-    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3)) = std::tie(v.x, v.y, v.z, v.w);
-  } else if constexpr (text.starts_with("st.global.v4.b32 ")) {
-    global_at<uint4>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3), MERCER_OPERAND(4)};
-  } else if constexpr (text.starts_with("st.global.v2.b32 ")) {
-    global_at<uint2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
-  } else if constexpr (text.starts_with("ld.shared.f32 ")) {
-    MERCER_OPERAND(0) = shared_at<float>(MERCER_OPERAND(1));
-  } else if constexpr (text.starts_with("ld.shared.v2.f32 ")) {
-    const float2 v = shared_at<float2>(MERCER_OPERAND(2));
-    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1)) = std::tie(v.x, v.y);
-  } else if constexpr (text.starts_with("ld.shared.v4.f32 ")) {
-    const float4 v = shared_at<float4>(MERCER_OPERAND(4));
-    std::tie(MERCER_OPERAND(0), MERCER_OPERAND(1), MERCER_OPERAND(2), MERCER_OPERAND(3)) = std::tie(v.x, v.y, v.z, v.w);
-  } else if constexpr (text.starts_with("st.shared.f32 ")) {
-    shared_at<float>(MERCER_OPERAND(0)) = MERCER_OPERAND(1);
-  } else if constexpr (text.starts_with("st.shared.v2.f32 ")) {
-    shared_at<float2>(MERCER_OPERAND(0)) = {MERCER_OPERAND(1), MERCER_OPERAND(2)};
-  } else if constexpr (text.starts_with("ldmatrix.sync.aligned.m8n8.x4.shared.b16 ")) {
-    const std::uint64_t* rows = exchange(0xffffffffu, static_cast<std::uint64_t>(MERCER_OPERAND(4)));
-    std::uint32_t* const to[] = {&MERCER_OPERAND(0), &MERCER_OPERAND(1), &MERCER_OPERAND(2), &MERCER_OPERAND(3)};
-    for (int matrix = 0; matrix < 4; ++matrix)
-      *to[matrix] =
-          (&shared_at<uint4>(static_cast<std::uint32_t>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
-  } else if constexpr (text.starts_with("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 ")) {
-    multiply_warp({{MERCER_OPERAND(4), MERCER_OPERAND(5), MERCER_OPERAND(6), MERCER_OPERAND(7)},
-                   {MERCER_OPERAND(8), MERCER_OPERAND(9)},
-                   {&MERCER_OPERAND(0), &MERCER_OPERAND(1), &MERCER_OPERAND(2), &MERCER_OPERAND(3)}});
-  } else if constexpr (text.find("wgmma.mma_async.sync.aligned.m64n") != text.npos &&
-                       text.find("k16.f32.f16.f16") != text.npos) {
-    constexpr int kColumns = product_columns(text);
-    static_assert(count == kColumns / 2 + 3);
+/// An instruction by its text: `run` has its operands, outputs first. A row below for each; wgmma by its shape.
+template <Text kText>
+struct Instruction {
+  template <class... Operands>
+  static void run(Operands&... operands) {
+    constexpr int kColumns = product_columns(kText.view());
+    static_assert(kColumns > 0, "the emulator does not know this instruction (tests/emulator/device_text.h)");
+    static_assert(sizeof...(Operands) == kColumns / 2 + 3);
+    auto all = std::tie(operands...);
+    meet_in_warp();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       float* const sums[] = {&std::get<I>(all)...};
-      multiply_group<kColumns>(sums, MERCER_OPERAND(kColumns / 2), MERCER_OPERAND(kColumns / 2 + 1),
-                               MERCER_OPERAND(kColumns / 2 + 2) != 0);
+      constexpr std::size_t kNext = sizeof...(I);
+      multiply_group<kColumns>(sums, std::get<kNext>(all), std::get<kNext + 1>(all), std::get<kNext + 2>(all) != 0);
     }(std::make_index_sequence<kColumns / 2>());
-  } else {
-    static_assert(text.empty(), "the emulator does not know this instruction (tests/emulator/device_text.h)");
   }
-#undef MERCER_OPERAND
+};
+template <Text kText, class... Operands>
+void ptx(Operands&&... operands) {
+  Instruction<kText>::run(operands...);
+}
+#define EMULATOR_PTX(text, operands) \
+  template <>                        \
+  struct Instruction<text> {         \
+    static void run operands;        \
+  };                                 \
+  inline void Instruction<text>::run operands
+
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+// Nothing to do: keeps a value in its register; order of memory; registers of warps.
+EMULATOR_PTX("", (float&)) {}
+EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
+EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
+EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
+EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 224;", ()) {}
+
+// Arithmetic.
+EMULATOR_PTX("cvt.f32.f16 %0, %1;", (float& to, u16 a)) { to = of_half(a); }
+EMULATOR_PTX("cvt.rn.f16.f32 %0, %1;", (u16 & to, float a)) { to = to_half(a); }
+EMULATOR_PTX("cvt.rn.f16x2.f32 %0, %1, %2;", (u32 & to, float high, float low)) {
+  to = static_cast<u32>(to_half(high)) << 16 | to_half(low);
+}
+EMULATOR_PTX("cvt.rn.bf16.f32 %0, %1;", (u16 & to, float a)) {
+  const auto bits = std::bit_cast<u32>(a);
+  to = static_cast<u16>(a != a ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+EMULATOR_PTX("max.NaN.f32 %0, %1, %2;", (float& to, float a, float b)) {
+  to = a != a || b != b ? NAN : a > b || (a == b && !std::signbit(a)) ? a : b;
+}
+EMULATOR_PTX("min.NaN.f32 %0, %1, %2;", (float& to, float a, float b)) {
+  to = a != a || b != b ? NAN : a < b || (a == b && std::signbit(a)) ? a : b;
+}
+EMULATOR_PTX("ex2.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = flushed(std::exp2(flushed(a))); }
+EMULATOR_PTX("lg2.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::log2(flushed(a)); }
+EMULATOR_PTX("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::sqrt(flushed(a)); }
+EMULATOR_PTX("rsqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = 1.0f / std::sqrt(flushed(a)); }
+EMULATOR_PTX("div.full.f32 %0, %1, %2;", (float& to, float a, float b)) { to = a / b; }
+EMULATOR_PTX("sad.u32 %0, %1, %2, %0;", (u32 & to, u32 a, u32 b)) { to += a > b ? a - b : b - a; }
+EMULATOR_PTX("vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;", (u32 & to, u32 a, u32 b)) {
+  for (int byte = 0; byte < 32; byte += 8)
+    to += static_cast<u32>(std::abs(static_cast<int>(a >> byte & 255) - static_cast<int>(b >> byte & 255)));
+}
+
+// Loads and stores.
+EMULATOR_PTX("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];",
+             (float& x, float& y, float& z, float& w, const void* from)) {
+  const float4 v = global_at<float4>(from);
+  std::tie(x, y, z, w) = std::tie(v.x, v.y, v.z, v.w);
+}
+EMULATOR_PTX("st.global.v4.b32 [%0], {%1, %2, %3, %4};", (void* to, u32 x, u32 y, u32 z, u32 w)) {
+  global_at<uint4>(to) = {x, y, z, w};
+}
+EMULATOR_PTX("st.global.v2.b32 [%0], {%1, %2};", (void* to, u32 x, u32 y)) { global_at<uint2>(to) = {x, y}; }
+EMULATOR_PTX("ld.shared.f32 %0, [%1];", (float& to, u32 from)) { to = shared_at<float>(from); }
+EMULATOR_PTX("ld.shared.v2.f32 {%0, %1}, [%2];", (float& x, float& y, u32 from)) {
+  const float2 v = shared_at<float2>(from);
+  std::tie(x, y) = std::tie(v.x, v.y);
+}
+EMULATOR_PTX("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];", (float& x, float& y, float& z, float& w, u32 from)) {
+  const float4 v = shared_at<float4>(from);
+  std::tie(x, y, z, w) = std::tie(v.x, v.y, v.z, v.w);
+}
+EMULATOR_PTX("st.shared.f32 [%0], %1;", (u32 to, float x)) { shared_at<float>(to) = x; }
+EMULATOR_PTX("st.shared.v2.f32 [%0], {%1, %2};", (u32 to, float x, float y)) { shared_at<float2>(to) = {x, y}; }
+
+// Copies that are waited for.
+EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16;", (u32 shared, const void* from)) {
+  void* to = shared_place(shared);
+  if ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 != 0)
+    host->fail("a misaligned asynchronous copy");
+  self->open_group.push_back({to, from});
+}
+EMULATOR_PTX("cp.async.commit_group;", ()) { self->groups.push_back(std::exchange(self->open_group, {})); }
+EMULATOR_PTX("cp.async.wait_group %0;", (int pending)) {
+  while (self->groups.size() > static_cast<std::size_t>(pending)) {
+    for (const PendingCopy& copy : self->groups.front()) std::memcpy(copy.to, copy.from, 16);
+    self->groups.erase(self->groups.begin());
+  }
+}
+EMULATOR_PTX("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];",
+             (u32 to, const void* from, u32 bytes, u32 barrier)) {
+  bulk_copy(to, from, bytes, barrier, 1u << self->block->rank);
+}
+EMULATOR_PTX(
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+    "[%3], %4;",
+    (u32 to, const void* from, u32 bytes, u32 barrier, u16 ranks)) {
+  bulk_copy(to, from, bytes, barrier, ranks);
+}
+
+// Barriers.
+EMULATOR_PTX("mbarrier.init.shared::cta.b64 [%0], %1;", (u32 barrier, int count)) {
+  const auto arrivals = static_cast<std::int16_t>(count);
+  shared_at<Barrier>(barrier) = {arrivals, arrivals, 0, 0};
+}
+EMULATOR_PTX("mbarrier.inval.shared::cta.b64 [%0];", (u32)) {}
+EMULATOR_PTX("mbarrier.arrive.shared::cta.b64 _, [%0];", (u32 barrier)) { barrier_arrive(barrier); }
+EMULATOR_PTX("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", (u32 barrier, u32 bytes)) {
+  barrier_arrive(barrier, static_cast<std::int32_t>(bytes));
+}
+EMULATOR_PTX("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}",
+             (u32 & done, u32 barrier, u32 parity)) {
+  wait_until("a barrier in shared memory", [&] { return barrier_passed(barrier, parity); }, barrier);
+  done = 1;
+}
+EMULATOR_PTX(
+    "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive.shared::cluster.b64 _, "
+    "[remote];}",
+    (u32 barrier, u32 rank)) {
+  barrier_arrive(rank << kRankShift | (barrier & ((1u << kRankShift) - 1)));
+}
+EMULATOR_PTX("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", ()) {
+  Cluster& cluster = *self->block->cluster;
+  meet(cluster.meeting, cluster.live, cluster.progress);
+}
+EMULATOR_PTX("mov.u32 %0, %%cluster_ctarank;", (u32 & rank)) { rank = self->block->rank; }
+
+// Products of matrices; those of a warpgroup are done when they are asked for.
+EMULATOR_PTX("wgmma.fence.sync.aligned;", ()) { meet_in_warp(); }
+EMULATOR_PTX("wgmma.commit_group.sync.aligned;", ()) { meet_in_warp(); }
+EMULATOR_PTX("wgmma.wait_group.sync.aligned %0;", (int)) { meet_in_warp(); }
+EMULATOR_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];",
+             (u32 & a, u32& b, u32& c, u32& d, u32 row)) {
+  const u64* rows = exchange(0xffffffffu, row);
+  u32* const to[] = {&a, &b, &c, &d};
+  for (int matrix = 0; matrix < 4; ++matrix)
+    *to[matrix] = (&shared_at<uint4>(static_cast<u32>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
+}
+EMULATOR_PTX(
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    "{%0, %1, %2, %3};",
+    (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)) {
+  multiply_warp({{a0, a1, a2, a3}, {b0, b1}, {&d0, &d1, &d2, &d3}});
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------

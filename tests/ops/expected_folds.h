@@ -19,6 +19,14 @@ inline std::vector<std::vector<double>> table(const Expr& f, const Tensor& x, co
   return values;
 }
 
+/// The only row of `one`, so many times.
+inline Tensor repeated(const Array& one, std::int64_t count) {
+  Tensor rows = one;
+  rows.shape[0] = count;
+  rows.strides[0] = 0;
+  return rows;
+}
+
 /// Within the contract of sums over n: 2 units of the sum of |terms|.
 inline void expect_product(const Tensor& out, const std::vector<std::vector<double>>& k, const Tensor& v,
                            const std::string& what) {

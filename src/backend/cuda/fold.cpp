@@ -12,7 +12,7 @@
 namespace mercer::cuda {
 namespace {
 
-/// Columns that one block adds up at most: longer sums of float32 would lose the contract.
+/// Columns that one block adds up at most, in sums of some tiles: longer ones of float32 would lose the contract.
 constexpr std::int64_t kLongestRange = 32768;
 constexpr std::int64_t kMostSplits = 64, kMostBlocks = 0x7fffffff;
 
@@ -49,6 +49,7 @@ std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
   switch (problem.fold) {
     case ReduceKind::argmax:
     case ReduceKind::argmin: return 16;
+    case ReduceKind::sum:
     case ReduceKind::logsumexp: return 2 * real;
     default: return real;
   }

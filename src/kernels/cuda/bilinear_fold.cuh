@@ -5,8 +5,8 @@
 //   FOLD     partial[range of n][m]    = state of those values (fold.cuh)
 //
 // A lane has two rows and 16 of the columns of a strip of 32; at the end of a tile its quad joins, in the same order in
-// every run, and shared memory keeps what a warp's 16 rows have until the range ends. Pairs that cancel are computed
-// again where they stand, by the whole warp: a list would not know what their values were to be added to.
+// every run, and shared memory keeps what a warp's 16 rows have of some tiles. Pairs that cancel are computed again
+// where they stand, by the whole warp: a list would not know what their values were to be added to.
 
 // Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), from the values themselves.
 MERCER_INLINE void repair_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask) {
@@ -107,11 +107,15 @@ struct Fold {
       }
   }
 
-  static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, int split) {
-    float* partial = (float*)p.out + (i64)split * p.columns * p.partial_ld;
+  // A range's later sums are added to the earlier ones, by the lane that stored those.
+  static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
+    float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
 #pragma unroll 1
-    for (int at = threadIdx.x % 32; at < 16 * p.columns; at += 32)
-      if (m + at % 16 < p.m) partial[at / 16 * p.partial_ld + m + at % 16] = shared_float(kept + at * 4);
+    for (int at = threadIdx.x % 32; at < 16 * p.columns; at += 32) {
+      if (m + at % 16 >= p.m) continue;
+      float& to = partial[at / 16 * p.partial_ld + m + at % 16];
+      to = walk.is_first_sum() ? shared_float(kept + at * 4) : to + shared_float(kept + at * 4);
+    }
   }
 };
 #else
@@ -151,10 +155,17 @@ struct Fold {
     }
   }
 
-  static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, int split) {
+  static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
     const int row = threadIdx.x % 32;
-    if (row < 16 && m + row < p.m)
-      ((FoldState*)p.out)[split * p.partial_ld + m + row] = ((const FoldState*)shared_pointer(kept))[row];
+    if (row >= 16 || m + row >= p.m) return;
+    FoldState& to = ((FoldState*)p.out)[walk.split * p.partial_ld + m + row];
+    FoldState state = ((const FoldState*)shared_pointer(kept))[row];
+    if (!walk.is_first_sum()) {
+      const FoldState later = state;
+      state = to;
+      merge(state, later);
+    }
+    to = state;
   }
 };
 #endif
@@ -189,10 +200,10 @@ struct Consumer {
       add_tile<true>(fold, a, shared.columns, sum, m, walk.n0, x);
     else
       add_tile<false>(fold, a, shared.columns, sum, m, walk.n0, x);
-    fold.keep_in(kept, walk.starts_range());
-    if (!walk.ends_range()) return;
+    fold.keep_in(kept, walk.starts_sum());
+    if (!walk.ends_sum()) return;
     __syncwarp();
-    Fold::store(kept, a.pairs, m, walk.split);
+    Fold::store(kept, a.pairs, m, walk);
     __syncwarp();
   }
 };

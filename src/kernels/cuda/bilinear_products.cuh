@@ -171,9 +171,6 @@ MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, R
     run_chunk<HIGH, 1>(sum, shared, ring, x, z);
 }
 #else
-// Chunks into sums, and after so many units the sums into totals: fewer additions follow one another. Totals are not
-// for registers.
-#define UNITS_OF_SUM 32
 template <bool HIGH>
 MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z, int units) {
   float acc[SUMS];
@@ -184,24 +181,13 @@ MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, R
 #pragma unroll 1
   for (; unit + 2 <= units; unit += 2) {
     run_chunk<HIGH, 2>(acc, shared, ring, x, z);
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
-    if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 2 && unit + 2 < units) {
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) {
-        total[i] = unit < UNITS_OF_SUM ? sum[i] : total[i] + sum[i];
-        sum[i] = 0;
-      }
-    }
+    add_sums(sum, acc);
+    if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 2 && unit + 2 < units) put_away(total, sum, unit < UNITS_OF_SUM);
   }
   if (unit < units) {
     run_chunk<HIGH, 1>(acc, shared, ring, x, z);
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
+    add_sums(sum, acc);
   }
-  if (units > UNITS_OF_SUM) {
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) sum[i] += total[i];
-  }
+  if (units > UNITS_OF_SUM) add_sums(sum, total);
 }
 #endif

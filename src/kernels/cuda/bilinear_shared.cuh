@@ -36,6 +36,22 @@ struct BilinearShared {
   MERCER_METHOD u32 rows_empty() const { return bars + 16 * STAGES + 24; }
 };
 
+// Sums of chunks, and after so many units of the image those of a total: fewer additions follow one another. Totals are
+// not for registers.
+#define UNITS_OF_SUM 32
+template <class Sums>
+MERCER_INLINE void add_sums(float (&sum)[SUMS], const Sums& other) {
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) sum[i] += other[i];
+}
+MERCER_INLINE void put_away(volatile float (&total)[SUMS], float (&sum)[SUMS], bool is_first) {
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) {
+    total[i] = is_first ? sum[i] : total[i] + sum[i];
+    sum[i] = 0;
+  }
+}
+
 // Blocks of an image behind the last one repeat it.
 MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
   const i64 last = ld / MERCER_IMAGE_ROWS - 1;

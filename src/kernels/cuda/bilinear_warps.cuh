@@ -17,9 +17,9 @@ MERCER_INLINE void load_matrices(u32 (&to)[4], u32 address) {
                : "r"(address)
                : "memory");
 }
-// 16 rows of x times 8 of z, 16 features, added to d.
+// 16 rows of x times 8 of z, 16 features, added to d. Not volatile: products of other columns may come between.
 MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -76,37 +76,57 @@ MERCER_INLINE void load_z(u32 (&z)[4], u32 unit, int column, int chunk) {
   load_matrices(z, unit + (TILE_M + row) * ROW_BYTES + ((chunk + lane / 8 % 2 ^ row & 7) << 4));
 }
 
-// Chunks `x_chunk` … of x times `z_chunk` … of z, STEPS of 16 features, of all columns.
-template <int STEPS>
-MERCER_INLINE void add_products(float (&acc)[SUMS], u32 unit, int x_chunk, int z_chunk) {
-  u32 x[STEPS][4];
-#pragma unroll
-  for (int s = 0; s < STEPS; ++s) load_x(x[s], unit, x_chunk + 2 * s);
-#pragma unroll
-  for (int j = 0; j < TILE_N / 16; ++j)
-#pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-      u32 z[4];
-      load_z(z, unit, j * 16, z_chunk + 2 * s);
-      multiply_16x8(acc + j * 8, x[s], z[0], z[1]);
-      multiply_16x8(acc + j * 8 + 4, x[s], z[2], z[3]);
-    }
+// 16 rows times 16 columns, 16 features.
+MERCER_INLINE void multiply_16x16(float* d, const u32 (&x)[4], const u32 (&z)[4]) {
+  multiply_16x8(d, x, z[0], z[1]);
+  multiply_16x8(d + 4, x, z[2], z[3]);
 }
 
-// Small products come first: what truncation takes grows with the sum.
-MERCER_INLINE void add_unit(float (&acc)[SUMS], u32 unit, bool high) {
+// A unit into accumulators that start at zero. What of z is in registers is used for all products; small ones come
+// first: what truncation takes grows with the sum.
+MERCER_INLINE void add_unit(float (&acc)[SUMS], u32 unit) {
+  u32 x_high[2][4], x_low[2][4];
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    load_x(x_high[s], unit, 2 * s);
+    load_x(x_low[s], unit, 4 + 2 * s);
+  }
 #pragma unroll
   for (int i = 0; i < SUMS; ++i) acc[i] = 0;
-  if (high) {
-    add_products<4>(acc, unit, 0, 0);
-  } else {
-    add_products<2>(acc, unit, 4, 0);
-    add_products<2>(acc, unit, 0, 4);
-    add_products<2>(acc, unit, 0, 0);
+#pragma unroll
+  for (int j = 0; j < TILE_N / 16; ++j) {
+    u32 z_high[2][4], z_low[2][4];
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      load_z(z_high[s], unit, j * 16, 2 * s);
+      load_z(z_low[s], unit, j * 16, 4 + 2 * s);
+    }
+#pragma unroll
+    for (int s = 0; s < 2; ++s) multiply_16x16(acc + j * 8, x_low[s], z_high[s]);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) multiply_16x16(acc + j * 8, x_high[s], z_low[s]);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) multiply_16x16(acc + j * 8, x_high[s], z_high[s]);
   }
 }
 
-#define UNITS_OF_SUM 32
+// The same where there are no low pieces: 64 features.
+MERCER_INLINE void add_high_unit(float (&acc)[SUMS], u32 unit) {
+  u32 x[4][4];
+#pragma unroll
+  for (int s = 0; s < 4; ++s) load_x(x[s], unit, 2 * s);
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) acc[i] = 0;
+#pragma unroll
+  for (int j = 0; j < TILE_N / 16; ++j)
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      u32 z[4];
+      load_z(z, unit, j * 16, 2 * s);
+      multiply_16x16(acc + j * 8, x[s], z);
+    }
+}
+
 #define PLANE_VALUES ((COLUMN_PLANES * TILE_N + WARP_THREADS - 1) / WARP_THREADS)
 
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u8* stages, bool high,
@@ -131,7 +151,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       planes[p] = is_there ? column_plane(a, place / TILE_N, walk.n0)[column] : 0.0f;
     }
     float sum[SUMS], acc[SUMS];
-    volatile float total[SUMS];  // not for registers
+    volatile float total[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) sum[i] = 0;
 #pragma unroll 1
@@ -139,22 +159,16 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       wait_copies<STAGES - 2>();
       __syncthreads();
       fetch.issue(a, stages, units);
-      add_unit(acc, shared.stages + stage * STAGE_BYTES, high);
+      const u32 unit_at = shared.stages + stage * STAGE_BYTES;
+      if (high)
+        add_high_unit(acc, unit_at);
+      else
+        add_unit(acc, unit_at);
       if (++stage == STAGES) stage = 0;
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) sum[i] += acc[i];
-      if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 1 && unit + 1 < units) {
-#pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-          total[i] = unit < UNITS_OF_SUM ? sum[i] : total[i] + sum[i];
-          sum[i] = 0;
-        }
-      }
+      add_sums(sum, acc);
+      if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 1 && unit + 1 < units) put_away(total, sum, unit < UNITS_OF_SUM);
     }
-    if (units > UNITS_OF_SUM) {
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) sum[i] += total[i];
-    }
+    if (units > UNITS_OF_SUM) add_sums(sum, total);
     // The tile before has been left by all: they have met since.
 #pragma unroll
     for (int p = 0; p < PLANE_VALUES; ++p) {

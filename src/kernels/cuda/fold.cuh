@@ -52,16 +52,31 @@ MERCER_INLINE i64 result(const FoldState& a) { return a.index; }
 MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
   return {__shfl_xor_sync(0xffffffffu, a.value, lanes), __shfl_xor_sync(0xffffffffu, a.index, lanes)};
 }
+#elif FOLD_KIND == 0
+// A sum, and what rounding has taken from it (Knuth's TwoSum), but for infinite ones.
+struct FoldState {
+  REAL value, rest;
+};
+MERCER_INLINE FoldState empty_state() { return {0, 0}; }
+MERCER_INLINE FoldState state_of(REAL value, i64) { return {value, 0}; }
+MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
+  const REAL sum = a.value + b.value, share = sum - a.value;
+  const REAL rest = (a.value - (sum - share)) + (b.value - share);
+  a.rest += b.rest + (fabs(rest) < (REAL)INFINITY ? rest : (REAL)0);
+  a.value = sum;
+}
+MERCER_INLINE REAL result(const FoldState& a) { return a.value + a.rest; }
+MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
+  return {__shfl_xor_sync(0xffffffffu, a.value, lanes), __shfl_xor_sync(0xffffffffu, a.rest, lanes)};
+}
 #else
 struct FoldState {
   REAL value;
 };
-MERCER_INLINE FoldState empty_state() {
-  return {FOLD_KIND == 0 ? (REAL)0 : FOLD_KIND == 1 ? -(REAL)INFINITY : (REAL)INFINITY};
-}
+MERCER_INLINE FoldState empty_state() { return {FOLD_KIND == 1 ? -(REAL)INFINITY : (REAL)INFINITY}; }
 MERCER_INLINE FoldState state_of(REAL value, i64) { return {value}; }
 MERCER_INLINE void merge(FoldState& a, const FoldState& b) {
-  a.value = FOLD_KIND == 0 ? a.value + b.value : FOLD_KIND == 1 ? max_nan(a.value, b.value) : min_nan(a.value, b.value);
+  a.value = FOLD_KIND == 1 ? max_nan(a.value, b.value) : min_nan(a.value, b.value);
 }
 MERCER_INLINE REAL result(const FoldState& a) { return a.value; }
 MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {

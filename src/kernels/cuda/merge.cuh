@@ -9,9 +9,9 @@ extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a
   OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) + m * a.out_row + column * a.out_column;
 #if CONSUMER == 1
   const REAL* partial = (const REAL*)a.partial + (group * a.splits * a.columns + column) * a.ld + m;
-  REAL sum = partial[0];
+  double sum = partial[0];
   for (int s = 1; s < a.splits; ++s) sum += partial[(i64)s * a.columns * a.ld];
-  convert(*out, sum);
+  convert(*out, (REAL)sum);
 #else
   const FoldState* partial = (const FoldState*)a.partial + group * a.splits * a.ld + m;
   FoldState state = partial[0];

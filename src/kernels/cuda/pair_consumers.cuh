@@ -112,14 +112,26 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
 #if CONSUMER == 1
 // With several columns, the eight threads of a row group end up with one row's sum each (a reduce-scatter).
 #define SCATTERED (COLUMNS > 1)
+#define FOLD_ROWS (SCATTERED ? 1 : THREAD_M)
 struct Fold {
-  REAL sum[SCATTERED ? 1 : THREAD_M][COLUMNS];
+  REAL sum[FOLD_ROWS][COLUMNS], total[FOLD_ROWS][COLUMNS];
 };
 MERCER_INLINE void start(Fold& fold) {
 #pragma unroll
-  for (int i = 0; i < (SCATTERED ? 1 : THREAD_M); ++i)
+  for (int i = 0; i < FOLD_ROWS; ++i)
 #pragma unroll
-    for (int e = 0; e < COLUMNS; ++e) fold.sum[i][e] = 0;
+    for (int e = 0; e < COLUMNS; ++e) fold.sum[i][e] = fold.total[i][e] = 0;
+}
+// Sums of so many tiles go to totals: of equal addends, 256 additions would err by 4e-6.
+#define TILES_OF_SUM 32
+MERCER_INLINE void promote(Fold& fold) {
+#pragma unroll
+  for (int i = 0; i < FOLD_ROWS; ++i)
+#pragma unroll
+    for (int e = 0; e < COLUMNS; ++e) {
+      fold.total[i][e] += fold.sum[i][e];
+      fold.sum[i][e] = 0;
+    }
 }
 
 // rows[THREAD_M] of eight threads → the sum of row `scattered_row` in each thread.
@@ -202,6 +214,7 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
 
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
                           const Position& at) {
+  promote(fold);
   REAL* partial = (REAL*)a.out + (group * a.splits + split) * a.columns * a.partial_ld;
   const int strips = THREADS_N / 8, strip = at.tx / 8;
 #pragma unroll
@@ -209,11 +222,11 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
     if (e >= a.columns) break;
     __syncthreads();
     if (SCATTERED) {
-      if (writes_scattered_row()) shared[strip * TILE_M + row_of(at, scattered_row())] = fold.sum[0][e];
+      if (writes_scattered_row()) shared[strip * TILE_M + row_of(at, scattered_row())] = fold.total[0][e];
     } else {
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) {
-        REAL sum = fold.sum[SCATTERED ? 0 : i][e];
+        REAL sum = fold.total[SCATTERED ? 0 : i][e];
         for (int offset = 8; offset >= 2; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (at.tx % 8 == 0) shared[strip * TILE_M + row_of(at, i)] = sum;
       }
@@ -237,6 +250,8 @@ MERCER_INLINE void start(Fold& fold) {
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) fold.row[i] = empty_state();
 }
+#define TILES_OF_SUM 0x7fffffff
+MERCER_INLINE void promote(Fold&) {}
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
                              const REAL*, const TilePlace& place, REAL* scratch) {
   REAL values[THREAD_M][THREAD_N];

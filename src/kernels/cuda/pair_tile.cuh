@@ -170,6 +170,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #else
     fold_tile(fold, acc, a, params_of(a, block.item), v, place, shared + SCRATCH_PLACE);
+    if ((tile - block.first_tile) % TILES_OF_SUM == TILES_OF_SUM - 1) promote(fold);
 #endif
   }
 #if CONSUMER != 0

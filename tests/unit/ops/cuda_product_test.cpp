@@ -81,6 +81,38 @@ TEST(TensorCoreProducts, CancellingPairs) {
   });
 }
 
+/// All addends alike: every rounding of a sum goes the same way. So many rows that a device with few multiprocessors
+/// does not cut n.
+void expect_sums_of_equal_addends(const char* f, std::int64_t features, TestContext& context) {
+  constexpr std::int64_t kM = 1536, kN = 32768;
+  const Array x = drawn(kM, features, 1, kUniform), one = drawn(1, features, 2, kUniform);
+  const Tensor z = repeated(one, kN);
+  const auto values = table(parse(f), x, one);
+  const auto expect = [&](const Array& out, double v, const std::string& what) {
+    for (std::int64_t m = 0; m < kM; ++m) {
+      const double wanted = values[m][0] * v * kN;
+      ASSERT_NEAR(out.shape().size() == 1 ? out(m) : out(m, 0), wanted, 2e-6 * std::abs(wanted)) << what << " at " << m;
+    }
+  };
+  for (std::int64_t columns : {1, 6}) {
+    const Array v = Array(Dtype::float32, {kN, columns}).fill([] { return 0.7; });
+    expect(product_of(f, x, &z, v, {}, context), v(0, 0), std::to_string(columns) + " columns");
+  }
+  const Array sums(Dtype::float32, {kM});
+  kernel_reduce(f, x, &z, ReduceKind::sum, sums, {}, context);
+  expect(sums, 1, "sum");
+}
+
+TEST(TensorCoreProducts, ManyEqualAddends) {
+  on_tensor_cores([](TestContext& context) {
+    for (std::int64_t features : {32, 66}) expect_sums_of_equal_addends("0.5 + sum(x*z)/64", features, context);
+  });
+}
+
+TEST(DirectProducts, ManyEqualAddends) {
+  on_cuda([](TestContext& context) { expect_sums_of_equal_addends("exp(-sum(abs(x-z)))", 3, context); });
+}
+
 TEST(TensorCoreProducts, InfinitiesAndNan) {
   on_tensor_cores([](TestContext& context) {
     PointPair points{drawn(150, 64, 1, kUniform), drawn(260, 64, 2, kUniform)};
