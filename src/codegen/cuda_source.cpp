@@ -25,9 +25,7 @@ std::string skeleton(std::initializer_list<const char*> files) {
   return text;
 }
 
-std::string prelude(Dtype type) {
-  return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type));
-}
+std::string prelude(Dtype type) { return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type)); }
 
 /// The element type of an array in memory.
 const char* element_type(Dtype dtype) {
@@ -87,9 +85,9 @@ std::string promoted_function(const GpuPairPlan& plan) {
 
 std::string update_function(const GpuPairPlan& plan, const char* name, const ir::Program& program) {
   std::string text = fmt::format("MERCER_INLINE void {}", name) +
-      "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
-      "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
-      "                          REAL features) {\n";
+                     "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
+                     "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
+                     "                          REAL features) {\n";
   if (plan.bytes)
     text +=
         "  u32 sum = bits_of(acc[0]);\n"
@@ -106,13 +104,14 @@ std::string power_functions(double p) {
   const ir::PowerTable table = ir::power_table(p);
   std::string text = "__device__ const u32 kPowers[2048] = {";
   for (float entry : table.entries) text += fmt::format("{:#x},", std::bit_cast<std::uint32_t>(entry));
-  text += "};\n__shared__ __align__(16) uint2 power_table[1024];\n"
-          "MERCER_INLINE void load_power_table() {\n"
-          "  for (int i = threadIdx.x; i < 1024; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
-          "MERCER_INLINE uint2 power_entry(float a) {\n"
-          "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> 18 & 0x1ff8));\n}\n"
-          "MERCER_INLINE float power_scale(float a) { return float_of(power_entry(a).x); }\n"
-          "MERCER_INLINE float power_poly(float a) {\n  const float m = fabsf(a) * float_of(power_entry(a).y);\n";
+  text +=
+      "};\n__shared__ __align__(16) uint2 power_table[1024];\n"
+      "MERCER_INLINE void load_power_table() {\n"
+      "  for (int i = threadIdx.x; i < 1024; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
+      "MERCER_INLINE uint2 power_entry(float a) {\n"
+      "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> 18 & 0x1ff8));\n}\n"
+      "MERCER_INLINE float power_scale(float a) { return float_of(power_entry(a).x); }\n"
+      "MERCER_INLINE float power_poly(float a) {\n  const float m = fabsf(a) * float_of(power_entry(a).y);\n";
   const auto number = [](float value) { return cuda_number(value, Dtype::float32); };
   const float* c = table.coefficients;
   return text + fmt::format("  return mul_add(mul_add(mul_add({}, m, {}), m, {}), m, {});\n}}\n", number(c[3]),
@@ -138,10 +137,11 @@ std::string stage_text(const plan::Sides::Stage& stage, int slot) {
   };
   std::string text = fmt::format("  {{\n  double acc[{}] = {{", stage.identity.size());
   for (double identity : stage.identity) text += cuda_number(identity, Dtype::float64) + ", ";
-  text += "};\n  for (i64 k0 = 0; k0 < a.k; k0 += PACK_FEATURES) {\n  __syncthreads();\n"
-          "  load_features(a, side, k0, tile);\n  __syncthreads();\n"
-          "  if (warp == 0) for (int kk = 0; kk < PACK_FEATURES && k0 + kk < a.k; ++kk) {\n"
-          "  const double feature = widen<double>(tile[kk][lane]), w = weight_of(a, k0 + kk);\n";
+  text +=
+      "};\n  for (i64 k0 = 0; k0 < a.k; k0 += PACK_FEATURES) {\n  __syncthreads();\n"
+      "  load_features(a, side, k0, tile);\n  __syncthreads();\n"
+      "  if (warp == 0) for (int kk = 0; kk < PACK_FEATURES && k0 + kk < a.k; ++kk) {\n"
+      "  const double feature = widen<double>(tile[kk][lane]), w = weight_of(a, k0 + kk);\n";
   text += cuda_statements(stage.update, name, [](std::size_t o) { return fmt::format("acc[{}]", o); });
   text += "  }\n  }\n  if (warp == 0) {\n";
   text += cuda_statements(stage.finish, name, [&](std::size_t) { return fmt::format("slots[{}][lane]", slot); });
@@ -182,8 +182,7 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
       continue;
     }
     text += "  {\n  const double wide = widen<double>(feature), w = weight_of(a, k);\n";
-    text += cuda_statements(streams[s].program, name,
-                            [&](std::size_t) { return fmt::format("const double value"); });
+    text += cuda_statements(streams[s].program, name, [&](std::size_t) { return fmt::format("const double value"); });
     text += fmt::format("  stream[{}] = (REAL)value;\n  }}\n", s);
   }
   return text + "}\n";
@@ -217,7 +216,7 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   text += define("MIXED", static_cast<int>(mixed));
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
-                                     problem.sizes.features <= plan::GpuSizes::Features::several);
+                                      problem.sizes.features <= plan::GpuSizes::Features::several);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
   text += define("BYTES", plan.bytes);
@@ -258,20 +257,42 @@ std::string row_sums_text(const GpuPairPlan& plan) {
          update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
 }
 
+/// Registers of an asm statement: their names, and the first of them as operands `d[i]`.
+struct AsmSums {
+  std::string names, operands;
+  explicit AsmSums(int count) {
+    for (int i = 0; i < count; ++i) {
+      names += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
+      operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
+    }
+  }
+};
+
 /// `product`: 64 rows of x times `columns` rows of z, 16 features of both, added to what a warpgroup has.
 std::string product_function(int columns) {
   const int sums = columns / 2;
-  std::string names, operands;
-  for (int i = 0; i < sums; ++i) {
-    names += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
-    operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
-  }
+  const AsmSums d(sums);
   return fmt::format(
       "MERCER_INLINE void product(float (&d)[{0}], u64 x, u64 z, int scale) {{\n"
       "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{1}, 0; \"\n"
       "               \"wgmma.mma_async.sync.aligned.m64n{2}k16.f32.f16.f16 {{{3}}}, %{0}, %{4}, p, 1, 1, 0, 0; }}\"\n"
       "               : {5}\n               : \"l\"(x), \"l\"(z), \"r\"(scale));\n}}\n",
-      sums, sums + 2, columns, names, sums + 1, operands);
+      sums, sums + 2, columns, d.names, sums + 1, d.operands);
+}
+
+/// The same with 64 rows of x in registers, of `sums` that a function has in all; `shape`: of k and the operands' type.
+std::string product_of_registers(const char* name, int columns, int sums, const char* shape, bool transposes) {
+  const int own = columns / 2;
+  const AsmSums d(own);
+  return fmt::format(
+      "MERCER_INLINE void {0}(float (&d)[{1}], const u32 (&x)[4], u64 z, int scale) {{\n"
+      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{2}, 0; \"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{3}{4} {{{5}}}, {{%{6}, %{7}, %{8}, %{9}}}, %{10}, p, 1, "
+      "1{11}; }}\"\n"
+      "               : {12}\n"
+      "               : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"l\"(z), \"r\"(scale));\n}}\n",
+      name, sums, own + 5, columns, shape, d.names, own, own + 1, own + 2, own + 3, own + 4, transposes ? ", 0" : "",
+      d.operands);
 }
 
 }  // namespace
@@ -308,7 +329,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads());
-  return text + product_function(tile.columns) + skeleton({"bilinear_products.cuh", "bilinear_tile.cuh"});
+  return text + product_function(tile.columns) +
+         skeleton({"warpgroups.cuh", "bilinear_products.cuh", "bilinear_tile.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {
@@ -316,9 +338,7 @@ std::string cuda_operands_source(bool squares, bool weighted) {
          skeleton({"split_precision.cuh", "split_operands.cuh"});
 }
 
-std::string cuda_quantise_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"});
-}
+std::string cuda_quantise_source() { return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"}); }
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
@@ -337,10 +357,30 @@ std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uni
                      define("UNIFORMS", static_cast<std::int64_t>(uniforms));
   text += "MERCER_INLINE void make_uniforms(double* params, double features) {\n";
   if (uniforms > 0)
-    text += cuda_statements(program, site_name,
-                            [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
+    text += cuda_statements(program, site_name, [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
   return text + "}\n" + skeleton({"uniforms.cuh"});
 }
+
+namespace {
+
+/// The statements of a function of features that returns its value.
+std::string value_statements(const ir::Program& program) {
+  const auto name = [](const Input& input) {
+    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
+    return site_name(input);
+  };
+  return cuda_statements(program, name, [](std::size_t) { return std::string("const REAL value"); }) +
+         "  return value;\n}\n";
+}
+
+/// Stages of 64 points whose ranks fit the codes of 16-bit floats.
+constexpr int kCodeStages = 94;
+std::string field_product_defines(const plan::GpuFieldPlan& plan) {
+  return define("SIGN", plan.of_signs()) + define("COLUMNS", plan.product_columns()) +
+         define("CODE_STAGES", kCodeStages);
+}
+
+}  // namespace
 
 std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
@@ -348,15 +388,37 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
   text += define("READS_WEIGHTS", plan.reads_weights);
-  const auto name = [](const Input& input) {
-    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
-    return site_name(input);
-  };
+  text += define("MARKED", static_cast<bool>(plan.factors));
   text +=
       "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
       "                       const REAL* params, REAL features) {\n";
-  text += cuda_statements(plan.program, name, [](std::size_t) { return std::string("const REAL value"); });
-  return text + "  return value;\n}\n" + skeleton({"field.cuh"});
+  return text + value_statements(plan.program) + skeleton({"field.cuh"});
+}
+
+std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
+  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages());
+  text += define("BATCH", plan.product_batch()) + define("CLUSTER", plan.problem.cluster);
+  text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
+  text += define("WEIGHTED", plan.factors.weighted);
+  const double scale = plan.of_signs() ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
+  text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
+  text += "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
+          value_statements(plan.amplitude);
+  const int columns = plan.product_columns();
+  if (plan.of_signs()) {
+    text += product_of_registers("product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true);
+  } else {
+    text += "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
+            value_statements(plan.factor);
+    text += product_of_registers("product", columns * 2, columns, "k8.f32.tf32.tf32", false);
+    text += product_of_registers("product_low", columns, columns, "k8.f32.tf32.tf32", false);
+  }
+  return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
+}
+
+std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
 }
 
 std::string cuda_sum_source(Dtype type) {

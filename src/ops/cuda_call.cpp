@@ -7,6 +7,7 @@
 
 #include "backend/cuda/pair_values.h"
 #include "core/error.h"
+#include "core/integers.h"
 #include "ops/tuned_plan.h"
 
 namespace mercer::ops {
@@ -52,7 +53,13 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   plan::GpuFieldProblem problem;
   problem.type = job.type;
   problem.outputs = static_cast<int>(std::min(outputs, plan::kFieldOutputs));
-  const std::string key = fmt::format("{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs, job.device);
+  const bool pays =
+      job.type == Dtype::float32 && job.hardware().capability() == 90 && context.precision() != Precision::direct &&
+      plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
+  problem.product_outputs = pays ? static_cast<int>(std::min(outputs, plan::kProductOutputs)) : 0;
+  problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
+  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs,
+                                      problem.product_outputs, problem.cluster, job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -278,34 +279,112 @@ struct Text {
   constexpr std::string_view view() const { return {letters, N - 1}; }
 };
 
-/// N of wgmma…m64nNk16 of 16-bit floats; 0 for another text.
-constexpr int product_columns(std::string_view text) {
+/// The shape of wgmma…m64nNkK by its text; no columns for another one.
+struct ProductShape {
+  enum class Type { f16, bf16, tf32 };
+  int columns = 0;
+  Type type = Type::f16;
+  bool of_registers = false;  // the left operand
+};
+constexpr ProductShape product_shape(std::string_view text) {
   const std::string_view name = "wgmma.mma_async.sync.aligned.m64n";
   const auto at = text.find(name);
-  if (at == text.npos || text.find("k16.f32.f16.f16") == text.npos) return 0;
-  int columns = 0;
+  if (at == text.npos) return {};
+  ProductShape shape;
+  if (text.find("k16.f32.f16.f16") != text.npos)
+    shape.type = ProductShape::Type::f16;
+  else if (text.find("k16.f32.bf16.bf16") != text.npos)
+    shape.type = ProductShape::Type::bf16;
+  else if (text.find("k8.f32.tf32.tf32") != text.npos)
+    shape.type = ProductShape::Type::tf32;
+  else
+    return {};
   for (std::size_t i = at + name.size(); text[i] >= '0' && text[i] <= '9'; ++i)
-    columns = columns * 10 + (text[i] - '0');
-  return columns;
+    shape.columns = shape.columns * 10 + (text[i] - '0');
+  shape.of_registers = text.find("}, {", at) != text.npos;
+  return shape;
 }
 inline float flushed(float a) { return std::abs(a) < 0x1p-126f ? std::copysign(0.0f, a) : a; }
 inline void meet_in_warp() { exchange(0xffffffffu, 0); }
+
+/// An element of an operand by its bits; of tf32 the lowest 13 do not count.
+template <ProductShape kShape>
+double element(std::uint32_t bits) {
+  if constexpr (kShape.type == ProductShape::Type::f16) return of_half(static_cast<std::uint16_t>(bits));
+  if constexpr (kShape.type == ProductShape::Type::bf16) return std::bit_cast<float>(bits << 16);
+  return std::bit_cast<float>(bits & 0xffffe000u);
+}
+
+/// Element k of row `row` of a K-major operand without swizzle: blocks of 8 rows x 16 bytes.
+template <ProductShape kShape>
+double described_plainly(std::uint64_t descriptor, int row, int k) {
+  const auto field = [&](int shift) { return static_cast<std::uint32_t>(descriptor >> shift & 0x3fff) << 4; };
+  if (descriptor >> 62 != 0) host->fail("a descriptor that is swizzled");
+  constexpr int kBytes = kShape.type == ProductShape::Type::tf32 ? 4 : 2, kOfBlock = 16 / kBytes;
+  const std::uint32_t at = field(0) + static_cast<std::uint32_t>(k / kOfBlock) * field(16) +
+                           static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 16) +
+                           static_cast<std::uint32_t>(k % kOfBlock * kBytes);
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, self->block->shared + at, kBytes);
+  return element<kShape>(bits);
+}
+
+/// m64nNkK with the left operand in registers: a warp's sixteen rows, computed by one lane for all.
+template <ProductShape kShape>
+void multiply_registers(float* const (&d)[kShape.columns / 2], std::array<std::uint32_t, 4> a, std::uint64_t b,
+                        bool adds) {
+  struct Own {
+    float* const* d;
+    std::uint32_t a[4];
+  };
+  const Own own = {d, {a[0], a[1], a[2], a[3]}};
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&own));
+  if (self->lane == 0) {
+    constexpr bool kWide = kShape.type == ProductShape::Type::tf32;
+    constexpr int kDepth = kWide ? 8 : 16;
+    const auto of_lane = [&](int lane) { return reinterpret_cast<const Own*>(places[lane]); };
+    double left[16][kDepth];
+    for (int row = 0; row < 16; ++row)
+      for (int k = 0; k < kDepth; ++k) {
+        const Own& from = *of_lane(row % 8 * 4 + (kWide ? k % 4 : k % 8 / 2));
+        const std::uint32_t word = from.a[row / 8 + (kWide ? k / 4 : k / 8) * 2];
+        left[row][k] = element<kShape>(kWide ? word : word >> k % 2 * 16 & 0xffffu);
+      }
+    for (int column = 0; column < kShape.columns; ++column) {
+      double right[kDepth];
+      for (int k = 0; k < kDepth; ++k) right[k] = described_plainly<kShape>(b, column, k);
+      for (int row = 0; row < 16; ++row) {
+        float& to = *of_lane(row % 8 * 4 + column % 8 / 2)->d[column / 8 * 4 + row / 8 * 2 + column % 2];
+        double sum = adds ? to : 0.0;
+        for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k];
+        to = truncated(sum);
+      }
+    }
+  }
+  exchange(0xffffffffu, 0);
+}
 
 /// An instruction by its text: `run` has its operands, outputs first. A row below for each; wgmma by its shape.
 template <Text kText>
 struct Instruction {
   template <class... Operands>
   static void run(Operands&... operands) {
-    constexpr int kColumns = product_columns(kText.view());
-    static_assert(kColumns > 0, "the emulator does not know this instruction (tests/emulator/device_text.h)");
-    static_assert(sizeof...(Operands) == kColumns / 2 + 3);
+    constexpr ProductShape kShape = product_shape(kText.view());
+    static_assert(kShape.columns > 0, "the emulator does not know this instruction (tests/emulator/device_text.h)");
+    static_assert(sizeof...(Operands) == kShape.columns / 2 + (kShape.of_registers ? 6 : 3));
     auto all = std::tie(operands...);
     meet_in_warp();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       float* const sums[] = {&std::get<I>(all)...};
       constexpr std::size_t kNext = sizeof...(I);
-      multiply_group<kColumns>(sums, std::get<kNext>(all), std::get<kNext + 1>(all), std::get<kNext + 2>(all) != 0);
-    }(std::make_index_sequence<kColumns / 2>());
+      if constexpr (kShape.of_registers)
+        multiply_registers<kShape>(
+            sums, {std::get<kNext>(all), std::get<kNext + 1>(all), std::get<kNext + 2>(all), std::get<kNext + 3>(all)},
+            std::get<kNext + 4>(all), std::get<kNext + 5>(all) != 0);
+      else
+        multiply_group<kShape.columns>(sums, std::get<kNext>(all), std::get<kNext + 1>(all),
+                                       std::get<kNext + 2>(all) != 0);
+    }(std::make_index_sequence<kShape.columns / 2>());
   }
 };
 template <Text kText, class... Operands>
@@ -328,7 +407,10 @@ EMULATOR_PTX("", (float&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
+EMULATOR_PTX("nanosleep.u32 64;", ()) {}
 EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 224;", ()) {}
+EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 80;", ()) {}
+EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 144;", ()) {}
 
 // Arithmetic.
 EMULATOR_PTX("cvt.f32.f16 %0, %1;", (float& to, u16 a)) { to = of_half(a); }
@@ -336,9 +418,19 @@ EMULATOR_PTX("cvt.rn.f16.f32 %0, %1;", (u16 & to, float a)) { to = to_half(a); }
 EMULATOR_PTX("cvt.rn.f16x2.f32 %0, %1, %2;", (u32 & to, float high, float low)) {
   to = static_cast<u32>(to_half(high)) << 16 | to_half(low);
 }
-EMULATOR_PTX("cvt.rn.bf16.f32 %0, %1;", (u16 & to, float a)) {
+inline u16 to_bfloat(float a) {
   const auto bits = std::bit_cast<u32>(a);
-  to = static_cast<u16>(a != a ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  return static_cast<u16>(a != a ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+EMULATOR_PTX("cvt.rn.bf16.f32 %0, %1;", (u16 & to, float a)) { to = to_bfloat(a); }
+EMULATOR_PTX("cvt.rn.bf16x2.f32 %0, %1, %2;", (u32 & to, float high, float low)) {
+  to = static_cast<u32>(to_bfloat(high)) << 16 | to_bfloat(low);
+}
+EMULATOR_PTX("add.f16x2 %0, %1, %2;", (u32 & to, u32 a, u32 b)) {
+  const auto sum = [&](int shift) {
+    return to_half(of_half(static_cast<u16>(a >> shift)) + of_half(static_cast<u16>(b >> shift)));
+  };
+  to = static_cast<u32>(sum(16)) << 16 | sum(0);
 }
 EMULATOR_PTX("max.NaN.f32 %0, %1, %2;", (float& to, float a, float b)) {
   to = a != a || b != b ? NAN : a > b || (a == b && !std::signbit(a)) ? a : b;
@@ -376,6 +468,16 @@ EMULATOR_PTX("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];", (float& x, float& y, fl
   const float4 v = shared_at<float4>(from);
   std::tie(x, y, z, w) = std::tie(v.x, v.y, v.z, v.w);
 }
+EMULATOR_PTX("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];", (u32 & x, u32& y, u32& z, u32& w, u32 from)) {
+  const uint4 all = shared_at<uint4>(from);
+  x = all.x, y = all.y, z = all.z, w = all.w;
+}
+EMULATOR_PTX("st.shared.v4.b32 [%0], {%1, %2, %3, %4};", (u32 to, u32 x, u32 y, u32 z, u32 w)) {
+  shared_at<uint4>(to) = {x, y, z, w};
+}
+EMULATOR_PTX("st.shared.v4.f32 [%0], {%1, %2, %3, %4};", (u32 to, float x, float y, float z, float w)) {
+  shared_at<float4>(to) = {x, y, z, w};
+}
 EMULATOR_PTX("st.shared.f32 [%0], %1;", (u32 to, float x)) { shared_at<float>(to) = x; }
 EMULATOR_PTX("st.shared.v2.f32 [%0], {%1, %2};", (u32 to, float x, float y)) { shared_at<float2>(to) = {x, y}; }
 
@@ -402,6 +504,12 @@ EMULATOR_PTX(
     "[%3], %4;",
     (u32 to, const void* from, u32 bytes, u32 barrier, u16 ranks)) {
   bulk_copy(to, from, bytes, barrier, ranks);
+}
+EMULATOR_PTX(
+    "{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 bar, %2, %3; "
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [bar];}",
+    (u32 shared, u32 bytes, u32 barrier, u32 rank)) {
+  bulk_copy(shared, shared_place(shared), bytes, barrier, 1u << rank);
 }
 
 // Barriers.
@@ -510,6 +618,15 @@ T __shfl_down_sync(unsigned mask, T value, unsigned lanes, int = 32) {
   const unsigned own = static_cast<unsigned>(emulator::self->lane);
   return emulator::from_bits<T>(
       emulator::exchange(mask, emulator::to_bits(value))[own + lanes < 32 ? own + lanes : own]);
+}
+inline int __syncthreads_or(int predicate) {
+  unsigned& found = emulator::self->block->found;
+  __syncthreads();
+  found = 0;
+  __syncthreads();
+  if (predicate) found = 1;
+  __syncthreads();
+  return static_cast<int>(found);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   const std::uint64_t* values = emulator::exchange(mask, predicate != 0);

@@ -56,6 +56,7 @@ struct Block {
   std::vector<BulkCopy> copies;
   unsigned char* shared = nullptr;
   std::size_t shared_used = 0;
+  unsigned found = 0;                    // of __syncthreads_or
   std::size_t sites[kSharedSites] = {};  // of `__shared__` declarations, offset + 1
 };
 

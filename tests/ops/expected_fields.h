@@ -12,7 +12,7 @@ namespace mercer::testing_support {
 /// g[o][m][k] = sum_n coef[o, n] field(m, n, k) and the norm of the terms of every output row.
 struct Field {
   std::vector<double> values;
-  std::vector<double> norms;  // of row (o, m)
+  std::vector<double> norms;  // of row (o, m), of what is finite
 };
 
 inline Field expected_field(const Expr& field, const Tensor& x, const Tensor& z, const Tensor& coef,
@@ -33,7 +33,8 @@ inline Field expected_field(const Expr& field, const Tensor& x, const Tensor& z,
           size[o] += std::abs(term);
         }
       }
-      for (std::int64_t o = 0; o < outputs; ++o) result.norms[o * reference.m() + m] += size[o] * size[o];
+      for (std::int64_t o = 0; o < outputs; ++o)
+        if (std::isfinite(size[o])) result.norms[o * reference.m() + m] += size[o] * size[o];
     }
   // NOTE: the contract names the norm of the row; coefficients of mixed signs cancel in it, so that the norm of the
   // sums of absolute terms is what rounding can be held to.

@@ -1,6 +1,7 @@
 // Gradient fields: the values of the pairs of some rows first, then φ contracted over n, rows by rows.
 #include <algorithm>
 
+#include "backend/cuda/field_products.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
 #include "core/integers.h"
@@ -10,22 +11,40 @@ namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
 
+/// Whether kernels can read the amplitude where it is: rows of float32 in whole 16 bytes.
+bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
+  constexpr std::int64_t kBytes = 16, kFloats = 4;
+  const JobOperand& amplitude = operands.amplitude;
+  if (pairs != nullptr || amplitude.array.data == nullptr || amplitude.array.dtype != Dtype::float32) return false;
+  const std::vector<std::int64_t>& steps = amplitude.array.batch_strides;
+  const bool whole = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % kFloats == 0; });
+  return whole && job.type == Dtype::float32 && amplitude.col_stride == 1 && amplitude.row_stride % kFloats == 0 &&
+         job.z.count % kFloats == 0 && reinterpret_cast<std::uintptr_t>(amplitude.array.data) % kBytes == 0;
+}
+
 /// One batch item of a gradient.
 class FieldLaunch {
  public:
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
-              Workspace& workspace)
-      : field_(field), plan_(*field.plan), job_(job), operands_(operands), workspace_(workspace),
+              bool in_place, Workspace& workspace)
+      : field_(field),
+        plan_(*field.plan),
+        job_(job),
+        operands_(operands),
+        in_place_(in_place),
+        workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
-    rows_ = rows_of_part(job, std::max<std::int64_t>(1, planes_) * ld_ * size_);
+    const bool stores = planes_ > 0 && !in_place_;
+    rows_ = stores ? rows_of_part(job, planes_ * ld_ * size_) : job.x.count;
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     lay_out_panels();
-    pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
+    if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
+    if (plan_.factors) products_.emplace(field, job, operands.outputs, x_.ld, workspace);
     splits_ = choose_splits();
-    pass_ = plan_.problem.outputs;
+    pass_ = products_ ? products_->pass() : plan_.problem.outputs;
     if (splits_ > 1) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
   }
 
@@ -35,6 +54,7 @@ class FieldLaunch {
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
     if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
+    if (products_) products_->prepare(arguments(0, job_.x.count, 0, operands_.outputs), workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
       make_pair_values(first, rows);
@@ -48,8 +68,14 @@ class FieldLaunch {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
-    coef_ = {operands_.coef.array, operands_.outputs, job_.z.count, operands_.coef.row_stride,
-             operands_.coef.col_stride, 0, 0, {}};
+    coef_ = {operands_.coef.array,
+             operands_.outputs,
+             job_.z.count,
+             operands_.coef.row_stride,
+             operands_.coef.col_stride,
+             0,
+             0,
+             {}};
     for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
     if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
     if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
@@ -60,7 +86,8 @@ class FieldLaunch {
 
   /// Ranges of n, when rows and features alone do not fill the device.
   std::int64_t choose_splits() const {
-    const std::int64_t blocks = ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
+    const std::int64_t blocks = products_ ? products_->blocks(rows_)
+                                          : ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
     const std::int64_t wanted = std::int64_t{2} * job_.hardware().multiprocessors;
     const std::int64_t slices = ceil_div(job_.z.count, kSlice);
     if (blocks == 0 || blocks * 2 > wanted) return 1;
@@ -68,48 +95,77 @@ class FieldLaunch {
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
-    if (pairs_)
-      pairs_->store(workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
-    if (operands_.amplitude.array.data == nullptr) return;
+    if (pairs_) pairs_->store(workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+    if (operands_.amplitude.array.data == nullptr || in_place_) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
-    PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
-                    operands_.amplitude.row_stride, ld_, pair_place_ + (planes_ - 1) * rows_ * ld_ * size_, {}};
+    PlainPanel part{operands_.amplitude.array,
+                    job_.z.count,
+                    rows,
+                    operands_.amplitude.col_stride,
+                    operands_.amplitude.row_stride,
+                    ld_,
+                    pair_place_ + (planes_ - 1) * rows_ * ld_ * size_,
+                    {}};
     part.array.data = static_cast<const char*>(part.array.data) +
                       first * operands_.amplitude.row_stride * static_cast<std::int64_t>(size_of(part.array.dtype));
     pack(part, job_, workspace_);
   }
 
-  void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
+  /// Of rows `first` …, outputs `output` … But for ranges of n, those are written to where the caller wants them.
+  FieldArguments arguments(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) const {
     FieldArguments a{};
     a.x = workspace_.at<char>(x_.place) + first * size_;
     a.z = workspace_.at<>(z_.place);
     a.row = workspace_.at<char>(row_.place) + first * size_;
     a.col = workspace_.at<>(col_.place);
     a.w = workspace_.at<>(w_.place);
-    a.pair = workspace_.at<>(pair_place_);
+    a.pair = in_place_ ? static_cast<const char*>(operands_.amplitude.array.data) +
+                             first * operands_.amplitude.row_stride * size_
+                       : workspace_.at<char>(pair_place_);
     a.coef = workspace_.at<char>(coef_.place) + output * size_;
     a.m = rows;
     a.n = job_.z.count;
     a.x_ld = x_.ld;
     a.z_ld = z_.ld;
     a.coef_ld = coef_.ld;
-    a.pair_row = ld_;
+    a.pair_row = in_place_ ? operands_.amplitude.row_stride : ld_;
     a.pair_plane = rows_ * ld_;
     a.k = static_cast<int>(job_.features);
     a.outputs = static_cast<int>(outputs);
     params_.write_narrow(a.params, a.numbers, workspace_);
-    char* out = static_cast<char*>(operands_.out) +
-                (output * operands_.out_output_stride + first * operands_.out_row_stride) * size_;
-    SumArguments sum{workspace_.at<>(partial_), out, rows, job_.features, operands_.out_output_stride,
-                     operands_.out_row_stride, operands_.out_feature_stride, a.outputs, static_cast<int>(splits_)};
-    a.out = splits_ > 1 ? workspace_.at<>(partial_) : out;
+    const std::int64_t place = output * operands_.out_output_stride + first * operands_.out_row_stride;
+    a.out = splits_ > 1 ? workspace_.at<>(partial_) : static_cast<char*>(operands_.out) + place * size_;
     a.out_output = splits_ > 1 ? rows * job_.features : operands_.out_output_stride;
     a.out_row = splits_ > 1 ? job_.features : operands_.out_row_stride;
     a.out_feature = splits_ > 1 ? 1 : operands_.out_feature_stride;
     a.out_split = outputs * rows * job_.features;
-    launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
-           kFieldThreads, plan_.shared_bytes(job_.z.count), a);
+    return a;
+  }
+
+  void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
+    const FieldArguments all = arguments(first, rows, output, outputs);
+    if (products_) products_->run(all, first, output / pass_, splits_, workspace_);
+    for (std::int64_t o = 0; o < outputs; o += plan_.problem.outputs) {
+      FieldArguments a = all;
+      a.coef = static_cast<const char*>(all.coef) + o * size_;
+      a.out = static_cast<char*>(all.out) + o * all.out_output * size_;
+      a.outputs = static_cast<int>(std::min<std::int64_t>(plan_.problem.outputs, outputs - o));
+      if (products_) a.marks = products_->marks(first, workspace_);
+      launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
+             kFieldThreads, plan_.shared_bytes(job_.z.count), a);
+    }
     if (splits_ == 1) return;
+    char* out = static_cast<char*>(operands_.out) +
+                (output * operands_.out_output_stride + first * operands_.out_row_stride) * size_;
+    SumArguments sum{workspace_.at<>(partial_),
+                     out,
+                     rows,
+                     job_.features,
+                     operands_.out_output_stride,
+                     operands_.out_row_stride,
+                     operands_.out_feature_stride,
+                     all.outputs,
+                     static_cast<int>(splits_)};
     launch(sum_splits(job_), job_, {ceil_div(outputs * rows * job_.features, 256)}, 256, 0, sum);
   }
 
@@ -117,20 +173,22 @@ class FieldLaunch {
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
+  const bool in_place_;
   Workspace& workspace_;
   ParamTable params_;
   std::optional<PairValues> pairs_;
+  std::optional<FieldProducts> products_;
   PlainPanel x_, z_, coef_, row_, col_, w_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
 };
 
 FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   FieldJob one = operands;
-  for (auto [array, from] : {std::pair(&one.coef.array, &operands.coef.array),
-                             std::pair(&one.amplitude.array, &operands.amplitude.array)}) {
+  for (auto [array, from] :
+       {std::pair(&one.coef.array, &operands.coef.array), std::pair(&one.amplitude.array, &operands.amplitude.array)}) {
     if (array->data == nullptr) continue;
-    array->data = static_cast<const char*>(from->data) + batch_offset(job.batch, from->batch_strides, index) *
-                                                             static_cast<std::int64_t>(size_of(from->dtype));
+    array->data = static_cast<const char*>(from->data) +
+                  batch_offset(job.batch, from->batch_strides, index) * static_cast<std::int64_t>(size_of(from->dtype));
     array->batch_strides.clear();
   }
   one.out = static_cast<char*>(operands.out) +
@@ -142,12 +200,13 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
 
 void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands) {
   const JobScope scope(job);
+  const bool in_place = reads_in_place(pairs, job, operands);
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     const FieldJob own = at(operands, job, index);
     workspace.reuse();
-    FieldLaunch launch(pairs, field, one, own, workspace);
+    FieldLaunch launch(pairs, field, one, own, in_place, workspace);
     if (!workspace.take(job)) return;
     launch.run();
   }

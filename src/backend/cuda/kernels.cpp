@@ -19,6 +19,10 @@ struct KernelRow {
   Kernel* kernel;
 };
 
+void erase_empty(std::vector<KernelRow>& rows) {
+  std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
+}
+
 /// Compiles and loads, or lists what would be.
 void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
   Rehearsal* rehearsal = job.rehearsal();
@@ -75,7 +79,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
   }
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
-                                                                    plan.split.uniforms.size(), plan.uniforms));
+                                                                     plan.split.uniforms.size(), plan.uniforms));
   if (plan.mixed_eighths > 0) {
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   }
@@ -90,11 +94,17 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture) {
   const ir::FieldSplit& field = plan.problem.field;
   const std::string formula = field.field.to_text();
-  return {cuda_source("field " + formula, codegen::cuda_field_source(plan), architecture),
-          cuda_source("uniforms " + formula,
-                      codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(),
-                                                    plan.uniforms),
-                      architecture)};
+  FieldSources sources;
+  const auto named = [&](const char* kind, std::string text) {
+    return cuda_source(fmt::format("{} {}", kind, formula), std::move(text), architecture);
+  };
+  sources.field = named("field", codegen::cuda_field_source(plan));
+  sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(plan.problem.type, field.params.size(),
+                                                                     field.uniforms.size(), plan.uniforms));
+  if (!plan.factors) return sources;
+  sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
+  sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
+  return sources;
 }
 
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
@@ -111,7 +121,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.integers, "pair_tile", &kernels->integers},
                                  {&sources.product, "bilinear_tile", &kernels->product},
                                  {&sources.repair, "repair", &kernels->repair}};
-  std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
+  erase_empty(rows);
   get_kernels(rows, job);
   return kernels;
 }
@@ -121,7 +131,12 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   auto kernels = std::make_shared<FieldKernels>();
   kernels->plan = plan;
   const FieldSources sources = field_sources(*plan, job.hardware().architecture());
-  get_kernels({{&sources.field, "field", &kernels->field}, {&sources.uniforms, "uniforms", &kernels->uniforms}}, job);
+  std::vector<KernelRow> rows = {{&sources.field, "field", &kernels->field},
+                                 {&sources.uniforms, "uniforms", &kernels->uniforms},
+                                 {&sources.products, "field_products", &kernels->products},
+                                 {&sources.operands, "write_coefs", &kernels->operands}};
+  erase_empty(rows);
+  get_kernels(rows, job);
   return kernels;
 }
 

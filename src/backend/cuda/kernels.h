@@ -39,12 +39,14 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
 
 struct FieldSources {
   jit::CudaSource field, uniforms;
+  jit::CudaSource products, operands;  // empty texts but for a plan with factors
 };
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
 
 struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
   Kernel field, uniforms;
+  Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
                                                           const PairJob& job);

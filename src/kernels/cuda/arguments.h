@@ -187,6 +187,18 @@ struct FieldArguments {
   long long out_output, out_row, out_feature, out_split;
   int k, outputs;
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+  const unsigned char* marks;  // [m][k / 64] what is to be computed; null: everything
+};
+
+// A field on tensor cores (field_products.cuh, field_operands.cuh).
+struct FieldProductArguments {
+  struct FieldArguments field;  // of some rows m
+  unsigned char* z_image;
+  unsigned short* x_codes;      // [block of z][k][x_ld], where only the order matters
+  float* coefs;                 // image
+  unsigned char* marks;         // [m][k / 64] set where products do not give the result
+  long long all_m;              // rows of the call
+  int groups;                   // of 16 features, in the image
 };
 
 struct SumArguments {

@@ -2,50 +2,10 @@
 // (bilinear_tile.cuh).
 #define FEED_WARP 8
 
-// The barrier in another block of the cluster. Nothing but reads of shared memory comes before, so that no fence is
-// asked for: .release.cluster would wait for every store of the epilogue.
-MERCER_INLINE void arrive_at(u32 barrier, u32 block) {
-  asm volatile(
-      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::
-          "r"(barrier),
-      "r"(block)
-      : "memory");
-}
-MERCER_INLINE void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
-MERCER_INLINE u32 cluster_rank() {
-  u32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-MERCER_INLINE void copy_bulk_to_all(u32 shared, const void* global, u32 bytes, u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
-      ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1))
-      : "memory");
-}
-MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int PENDING>
-MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
-
 // Descriptor of rows of 128 bytes in the 128-byte swizzle: address / 16, eight rows 1024 bytes apart.
 MERCER_INLINE u64 descriptor(u32 address) {
   return (u64)((address & 0x3ffff) >> 4) | (1ull << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62);
 }
-
-struct Ring {
-  int stage;
-  u32 parity;
-  MERCER_METHOD void advance() {
-    if (++stage == STAGES) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 // ---- the feeding thread --------------------------------------------------------------------------------------------
 // A unit of the x that lies at block `first` of its image.
@@ -58,7 +18,7 @@ MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u3
 
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
-  Ring ring = {0, 0};
+  Ring<STAGES> ring = {0, 0};
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
 #pragma unroll 1
@@ -124,7 +84,7 @@ MERCER_INLINE void products_begin(float (&acc)[SUMS]) {
 // first: what truncation takes grows with the sum. Unrolled: across the turns of a loop the compiler would wait for
 // every product.
 template <bool HIGH, int COUNT>
-MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z) {
+MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z) {
   int stage[COUNT];
   u64 xs[COUNT], zs[COUNT];
 #pragma unroll
@@ -164,7 +124,8 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
 
 #if BRIEF
 template <bool HIGH>
-MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z, int units) {
+MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
+                             int units) {
   if (units == 2)
     run_chunk<HIGH, 2>(sum, shared, ring, x, z);
   else
@@ -172,7 +133,8 @@ MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, R
 }
 #else
 template <bool HIGH>
-MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring& ring, u64 x, u64 z, int units) {
+MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
+                             int units) {
   float acc[SUMS];
   volatile float total[SUMS];
 #pragma unroll

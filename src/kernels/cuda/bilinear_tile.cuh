@@ -23,7 +23,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
   const u64 z = descriptor(shared.stages + STAGE_ROWS_X * ROW_BYTES);
-  Ring ring = {0, 0};
+  Ring<STAGES> ring = {0, 0};
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;

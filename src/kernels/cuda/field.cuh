@@ -28,13 +28,23 @@ struct FieldTile {
   REAL value[OUTPUTS][THREAD_R][THREAD_F];
 };
 
-// Rows of one array into a slice; those behind the last row repeat it.
-MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count) {
+// Rows of one array into a slice, `left` points of them; those behind the last row repeat it.
+MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count, i64 left) {
   for (int c = threadIdx.x; c < count * (SLICE / VECTOR); c += FIELD_THREADS) {
     const int row = c / (SLICE / VECTOR), at = c % (SLICE / VECTOR) * VECTOR;
     const i64 wanted = first + row, source = wanted < rows ? wanted : rows - 1;
-    copy_16(to + row * SLICE_ROW + at, from + source * ld + at);
+    if (at < left) copy_16(to + row * SLICE_ROW + at, from + source * ld + at);
   }
+}
+
+// Whether there is anything to do for the tile: products on tensor cores leave some (field_products.cuh). A tile lies
+// within 64 features.
+MERCER_INLINE bool is_wanted(const FieldArguments& a, i64 m0, i64 k0) {
+  if (!MARKED || a.marks == nullptr) return true;
+  bool found = false;
+  for (int r = threadIdx.x; r < TILE_R && m0 + r < a.m; r += FIELD_THREADS)
+    found = found || a.marks[(m0 + r) * ((a.k + 63) / 64) + k0 / 64] != 0;
+  return __syncthreads_or(found);
 }
 
 extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_constant__ FieldArguments a) {
@@ -43,6 +53,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
   REAL* const promoted = shared + 2 * SLICE_SIZE;
   const int tf = threadIdx.x % THREADS_F, tr = threadIdx.x / THREADS_F;
   const i64 k0 = (i64)blockIdx.x * TILE_F, m0 = (i64)blockIdx.y * TILE_R;
+  if (!is_wanted(a, m0, k0)) return;
   const i64 slices = (a.n + SLICE - 1) / SLICE;
   const i64 first = slices * blockIdx.z / gridDim.z, end = slices * (blockIdx.z + 1) / gridDim.z;
   const REAL* params = a.params ? (const REAL*)a.params : (const REAL*)a.numbers;
@@ -73,11 +84,11 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
     if (slice < end) {
       REAL* to = shared + (slice & 1) * SLICE_SIZE;
       const i64 n = slice * SLICE;
-      copy_rows(to, (const REAL*)a.z + n, a.z_ld, k0, a.k, TILE_F);
+      copy_rows(to, (const REAL*)a.z + n, a.z_ld, k0, a.k, TILE_F, a.n - n);
       to += TILE_F * SLICE_ROW;
       for (int p = 0; p < PLANES; ++p, to += TILE_R * SLICE_ROW)
-        copy_rows(to, (const REAL*)a.pair + p * a.pair_plane + n, a.pair_row, m0, a.m, TILE_R);
-      if (COL_VALUES > 0) copy_rows(to, (const REAL*)a.col + n, 0, 0, 1, COL_VALUES);
+        copy_rows(to, (const REAL*)a.pair + p * a.pair_plane + n, a.pair_row, m0, a.m, TILE_R, a.n - n);
+      if (COL_VALUES > 0) copy_rows(to, (const REAL*)a.col + n, 0, 0, 1, COL_VALUES, a.n - n);
       to += COL_VALUES * SLICE_ROW;
       for (int c = threadIdx.x; c < SLICE * (COEF_ROW / VECTOR); c += FIELD_THREADS) {
         const int row = c / (COEF_ROW / VECTOR), at = c % (COEF_ROW / VECTOR) * VECTOR;

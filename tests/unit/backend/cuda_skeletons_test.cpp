@@ -139,6 +139,7 @@ struct FieldRow {
   int outputs = 1;
   Dtype type = Dtype::float32;
   bool everywhere = false;
+  bool tensor_cores = false;
 };
 
 const FieldRow kFields[] = {
@@ -147,6 +148,12 @@ const FieldRow kFields[] = {
     {.name = "gradient-gauss-16", .text = kGauss, .outputs = 16},
     {.name = "gradient-power-16", .text = "sum(w*abs(x-z)^p)^(1/p)", .outputs = 16, .everywhere = true},
     {.name = "gradient-cosine", .text = "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))"},
+    {.name = "gradient-signs-1", .text = kL1, .tensor_cores = true},
+    {.name = "gradient-signs-16", .text = "exp(-sum(abs(x-z))/b)", .outputs = 16, .tensor_cores = true},
+    {.name = "gradient-signs-32", .text = kL1, .outputs = 32, .tensor_cores = true},
+    {.name = "gradient-values-1", .text = kGauss, .tensor_cores = true},
+    {.name = "gradient-values-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .outputs = 16, .tensor_cores = true},
+    {.name = "gradient-values-32", .text = kGauss, .outputs = 32, .tensor_cores = true},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
 
@@ -223,12 +230,21 @@ class Collection {
     plan::GpuFieldProblem second;
     second.field = ir::split_field(ir::simplify(differentiate(ir::simplify(parse(row.text)), points().x)));
     second.type = row.type;
-    second.outputs = row.outputs;
+    second.outputs = static_cast<int>(std::min<std::int64_t>(row.outputs, plan::kFieldOutputs));
+    if (row.tensor_cores) {
+      second.product_outputs = row.outputs;
+      second.cluster = row.outputs > 8 ? 2 : 1;
+    }
     second.planes = static_cast<int>(second.field.pair_outputs.size());
     const auto plan = plan::plan_gpu_field(second);
     FieldSources sources = field_sources(*plan, target_);
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
+    if (plan->factors) {
+      add({std::string(row.name) + ".products", std::move(sources.products), 512, 1,
+           plan->product_shared_bytes(plan->product_stages())});
+      add({std::string(row.name) + ".operands", std::move(sources.operands), 1024});
+    }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);

@@ -1,0 +1,93 @@
+#include "backend/cuda/field_products.h"
+
+#include <algorithm>
+
+#include "core/integers.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kThreads = 512, kOperandThreads = 1024;
+constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64, kMarkFeatures = 64;
+constexpr std::int64_t kCodePoints = 94 * kStagePoints;
+
+}  // namespace
+
+FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t ld,
+                             Workspace& workspace)
+    : kernels_(kernels),
+      job_(job),
+      outputs_(outputs),
+      pass_(kernels.plan->problem.product_outputs),
+      groups_(ceil_div(job.features, kTileGroups * kGroupFeatures) * kTileGroups),
+      mark_groups_(ceil_div(job.features, kMarkFeatures)) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  image_ = workspace.add(stages() * groups_ * (kStagePoints / 16) * kernels.plan->group_bytes());
+  if (kernels.plan->of_signs())
+    codes_ = workspace.add(ceil_div(job.z.count, kCodePoints) * job.features * ld *
+                           static_cast<std::int64_t>(sizeof(unsigned short)));
+  coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
+  marks_ = workspace.add(round_up(job.x.count * mark_groups_, kFloat));
+}
+
+std::int64_t FieldProducts::stages() const { return ceil_div(job_.z.count, kStagePoints); }
+
+std::int64_t FieldProducts::coef_floats() const { return stages() * kStagePoints * kernels_.plan->product_columns(); }
+
+std::int64_t FieldProducts::blocks(std::int64_t rows) const {
+  return groups_ / kTileGroups * ceil_div(rows, kernels_.plan->product_queries());
+}
+
+FieldProductArguments FieldProducts::arguments(const FieldArguments& field, const Workspace& workspace) const {
+  FieldProductArguments a{};
+  a.field = field;
+  a.z_image = workspace.at<unsigned char>(image_);
+  a.x_codes = workspace.at<unsigned short>(codes_);
+  a.coefs = workspace.at<float>(coefs_);
+  a.marks = workspace.at<unsigned char>(marks_);
+  a.all_m = job_.x.count;
+  a.groups = static_cast<int>(groups_);
+  return a;
+}
+
+void FieldProducts::prepare(const FieldArguments& all, const Workspace& workspace) const {
+  const auto step = [&](const char* name) {
+    return job_.rehearsal() != nullptr ? Kernel{}
+                                       : Kernel{kernels_.operands.module, &kernels_.operands.module->function(name)};
+  };
+  FieldProductArguments a = arguments(all, workspace);
+  if (job_.rehearsal() == nullptr)
+    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
+                                              ceil_div(job_.x.count * mark_groups_, 4), job_.stream()),
+               job_.op);
+  if (kernels_.plan->of_signs()) {
+    launch(step("write_points"), job_, {job_.features, ceil_div(job_.z.count, kCodePoints)}, kOperandThreads, 0, a);
+  } else {
+    const std::int64_t packs = stages() * groups_ * (kStagePoints / 16) * 64;
+    const std::int64_t most = std::int64_t{8} * job_.hardware().multiprocessors;
+    launch(step("write_points"), job_, {std::min(ceil_div(packs, kOperandThreads), most)}, kOperandThreads, 0, a);
+  }
+  for (std::int64_t o = 0; o < outputs_; o += pass_) {
+    FieldProductArguments pass = a;
+    pass.coefs += o / pass_ * coef_floats();
+    pass.field.coef = static_cast<const float*>(all.coef) + o;
+    pass.field.outputs = static_cast<int>(std::min(pass_, outputs_ - o));
+    launch(step("write_coefs"), job_, {ceil_div(coef_floats(), kOperandThreads)}, kOperandThreads, 0, pass);
+  }
+}
+
+void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
+                        const Workspace& workspace) const {
+  FieldProductArguments a = arguments(part, workspace);
+  if (kernels_.plan->of_signs()) a.x_codes += first;
+  a.coefs += pass * coef_floats();
+  a.marks += first * mark_groups_;
+  launch(kernels_.products, job_, {blocks(part.m), splits}, kThreads,
+         kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
+}
+
+const unsigned char* FieldProducts::marks(std::int64_t first, const Workspace& workspace) const {
+  return workspace.at<unsigned char>(marks_) + first * mark_groups_;
+}
+
+}  // namespace mercer::cuda

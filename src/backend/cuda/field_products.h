@@ -1,0 +1,40 @@
+// Gradient fields on tensor cores (kernels/cuda/field_products.cuh): operands, products, and marks of what they leave
+// to the kernel `field`.
+#pragma once
+
+#include "backend/cuda/job.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/workspace.h"
+#include "kernels/cuda/arguments.h"
+
+namespace mercer::cuda {
+
+class FieldProducts {
+ public:
+  /// Lays its memory out in `workspace`; `ld`: of the panel of x.
+  FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t ld,
+                Workspace& workspace);
+  /// Outputs of one pass.
+  std::int64_t pass() const { return pass_; }
+  /// Blocks for so many rows, without ranges of n.
+  std::int64_t blocks(std::int64_t rows) const;
+  /// Makes the operands; `all` is of all rows, its coefficients of all outputs.
+  void prepare(const FieldArguments& all, const Workspace& workspace) const;
+  /// Contracts the rows of `part`, rows `first` … of the call, for outputs of pass number `pass`.
+  void run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
+           const Workspace& workspace) const;
+  /// What is left to be computed of rows `first` …
+  const unsigned char* marks(std::int64_t first, const Workspace& workspace) const;
+
+ private:
+  FieldProductArguments arguments(const FieldArguments& field, const Workspace& workspace) const;
+  std::int64_t stages() const;
+  std::int64_t coef_floats() const;  // of a pass
+
+  const FieldKernels& kernels_;
+  const PairJob& job_;
+  std::int64_t outputs_, pass_, groups_, mark_groups_;
+  std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
+};
+
+}  // namespace mercer::cuda

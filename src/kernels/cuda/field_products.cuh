@@ -1,0 +1,491 @@
+// Gradient fields whose φ is an amplitude of the pair times a factor of the feature, on tensor cores of compute
+// capability 9.0. Of one point m,
+//
+//   out[o][m][k] = sum over n of G_m[n][o] * S_m[k][n]      G_m[n][o] = coef[o][n] * amplitude[m][n]
+//                                                           S_m[k][n] = factor(x[m][k], z[n][k])
+//
+// is a product of matrices: S is made in registers, as tensor cores take a left operand, G by a warpgroup of its own in
+// shared memory.
+//
+//      64 points n a stage                     three groups multiply: 64 features x QUERIES points m each
+//   k  ┌───────────┐      G of a point m       one makes G and feeds: images of z and of the coefficients, rows of
+//  192 │ image of  │  x  64 n x (COLUMNS x     the pairs' values
+//      │ z         │      PIECES)
+//      └───────────┘
+//
+// The CLUSTER blocks of a cluster have other features of the same points m: each makes its part of G for all of them.
+//
+//   SIGN     factor = sign(x - z): S of {-2, 0, 2} from the ranks of x and z (field_operands.cuh), two elements in two
+//            instructions, exact in any 16 bits; G in three pieces of bfloat16
+//   else     S and G in two pieces of tf32, three products. Both have the exponents of float32: nothing is scaled.
+//
+// Tensor cores truncate what they accumulate, so sums of FLUSH_STAGES stages go to float32 in shared memory. Results
+// that are not finite are marked; field.cuh computes their tiles again.
+#define FEED_GROUP 3
+#define FEED_WARPS 4
+#define FIELD_THREADS 512
+#define TILE_GROUPS 12  // of 16 features
+#define STAGE_POINTS 64
+#define QUERIES (64 / COLUMNS)
+#define PIECES (SIGN ? 3 : 2)
+#define PRODUCT_COLUMNS (COLUMNS * PIECES)
+#define HALF_COLUMNS (COLUMNS / 2)  // accumulators of a piece
+#define STEP_BYTES (PRODUCT_COLUMNS * 32)  // of G: 16 points in 16 bits, 8 in 32
+#define STEPS (SIGN ? 4 : 8)               // of a stage
+#define GROUP_BYTES (SIGN ? 512 : 1024)    // of the image: 16 features, 16 points
+#define Z_BYTES (TILE_GROUPS * 4 * GROUP_BYTES)
+#define COEF_BYTES (COLUMNS * STAGE_POINTS * 4)
+#define PAIR_BYTES (QUERIES / CLUSTER * PLANES * STAGE_POINTS * 4)
+#define G_BYTES (QUERIES * STEPS * STEP_BYTES)
+#define STAGE_BYTES (Z_BYTES + G_BYTES)
+#define INPUT_BYTES (COEF_BYTES + PAIR_BYTES)
+#define INPUT_STAGES 3
+#define SHARED_G_BYTES (G_BYTES - G_BYTES / CLUSTER)  // what the other blocks make
+#define OWN_QUERIES (QUERIES / CLUSTER)
+#define PAIR_ROWS (OWN_QUERIES * PLANES)
+#define TOTAL_UNITS 8  // of four floats: QUERIES * HALF_COLUMNS sums
+#define FLUSH_STAGES (SIGN ? 8 : 2)
+#define MULTIPLIERS 384
+
+struct FieldShared {
+  u32 totals, stages, inputs, bars;
+  MERCER_METHOD FieldShared(u32 base) {
+    totals = base;
+    stages = totals + TOTAL_UNITS * MULTIPLIERS * 16;
+    inputs = stages + STAGES * STAGE_BYTES;
+    bars = inputs + INPUT_STAGES * INPUT_BYTES;
+  }
+  MERCER_METHOD u32 z(int stage) const { return stages + stage * STAGE_BYTES; }
+  MERCER_METHOD u32 g(int stage) const { return z(stage) + Z_BYTES; }
+  MERCER_METHOD u32 coefs(int stage) const { return inputs + stage * INPUT_BYTES; }
+  MERCER_METHOD u32 pairs(int stage) const { return coefs(stage) + COEF_BYTES; }
+  MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }  // z is there
+  MERCER_METHOD u32 made(int stage) const { return bars + 8 * (STAGES + stage); }  // so is G
+  MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (2 * STAGES + stage); }
+  MERCER_METHOD u32 inputs_full(int stage) const { return bars + 8 * (3 * STAGES + stage); }
+  MERCER_METHOD u32 inputs_empty(int stage) const { return bars + 8 * (3 * STAGES + INPUT_STAGES + stage); }
+};
+
+// What a block computes: features of a tile, points m, a range of stages of n.
+struct FieldWork {
+  int feature_tile;
+  i64 m0, first, end;
+  int rank, own_query;  // in the cluster; the first point m of which this block makes G
+  MERCER_METHOD FieldWork(const FieldProductArguments& a) {
+    const u32 tiles = a.groups / TILE_GROUPS;
+    rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
+    own_query = rank * OWN_QUERIES;
+    feature_tile = (int)(blockIdx.x % tiles);
+    m0 = (i64)(blockIdx.x / tiles) * QUERIES;
+    const i64 stages = (a.field.n + STAGE_POINTS - 1) / STAGE_POINTS;
+    first = stages * blockIdx.y / gridDim.y;
+    end = stages * (blockIdx.y + 1) / gridDim.y;
+  }
+};
+
+MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
+}
+MERCER_INLINE void store_floats(u32 address, const float (&values)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
+               "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+MERCER_INLINE float truncated(float v) { return float_of(bits_of(v) & 0xffffe000u); }
+MERCER_INLINE float rounded(float v) { return float_of((bits_of(v) + 0x1000u) & 0xffffe000u); }
+
+// ---- the group that feeds and makes G ------------------------------------------------------------------------------
+MERCER_INLINE void feed_z(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, i64 index,
+                          int stage) {
+  barrier_expect(shared.full(stage), Z_BYTES);
+  copy_bulk(shared.z(stage), a.z_image + (index * a.groups + work.feature_tile * TILE_GROUPS) * 4 * GROUP_BYTES,
+            Z_BYTES, shared.full(stage));
+}
+
+MERCER_INLINE void feed_inputs(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                               i64 index, int stage) {
+  const i64 left = a.field.n - index * STAGE_POINTS;
+  const u32 full = shared.inputs_full(stage), bytes = left < STAGE_POINTS ? (u32)(left + 3) / 4 * 16 : STAGE_POINTS * 4;
+  barrier_expect(full, COEF_BYTES + PAIR_ROWS * bytes);
+  copy_bulk(shared.coefs(stage), a.coefs + index * (COEF_BYTES / 4), COEF_BYTES, full);
+#pragma unroll 1
+  for (int row = 0; row < PAIR_ROWS; ++row) {
+    const int query = row / (PLANES + (PLANES == 0)), plane = row - query * PLANES;
+    const i64 wanted = work.m0 + work.own_query + query, m = wanted < a.field.m ? wanted : a.field.m - 1;
+    copy_bulk(shared.pairs(stage) + row * STAGE_POINTS * 4,
+              (const float*)a.field.pair + plane * a.field.pair_plane + m * a.field.pair_row + index * STAGE_POINTS,
+              bytes, full);
+  }
+}
+
+// Points are taken in the order in which a lane has them of the left operand: four in a row.
+#if SIGN
+MERCER_INLINE u32 bfloat_pair(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+// 16 values of a column of G in three pieces: k = 2 q + j % 2 + 8 (j / 2) of the product is point 4 q + j.
+MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float rest[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) rest[i] = g[i / 2 * 4 + half * 2 + i % 2];
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+      u32 words[4];
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        words[w] = bfloat_pair(rest[2 * w], rest[2 * w + 1]);
+        rest[2 * w] -= float_of(words[w] << 16);
+        rest[2 * w + 1] -= float_of(words[w] & 0xffff0000u);
+      }
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + half * (PRODUCT_COLUMNS * 16) +
+                                                                   piece * (COLUMNS * 16)),
+                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    }
+  }
+}
+#else
+// In two pieces: k = q + 4 i of product s is point 4 q + 2 s + i.
+MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    float high[4], low[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      high[q] = rounded(g[4 * q + part]);
+      low[q] = g[4 * q + part] - high[q];
+    }
+    const u32 at = to + part / 2 * STEP_BYTES + part % 2 * (PRODUCT_COLUMNS * 16);
+    store_floats(at, high);
+    store_floats(at + COLUMNS * 16, low);
+  }
+}
+#endif
+
+// Values of a pair's points, 16 of a quarter of the stage.
+MERCER_INLINE void load_points(float (&values)[16], u32 from, u32 step) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float part[4];
+    shared_floats(part, from + j * step);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) values[j * 4 + e] = part[e];
+  }
+}
+
+// A thread has the 16 points of one column and quarter of the stage, of two points m; in a cluster of two, of one. A
+// warp writes bytes that follow one another, and passes them on.
+MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, int stage,
+                          int inputs, i64 n0, const REAL* params) {
+  constexpr int kOfWarp = 32 / COLUMNS * (STEPS / 4) * STEP_BYTES;
+  const int thread = threadIdx.x % 128, column = thread % COLUMNS, quarter = thread / COLUMNS % 4;
+  float coef[16];
+  load_points(coef, shared.coefs(inputs) + ((quarter * 4 * COLUMNS + column) << 4), COLUMNS * 16);
+#pragma unroll
+  for (int turn = 0; turn < 2 / CLUSTER; ++turn) {
+    const int query = (thread + 128 * turn) / (4 * COLUMNS);
+    float pairs[PLANES + 1][16], g[16];
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p)
+      load_points(pairs[p], shared.pairs(inputs) + ((query * PLANES + p) * STAGE_POINTS + quarter * 16) * 4, 16);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      float own[PLANES + 1];
+#pragma unroll
+      for (int p = 0; p < PLANES; ++p) own[p] = pairs[p][i];
+      g[i] = coef[i] * amplitude(own, params, (REAL)a.field.k);
+    }
+    // Behind the last point lies what was there before.
+    if (n0 + STAGE_POINTS > a.field.n)
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        if (n0 + quarter * 16 + i >= a.field.n) g[i] = 0;
+    const u32 to = shared.g(stage) + ((work.own_query + query) * STEPS + quarter * (STEPS / 4)) * STEP_BYTES;
+    write_g(to + column / 8 * 128 + column % 8 * 16, g);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#if CLUSTER > 1
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) copy_to_block(to, kOfWarp, shared.made(stage), work.rank ^ 1);
+#endif
+  }
+}
+
+MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                        const REAL* params) {
+  const int lane = threadIdx.x % 32;
+  const bool feeds = threadIdx.x % 128 == 0;
+  if (feeds)
+    for (int s = 0; s < INPUT_STAGES - 1 && work.first + s < work.end; ++s)
+      feed_inputs(a, shared, work, work.first + s, s);
+  Ring<STAGES> ring = {0, 0};
+  Ring<INPUT_STAGES> inputs = {0, 0};
+#pragma unroll 1
+  for (i64 index = work.first; index < work.end; ++index) {
+    barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+    if (feeds) {
+      feed_z(a, shared, work, index, ring.stage);
+      const i64 next = index + INPUT_STAGES - 1;
+      if (next < work.end) {
+        Ring<INPUT_STAGES> behind = inputs;  // what the stage before has read
+        behind.retreat();
+        if (index > work.first) barrier_wait(shared.inputs_empty(behind.stage), behind.parity);
+        feed_inputs(a, shared, work, next, behind.stage);
+      }
+    }
+    __syncwarp();
+    barrier_wait(shared.inputs_full(inputs.stage), inputs.parity);
+    make_g(a, shared, work, ring.stage, inputs.stage, index * STAGE_POINTS, params);
+    __syncwarp();
+    if (lane == 0) {
+      if (feeds && CLUSTER > 1)
+        barrier_expect(shared.made(ring.stage), SHARED_G_BYTES);
+      else
+        barrier_arrive(shared.made(ring.stage));
+      barrier_arrive(shared.inputs_empty(inputs.stage));
+    }
+    ring.advance();
+    inputs.advance();
+  }
+}
+
+// ---- the groups that multiply --------------------------------------------------------------------------------------
+// Descriptor without swizzle: blocks of 8 columns x 16 bytes lie one after the other, the halves of k behind them. Its
+// lower word has the address, which `bytes` do not carry out of its field.
+struct Descriptor {
+  u32 low;
+  MERCER_METHOD explicit Descriptor(u32 address) : low((address & 0x3ffff) >> 4 | PRODUCT_COLUMNS << 16) {}
+  MERCER_METHOD u64 at(u32 bytes) const { return (u64)(128 / 16) << 32 | (low + bytes / 16); }
+};
+
+#if SIGN
+MERCER_INLINE u32 signs(u32 x, u32 negated_z) {
+  u32 difference;
+  asm("add.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(x), "r"(negated_z));
+  return difference & 0xc000c000u;
+}
+#endif
+
+// What a lane has of x, as bits: codes in both halves or values of two features of each point m.
+struct FieldRows {
+  u32 of[QUERIES][2];
+  MERCER_METHOD void load(const FieldProductArguments& a, const FieldWork& work, i64 k0, i64 block) {
+#pragma unroll
+    for (int q = 0; q < QUERIES; ++q)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
+        const i64 m = work.m0 + q < a.field.m ? work.m0 + q : a.field.m - 1;
+        of[q][h] = SIGN ? a.x_codes[(block * a.field.k + k) * a.field.x_ld + m] * 0x10001u
+                        : bits_of(((const float*)a.field.x)[k * a.field.x_ld + m]);
+      }
+  }
+};
+
+struct FieldSums {
+  float of[QUERIES][PRODUCT_COLUMNS / 2];
+};
+
+// Points m of which the products go together; the registers of their left operands are free again when those are done.
+#define BATCHES (QUERIES / BATCH)
+
+#if SIGN
+MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
+                                  const float (&)[2], const REAL*, REAL) {
+  u32 left[QUERIES][4];
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    u32 codes[4];
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(codes[0]), "=r"(codes[1]), "=r"(codes[2]), "=r"(codes[3])
+                 : "r"(z + step * GROUP_BYTES)
+                 : "memory");
+#pragma unroll
+    for (int first = 0; first < QUERIES; first += BATCH) {
+      if (step > 0) products_wait<BATCHES - 1>();
+#pragma unroll
+      for (int q = first; q < first + BATCH; ++q)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) left[q][i] = signs(x.of[q][i % 2], codes[i]);
+      products_fence();
+#pragma unroll
+      for (int q = first; q < first + BATCH; ++q)
+        product(sums.of[q], left[q], g.at((q * STEPS + step) * STEP_BYTES), adds || step > 0);
+      products_commit();
+    }
+  }
+}
+#else
+MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
+                                  const float (&w)[2], const REAL* params, REAL features) {
+  u32 high[QUERIES][4], low[QUERIES][4];
+  float points[2][4];
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    if (step % 2 == 0)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / 2 * GROUP_BYTES + h * 512);
+#pragma unroll
+    for (int first = 0; first < QUERIES; first += BATCH) {
+      if (step > 0) products_wait<BATCHES - 1>();
+#pragma unroll
+      for (int q = first; q < first + BATCH; ++q)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float value =
+              factor(float_of(x.of[q][i % 2]), points[i % 2][step % 2 * 2 + i / 2], w[i % 2], params, features);
+          high[q][i] = bits_of(truncated(value));
+          low[q][i] = bits_of(value - truncated(value));
+        }
+      products_fence();
+#pragma unroll
+      for (int q = first; q < first + BATCH; ++q) {
+        const u64 right = g.at((q * STEPS + step) * STEP_BYTES);
+        product(sums.of[q], high[q], right, adds || step > 0);
+        product_low(sums.of[q], low[q], right, 1);
+      }
+      products_commit();
+    }
+  }
+}
+#endif
+
+// Sums of the pieces are added to the totals, or begin them; `last`: the totals stay in the sums.
+MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins, bool last) {
+  const u32 totals = shared.totals + threadIdx.x * 16;
+#pragma unroll
+  for (int unit = 0; unit < TOTAL_UNITS; ++unit) {
+    const u32 place = totals + unit * (MULTIPLIERS * 16);
+    float total[4] = {};
+    if (!begins) shared_floats(total, place);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int q = (unit * 4 + i) / HALF_COLUMNS, c = (unit * 4 + i) % HALF_COLUMNS;
+      float part = sums.of[q][c + HALF_COLUMNS];
+      if (PIECES == 3) part += sums.of[q][c + 2 * HALF_COLUMNS];
+      total[i] += part + sums.of[q][c];
+      if (last) sums.of[q][c] = total[i];
+    }
+    if (!last) store_floats(place, total);
+  }
+}
+
+MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& sums, const FieldWork& work, i64 k0,
+                               const float (&scale)[2]) {
+  const FieldArguments& f = a.field;
+  float* out = (float*)f.out + (i64)blockIdx.y * f.out_split;
+  const int pair = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int q = 0; q < QUERIES; ++q) {
+    const i64 m = work.m0 + q;
+    if (m >= f.m) continue;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < HALF_COLUMNS; ++i) {
+      const int o = i / 4 * 8 + pair + i % 2, h = i / 2 % 2;
+      const i64 k = k0 + 8 * h;
+      const float value = sums.of[q][i] * scale[h];
+      if (o >= f.outputs || k >= f.k) continue;
+      finite = finite && fabsf(value) < INFINITY;
+      out[o * f.out_output + m * f.out_row + k * f.out_feature] = value;
+    }
+    if (!finite) a.marks[m * ((f.k + 63) / 64) + k0 / 64] = 1;
+  }
+}
+
+MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                            const REAL* params) {
+  const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const i64 k0 = (i64)(work.feature_tile * TILE_GROUPS + warp) * 16 + lane / 4;
+  float w[2], scale[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
+    w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
+    scale[h] = WEIGHTED ? SCALE * w[h] : SCALE;
+  }
+  FieldRows x;
+  FieldSums sums;
+#pragma unroll
+  for (int q = 0; q < QUERIES; ++q)
+#pragma unroll
+    for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) sums.of[q][i] = 0;
+  Ring<STAGES> ring = {0, 0};
+  int stages = 0;  // since the sums began
+  bool begins = true;
+  i64 next_block = work.first;  // where other codes begin
+#pragma unroll 1
+  for (i64 index = work.first; index < work.end; ++index) {
+    if (index == next_block) {
+      const i64 block = SIGN ? index / CODE_STAGES : 0;
+      next_block = SIGN ? (block + 1) * CODE_STAGES : work.end;
+      x.load(a, work, k0, block);
+    }
+    barrier_wait(shared.full(ring.stage), ring.parity);
+    barrier_wait(shared.made(ring.stage), ring.parity);
+    const u32 z = shared.z(ring.stage) + warp * 4 * GROUP_BYTES + lane * 16;
+#pragma unroll
+    for (int q = 0; q < QUERIES; ++q)
+#pragma unroll
+      for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(sums.of[q][i]);
+    multiply_stage(sums, x, z, Descriptor(shared.g(ring.stage)), stages > 0, w, params, (REAL)a.field.k);
+    products_wait<0>();
+#pragma unroll
+    for (int q = 0; q < QUERIES; ++q)
+#pragma unroll
+      for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(sums.of[q][i]);
+#if CLUSTER > 1
+    if (lane < CLUSTER) arrive_at(shared.empty(ring.stage), lane);
+#else
+    if (lane == 0) barrier_arrive(shared.empty(ring.stage));
+#endif
+    ring.advance();
+    if (++stages == FLUSH_STAGES && index + 1 < work.end) {
+      flush(sums, shared, begins, false);
+      begins = false;
+      stages = 0;
+    }
+  }
+  flush(sums, shared, begins, true);
+  store_field(a, sums, work, k0, scale);
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIELD_THREADS, 1)
+    field_products(const __grid_constant__ FieldProductArguments a) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const FieldShared shared(shared_address(memory));
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      barrier_init(shared.full(s), 1);
+      barrier_init(shared.made(s), FEED_WARPS);
+      barrier_init(shared.empty(s), CLUSTER * (MULTIPLIERS / 32));
+    }
+    for (int s = 0; s < INPUT_STAGES; ++s) {
+      barrier_init(shared.inputs_full(s), 1);
+      barrier_init(shared.inputs_empty(s), FEED_WARPS);
+    }
+    barrier_init_done();
+  }
+  if (CLUSTER > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+  const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
+  const FieldWork work(a);
+  // Registers: 128 a thread in all.
+  if (threadIdx.x / 128 == FEED_GROUP) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+    feed(a, shared, work, params);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 144;");
+    multiply(a, shared, work, params);
+  }
+  // A block's memory stays while another one may still write into it or arrive at it.
+  if (CLUSTER > 1) cluster_barrier();
+}

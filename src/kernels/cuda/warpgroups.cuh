@@ -1,0 +1,56 @@
+// What kernels of compute capability 9.0 stand on: blocks of a cluster, products of warpgroups, rings of stages.
+// The barrier in another block of the cluster. Nothing but reads of shared memory comes before, so that no fence is
+// asked for: .release.cluster would wait for every store of the epilogue.
+MERCER_INLINE void arrive_at(u32 barrier, u32 block) {
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::
+          "r"(barrier),
+      "r"(block)
+      : "memory");
+}
+MERCER_INLINE void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+MERCER_INLINE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// The same bytes of shared memory, to another block of the cluster, counted by its barrier.
+MERCER_INLINE void copy_to_block(u32 shared, u32 bytes, u32 barrier, u32 block) {
+  asm volatile(
+      "{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 bar, %2, %3; "
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [bar];}" ::"r"(shared),
+      "r"(bytes), "r"(barrier), "r"(block)
+      : "memory");
+}
+MERCER_INLINE void copy_bulk_to_all(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+      ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1))
+      : "memory");
+}
+MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
+MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+// A stage of COUNT, and the parity of the round.
+template <int COUNT>
+struct Ring {
+  int stage;
+  u32 parity;
+  MERCER_METHOD void advance() {
+    if (++stage == COUNT) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  MERCER_METHOD void retreat() {
+    if (--stage < 0) {
+      stage = COUNT - 1;
+      parity ^= 1;
+    }
+  }
+};

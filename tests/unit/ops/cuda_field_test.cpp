@@ -1,0 +1,140 @@
+// Gradient fields on tensor cores: signs by ranks, other factors in split precision. Small problems take the path too.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/call.h"
+#include "ops/drawn_data.h"
+#include "ops/expected_fields.h"
+#include "plan/gpu_field.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+/// φ = amplitude(pair) times a sign, a power, a difference; without an amplitude; weighted; of one side.
+constexpr const char* kFormulas[] = {"sum(abs(x-z))",          "exp(-sum(abs(x-z))/40)", "sum(abs(x-z)^1.3)^(1/1.3)",
+                                     "exp(-sum((x-z)^2)/900)", "-2*sum(w*abs(z-x))",     "sum(w*abs(x-z)^3)^(1/3)",
+                                     "(sum(x*z)/K + 1)^3"};
+
+void expect_gradient(const char* text, const Tensor& x, const Tensor& z, const Tensor& coef, const std::string& what,
+                     TestContext& context, double factor = 8) {
+  Extra extra;
+  Arguments arguments;
+  const Array w = uniform(Dtype::float32, {x.shape[1]}, 5);
+  if (std::string(text).find("w*") != std::string::npos) {
+    for (std::int64_t k = 0; k < x.shape[1]; ++k) extra.w.push_back(w(k));
+    arguments.w = w;
+  }
+  const Expr f = parse(text);
+  Shape shape = {x.shape[0], x.shape[1]};
+  if (coef.ndim() == 2) shape.insert(shape.begin(), coef.shape[0]);
+  const Array out(Dtype::float32, shape), again(Dtype::float32, shape);
+  kernel_gradient(f, x, &z, coef, out, arguments, context);
+  expect_field(out, expected_field(differentiate(f, points().x), x, z, coef, extra), what + ", " + text, factor);
+  kernel_gradient(f, x, &z, coef, again, arguments, context);
+  EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
+}
+
+TEST(TensorCoreFields, FormulasAndSizes) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (auto [m, n, k, outputs] : {std::array{9, 130, 200, 16}, {3, 65, 33, 1}, {5, 700, 17, 40}, {1, 1, 1, 3}})
+      for (const char* f : kFormulas) {
+        const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        expect_gradient(f, x, z, normal(Dtype::float32, {outputs, n}, 3), std::to_string(outputs) + " outputs",
+                        context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
+/// Ranks know ties, and differences below what their values' pieces could tell apart.
+TEST(TensorCoreFields, EveryKindOfData) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const Kind& kind : kinds()) {
+      PointPair points{drawn(6, 70, 1, kind.draw), drawn(150, 70, 2, kind.draw)};
+      add_neighbours(points);
+      const Array coef = normal(Dtype::float32, {2, points.z.tensor().shape[0]}, 3);
+      expect_gradient("sum(abs(x-z))", points.x, points.z, coef, kind.name, context);
+      expect_gradient("sum(w*abs(x-z))", points.x, points.z, coef, kind.name, context);
+      if (std::string(kind.name) != "huge" && std::string(kind.name) != "tiny")
+        expect_gradient("sum(abs(x-z)^1.5)", points.x, points.z, coef, kind.name, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+/// More points than ranks have codes, more than sums have digits; ranges of n.
+TEST(TensorCoreFields, ManyPoints) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float32, {2, 20}, 1), z = normal(Dtype::float32, {12100, 20}, 2);
+    for (const char* f : {"sum(abs(x-z))", "sum((x-z)^2)"})
+      expect_gradient(f, x, z, uniform(Dtype::float32, {12100}, 3), "many points", context);
+  });
+}
+
+TEST(TensorCoreFields, InfinitiesAndNan) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (float bad : {kInf, -kInf, kNan, 3e38f})
+      for (const char* phi : {"sign(x-z)", "x-z", "sign(x-z)*abs(x-z)^0.3"}) {
+        if (bad == 3e38f && std::string(phi) != "sign(x-z)") continue;  // sums of such differences leave the floats
+        Array x = normal(Dtype::float32, {5, 150}, 1), z = normal(Dtype::float32, {92, 150}, 2);
+        Array amplitude = normal(Dtype::float32, {5, 92}, 4), coef = normal(Dtype::float32, {3, 92}, 3);
+        x.set({1, 3}, bad);
+        x.set({2, 149}, bad);
+        z.set({7, 70}, bad);
+        z.set({8, 149}, bad);
+        amplitude.set({3, 50}, bad);
+        if (bad != 3e38f) coef.set({1, 20}, bad);
+        const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+        const Tensor a = amplitude;
+        const Array out(Dtype::float32, {3, 5, 150});
+        gradient_field(field, x, z, amplitude, coef, out, {}, context);
+        expect_field(out, expected_field(field, x, z, coef, {}, &a), std::string(phi) + " of " + std::to_string(bad),
+                     8);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
+TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float16, {3, 300, 40}, 1), z = normal(Dtype::float16, {75, 40}, 2),
+                coef = normal(Dtype::float32, {2, 1, 5, 75}, 3);
+    const Expr f = parse("exp(-sum(abs(x-z))/30)");
+    const Expr field = differentiate(f, points().x);
+    Array first(Dtype::float32, {2, 3, 5, 300, 40});
+    for (std::int64_t rows : {128, 1 << 20}) {
+      context.state().part_bytes = rows * 128 * 4;
+      const Array out(Dtype::float32, {2, 3, 5, 300, 40}, {1, 2, 6, 30, 9000});
+      const Tensor zt = z;
+      kernel_gradient(f, x, &zt, coef, out, {}, context);
+      each_index({2, 3}, [&](const Shape& i) {
+        expect_field(item(out, i), expected_field(field, item(x, {i[1]}), z, item(coef, {i[0], 0})), "batch", 8);
+      });
+    }
+  });
+}
+
+TEST(TensorCoreFields, ThePlanSaysSo) {
+  using plan::FieldFactors;
+  const auto kind_of = [](const char* text) {
+    return plan::factors_of(ir::split_field(Formula(text).prepared().field()).field).kind;
+  };
+  EXPECT_EQ(kind_of("exp(-sum(w*abs(x-z))/3)"), FieldFactors::Kind::sign);
+  EXPECT_EQ(kind_of("sqrt(sum((x-z)^2))"), FieldFactors::Kind::values);
+  EXPECT_EQ(kind_of("exp(-sum(abs(x-z)^p)/3)"), FieldFactors::Kind::values);
+  EXPECT_EQ(kind_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))"), FieldFactors::Kind::none) << "two terms";
+  EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::kTensorCoresFrom));
+}
+
+}  // namespace
+}  // namespace mercer
