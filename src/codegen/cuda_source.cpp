@@ -319,7 +319,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
-  text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief);
+  text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
@@ -397,7 +397,8 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
 
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
-  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages());
+  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages()) +
+          define("INPUT_STAGES", plan.product_inputs());
   text += define("BATCH", plan.product_batch()) + define("CLUSTER", plan.problem.cluster);
   text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
   text += define("WEIGHTED", plan.factors.weighted);

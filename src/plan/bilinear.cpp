@@ -68,8 +68,13 @@ double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::
 }
 
 /// Of few features, epilogues are most of the work: two blocks take turns.
-constexpr BilinearTile kBrief{.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = true};
-constexpr std::int64_t kChunk = 64;
+constexpr std::int64_t kUnit = 32, kChunk = 2 * kUnit;
+BilinearTile brief_tile(std::int64_t k) {
+  return {.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = static_cast<int>(ceil_div(k, kUnit))};
+}
+
+/// Columns of v that are multiplied without tensor cores.
+constexpr int kMostSimdColumns = 4;
 
 // Operands cost as much as 80 points of the other side take by direct differences.
 bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
@@ -90,13 +95,14 @@ std::string Bilinear::to_text() const {
 std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) const {
   constexpr std::int64_t kRowBytes = 128, kWarps = 8, kValues = 2048, kRowsOfWarp = 16, kFloat = 4;
   const std::int64_t of_warp = product_columns > 0 ? kRowsOfWarp * product_columns * kFloat : kValues;
+  const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
-  return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * columns * kFloat + 16 * stages + 32;
+  return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
   return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}", kRows, columns, stages, cluster, blocks,
-                     brief ? ", brief" : "", resident ? ", x resident" : "", single ? ", single" : "",
+                     brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "", single ? ", single" : "",
                      by_warps ? ", by warps" : "");
 }
 
@@ -116,7 +122,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
   constexpr BilinearTile kTiles[] = {
       {.columns = 192}, {.columns = 128, .stages = 6, .cluster = 1}, {.columns = 64, .stages = 8, .cluster = 1}};
-  BilinearTile tile = kBrief;
+  BilinearTile tile = brief_tile(k);
   if (k > kChunk) {
     double least = std::numeric_limits<double>::infinity();
     for (const BilinearTile& tried : kTiles) {
@@ -132,11 +138,10 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
                                 double from) {
-  constexpr int kMostBriefColumns = 4;  // of v; sums of more take the registers of a block alone
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile{.columns = 192};
-  if (k <= kChunk && columns <= kMostBriefColumns) {
-    tile = kBrief;
+  if (k <= kChunk && columns <= kMostSimdColumns) {
+    tile = brief_tile(k);
     tile.resident = true;
     tile.stages = 4;
   }

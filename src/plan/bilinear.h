@@ -30,7 +30,7 @@ struct BilinearTile {
   int columns = 0;      // 0: the call does not run on tensor cores
   int stages = 5, cluster = 2;
   int blocks = 1;       // of a multiprocessor at once
-  bool brief = false;   // at most 64 features: a chunk, which needs no sums beside it
+  int brief = 0;        // units of 32 features where that is a chunk, which needs no sums beside it: 1 or 2
   bool single = false;  // high pieces alone
   bool resident = false;  // x of a range of n stays in shared memory
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone

@@ -121,12 +121,12 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double 
 
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages) const {
   constexpr std::int64_t kTotals = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
-  constexpr std::int64_t kInputStages = 3, kInputBarriers = 2 * 8;
+  constexpr std::int64_t kInputBarriers = 2 * 8;
   const std::int64_t columns = product_columns(), queries = product_queries();
   const std::int64_t g = of_signs() ? columns * 3 * kPoints * 2 : columns * 2 * kPoints * kFloat;
   const std::int64_t stage = kGroups * 4 * group_bytes() + queries * g;
   const std::int64_t inputs = (columns + queries / problem.cluster * problem.planes) * kPoints * kFloat;
-  return kTotals + stages * (stage + kBarriers) + kInputStages * (inputs + kInputBarriers);
+  return kTotals + stages * (stage + kBarriers) + product_inputs() * (inputs + kInputBarriers);
 }
 
 int GpuFieldPlan::product_stages() const {

@@ -52,12 +52,14 @@ struct GpuFieldPlan {
   /// Columns of coefficients that a product has: 8, 16 or 32.
   int product_columns() const { return problem.product_outputs <= 8 ? 8 : problem.product_outputs <= 16 ? 16 : 32; }
   int product_queries() const { return 64 / product_columns(); }
-  /// Points m whose products go together: half of them, where their sums leave the registers for that.
-  int product_batch() const { return std::max(1, product_queries() / 2); }
+  /// Points m whose products go together; twice as many have left operands in registers.
+  int product_batch() const { return std::min(2, product_queries() / 2); }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }
   int product_stages() const;
+  /// Stages of coefficients and amplitudes, which are read before.
+  int product_inputs() const { return product_columns() == 32 ? 2 : 3; }
   std::int64_t product_shared_bytes(int stages) const;
   int tile_r() const { return 16 * thread_r; }
   int tile_f() const { return 16 * thread_f; }

@@ -329,6 +329,25 @@ double described_plainly(std::uint64_t descriptor, int row, int k) {
   return element<kShape>(bits);
 }
 
+/// m16n8k8 of tf32.
+inline void multiply_warp_wide(const Fragments& own) {
+  constexpr ProductShape kShape{8, ProductShape::Type::tf32, true};
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&own));
+  if (self->lane == 0) {
+    const auto of_lane = [&](int lane) { return reinterpret_cast<const Fragments*>(places[lane]); };
+    for (int column = 0; column < 8; ++column)
+      for (int row = 0; row < 16; ++row) {
+        float& to = *of_lane(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
+        double sum = to;
+        for (int k = 0; k < 8; ++k)
+          sum += element<kShape>(of_lane(row % 8 * 4 + k % 4)->a[row / 8 + k / 4 * 2]) *
+                 element<kShape>(of_lane(column * 4 + k % 4)->b[k / 4]);
+        to = truncated(sum);
+      }
+  }
+  exchange(0xffffffffu, 0);
+}
+
 /// m64nNkK with the left operand in registers: a warp's sixteen rows, computed by one lane for all.
 template <ProductShape kShape>
 void multiply_registers(float* const (&d)[kShape.columns / 2], std::array<std::uint32_t, 4> a, std::uint64_t b,
@@ -555,6 +574,12 @@ EMULATOR_PTX(
     "{%0, %1, %2, %3};",
     (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)) {
   multiply_warp({{a0, a1, a2, a3}, {b0, b1}, {&d0, &d1, &d2, &d3}});
+}
+EMULATOR_PTX(
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    "{%0, %1, %2, %3};",
+    (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)) {
+  multiply_warp_wide({{a0, a1, a2, a3}, {b0, b1}, {&d0, &d1, &d2, &d3}});
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------

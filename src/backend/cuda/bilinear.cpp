@@ -71,7 +71,8 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.row_length = row_length_;
   split.units = units_;
   split.sides = sides_;
-  split.single = kernels_.plan->problem.product.single;
+  const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  split.pieces = tile.single ? 1 : tile.brief > 0 ? 2 : 0;
   split.capacity = static_cast<unsigned>(capacity_);
   const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;
   split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;

@@ -86,7 +86,8 @@ struct SplitArguments {
   const float* weights;  // [k] or null
   float* centre;         // [k]
   long long k, row_length, units;  // units: of an image, 32 features each
-  int sides, single;     // single: high pieces alone
+  int sides;
+  int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   unsigned capacity, most_sampled;
 };
 

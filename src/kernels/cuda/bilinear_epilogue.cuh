@@ -17,7 +17,7 @@ MERCER_INLINE u32 place_in(const Strip& strip, int row, int column) {
 MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& strip, int column) {
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s)
-    slots[s] = shared_float(strip.columns + ((POINT_PLANES + s) * TILE_N + strip.column + column) * 4);
+    slots[s] = shared_float(strip.columns + ((POINT_PLANES + s) * PLANE_ROW + strip.column + column) * 4);
 }
 
 MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* rows, const float* cols,

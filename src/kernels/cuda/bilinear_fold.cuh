@@ -40,7 +40,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
     float col_slots[2][COL_SLOTS + 1];
 #pragma unroll
     for (int s = 0; s < COL_SLOTS; ++s) {
-      const float2 pair = shared_pair(strip.columns + ((POINT_PLANES + s) * TILE_N + strip.own + 8 * j) * 4);
+      const float2 pair = shared_pair(strip.columns + ((POINT_PLANES + s) * PLANE_ROW + strip.own + 8 * j) * 4);
       col_slots[0][s] = pair.x;
       col_slots[1][s] = pair.y;
     }
@@ -58,9 +58,139 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
 }
 
 #if CONSUMER == 1
+// A range's later sums are added to the earlier ones, by the lane that stored those.
+MERCER_INLINE void store_sums(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
+  float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
+#pragma unroll 1
+  for (int at = threadIdx.x % 32; at < 16 * p.columns; at += 32) {
+    if (m + at % 16 >= p.m) continue;
+    float& to = partial[at / 16 * p.partial_ld + m + at % 16];
+    to = walk.is_first_sum() ? shared_float(kept + at * 4) : to + shared_float(kept + at * 4);
+  }
+}
+MERCER_INLINE u32 v_plane(const FoldStrip& strip, int e, int j) {
+  return strip.columns + ((POINT_PLANES + COL_SLOTS + e) * PLANE_ROW + strip.own + 8 * j) * 4;
+}
+#endif
+
+#if V_BY_PRODUCTS
+// Values times v on tensor cores, in two pieces of tf32 each, 16 rows x 8 columns of v at a time. Of eight columns of
+// the tile a lane has two neighbours: k = lane % 4 and lane % 4 + 4 of the product.
+//
+// Small products come first, as in bilinear_products.cuh; sums of 32 columns are added up in float32.
+MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, float b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
+        "r"(bits_of(b1)));
+}
+MERCER_INLINE float high_piece(float v) { return float_of(bits_of(v) & 0xffffe000u); }
+
+struct Fold {
+  static constexpr int kBlocks = (COLUMNS + 7) / 8;
+  float sum[kBlocks][4];  // rows lane / 4 and + 8 (from [2] on), columns 2 (lane % 4) and + 1 of eight
+  MERCER_METHOD Fold() : sum{} {}
+
+  // Behind the last column lies what was there before.
+  template <bool WHOLE>
+  static MERCER_METHOD float2 v_of(const PairArguments& p, const FoldStrip& strip, int e, int j) {
+    float2 v = shared_pair(v_plane(strip, e < COLUMNS ? e : COLUMNS - 1, j));
+    if (!WHOLE && !strip.has(p, j, 0)) v.x = 0;
+    if (!WHOLE && !strip.has(p, j, 1)) v.y = 0;
+    return v;
+  }
+
+  template <bool WHOLE>
+  MERCER_METHOD void add(const float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
+    float high[4][4], low[4][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool has = WHOLE || strip.has(p, j, i / 2);
+        const float value = has ? values[j * 4 + i % 2 * 2 + i / 2] : 0.0f;
+        high[j][i] = high_piece(value);
+        low[j][i] = value - high[j][i];
+      }
+    float part[kBlocks][4] = {};
+    bool finite = true;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      float2 v_high[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 v = v_of<WHOLE>(p, strip, b * 8 + threadIdx.x % 32 / 4, j);
+        v_high[j] = {high_piece(v.x), high_piece(v.y)};
+        multiply_16x8(part[b], high[j], v.x - v_high[j].x, v.y - v_high[j].y);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) multiply_16x8(part[b], low[j], v_high[j].x, v_high[j].y);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) multiply_16x8(part[b], high[j], v_high[j].x, v_high[j].y);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) finite = finite && fabsf(part[b][i]) < INFINITY;
+    }
+    // Pieces make NaN of infinities.
+    if (__any_sync(0xffffffffu, !finite)) add_each<WHOLE>(part, high, low, p, strip);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[b][i] += part[b][i];
+  }
+
+  // The same without products of matrices.
+  template <bool WHOLE>
+  static MERCER_METHOD void add_each(float (&part)[kBlocks][4], const float (&high)[4][4], const float (&low)[4][4],
+                                     const PairArguments& p, const FoldStrip& strip) {
+    const auto value = [&](int j, int h, int q) {
+      const float first = high[j][q * 2 + h];
+      return fabsf(first) < INFINITY ? first + low[j][q * 2 + h] : first;
+    };
+#pragma unroll 1
+    for (int e = 0; e < COLUMNS; ++e) {
+      float total[2] = {};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 v = shared_pair(v_plane(strip, e, j));
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          if (WHOLE || strip.has(p, j, 0)) total[h] = mul_add(value(j, h, 0), v.x, total[h]);
+          if (WHOLE || strip.has(p, j, 1)) total[h] = mul_add(value(j, h, 1), v.y, total[h]);
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
+        total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i)
+          if (e == i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2) part[i / 2][h * 2 + i % 2] = total[h];
+      }
+    }
+  }
+
+  // To what shared memory keeps of the warp, [e][16 rows].
+  MERCER_METHOD void keep_in(u32 kept, bool starts) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int e = b * 8 + lane % 4 * 2 + i % 2;
+        if (e >= COLUMNS) continue;
+        const u32 place = kept + (e * 16 + lane / 4 + i / 2 * 8) * 4;
+        const float total = starts ? sum[b][i] : sum[b][i] + shared_float(place);
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(place), "f"(total) : "memory");
+      }
+  }
+  static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
+    store_sums(kept, p, m, walk);
+  }
+};
+#elif CONSUMER == 1
 // Two rows of a lane.
 struct Fold {
-  static constexpr bool kInParts = COLUMNS <= 4;  // sums of a strip first; of more columns they would take registers
   float sum[2][COLUMNS];
   MERCER_METHOD Fold() : sum{} {}
 
@@ -68,23 +198,20 @@ struct Fold {
   template <bool WHOLE>
   MERCER_METHOD void add(const float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
     Fold part;
-    Fold& to = kInParts ? part : *this;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const bool has[2] = {WHOLE || strip.has(p, j, 0), WHOLE || strip.has(p, j, 1)};
 #pragma unroll
       for (int e = 0; e < COLUMNS; ++e) {
-        const float2 v =
-            shared_pair(strip.columns + ((POINT_PLANES + COL_SLOTS + e) * TILE_N + strip.own + 8 * j) * 4);
+        const float2 v = shared_pair(v_plane(strip, e, j));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const float* value = values + j * 4 + h * 2;
-          if (has[0]) to.sum[h][e] = mul_add(value[0], v.x, to.sum[h][e]);
-          if (has[1]) to.sum[h][e] = mul_add(value[1], v.y, to.sum[h][e]);
+          if (has[0]) part.sum[h][e] = mul_add(value[0], v.x, part.sum[h][e]);
+          if (has[1]) part.sum[h][e] = mul_add(value[1], v.y, part.sum[h][e]);
         }
       }
     }
-    if (!kInParts) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
@@ -107,15 +234,8 @@ struct Fold {
       }
   }
 
-  // A range's later sums are added to the earlier ones, by the lane that stored those.
   static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
-    float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
-#pragma unroll 1
-    for (int at = threadIdx.x % 32; at < 16 * p.columns; at += 32) {
-      if (m + at % 16 >= p.m) continue;
-      float& to = partial[at / 16 * p.partial_ld + m + at % 16];
-      to = walk.is_first_sum() ? shared_float(kept + at * 4) : to + shared_float(kept + at * 4);
-    }
+    store_sums(kept, p, m, walk);
   }
 };
 #else

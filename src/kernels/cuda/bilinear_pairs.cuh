@@ -68,7 +68,7 @@ MERCER_INLINE u32 sums_of_pairs(float (&values)[16], const float* sum, const Poi
   for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int s = 0; s < POINT_PLANES; ++s)
-      planes[j][s] = shared_pair(columns + (s * TILE_N + column + j * 8 + pair) * 4);
+      planes[j][s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + pair) * 4);
   u32 mask = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {

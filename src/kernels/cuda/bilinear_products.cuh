@@ -60,7 +60,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     barrier_expect(full, bytes * COLUMN_PLANES);
 #pragma unroll
     for (int plane = 0; plane < COLUMN_PLANES; ++plane)
-      copy_bulk(shared.columns + plane * TILE_N * 4, column_plane(a, plane, walk.n0), bytes, full);
+      copy_bulk(shared.columns + plane * PLANE_ROW * 4, column_plane(a, plane, walk.n0), bytes, full);
   }
 }
 
@@ -122,16 +122,9 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
   release(shared, stage[COUNT - 1]);
 }
 
-#if BRIEF
-template <bool HIGH>
-MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
-                             int units) {
-  if (units == 2)
-    run_chunk<HIGH, 2>(sum, shared, ring, x, z);
-  else
-    run_chunk<HIGH, 1>(sum, shared, ring, x, z);
-}
-#else
+// BRIEF: a chunk is all there is, of one kind, so that all threads are seen to take the same path; on paths that could
+// differ the compiler waits for every product.
+#if !BRIEF
 template <bool HIGH>
 MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
                              int units) {

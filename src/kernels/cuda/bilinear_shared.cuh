@@ -14,7 +14,10 @@
 #define VALUES_BYTES 256  // states of a warp's 16 rows
 #endif
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 ? COLUMNS : 0))
-#define COLUMN_BYTES (COLUMN_PLANES * TILE_N * 4)
+// Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
+#define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4)
+#define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
+#define COLUMN_BYTES (COLUMN_PLANES * PLANE_ROW * 4)
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
 #define MOST_LISTED 128

@@ -12,7 +12,8 @@
 //
 // Tensor cores truncate what they accumulate, at every instruction. So sums of two units go to float registers:
 // TILE_N / 2 accumulators and TILE_N / 2 sums a thread. What truncation within a chunk takes away on average is given
-// back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk.
+// back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk, of that
+// many units.
 //
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
 // memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
@@ -39,10 +40,14 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       rows_parity ^= 1;
     }
 #endif
+#if BRIEF
+    run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
+#else
     if (high)
       add_units<true>(sum, shared, ring, x, z, units);
     else
       add_units<false>(sum, shared, ring, x, z, units);
+#endif
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
 #endif

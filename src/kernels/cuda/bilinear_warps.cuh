@@ -173,7 +173,8 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #pragma unroll
     for (int p = 0; p < PLANE_VALUES; ++p) {
       const int place = p * WARP_THREADS + threadIdx.x;
-      if (place < COLUMN_PLANES * TILE_N) ((float*)(stages + (shared.columns - shared.stages)))[place] = planes[p];
+      const int at = place / TILE_N * PLANE_ROW + place % TILE_N;
+      if (place < COLUMN_PLANES * TILE_N) ((float*)(stages + (shared.columns - shared.stages)))[at] = planes[p];
     }
     __syncthreads();
     consumer.take(a, shared, sum, m, walk, norms);

@@ -39,7 +39,6 @@
 #define G_BYTES (QUERIES * STEPS * STEP_BYTES)
 #define STAGE_BYTES (Z_BYTES + G_BYTES)
 #define INPUT_BYTES (COEF_BYTES + PAIR_BYTES)
-#define INPUT_STAGES 3
 #define SHARED_G_BYTES (G_BYTES - G_BYTES / CLUSTER)  // what the other blocks make
 #define OWN_QUERIES (QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
@@ -184,7 +183,6 @@ MERCER_INLINE void load_points(float (&values)[16], u32 from, u32 step) {
 // warp writes bytes that follow one another, and passes them on.
 MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, int stage,
                           int inputs, i64 n0, const REAL* params) {
-  constexpr int kOfWarp = 32 / COLUMNS * (STEPS / 4) * STEP_BYTES;
   const int thread = threadIdx.x % 128, column = thread % COLUMNS, quarter = thread / COLUMNS % 4;
   float coef[16];
   load_points(coef, shared.coefs(inputs) + ((quarter * 4 * COLUMNS + column) << 4), COLUMNS * 16);
@@ -212,7 +210,7 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if CLUSTER > 1
     __syncwarp();
-    if (threadIdx.x % 32 == 0) copy_to_block(to, kOfWarp, shared.made(stage), work.rank ^ 1);
+    if (threadIdx.x % 32 == 0) copy_to_block(to, 32 / COLUMNS * (STEPS / 4) * STEP_BYTES, shared.made(stage), work.rank ^ 1);
 #endif
   }
 }
@@ -292,8 +290,7 @@ struct FieldSums {
   float of[QUERIES][PRODUCT_COLUMNS / 2];
 };
 
-// Points m of which the products go together; the registers of their left operands are free again when those are done.
-#define BATCHES (QUERIES / BATCH)
+// Left operands of the next BATCH points m are made while the products of the last are on their way.
 
 #if SIGN
 MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
@@ -308,7 +305,7 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
                  : "memory");
 #pragma unroll
     for (int first = 0; first < QUERIES; first += BATCH) {
-      if (step > 0) products_wait<BATCHES - 1>();
+      products_wait<1>();
 #pragma unroll
       for (int q = first; q < first + BATCH; ++q)
 #pragma unroll
@@ -333,7 +330,7 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
       for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / 2 * GROUP_BYTES + h * 512);
 #pragma unroll
     for (int first = 0; first < QUERIES; first += BATCH) {
-      if (step > 0) products_wait<BATCHES - 1>();
+      products_wait<1>();
 #pragma unroll
       for (int q = first; q < first + BATCH; ++q)
 #pragma unroll

@@ -16,7 +16,7 @@ MERCER_INLINE float panel_value(const SplitSide& side, i64 features, i64 k, i64 
 
 // The median of a sample of points, for every feature: a mean would follow a single far point. A warp a feature.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {0, 0, 0, 0, a.capacity, a.most_sampled};
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled};
   const i64 k = (i64)blockIdx.x * (SPLIT_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (k >= a.k) return;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
   // A piece of 16 bits has eleven digits, and at most 24 binary places below the largest.
   float top = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
   const bool low = (fraction & 0x1fffu) != 0 || top > 0x1p24f * least;
-  if (!a.single && __any_sync(0xffffffffu, low) && threadIdx.x % 32 == 0) a.state->low = 1;
+  if (a.pieces == 0 && __any_sync(0xffffffffu, low) && threadIdx.x % 32 == 0) a.state->low = 1;
   __syncthreads();
   if (threadIdx.x >= MERCER_PANEL) return;
   float value = largest[0][threadIdx.x];

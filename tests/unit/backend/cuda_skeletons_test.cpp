@@ -287,7 +287,10 @@ Measured compiled(const Kernel& kernel) {
   jit::CudaSource source = kernel.source;
   source.options.push_back("--ptxas-options=-v");
   try {
-    const auto reports = jit::ptxas_reports(compiler.compile_now(source).log);
+    const std::string log = compiler.compile_now(source).log;
+    if (log.find("instructions are serialized") != std::string::npos)
+      return {.error = "the compiler waits for every product:\n" + log};
+    const auto reports = jit::ptxas_reports(log);
     if (reports.empty()) return {.error = "no kernel in the log"};
     Measured most;  // of the kernels of a source
     for (const auto& report : reports) {
