@@ -137,13 +137,28 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
   problem.type = compute_type(dtype);
   problem.outputs = static_cast<int>(std::min(call.columns, plan::kFieldOutputs));
   problem.planes = static_cast<int>(problem.field.pair_outputs.size());
+  const bool pays = gpu.capability == 90 && call.products > 0 && problem.type == Dtype::float32 &&
+                    plan::pays_field_products(shape.m, shape.n, shape.k, plan::kTensorCoresFrom);
+  if (pays) problem.product_outputs = static_cast<int>(std::min(call.columns, plan::kProductOutputs));
   const auto field = plan::plan_gpu_field(problem);
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
-  plan::GpuTimes times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
-  times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
+  plan::GpuTimes times;
+  if (field->factors) {
+    // Signs: two elements in two instructions, three products of 16 bits. Others: three of tf32, at half the rate.
+    const plan::GpuCost cost = field->of_signs() ? plan::GpuCost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0}
+                                                 : plan::count_gpu(field->factor);
+    times = plan::gpu_times(cost, problem.type, elements, gpu);
+    times += plan::gpu_tensor_times(elements * columns * (field->of_signs() ? 3 : 6), gpu);
+  } else {
+    times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
+    times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
+  }
   if (!problem.field.pair_outputs.empty()) {
-    const auto pairs = plan::plan_gpu_pairs(problem_of(problem.field.pair_outputs, shape, dtype, gpu));
-    times += pair_times(*pairs, shape, 1, gpu);
+    plan::GpuPairProblem values = problem_of(problem.field.pair_outputs, shape, dtype, gpu);
+    if (call.products > 0)
+      values.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
+    const auto pairs = plan::plan_gpu_pairs(values);
+    times += pairs->bilinear ? products_times(*pairs, shape, 1, call.products, gpu) : pair_times(*pairs, shape, 1, gpu);
   }
   const double out = columns * static_cast<double>(shape.m) * static_cast<double>(shape.k) * bytes_of(problem.type);
   return times += plan::gpu_memory_times(points_bytes(shape, dtype) + out, gpu);

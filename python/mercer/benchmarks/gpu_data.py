@@ -100,12 +100,13 @@ def product_error(out, case: Case, v, reference, rows: int = 16) -> float:
     return max(found, key=lambda e: (e != e, e))
 
 
-def gradient_error(out, case: Case, coef, slope, rows: int = 4) -> float:
-    """Largest error of some rows m against float64, relative to sum |coef| |slope|."""
+def gradient_error(out, case: Case, coef, slope, amplitude=None, rows: int = 4) -> float:
+    """Largest error of some rows m against float64, relative to sum |coef| |amplitude| |slope|."""
     found = []
     for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
         slopes = slope(case.x[m].double() - case.z.double())
-        exact = coef.double() @ slopes
-        scale = coef.double().abs() @ slopes.abs()
+        weights = coef.double() if amplitude is None else coef.double() * amplitude[m].double()
+        exact = weights @ slopes
+        scale = weights.abs() @ slopes.abs()
         found.append(worst((out[:, m].double() - exact).abs(), scale))
     return max(found, key=lambda e: (e != e, e))

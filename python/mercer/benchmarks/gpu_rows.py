@@ -105,14 +105,20 @@ class Product:
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """out[o, m, k] = sum_n coef[o, n] d formula(x_m, z_n) / d x_mk."""
+    """out[o, m, k] = sum_n coef[o, n] d formula(x_m, z_n) / d x_mk.
+
+    With ``field``, that of the feature, in place of the derivative, times an amplitude [M, N].
+    """
 
     name: str
     formula: str
     slope: OfDifferences
     shape: tuple[int, int, int] = (10000, 10000, 768)
     outputs: int = 16
-    bars: Bars = Bars(error=2e-6)
+    bars: Bars = Bars(error=1e-6)
+    params: dict = dataclasses.field(default_factory=dict)
+    field: str | None = None
+    noted: tuple[str, float] | None = None  # a peer's published milliseconds
 
 
 def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
@@ -346,7 +352,47 @@ PRODUCTS = (
     gauss_product_row(20000, 256, 1, 2, 1.4, 37.6),
     gauss_product_row(10000, 784, 10, 1.5, 1.1, 33.9),
 )
-GRADIENTS = tuple(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3))
+
+
+def field_row(p: float, outputs: int, least: float, reach: float, noted: float | None) -> Gradient:
+    """The contraction of four tensors: points, centres, amplitudes, coefficients."""
+    power = {1: "", 2: "*abs(x-z)"}.get(p, f"*abs(x-z)^{p - 1:g}")
+    return Gradient(
+        f"field-p{p:g}" + (f"-{outputs}" if outputs != 16 else ""),
+        f"sum(abs(x-z)^{p:g})",  # its derivative is p times the field: the same floor
+        lambda d: d.sign() * d.abs().pow(p - 1),
+        outputs=outputs,
+        bars=Bars(least, reach, error=1e-6),
+        field="x-z" if p == 2 else "sign(x-z)" + power,
+        noted=None if noted is None else ("kermac (notes)", noted),
+    )
+
+
+def gauss_slope(h: float) -> OfDifferences:
+    return lambda d: gauss(h)(d).unsqueeze(-1) * d * (-1 / h**2)
+
+
+def laplace_l2_slope(h: float) -> OfDifferences:
+    return lambda d: (-norm(2)(d) / h).exp().unsqueeze(-1) * norm_slope(2)(d) * (-1 / h)
+
+
+H = 30.0
+GRADIENTS = (
+    field_row(1, 16, 14, 10, 110),
+    field_row(2, 16, 12.5, 11.5, 105),
+    field_row(1.3, 16, 47, 38, 119),
+    field_row(1, 1, 10, 7, None),
+    field_row(1, 64, 36, 30, None),
+    *(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3)),
+    Gradient("gradient-gauss", GAUSS, gauss_slope(H), params={"h": H}, bars=Bars(16.3, error=1e-6)),
+    Gradient(
+        "gradient-laplace-l2",
+        "exp(-sqrt(sum((x-z)^2))/h)",
+        laplace_l2_slope(H),
+        params={"h": H},
+        bars=Bars(16.3, error=1e-6),
+    ),
+)
 
 SEVERAL = (
     Several(

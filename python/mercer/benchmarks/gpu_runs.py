@@ -128,11 +128,22 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     coef, out = case.normal(row.outputs, n), case.empty(row.outputs, m, k)
     formula = mercer.kernel(row.formula)
     line = GpuLine(row.name, case.shape, note=f"{row.outputs} outputs")
-    line.ms = s.watch.median(lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out))
+    if row.field is None:
+        amplitude = None
+        line.ms = s.watch.median(
+            lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out, **row.params)
+        )
+    else:
+        amplitude = case.normal(m, n)
+        line.ms = s.watch.median(
+            lambda: mercer.gradient_field(row.field, case.x, case.z, amplitude, coef, out=out)
+        )
     line.floor_ms = engine.gpu_floor(
         row.formula, case.shape, "float32", s.floors, verb="kernel_gradient", columns=row.outputs
     )["ms"]
-    line.error = gradient_error(out, case, coef, row.slope)
+    line.error = gradient_error(out, case, coef, row.slope, amplitude)
+    if row.noted is not None and s.has_bars():
+        line.peer, line.peer_ms = row.noted
     yield with_bars(line, row.bars, s)
 
 
