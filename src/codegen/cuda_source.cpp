@@ -257,7 +257,7 @@ std::string row_sums_text(const GpuPairPlan& plan) {
          update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
 }
 
-/// Registers of an asm statement: their names, and the first of them as operands `d[i]`.
+/// Registers of an asm statement: their names, and as operands d[0] …
 struct AsmSums {
   std::string names, operands;
   explicit AsmSums(int count) {
@@ -280,7 +280,7 @@ std::string product_function(int columns) {
       sums, sums + 2, columns, d.names, sums + 1, d.operands);
 }
 
-/// The same with 64 rows of x in registers, of `sums` that a function has in all; `shape`: of k and the operands' type.
+/// The same with 64 rows of x in registers, added to the first of `sums`; `shape`: of k and the operands' type.
 std::string product_of_registers(const char* name, int columns, int sums, const char* shape, bool transposes) {
   const int own = columns / 2;
   const AsmSums d(own);

@@ -102,8 +102,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
 
 std::string BilinearTile::to_text() const {
   return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}", kRows, columns, stages, cluster, blocks,
-                     brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "", single ? ", single" : "",
-                     by_warps ? ", by warps" : "");
+                     brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "",
+                     single ? ", single" : "", by_warps ? ", by warps" : "");
 }
 
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {

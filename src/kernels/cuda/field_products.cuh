@@ -43,7 +43,7 @@
 #define OWN_QUERIES (QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
 #define TOTAL_UNITS 8  // of four floats: QUERIES * HALF_COLUMNS sums
-#define FLUSH_STAGES (SIGN ? 8 : 2)
+#define FLUSH_STAGES (SIGN ? 8 : 1)
 #define MULTIPLIERS 384
 
 struct FieldShared {
@@ -151,7 +151,7 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
   }
 }
 #else
-// In two pieces: k = q + 4 i of product s is point 4 q + 2 s + i.
+// In two pieces, the low one first: k = q + 4 i of product s is point 4 q + 2 s + i.
 MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
 #pragma unroll
   for (int part = 0; part < 4; ++part) {
@@ -162,8 +162,8 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
       low[q] = g[4 * q + part] - high[q];
     }
     const u32 at = to + part / 2 * STEP_BYTES + part % 2 * (PRODUCT_COLUMNS * 16);
-    store_floats(at, high);
-    store_floats(at + COLUMNS * 16, low);
+    store_floats(at, low);
+    store_floats(at + COLUMNS * 16, high);
   }
 }
 #endif
@@ -210,7 +210,8 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if CLUSTER > 1
     __syncwarp();
-    if (threadIdx.x % 32 == 0) copy_to_block(to, 32 / COLUMNS * (STEPS / 4) * STEP_BYTES, shared.made(stage), work.rank ^ 1);
+    const u32 of_warp = 32 / COLUMNS * (STEPS / 4) * STEP_BYTES;
+    if (threadIdx.x % 32 == 0) copy_to_block(to, of_warp, shared.made(stage), work.rank ^ 1);
 #endif
   }
 }
@@ -343,9 +344,10 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
       products_fence();
 #pragma unroll
       for (int q = first; q < first + BATCH; ++q) {
-        const u64 right = g.at((q * STEPS + step) * STEP_BYTES);
-        product(sums.of[q], high[q], right, adds || step > 0);
-        product_low(sums.of[q], low[q], right, 1);
+        // Low times high joins the sums of high times low: each addition to the largest sums costs digits.
+        const u32 at = (q * STEPS + step) * STEP_BYTES;
+        product(sums.of[q], high[q], g.at(at), adds || step > 0);
+        product_low(sums.of[q], low[q], g.at(at + COLUMNS * 16), 1);
       }
       products_commit();
     }
@@ -437,6 +439,7 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
     for (int q = 0; q < QUERIES; ++q)
 #pragma unroll
       for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(sums.of[q][i]);
+    __syncwarp();
 #if CLUSTER > 1
     if (lane < CLUSTER) arrive_at(shared.empty(ring.stage), lane);
 #else

@@ -78,6 +78,19 @@ TEST(TensorCoreFields, ManyPoints) {
   });
 }
 
+/// Tensor cores truncate, which adds up where all terms have one sign.
+TEST(TensorCoreFields, SumsOfOneSign) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    Array x = uniform(Dtype::float32, {3, 20}, 1);
+    const Array z = uniform(Dtype::float32, {700, 20}, 2);
+    for (std::int64_t k = 0; k < 20; ++k) x.set({1, k}, 5);
+    const Array coef = uniform(Dtype::float32, {2, 700}, 3);
+    for (const char* f : {"sum(abs(x-z))", "sum((x-z)^2)", "sum(abs(x-z)^1.5)"})
+      expect_gradient(f, x, z, coef, "one sign", context);
+  });
+}
+
 TEST(TensorCoreFields, InfinitiesAndNan) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {
