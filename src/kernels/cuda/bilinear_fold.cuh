@@ -85,7 +85,6 @@ MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, f
       : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
         "r"(bits_of(b1)));
 }
-MERCER_INLINE float high_piece(float v) { return float_of(bits_of(v) & 0xffffe000u); }
 
 struct Fold {
   static constexpr int kBlocks = (COLUMNS + 7) / 8;

@@ -1,21 +1,4 @@
 // From the sums of a tile of products to the sums of its pairs (bilinear_tile.cuh).
-MERCER_INLINE float shared_float(u32 address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-}
-MERCER_INLINE float2 shared_pair(u32 address) {
-  float2 values;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(values.x), "=f"(values.y) : "r"(address) : "memory");
-  return values;
-}
-MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-               : "r"(address)
-               : "memory");
-}
-
 MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
 #pragma unroll
   for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];

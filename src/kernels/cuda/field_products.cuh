@@ -82,18 +82,6 @@ struct FieldWork {
   }
 };
 
-MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-               : "r"(address)
-               : "memory");
-}
-MERCER_INLINE void store_floats(u32 address, const float (&values)[4]) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
-               "f"(values[2]), "f"(values[3])
-               : "memory");
-}
-MERCER_INLINE float truncated(float v) { return float_of(bits_of(v) & 0xffffe000u); }
 MERCER_INLINE float rounded(float v) { return float_of((bits_of(v) + 0x1000u) & 0xffffe000u); }
 
 // ---- the group that feeds and makes G ------------------------------------------------------------------------------
@@ -338,8 +326,8 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
         for (int i = 0; i < 4; ++i) {
           const float value =
               factor(float_of(x.of[q][i % 2]), points[i % 2][step % 2 * 2 + i / 2], w[i % 2], params, features);
-          high[q][i] = bits_of(truncated(value));
-          low[q][i] = bits_of(value - truncated(value));
+          high[q][i] = bits_of(high_piece(value));
+          low[q][i] = bits_of(value - high_piece(value));
         }
       products_fence();
 #pragma unroll

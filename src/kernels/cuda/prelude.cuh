@@ -111,6 +111,8 @@ MERCER_INLINE u32 ordered(float a) { return bits_of(a) >> 31 ? ~bits_of(a) : bit
 MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
 MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
 MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
+// What tf32 has of a float: eleven digits.
+MERCER_INLINE float high_piece(float v) { return float_of(bits_of(v) & 0xffffe000u); }
 
 // ---- asynchronous copies to shared memory ---------------------------------------------------------------------------
 MERCER_INLINE void copy_16(void* shared, const void* global) {
@@ -155,6 +157,29 @@ MERCER_INLINE void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barr
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
       "l"(global), "r"(bytes), "r"(barrier)
       : "memory");
+}
+
+// Floats in shared memory by address.
+MERCER_INLINE float shared_float(u32 address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+MERCER_INLINE float2 shared_pair(u32 address) {
+  float2 values;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(values.x), "=f"(values.y) : "r"(address) : "memory");
+  return values;
+}
+MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
+}
+MERCER_INLINE void store_floats(u32 address, const float (&values)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
+               "f"(values[2]), "f"(values[3])
+               : "memory");
 }
 
 // N elements with aligned 16-byte accesses where they fill them.
