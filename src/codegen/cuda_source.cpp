@@ -257,42 +257,31 @@ std::string row_sums_text(const GpuPairPlan& plan) {
          update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
 }
 
-/// Registers of an asm statement: their names, and as operands d[0] …
-struct AsmSums {
-  std::string names, operands;
-  explicit AsmSums(int count) {
-    for (int i = 0; i < count; ++i) {
-      names += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
-      operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
-    }
-  }
+/// wgmma of 64 rows on the left and `columns` on the right, added to the first of the `sums` that a thread has.
+struct Product {
+  const char* name;
+  int columns, sums;
+  const char* types;  // k and the operands' types
+  bool of_registers;  // the left operand; else a descriptor
+  const char* transposes;
 };
-
-/// `product`: 64 rows of x times `columns` rows of z, 16 features of both, added to what a warpgroup has.
-std::string product_function(int columns) {
-  const int sums = columns / 2;
-  const AsmSums d(sums);
+std::string product_function(const Product& product) {
+  const int own = product.columns / 2, left = product.of_registers ? 4 : 1;
+  std::string sums, operands;
+  for (int i = 0; i < own; ++i) {
+    sums += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
+    operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
+  }
+  const std::string x = product.of_registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", own, own + 1, own + 2, own + 3)
+                                             : fmt::format("%{}", own);
   return fmt::format(
-      "MERCER_INLINE void product(float (&d)[{0}], u64 x, u64 z, int scale) {{\n"
-      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{1}, 0; \"\n"
-      "               \"wgmma.mma_async.sync.aligned.m64n{2}k16.f32.f16.f16 {{{3}}}, %{0}, %{4}, p, 1, 1, 0, 0; }}\"\n"
-      "               : {5}\n               : \"l\"(x), \"l\"(z), \"r\"(scale));\n}}\n",
-      sums, sums + 2, columns, d.names, sums + 1, d.operands);
-}
-
-/// The same with 64 rows of x in registers, added to the first of `sums`; `shape`: of k and the operands' type.
-std::string product_of_registers(const char* name, int columns, int sums, const char* shape, bool transposes) {
-  const int own = columns / 2;
-  const AsmSums d(own);
-  return fmt::format(
-      "MERCER_INLINE void {0}(float (&d)[{1}], const u32 (&x)[4], u64 z, int scale) {{\n"
-      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{2}, 0; \"\n"
-      "               \"wgmma.mma_async.sync.aligned.m64n{3}{4} {{{5}}}, {{%{6}, %{7}, %{8}, %{9}}}, %{10}, p, 1, "
-      "1{11}; }}\"\n"
-      "               : {12}\n"
-      "               : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"l\"(z), \"r\"(scale));\n}}\n",
-      name, sums, own + 5, columns, shape, d.names, own, own + 1, own + 2, own + 3, own + 4, transposes ? ", 0" : "",
-      d.operands);
+      "MERCER_INLINE void {0}(float (&d)[{1}], {2}, u64 z, int scale) {{\n"
+      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{3}, 0; \"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{4}{5} {{{6}}}, {7}, %{8}, p, 1, 1{9}; }}\"\n"
+      "               : {10}\n               : {11}, \"l\"(z), \"r\"(scale));\n}}\n",
+      product.name, product.sums, product.of_registers ? "const u32 (&x)[4]" : "u64 x", own + left + 1, product.columns,
+      product.types, sums, x, own + left, product.transposes, operands,
+      product.of_registers ? "\"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3])" : "\"l\"(x)");
 }
 
 }  // namespace
@@ -329,7 +318,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads());
-  return text + product_function(tile.columns) +
+  return text + product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 0, 0"}) +
          skeleton({"warpgroups.cuh", "bilinear_products.cuh", "bilinear_tile.cuh"});
 }
 
@@ -408,12 +397,12 @@ std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
           value_statements(plan.amplitude);
   const int columns = plan.product_columns();
   if (plan.of_signs()) {
-    text += product_of_registers("product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true);
+    text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 0"});
   } else {
     text += "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
             value_statements(plan.factor);
-    text += product_of_registers("product", columns * 2, columns, "k8.f32.tf32.tf32", false);
-    text += product_of_registers("product_low", columns, columns, "k8.f32.tf32.tf32", false);
+    text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ""});
+    text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ""});
   }
   return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
 }

@@ -13,21 +13,21 @@ constexpr std::int64_t kCodePoints = 94 * kStagePoints;
 
 }  // namespace
 
-FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t ld,
+std::int64_t FieldProducts::row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job) {
+  if (!plan.of_signs()) return 0;
+  return ceil_div(job.z.count, kCodePoints) * job.features * static_cast<std::int64_t>(sizeof(unsigned short));
+}
+
+FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
                              Workspace& workspace)
-    : kernels_(kernels),
-      job_(job),
-      outputs_(outputs),
-      pass_(kernels.plan->problem.product_outputs),
+    : kernels_(kernels), job_(job), outputs_(outputs), rows_(rows), pass_(kernels.plan->problem.product_outputs),
       groups_(ceil_div(job.features, kTileGroups * kGroupFeatures) * kTileGroups),
       mark_groups_(ceil_div(job.features, kMarkFeatures)) {
   constexpr std::int64_t kFloat = sizeof(float);
   image_ = workspace.add(stages() * groups_ * (kStagePoints / 16) * kernels.plan->group_bytes());
-  if (kernels.plan->of_signs())
-    codes_ = workspace.add(ceil_div(job.z.count, kCodePoints) * job.features * ld *
-                           static_cast<std::int64_t>(sizeof(unsigned short)));
+  codes_ = workspace.add(rows * row_bytes(*kernels.plan, job));
   coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
-  marks_ = workspace.add(round_up(job.x.count * mark_groups_, kFloat));
+  marks_ = workspace.add(round_up(rows * mark_groups_, kFloat));
 }
 
 std::int64_t FieldProducts::stages() const { return ceil_div(job_.z.count, kStagePoints); }
@@ -45,20 +45,20 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
   a.x_codes = workspace.at<unsigned short>(codes_);
   a.coefs = workspace.at<float>(coefs_);
   a.marks = workspace.at<unsigned char>(marks_);
-  a.all_m = job_.x.count;
+  a.codes_ld = rows_;
   a.groups = static_cast<int>(groups_);
   return a;
 }
 
-void FieldProducts::prepare(const FieldArguments& all, const Workspace& workspace) const {
+void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspace) const {
   const auto step = [&](const char* name) {
     return job_.rehearsal() != nullptr ? Kernel{}
                                        : Kernel{kernels_.operands.module, &kernels_.operands.module->function(name)};
   };
-  FieldProductArguments a = arguments(all, workspace);
+  FieldProductArguments a = arguments(rows, workspace);
   if (job_.rehearsal() == nullptr)
     check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
-                                              ceil_div(job_.x.count * mark_groups_, 4), job_.stream()),
+                                              ceil_div(rows.m * mark_groups_, 4), job_.stream()),
                job_.op);
   if (kernels_.plan->of_signs()) {
     launch(step("write_points"), job_, {job_.features, ceil_div(job_.z.count, kCodePoints)}, kOperandThreads, 0, a);
@@ -70,7 +70,7 @@ void FieldProducts::prepare(const FieldArguments& all, const Workspace& workspac
   for (std::int64_t o = 0; o < outputs_; o += pass_) {
     FieldProductArguments pass = a;
     pass.coefs += o / pass_ * coef_floats();
-    pass.field.coef = static_cast<const float*>(all.coef) + o;
+    pass.field.coef = static_cast<const float*>(rows.coef) + o;
     pass.field.outputs = static_cast<int>(std::min(pass_, outputs_ - o));
     launch(step("write_coefs"), job_, {ceil_div(coef_floats(), kOperandThreads)}, kOperandThreads, 0, pass);
   }

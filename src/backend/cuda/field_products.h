@@ -11,19 +11,22 @@ namespace mercer::cuda {
 
 class FieldProducts {
  public:
-  /// Lays its memory out in `workspace`; `ld`: of the panel of x.
-  FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t ld,
+  /// Bytes that a row's operands take.
+  static std::int64_t row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job);
+  /// Lays its memory out in `workspace`; `rows`: whose operands are made at once.
+  FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
                 Workspace& workspace);
+  std::int64_t rows() const { return rows_; }
   /// Outputs of one pass.
   std::int64_t pass() const { return pass_; }
   /// Blocks for so many rows, without ranges of n.
   std::int64_t blocks(std::int64_t rows) const;
-  /// Makes the operands; `all` is of all rows, its coefficients of all outputs.
-  void prepare(const FieldArguments& all, const Workspace& workspace) const;
-  /// Contracts the rows of `part`, rows `first` … of the call, for outputs of pass number `pass`.
+  /// Makes the operands of these rows, and of the coefficients of all outputs.
+  void prepare(const FieldArguments& rows, const Workspace& workspace) const;
+  /// Contracts the rows of `part`, rows `first` … of those prepared, for outputs of pass number `pass`.
   void run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
            const Workspace& workspace) const;
-  /// What is left to be computed of rows `first` …
+  /// What is left to be computed of rows `first` … of those prepared.
   const unsigned char* marks(std::int64_t first, const Workspace& workspace) const;
 
  private:
@@ -33,7 +36,7 @@ class FieldProducts {
 
   const FieldKernels& kernels_;
   const PairJob& job_;
-  std::int64_t outputs_, pass_, groups_, mark_groups_;
+  std::int64_t outputs_, rows_, pass_, groups_, mark_groups_;
   std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
 };
 

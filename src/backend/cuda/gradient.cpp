@@ -27,22 +27,21 @@ class FieldLaunch {
  public:
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
               bool in_place, Workspace& workspace)
-      : field_(field),
-        plan_(*field.plan),
-        job_(job),
-        operands_(operands),
-        in_place_(in_place),
-        workspace_(workspace),
+      : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
     const bool stores = planes_ > 0 && !in_place_;
-    rows_ = stores ? rows_of_part(job, planes_ * ld_ * size_) : job.x.count;
+    // Operands of all rows at once where they are small; of very many points they are made part by part.
+    const std::int64_t operand_bytes = plan_.factors ? FieldProducts::row_bytes(plan_, job) : 0;
+    const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
+    const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
+    rows_ = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
-    if (plan_.factors) products_.emplace(field, job, operands.outputs, x_.ld, workspace);
+    if (plan_.factors) products_.emplace(field, job, operands.outputs, together ? job.x.count : rows_, workspace);
     splits_ = choose_splits();
     pass_ = products_ ? products_->pass() : plan_.problem.outputs;
     if (splits_ > 1) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
@@ -54,9 +53,11 @@ class FieldLaunch {
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
     if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
-    if (products_) products_->prepare(arguments(0, job_.x.count, 0, operands_.outputs), workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
+      if (products_ && first % products_->rows() == 0)
+        products_->prepare(arguments(first, std::min(products_->rows(), job_.x.count - first), 0, operands_.outputs),
+                           workspace_);
       make_pair_values(first, rows);
       for (std::int64_t o = 0; o < operands_.outputs; o += pass_)
         contract(first, rows, o, std::min(pass_, operands_.outputs - o));
@@ -68,14 +69,8 @@ class FieldLaunch {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
-    coef_ = {operands_.coef.array,
-             operands_.outputs,
-             job_.z.count,
-             operands_.coef.row_stride,
-             operands_.coef.col_stride,
-             0,
-             0,
-             {}};
+    coef_ = {operands_.coef.array, operands_.outputs, job_.z.count, operands_.coef.row_stride,
+             operands_.coef.col_stride, 0, 0, {}};
     for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
     if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
     if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
@@ -98,14 +93,8 @@ class FieldLaunch {
     if (pairs_) pairs_->store(workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (operands_.amplitude.array.data == nullptr || in_place_) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
-    PlainPanel part{operands_.amplitude.array,
-                    job_.z.count,
-                    rows,
-                    operands_.amplitude.col_stride,
-                    operands_.amplitude.row_stride,
-                    ld_,
-                    pair_place_ + (planes_ - 1) * rows_ * ld_ * size_,
-                    {}};
+    PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
+                    operands_.amplitude.row_stride, ld_, pair_place_ + (planes_ - 1) * rows_ * ld_ * size_, {}};
     part.array.data = static_cast<const char*>(part.array.data) +
                       first * operands_.amplitude.row_stride * static_cast<std::int64_t>(size_of(part.array.dtype));
     pack(part, job_, workspace_);
@@ -144,13 +133,13 @@ class FieldLaunch {
 
   void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
     const FieldArguments all = arguments(first, rows, output, outputs);
-    if (products_) products_->run(all, first, output / pass_, splits_, workspace_);
+    if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, workspace_);
     for (std::int64_t o = 0; o < outputs; o += plan_.problem.outputs) {
       FieldArguments a = all;
       a.coef = static_cast<const char*>(all.coef) + o * size_;
       a.out = static_cast<char*>(all.out) + o * all.out_output * size_;
       a.outputs = static_cast<int>(std::min<std::int64_t>(plan_.problem.outputs, outputs - o));
-      if (products_) a.marks = products_->marks(first, workspace_);
+      if (products_) a.marks = products_->marks(first % products_->rows(), workspace_);
       launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
              kFieldThreads, plan_.shared_bytes(job_.z.count), a);
     }

@@ -195,10 +195,10 @@ struct FieldArguments {
 struct FieldProductArguments {
   struct FieldArguments field;  // of some rows m
   unsigned char* z_image;
-  unsigned short* x_codes;      // [block of z][k][x_ld], where only the order matters
+  unsigned short* x_codes;      // [block of z][k][codes_ld], where only the order matters
   float* coefs;                 // image
   unsigned char* marks;         // [m][k / 64] set where products do not give the result
-  long long all_m;              // rows of the call
+  long long codes_ld;
   int groups;                   // of 16 features, in the image
 };
 

@@ -51,7 +51,7 @@ MERCER_INLINE void write_image(const FieldProductArguments& a) {
     nan = nan || (i < count && z[i] != z[i]);
   }
   if (__any_sync(0xffffffffu, nan) && threadIdx.x % 32 == 0)
-    for (i64 m = 0; m < a.all_m; ++m) a.marks[m * groups64 + k / 64] = 1;
+    for (i64 m = 0; m < a.field.m; ++m) a.marks[m * groups64 + k / 64] = 1;
   for (int span = 2; span <= size; span *= 2)
     for (int step = span / 2; step > 0; step /= 2) {
       __syncthreads();
@@ -74,8 +74,8 @@ MERCER_INLINE void write_image(const FieldProductArguments& a) {
     image[(group * 32 + lane) * 8 + place] = (u16)(code_of(keys, count, z[i < count ? i : count - 1]) ^ 0x8000u);
   }
   const float* x = (const float*)a.field.x + k * a.field.x_ld;
-  u16* codes = a.x_codes + ((i64)blockIdx.y * a.field.k + k) * a.field.x_ld;
-  for (i64 m = threadIdx.x; m < a.all_m; m += OPERAND_THREADS) {
+  u16* codes = a.x_codes + ((i64)blockIdx.y * a.field.k + k) * a.codes_ld;
+  for (i64 m = threadIdx.x; m < a.field.m; m += OPERAND_THREADS) {
     codes[m] = (u16)code_of(keys, count, x[m]);
     if (!(fabsf(x[m]) < INFINITY)) a.marks[m * groups64 + k / 64] = 1;
   }

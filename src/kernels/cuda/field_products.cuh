@@ -251,14 +251,6 @@ struct Descriptor {
   MERCER_METHOD u64 at(u32 bytes) const { return (u64)(128 / 16) << 32 | (low + bytes / 16); }
 };
 
-#if SIGN
-MERCER_INLINE u32 signs(u32 x, u32 negated_z) {
-  u32 difference;
-  asm("add.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(x), "r"(negated_z));
-  return difference & 0xc000c000u;
-}
-#endif
-
 // What a lane has of x, as bits: codes in both halves or values of two features of each point m.
 struct FieldRows {
   u32 of[QUERIES][2];
@@ -269,7 +261,7 @@ struct FieldRows {
       for (int h = 0; h < 2; ++h) {
         const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
         const i64 m = work.m0 + q < a.field.m ? work.m0 + q : a.field.m - 1;
-        of[q][h] = SIGN ? a.x_codes[(block * a.field.k + k) * a.field.x_ld + m] * 0x10001u
+        of[q][h] = SIGN ? a.x_codes[(block * a.field.k + k) * a.codes_ld + m] * 0x10001u
                         : bits_of(((const float*)a.field.x)[k * a.field.x_ld + m]);
       }
   }
@@ -277,71 +269,89 @@ struct FieldRows {
 
 struct FieldSums {
   float of[QUERIES][PRODUCT_COLUMNS / 2];
+  MERCER_METHOD void keep_all() {
+#pragma unroll
+    for (int q = 0; q < QUERIES; ++q)
+#pragma unroll
+      for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(of[q][i]);
+  }
 };
 
-// Left operands of the next BATCH points m are made while the products of the last are on their way.
+// What else the factor and the amplitude read; w of a lane's two features.
+struct FieldValues {
+  float w[2];
+  const REAL* params;
+  REAL features;
+};
 
+// Left operands of one step: element i of four has feature i % 2 of the lane, and points as write_g puts them.
 #if SIGN
-MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
-                                  const float (&)[2], const REAL*, REAL) {
-  u32 left[QUERIES][4];
-#pragma unroll
-  for (int step = 0; step < STEPS; ++step) {
-    u32 codes[4];
+struct LeftOperands {
+  u32 codes[4], left[QUERIES][4];
+  MERCER_METHOD void load(u32 z, int step) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(codes[0]), "=r"(codes[1]), "=r"(codes[2]), "=r"(codes[3])
                  : "r"(z + step * GROUP_BYTES)
                  : "memory");
+  }
+  MERCER_METHOD void make(int q, int, const FieldRows& x, const FieldValues&) {
 #pragma unroll
-    for (int first = 0; first < QUERIES; first += BATCH) {
-      products_wait<1>();
-#pragma unroll
-      for (int q = first; q < first + BATCH; ++q)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) left[q][i] = signs(x.of[q][i % 2], codes[i]);
-      products_fence();
-#pragma unroll
-      for (int q = first; q < first + BATCH; ++q)
-        product(sums.of[q], left[q], g.at((q * STEPS + step) * STEP_BYTES), adds || step > 0);
-      products_commit();
+    for (int i = 0; i < 4; ++i) {
+      u32 difference;
+      asm("add.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(x.of[q][i % 2]), "r"(codes[i]));
+      left[q][i] = difference & 0xc000c000u;
     }
   }
-}
+  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], left[q], g.at(at), adds);
+  }
+};
 #else
-MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
-                                  const float (&w)[2], const REAL* params, REAL features) {
-  u32 high[QUERIES][4], low[QUERIES][4];
+struct LeftOperands {
   float points[2][4];
+  u32 high[QUERIES][4], low[QUERIES][4];
+  MERCER_METHOD void load(u32 z, int step) {
+    if (step % 2 != 0) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / 2 * GROUP_BYTES + h * 512);
+  }
+  MERCER_METHOD void make(int q, int step, const FieldRows& x, const FieldValues& v) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value =
+          factor(float_of(x.of[q][i % 2]), points[i % 2][step % 2 * 2 + i / 2], v.w[i % 2], v.params, v.features);
+      high[q][i] = bits_of(high_piece(value));
+      low[q][i] = bits_of(value - high_piece(value));
+    }
+  }
+  // Low times high joins the sums of high times low: each addition to the largest sums costs digits.
+  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], high[q], g.at(at), adds);
+    product_low(sums.of[q], low[q], g.at(at + COLUMNS * 16), 1);
+  }
+};
+#endif
+
+// Left operands of the next BATCH points m are made while the products of the last are on their way.
+MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
+                                  const FieldValues& values) {
+  LeftOperands left;
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
-    if (step % 2 == 0)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / 2 * GROUP_BYTES + h * 512);
+    left.load(z, step);
 #pragma unroll
     for (int first = 0; first < QUERIES; first += BATCH) {
       products_wait<1>();
 #pragma unroll
-      for (int q = first; q < first + BATCH; ++q)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float value =
-              factor(float_of(x.of[q][i % 2]), points[i % 2][step % 2 * 2 + i / 2], w[i % 2], params, features);
-          high[q][i] = bits_of(high_piece(value));
-          low[q][i] = bits_of(value - high_piece(value));
-        }
+      for (int q = first; q < first + BATCH; ++q) left.make(q, step, x, values);
       products_fence();
 #pragma unroll
-      for (int q = first; q < first + BATCH; ++q) {
-        // Low times high joins the sums of high times low: each addition to the largest sums costs digits.
-        const u32 at = (q * STEPS + step) * STEP_BYTES;
-        product(sums.of[q], high[q], g.at(at), adds || step > 0);
-        product_low(sums.of[q], low[q], g.at(at + COLUMNS * 16), 1);
-      }
+      for (int q = first; q < first + BATCH; ++q)
+        left.multiply(sums, q, g, (q * STEPS + step) * STEP_BYTES, adds || step > 0);
       products_commit();
     }
   }
 }
-#endif
 
 // Sums of the pieces are added to the totals, or begin them; `last`: the totals stay in the sums.
 MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins, bool last) {
@@ -390,12 +400,13 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
                             const REAL* params) {
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const i64 k0 = (i64)(work.feature_tile * TILE_GROUPS + warp) * 16 + lane / 4;
-  float w[2], scale[2];
+  FieldValues values = {{}, params, (REAL)a.field.k};
+  float scale[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
-    w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
-    scale[h] = WEIGHTED ? SCALE * w[h] : SCALE;
+    values.w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
+    scale[h] = WEIGHTED ? SCALE * values.w[h] : SCALE;
   }
   FieldRows x;
   FieldSums sums;
@@ -417,16 +428,10 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
     barrier_wait(shared.full(ring.stage), ring.parity);
     barrier_wait(shared.made(ring.stage), ring.parity);
     const u32 z = shared.z(ring.stage) + warp * 4 * GROUP_BYTES + lane * 16;
-#pragma unroll
-    for (int q = 0; q < QUERIES; ++q)
-#pragma unroll
-      for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(sums.of[q][i]);
-    multiply_stage(sums, x, z, Descriptor(shared.g(ring.stage)), stages > 0, w, params, (REAL)a.field.k);
+    sums.keep_all();
+    multiply_stage(sums, x, z, Descriptor(shared.g(ring.stage)), stages > 0, values);
     products_wait<0>();
-#pragma unroll
-    for (int q = 0; q < QUERIES; ++q)
-#pragma unroll
-      for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) keep(sums.of[q][i]);
+    sums.keep_all();
     __syncwarp();
 #if CLUSTER > 1
     if (lane < CLUSTER) arrive_at(shared.empty(ring.stage), lane);

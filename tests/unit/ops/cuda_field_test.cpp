@@ -137,6 +137,17 @@ TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
   });
 }
 
+/// Codes of very many points do not fit at once.
+TEST(TensorCoreFields, OperandsSomeRowsAtATime) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    context.state().part_bytes = 1;  // parts of 128 rows
+    const Array x = normal(Dtype::float32, {300, 40}, 1), z = normal(Dtype::float32, {70, 40}, 2);
+    expect_gradient("sum(abs(x-z))", x, z, normal(Dtype::float32, {2, 70}, 3), "parts", context);
+    expect_gradient("exp(-sum(abs(x-z))/30)", x, z, normal(Dtype::float32, {2, 70}, 3), "parts", context);
+  });
+}
+
 TEST(TensorCoreFields, ThePlanSaysSo) {
   using plan::FieldFactors;
   const auto kind_of = [](const char* text) {
