@@ -31,7 +31,7 @@ double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target targ
 
 /// Which call a floor is for.
 struct GpuCall {
-  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_gradient"
+  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_gradient", "knn"
   std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
   std::int64_t columns = 1;       ///< E of a product, O of a gradient
   bool symmetric = false;         ///< half of the pairs are computed

@@ -118,10 +118,17 @@ std::string power_functions(double p) {
                             number(c[2]), number(c[1]), number(c[0]));
 }
 
-std::string epilogue_function(const GpuPairPlan& plan) {
+std::string epilogue_function(const std::string& body) {
   return "MERCER_INLINE void epilogue(REAL (&outputs)[OUTPUTS], const REAL* acc, const REAL* row, const REAL* col,\n"
          "                            const REAL* params, REAL i, REAL j, REAL features) {\n" +
-         statements(plan.epilogue, "outputs") + "}\n";
+         body + "}\n";
+}
+std::string epilogue_function(const GpuPairPlan& plan) {
+  return epilogue_function(statements(plan.epilogue, "outputs"));
+}
+/// What a tile makes of its sums.
+std::string tile_epilogue_function(const GpuPairPlan& plan) {
+  return plan.sums_decide ? epilogue_function("  outputs[0] = acc[0];\n") : epilogue_function(plan);
 }
 
 /// One value of stage 0 for the 32 points of a block: a warp folds the features in order.
@@ -200,11 +207,15 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
 
 enum class MixedPart : std::uint8_t { none, integers, values };
 
+std::string streams_defines(const GpuPairPlan& plan) {
+  return define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size())) +
+         define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
+}
+
 std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   const plan::GpuPairProblem& problem = plan.problem;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(plan.tile);
-  text += define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size()));
-  text += define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
+  text += streams_defines(plan);
   text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
@@ -229,13 +240,14 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("DIRECT", plan.direct) + define("REGIONS", static_cast<bool>(plan.bilinear));
   if (plan.direct) text += define("POINT", element_type(problem.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
-  text += epilogue_function(plan);
+  text += tile_epilogue_function(plan);
   if (!plan.first_update.code.empty()) text += update_function(plan, "first_update", plan.first_update);
   if (plan.alternative_eighths > 0) {
     text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0]);
     text += update_function(plan, "update_alternative", plan.alternative);
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
+  if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
   text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
   if (plan.bilinear) text += skeleton({"split_precision.cuh"});
@@ -244,11 +256,11 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
 }
 
 /// What an epilogue outside of pair_tile.cuh is told.
-std::string epilogue_text(const GpuPairPlan& plan) {
+std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) {
   std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  return text + define("LONG_EPILOGUE", plan.long_epilogue()) + epilogue_function(plan) + skeleton({"pair_params.cuh"});
+  return text + define("LONG_EPILOGUE", plan.long_epilogue()) + function + skeleton({"pair_params.cuh"});
 }
 
 /// The sum of a pair from the values themselves.
@@ -294,7 +306,7 @@ std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(pla
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan);
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
   text += define("SPLIT", static_cast<bool>(plan.bilinear));
   if (!plan.bilinear) return text + skeleton({"mixed.cuh", "repair.cuh"});
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"repair.cuh"});
@@ -303,7 +315,7 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
 std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
-  text += epilogue_text(plan);
+  text += epilogue_text(plan, tile_epilogue_function(plan));
   text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
@@ -311,11 +323,17 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
+  const plan::Consumer consumer = plan.problem.consumer;
+  const bool finds = consumer == plan::Consumer::nearest;
+  if (finds) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
-  if (plan.problem.consumer == plan::Consumer::fold)
+  if (consumer == plan::Consumer::fold)
     text += define("FOLD_KIND", static_cast<int>(plan.problem.fold)) + skeleton({"fold.cuh"});
-  const bool stores = plan.problem.consumer == plan::Consumer::store;
-  text += stores ? skeleton({"bilinear_epilogue.cuh"}) : row_sums_text(plan) + skeleton({"bilinear_fold.cuh"});
+  if (consumer == plan::Consumer::store)
+    text += skeleton({"bilinear_epilogue.cuh"});
+  else
+    text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
+            skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads());
   return text + product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 0, 0"}) +
@@ -417,6 +435,17 @@ std::string cuda_sum_source(Dtype type) {
 
 std::string cuda_nearest_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"nearest.cuh"});
+}
+
+std::string cuda_candidates_source(const GpuPairPlan& plan) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
+  text += streams_defines(plan) + define("BYTES", plan.bytes) + define("RECOMPUTES", plan.recomputes());
+  text += define("SPLIT", static_cast<bool>(plan.bilinear)) + define("STATES", plan.split.states);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
+  if (plan.bilinear) text += skeleton({"row_sums.cuh"});
+  return text + skeleton({"candidate_keys.cuh", "nearest_candidates.cuh"});
 }
 
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out) {

@@ -44,6 +44,8 @@ std::string cuda_sum_source(Dtype type);
 
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);
+/// Of a plan that finds candidates: the kernels `tighten`, `rank` and `scan_rows`.
+std::string cuda_candidates_source(const plan::GpuPairPlan& plan);
 
 /// The kernel `merge_ranges` behind a fold over n.
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out);

@@ -65,8 +65,11 @@ class SampleCall {
       reduce(kind, context);
   }
   void nearest(Context& context) {
-    if (n_ == 0) return;
-    knn(formula_, x_, &z_, 1, output(type_, {m_, 1}), output(Dtype::int64, {m_, 1}), arguments_, context);
+    // Few neighbours and many take different kernels on CUDA; how many of either, does not matter.
+    constexpr std::int64_t kMany = 257;
+    for (std::int64_t k : {std::int64_t{1}, kMany})
+      if (k <= n_ && (k == 1 || on_cuda()))
+        knn(formula_, x_, &z_, k, output(type_, {m_, k}), output(Dtype::int64, {m_, k}), arguments_, context);
   }
   void gradient(Context& context) {
     const Shape coef = columns_ == 1 ? Shape{n_} : Shape{columns_, n_};

@@ -128,6 +128,19 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
          plan::gpu_memory_times(points_bytes(shape, dtype) + (m + n) * columns * bytes_of(problem.type), gpu);
 }
 
+/// Values of the pairs; the few that are kept cost nothing.
+plan::GpuTimes nearest_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                             const GpuCall& call) {
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  problem.consumer = plan::Consumer::nearest;
+  if (call.products > 0) problem.product = plan::bilinear_nearest_tile(shape.m, shape.n, shape.k, Precision::fp32);
+  const auto plan = plan::plan_gpu_pairs(problem);
+  const double items = plan->sums_decide ? 0 : 1;
+  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, items, call.products, gpu)
+                                        : pair_times(*plan, shape, items, gpu);
+  return times += plan::gpu_memory_times(points_bytes(shape, dtype), gpu);
+}
+
 /// Values of the pairs first, where the field reads them; then φ and its contraction for every (m, n, k).
 plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                               const GpuCall& call) {
@@ -234,9 +247,11 @@ GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std:
     times = product_times(f, shape, dtype, gpu, call);
   else if (call.verb == "kernel_gradient")
     times = gradient_times(f, shape, dtype, gpu, call);
+  else if (call.verb == "knn")
+    times = nearest_times(f, shape, dtype, gpu, call);
   else
     fail(ErrorKind::invalid_argument,
-         "gpu_floor: the verb must be pairwise, kernel_product or kernel_gradient. Received \"{}\".", call.verb);
+         "gpu_floor: the verb must be pairwise, kernel_product, kernel_gradient or knn. Received \"{}\".", call.verb);
   return {times.issue, times.fma, times.alu, times.unit, times.tensor, times.memory, times.ms()};
 }
 

@@ -77,6 +77,20 @@ plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, int
   return tile;
 }
 
+/// Few neighbours of many points are found while their pairs are computed. Calls of up to so many neighbours share
+/// their kernels.
+ops::CudaUse nearest_use(const cuda::PairJob& job, std::int64_t k, Context& context) {
+  constexpr std::int64_t kMostFound = 256, kMostPoints = std::int64_t{1} << 31;
+  constexpr std::int64_t kLeastRows = 64;
+  const bool finds = job.type == Dtype::float32 && k <= kMostFound && job.x.count >= kLeastRows &&
+                     job.z.count >= context.state().candidates_from && job.z.count < kMostPoints;
+  if (!finds) return {.out = job.type, .product = ops::values_tile(job, context)};
+  plan::BilinearTile tile = plan::bilinear_nearest_tile(job.x.count, job.z.count, job.features, context.precision(),
+                                                        context.state().tensor_cores_from);
+  tile.by_warps = context.state().products_by_warps;
+  return {.out = job.type, .consumer = plan::Consumer::nearest, .product = tile};
+}
+
 }  // namespace
 
 const char* name_of(ReduceKind kind) { return kFolds[static_cast<int>(kind)].name; }
@@ -197,8 +211,7 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   if (call.on_cuda()) {
     cuda::PairJob job = call.job();
     job.part_bytes = context.state().part_bytes;
-    const auto kernels =
-        ops::cuda_kernels(call, job, {.out = call.type(), .product = ops::values_tile(job, context)}, context);
+    const auto kernels = ops::cuda_kernels(call, job, nearest_use(job, k, context), context);
     const auto matrix = [](const Tensor& t, const Shape& strides) {
       return cuda::JobMatrix{t.data, t.dtype, t.strides[t.ndim() - 2], t.strides.back(), strides};
     };

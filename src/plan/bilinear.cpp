@@ -149,6 +149,13 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
   return tile;
 }
 
+BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
+  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  BilinearTile tile = k <= kChunk ? brief_tile(k) : BilinearTile{.columns = 192};
+  tile.single = precision != Precision::fp32;
+  return tile;
+}
+
 Bilinear bilinear_of(const ir::Split& split) {
   if (split.states != 1 || split.reductions.size() != 1 || split.reductions[0].kind != Op::sum) return {};
   if (split.x_streams.size() != 1 || split.z_streams.size() != 1) return {};

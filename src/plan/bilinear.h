@@ -59,6 +59,10 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
                                    double from = kTensorCoresFrom);
 
+/// The same for nearest neighbours, whose candidates are found among the tiles' values.
+BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,
+                                   double from = kTensorCoresFrom);
+
 /// What the only reduction of a split is; `none` where it has several, or another one.
 Bilinear bilinear_of(const ir::Split& split);
 

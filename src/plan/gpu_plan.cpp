@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "ir/passes.h"
@@ -204,6 +205,33 @@ BilinearTile product_on_device(const GpuPairPlan& plan) {
                                                                                        : BilinearTile{};
 }
 
+/// Strictly, and without a parameter, which might have any sign: a function of the only sum.
+bool rises_with_sum(const Expr& e, bool nonnegative) {
+  const auto number = [](const Expr& part) { return part->op == Op::constant; };
+  const auto positive = [&](const Expr& part) { return number(part) && part->value > 0 && std::isfinite(part->value); };
+  switch (e->op) {
+    case Op::accumulator: return true;
+    case Op::sqrt: return nonnegative && rises_with_sum(e->args[0], nonnegative);
+    case Op::pow: return nonnegative && positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative);
+    case Op::div: return positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative);
+    case Op::mul:
+      return (positive(e->args[0]) && rises_with_sum(e->args[1], nonnegative)) ||
+             (positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative));
+    default: return false;
+  }
+}
+
+/// Nearest neighbours: whether the epilogue can wait until few pairs are left.
+bool sums_decide(const GpuPairPlan& plan) {
+  const ir::Split& split = plan.split;
+  if (plan.problem.consumer != Consumer::nearest || split.states != 1 || split.reductions.size() != 1) return false;
+  const Expr& update = split.reductions[0].update[0];
+  bool nonnegative = split.reductions[0].kind == Op::sum && update->op == Op::add;
+  for (const Expr& part : update->args)
+    nonnegative = nonnegative && (part->op == Op::accumulator || ir::is_nonnegative(part));
+  return rises_with_sum(split.epilogue[0], nonnegative);
+}
+
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -338,7 +366,7 @@ int GpuPairPlan::promoted_states() const {
 
 bool GpuPairPlan::long_epilogue() const {
   constexpr std::size_t kShort = 20;
-  return epilogue.code.size() > kShort;
+  return !sums_decide && epilogue.code.size() > kShort;
 }
 
 bool GpuPairPlan::many_tiles() const {
@@ -396,6 +424,7 @@ std::string GpuPairPlan::to_text() const {
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   if (bilinear) text += products_text(*this);
+  if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_eighths > 0)
     text += fmt::format(
@@ -433,6 +462,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
   of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);
+  plan->sums_decide = sums_decide(*plan);
   if (plan->bilinear && problem.consumer != Consumer::store && plan->long_epilogue()) {
     plan->bilinear = {};  // values in registers want epilogues that can be unrolled
     of_epilogue.unit_roots = false;
@@ -458,7 +488,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
   plan->row_slots = row ? 1 + split.row_stages : 0;
   plan->col_slots = col ? 1 + split.col_stages : 0;
-  plan->direct = !plan->bilinear && reads_points_directly(*plan);
+  plan->direct = !plan->bilinear && problem.consumer != Consumer::nearest && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   return plan;
 }

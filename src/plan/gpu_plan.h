@@ -34,7 +34,7 @@ struct GpuTile {
 };
 
 /// What becomes of the pairs' values.
-enum class Consumer : std::uint8_t { store, product, fold };
+enum class Consumer : std::uint8_t { store, product, fold, nearest };
 
 /// What of a call's sizes decides the tile; calls of one class share their kernels. The batch has no say: an item alone
 /// gives the same bits.
@@ -103,6 +103,7 @@ struct GpuPairPlan {
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
   std::vector<bool> promoted;     // per state
@@ -122,6 +123,8 @@ struct GpuPairPlan {
   std::int64_t panel_rows(std::int64_t features) const { return bytes ? (features + 3) / 4 : features; }
   /// Features between two promotions of partial sums, a multiple of the slices' depth.
   int chunk() const;
+  /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.
+  bool recomputes() const { return sums_decide || bilinear; }
   /// An epilogue too long to be unrolled over a thread's pairs.
   bool long_epilogue() const;
   /// Blocks that store several tiles of n one after the other: with few features, starting a block costs as much as a

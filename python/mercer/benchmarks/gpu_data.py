@@ -100,6 +100,16 @@ def product_error(out, case: Case, v, reference, rows: int = 16) -> float:
     return max(found, key=lambda e: (e != e, e))
 
 
+def nearest_error(values, case: Case, reference, rows: int = 16) -> float:
+    """Largest error of some rows' values against the smallest in float64, relative to these."""
+    found = []
+    for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
+        exact = reference(case.x[m].double() - case.z.double())
+        exact = exact.topk(values.shape[1], largest=False).values
+        found.append(worst((values[m].double() - exact).abs(), exact.abs()))
+    return max(found, key=lambda e: (e != e, e))
+
+
 def gradient_error(out, case: Case, coef, slope, amplitude=None, rows: int = 4) -> float:
     """Largest error of some rows m against float64, relative to sum |coef| |amplitude| |slope|."""
     found = []

@@ -106,3 +106,20 @@ def gauss_product(bandwidth: float, columns: int = 1) -> Peer:
         return squares.mul_(-1 / (2 * bandwidth * bandwidth)).exp_()
 
     return _product("torch.cdist (mm), exp", values, columns)
+
+
+def nearest(p: float, count: int) -> Peer:
+    """torch.cdist and topk, 500 rows at a time."""
+    mode = "use_mm_for_euclid_dist" if p == 2 else "donot_use_mm_for_euclid_dist"
+
+    def make(x, z):
+        import torch
+
+        def call(rows):
+            for first in range(0, rows, 500):
+                part = x[first : min(rows, first + 500)]
+                torch.cdist(part, z, p=p, compute_mode=mode).topk(count, largest=False)
+
+        return call
+
+    return Peer("torch.cdist, topk", make, most_rows=2000 if p == 2 else 500)

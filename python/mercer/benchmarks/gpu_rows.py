@@ -52,6 +52,7 @@ class Bars:
     of_floor: float | None = None  # the least share of the floor, in place of milliseconds
     error: float | None = 1e-6
     ratio: float | None = None
+    of_tile: float | None = None  # the most times that the matrix of the pairs alone takes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,19 @@ class Several:
     values: tuple[float, ...]
     shape: tuple[int, int, int]
     bars: Bars
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearest:
+    """The ``count`` smallest of every row."""
+
+    name: str
+    formula: str
+    reference: OfDifferences
+    shape: tuple[int, int, int]
+    count: int
+    peers: tuple[Peer, ...] = ()
+    bars: Bars = Bars()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,6 +353,27 @@ PAIRS = (
         peers=(gpu_peers.cdist(1),),
         bars=Bars(error=2**-8),
     ),
+)
+
+
+def nearest_row(p: float, m: int, n: int, d: int, k: int) -> Nearest:
+    return Nearest(
+        f"knn-p{p:g}-{d}-{k}",
+        norm_text(p),
+        norm(p),
+        (m, n, d),
+        k,
+        peers=(gpu_peers.nearest(p, k),),
+        bars=Bars(of_tile=1.3 if p == 2 else None),
+    )
+
+
+NEAREST = (
+    nearest_row(2, 100000, 1000000, 128, 16),
+    nearest_row(2, 20000, 1000000, 128, 256),
+    nearest_row(2, 100000, 100000, 64, 16),
+    nearest_row(2, 100000, 100000, 784, 16),
+    nearest_row(1, 20000, 100000, 128, 16),
 )
 
 PRODUCTS = (

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import mercer
 
 from . import engine, gpu_rows, gpu_startup
-from .gpu_data import Case, gradient_error, product_error, sampled_error
+from .gpu_data import Case, gradient_error, nearest_error, product_error, sampled_error
 from .gpu_peers import Peer
 from .gpu_result import GpuLine
-from .gpu_rows import Bars, Gradient, Pairs, Product, Several
+from .gpu_rows import Bars, Gradient, Nearest, Pairs, Product, Several
 from .gpu_timing import Stopwatch
 
 
@@ -122,6 +122,32 @@ def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 
 
+def nearest_lines(row: Nearest, s: GpuSettings) -> Iterator[GpuLine]:
+    """The bar: the time of the matrix of as many pairs, stored some columns at a time."""
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    m, n, _ = case.shape
+    values = case.empty(m, row.count)
+    indices = values.long()
+    formula = mercer.kernel(row.formula)
+    line = GpuLine(row.name, case.shape, note=f"{row.count} neighbours")
+    line.ms = s.watch.median(
+        lambda: mercer.knn(formula, case.x, case.z, row.count, out=(values, indices))
+    )
+    line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, verb="knn")["ms"]
+    line.error = nearest_error(values, case, row.reference)
+    if row.bars.of_tile is not None and s.has_bars():
+        rows, cols = min(m, 20000), min(n, 200000)
+        x, z, out = case.x[:rows], case.z[:cols], case.empty(rows, cols)
+        ms = s.watch.median(lambda: mercer.pairwise(formula, x, z, out=out))
+        line.peer, line.peer_scaled = "mercer, the matrix", True
+        line.peer_ms = ms * m / rows * n / cols
+        line.least = row.bars.of_tile * line.peer_ms
+        del out
+        yield line
+        line = GpuLine(line.row, line.shape, ms=line.ms)
+    yield from against(with_bars(line, row.bars, s), row.peers, case, s)
+
+
 def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), "normal", "float32", s.device)
     m, n, k = case.shape
@@ -194,6 +220,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
         (pairs_lines, gpu_rows.PAIRS),
         (several_lines, gpu_rows.SEVERAL),
         (product_lines, gpu_rows.PRODUCTS),
+        (nearest_lines, gpu_rows.NEAREST),
         (gradient_lines, gpu_rows.GRADIENTS),
     ):
         for row in kinds:

@@ -25,6 +25,13 @@ constexpr int kGroup = 8;
 
 }  // namespace
 
+std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n, std::int64_t tile_n) {
+  const std::int64_t whole = n / MERCER_COLUMN_BLOCK;
+  const std::int64_t rest = static_cast<std::int64_t>(found.end) > whole ? n % MERCER_COLUMN_BLOCK : 0;
+  return (std::min<std::int64_t>(found.end, whole) - found.first) * (MERCER_COLUMN_BLOCK / tile_n) +
+         ceil_div(rest, tile_n);
+}
+
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
@@ -123,16 +130,22 @@ void SplitProducts::launch_products(const BilinearArguments& products, std::int6
          tile.shared_bytes(plan.col_slots, plan.product_columns()), arguments);
 }
 
+BilinearArguments SplitProducts::products_from(const PairArguments& part, std::int64_t first,
+                                               const Workspace& workspace) const {
+  BilinearArguments all = products(part, workspace);
+  all.x.image += first / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
+  for (const float** values : {&all.x.norm, &all.x.norm_tail, &all.x.scale}) *values += first;
+  all.x_end -= first;
+  all.pairs.x_rows += first * row_length_;
+  return all;
+}
+
 void SplitProducts::store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
   const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-  BilinearArguments all = products(part, workspace);
+  BilinearArguments all = products_from(part, first, workspace);
   PairArguments& a = all.pairs;
-  all.x.image += first / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
-  for (const float** values : {&all.x.norm, &all.x.norm_tail, &all.x.scale}) *values += first;
-  all.x_end -= first;
-  a.x_rows += first * row_length_;
   a.marks = workspace.at<unsigned>(marks_);
   a.repairs = workspace.at<unsigned long long>(repairs_);
   if (first > 0 && job_.rehearsal() == nullptr) {  // the list of the rows before has been repaired
@@ -143,6 +156,17 @@ void SplitProducts::store(const PairArguments& part, std::int64_t first, const W
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);
+}
+
+void SplitProducts::find(PairArguments& part, std::int64_t first, const Workspace& workspace) const {
+  const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  const BilinearArguments all = products_from(part, first, workspace);
+  launch_products(all, ceil_div(part.m, tile.kRows * tile.cluster) *
+                           tiles_of_candidates(part.found, part.n, tile.columns));
+  part.split = all.pairs.split;
+  part.x_rows = all.pairs.x_rows;
+  part.z_rows = all.pairs.z_rows;
+  part.row_length = row_length_;
 }
 
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {

@@ -6,6 +6,9 @@
 
 namespace mercer::cuda {
 
+/// Tiles of so many columns that the blocks of columns of `found` have (kernels/cuda/candidates.cuh).
+std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n, std::int64_t tile_n);
+
 class SplitProducts {
  public:
   /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
@@ -18,12 +21,16 @@ class SplitProducts {
   void prepare(const PairArguments& group, const Workspace& workspace) const;
   /// Stores its pairs; `part` are the rows from `first` on, a multiple of the panels' padding (pair_values.h).
   void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
+  /// Finds candidates among its pairs, `part` as above; `part` is told what they found out, for who
+  /// computes pairs from the values themselves.
+  void find(PairArguments& part, std::int64_t first, const Workspace& workspace) const;
   /// Folds over n of that group in `a.splits` ranges; by direct differences where most pairs cancel.
   void fold(const PairArguments& group, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
+  BilinearArguments products_from(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
   void launch_products(const BilinearArguments& products, std::int64_t tiles) const;
 
   const PairKernels& kernels_;

@@ -86,7 +86,9 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   if (plan.bilinear) sources.product = named("products", codegen::cuda_bilinear_source(plan));
   const bool lists = plan.bilinear && problem.consumer == plan::Consumer::store;
   if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
-  if (problem.consumer != plan::Consumer::store)
+  if (problem.consumer == plan::Consumer::nearest)
+    sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
+  else if (problem.consumer != plan::Consumer::store)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
 }
@@ -118,6 +120,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.pack_z, "pack", &kernels->pack_z},
                                  {&sources.uniforms, "uniforms", &kernels->uniforms},
                                  {&sources.merge, "merge_ranges", &kernels->merge},
+                                 {&sources.candidates, "tighten", &kernels->candidates},
                                  {&sources.integers, "pair_tile", &kernels->integers},
                                  {&sources.product, "bilinear_tile", &kernels->product},
                                  {&sources.repair, "repair", &kernels->repair}};

@@ -21,7 +21,9 @@ struct Kernel {
 
 /// What is compiled for a plan, by the dtype of the points.
 struct PairSources {
-  jit::CudaSource tile, pack_x, pack_z, uniforms, merge;  // merge: empty text for a plan that stores its pairs
+  jit::CudaSource tile, pack_x, pack_z, uniforms;
+  jit::CudaSource merge;       // of a fold, or empty
+  jit::CudaSource candidates;  // of nearest neighbours, or empty
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
   jit::CudaSource repair;             // of both, where pairs are stored
 };
@@ -31,6 +33,7 @@ struct PairKernels {
   std::shared_ptr<const plan::GpuPairPlan> plan;
   const CudaDevice* device = nullptr;
   Kernel tile, pack_x, pack_z, uniforms, merge;
+  Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
   Kernel integers, product, repair;
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.

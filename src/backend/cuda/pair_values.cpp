@@ -31,9 +31,7 @@ void PairValues::prepare(const Workspace& workspace) const {
   if (products_) products_->prepare(panels_.arguments(workspace), workspace);
 }
 
-void PairValues::store(const Workspace& workspace, std::int64_t first, std::int64_t rows, void* out, std::int64_t ld,
-                       std::int64_t plane) const {
-  if (job_.z.count == 0) return;
+PairArguments PairValues::arguments(const Workspace& workspace, std::int64_t first, std::int64_t rows) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a = panels_.arguments(workspace);
   const std::int64_t streams = static_cast<std::int64_t>(plan.sides.x_streams.size());
@@ -42,12 +40,30 @@ void PairValues::store(const Workspace& workspace, std::int64_t first, std::int6
   a.i_offset += first;
   a.m = rows;
   a.tiles_m = ceil_div(rows, plan.tile.tile_m);
+  return a;
+}
+
+void PairValues::store(const Workspace& workspace, std::int64_t first, std::int64_t rows, void* out, std::int64_t ld,
+                       std::int64_t plane) const {
+  if (job_.z.count == 0) return;
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  PairArguments a = arguments(workspace, first, rows);
   a.out = out;
   a.out_row = ld;
   a.out_col = 1;
   a.out_plane = plane;
   a.member_count = 1;
   if (products_) return products_->store(a, first, workspace);
+  launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+}
+
+void PairValues::find(const Workspace& workspace, std::int64_t first, PairArguments& a) const {
+  constexpr std::int64_t kWaves = 8;
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  if (products_) products_->find(a, first, workspace);
+  a.tiles_n = tiles_of_candidates(a.found, a.n, plan.tile.tile_n);
+  const std::int64_t wanted = ceil_div(kWaves * plan.tile.min_blocks * kernels_.device->multiprocessors, a.tiles_m);
+  a.splits = static_cast<int>(std::min<std::int64_t>(wanted, a.tiles_n));
   launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 

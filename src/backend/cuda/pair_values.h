@@ -16,9 +16,13 @@ class PairValues {
   PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace);
   /// Packs both sides.
   void prepare(const Workspace& workspace) const;
-  /// Computes rows first … first + rows - 1 of every plane; `first` is a multiple of the panels' padding.
+  /// What a tile is told of rows first … first + rows - 1; `first` is a multiple of the panels' padding.
+  PairArguments arguments(const Workspace& workspace, std::int64_t first, std::int64_t rows) const;
+  /// Computes these rows of every plane.
   void store(const Workspace& workspace, std::int64_t first, std::int64_t rows, void* out, std::int64_t ld,
              std::int64_t plane) const;
+  /// Keeps of these rows the values up to `a.found.bounds`, among the columns that `a.found` names.
+  void find(const Workspace& workspace, std::int64_t first, PairArguments& a) const;
 
  private:
   const PairKernels& kernels_;

@@ -8,6 +8,7 @@
 #define MERCER_PANEL 64  // points of a panel
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
+#define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
@@ -91,6 +92,17 @@ struct SplitArguments {
   unsigned capacity, most_sampled;
 };
 
+// Of each row, the pairs that may be among its nearest (candidates.cuh).
+struct CandidateArguments {
+  unsigned long long* keys;  // [m][capacity] value, as an integer in the order of the floats, << 32 | column
+  unsigned* counts;          // [m]
+  float* bounds;             // [m] what values may be at most; NaN where the row is left to scan_rows
+  // Places of the blocks of columns that are looked at; block of place p is p * stride modulo the whole ones.
+  long long first, end, stride;
+  unsigned long long inverse;  // 2^64 by their number
+  unsigned capacity;
+};
+
 // A tile of pairs, and what becomes of its values.
 struct PairArguments {
   const void *x, *z;      // packed values [pack][ld / 64][k][stream][64], or the points themselves, strided
@@ -124,6 +136,7 @@ struct PairArguments {
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
   const float *x_rows, *z_rows;
   long long row_length;
+  struct CandidateArguments found;
 };
 
 // Operands of the products.
@@ -207,6 +220,14 @@ struct SumArguments {
   void* out;
   long long m, k, out_output, out_row, out_feature;
   int outputs, splits;
+};
+
+// The smallest of each row's candidates; `pairs` has them, and what their values are made of.
+struct RankArguments {
+  struct PairArguments pairs;
+  void *out_values, *out_indices;
+  long long out_values_row, out_values_col, out_indices_row, out_indices_col;
+  unsigned count, kept;  // wanted; kept until the last, as values of products are not the last word
 };
 
 // The smallest values of each row.

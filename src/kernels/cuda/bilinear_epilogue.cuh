@@ -227,6 +227,8 @@ MERCER_INLINE u32 write_sums(const Strip& strip, const float* sum, const PointNo
 
 // What becomes of a tile's sums: values are stored, pairs that cancel listed.
 struct Consumer {
+  static MERCER_METHOD void start(const BilinearArguments&, i64) {}
+  static MERCER_METHOD void finish(const CandidateArguments&) {}
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
                           const Walk& walk, const PointNorm (&x)[2]) {
     if (m >= a.pairs.m) return unmark_strip(a.pairs, m, walk.n0);

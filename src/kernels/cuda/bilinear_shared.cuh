@@ -10,8 +10,10 @@
 #define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
 #elif CONSUMER == 1
 #define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
-#else
+#elif CONSUMER == 2
 #define VALUES_BYTES 256  // states of a warp's 16 rows
+#else
+#define VALUES_BYTES 768  // queue of a warp
 #endif
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 ? COLUMNS : 0))
 // Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.

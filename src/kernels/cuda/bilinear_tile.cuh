@@ -3,6 +3,7 @@
 //   acc[m][n] = x · z or |x - z|^2, of pieces in split precision        value = epilogue(acc, row[m], col[n], i, j, …)
 //   STORE    out[m][n] = value; pairs that cancel are listed for repair.cuh        bilinear_epilogue.cuh
 //   PRODUCT  out[m][e] = sum over n of value * v[n][e]                             bilinear_fold.cuh
+//   NEAREST  values that may be among the smallest of row m are kept               bilinear_candidates.cuh
 //
 //             TILE_N columns: 32 points a block of the image
 //            ┌──────────────────────────────┐    CLUSTER blocks lie one above the other and share the columns: each
@@ -18,8 +19,8 @@
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
 // memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
 // the columns.
-// Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the two above; this file
-// is the kernel.
+// Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the three above; this
+// file is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
@@ -33,6 +34,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     if (walk.is_below()) continue;
     const i64 m = walk.m0 + rank * TILE_M + warp * 16;
     const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+    consumer.start(a, m);
     float sum[SUMS];
 #if RESIDENT
     if (walk.starts_range()) {
@@ -57,6 +59,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.columns_empty());
   }
+  consumer.finish(a.pairs.found);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BILINEAR_THREADS, BLOCKS)

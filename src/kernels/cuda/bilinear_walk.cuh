@@ -1,16 +1,26 @@
 // The order in which clusters of blocks take the tiles of a product (bilinear_tile.cuh).
 #define TILE_M 128
 
-#if CONSUMER == 0
+#if CONSUMER == 0 || CONSUMER == 3
 // Tiles of a cluster, `group` strips of m together through n: those that run at the same time share their operands in
 // the second-level cache.
 struct Walk {
   int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
   i64 m0, n0;
   bool symmetric;
+#if CONSUMER == 3
+  const CandidateArguments& found;
+  i64 n;
+  MERCER_METHOD Walk(const BilinearArguments& a) : found(a.pairs.found), n(a.pairs.n) {
+#else
   MERCER_METHOD Walk(const BilinearArguments& a) {
+#endif
     strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
+#if CONSUMER == 3
+    columns = candidate_tiles(a.pairs.found, a.pairs.n);
+#else
     columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
+#endif
     group = a.group;
     symmetric = a.pairs.symmetric != 0;
     step = gridDim.x / CLUSTER;
@@ -27,7 +37,11 @@ struct Walk {
       const int tiles = rows * (columns - begin);
       if (left < tiles) {
         m0 = (i64)(first + left % rows) * (TILE_M * CLUSTER);
+#if CONSUMER == 3
+        n0 = candidate_column(found, n, left / rows);
+#else
         n0 = (i64)(begin + left / rows) * TILE_N;
+#endif
         return true;
       }
       left -= tiles;

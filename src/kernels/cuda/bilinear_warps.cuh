@@ -143,6 +143,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     if (walk.is_below()) continue;
     const i64 m = walk.m0 + warp * 16;
     const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+    consumer.start(a, m);
     float planes[PLANE_VALUES];
 #pragma unroll
     for (int p = 0; p < PLANE_VALUES; ++p) {
@@ -179,6 +180,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     __syncthreads();
     consumer.take(a, shared, sum, m, walk, norms);
   }
+  consumer.finish(a.pairs.found);
   wait_copies<0>();
 }
 

@@ -21,7 +21,7 @@
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
-enum { STORE, PRODUCT, FOLD };
+enum { STORE, PRODUCT, FOLD, NEAREST };
 enum { FOLD_SUM, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_LOGSUMEXP };
 
 struct Position {
@@ -100,8 +100,16 @@ struct Block {
   const REAL *next_x, *next_z;
 };
 
-MERCER_INLINE void find_sources(Block& b) {
-  const i64 n0 = (i64)b.tile * TILE_N;
+MERCER_INLINE i64 column_of(const PairArguments& a, int tile) {
+#if CONSUMER == 3
+  return candidate_column(a.found, a.n, tile);
+#else
+  return (i64)tile * TILE_N;
+#endif
+}
+
+MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
+  const i64 n0 = column_of(a, b.tile);
   b.next_x = b.x;
   b.next_z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL;
 }
@@ -133,7 +141,7 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
   b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((FEATURES + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
   b.copy_k = b.stage = 0;
-  find_sources(b);
+  find_sources(b, a);
 }
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
@@ -161,7 +169,7 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   if (b.copy_k >= k) {
     b.copy_k = 0;
     ++b.tile;
-    find_sources(b);
+    find_sources(b, a);
   }
   if (++b.stage == STAGES) b.stage = 0;
   --b.left;

@@ -4,7 +4,7 @@
 //   acc[s][m][n] = fold over k of update(acc, x[k][·][m], z[k][·][n], w[k], …)
 //   value        = epilogue(acc, row[m], col[n], i, j, …)
 //   STORE        out[m][n] = value             PRODUCT  out[m][e] = sum over n of value * v[n][e]
-//   FOLD         out[m] = max, argmin, … over n
+//   FOLD         out[m] = max, argmin, … over n     NEAREST  values that may be among the smallest of row m are kept
 //
 //             TILE_N: thread tx owns THREAD_N columns, in groups of VECTOR, TILE_N / groups apart
 //            ┌──────────────────────────────┐
@@ -84,7 +84,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     PointValues points;
     const REAL* params = nullptr;
 #if UPDATE_READS_POINTS
-    load_points(points, a, block.x_set, block.z_set, block.m0, (i64)tile * TILE_N, at);
+    load_points(points, a, block.x_set, block.z_set, block.m0, column_of(a, tile), at);
 #endif
 #if UPDATE_READS_PARAMS
     params = params_of(a, block.item);
@@ -154,7 +154,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
 #endif
-    const TilePlace place{block.m0, (i64)tile * TILE_N, block.x_set, block.z_set};
+    const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
 #if MIXED == 1
     to_values(acc, a, place, at);
 #endif

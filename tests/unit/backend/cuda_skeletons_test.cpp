@@ -99,6 +99,12 @@ const TileRow kTiles[] = {
      .fold = ReduceKind::argmin, .out = Dtype::int64, .tensor_cores = true},
     {.name = "bilinear-logsumexp", .text = "-sum(square(x-z))/b", .sizes = {50000, 50000, 64},
      .consumer = Consumer::fold, .fold = ReduceKind::logsumexp, .tensor_cores = true},
+    {.name = "bilinear-nearest", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
+     .consumer = Consumer::nearest, .tensor_cores = true},
+    {.name = "bilinear-nearest-brief", .text = "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = {50000, 50000, 64},
+     .consumer = Consumer::nearest, .tensor_cores = true},
+    {.name = "bilinear-nearest-warps", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
+     .consumer = Consumer::nearest, .everywhere = true, .tensor_cores = true, .by_warps = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
@@ -123,6 +129,8 @@ const TileRow kTiles[] = {
     {.name = "product-long", .text = kLong, .consumer = Consumer::product},
     {.name = "product-float64", .text = kGauss, .consumer = Consumer::product, .points = Dtype::float64,
      .out = Dtype::float64},
+    {.name = "nearest", .text = kL1, .consumer = Consumer::nearest, .everywhere = true},
+    {.name = "nearest-long", .text = kLong, .consumer = Consumer::nearest},
     {.name = "fold-sum", .text = kL1, .consumer = Consumer::fold},
     {.name = "fold-max", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::max},
     {.name = "fold-argmin", .text = kL1, .consumer = Consumer::fold, .fold = ReduceKind::argmin, .out = Dtype::int64,
@@ -201,6 +209,7 @@ class Collection {
     add({name + ".pack-x", std::move(sources.pack_x)});
     add({name + ".pack-z", std::move(sources.pack_z)});
     add({name + ".uniforms", std::move(sources.uniforms), 128});
+    add({name + ".candidates", std::move(sources.candidates)});
     add({name + ".merge", std::move(sources.merge), 128});
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
@@ -217,8 +226,9 @@ class Collection {
     problem.columns = row.columns;
     const auto [m, n, k] = row.sizes;
     if (row.tensor_cores)
-      problem.product = row.consumer == Consumer::store
-                            ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
+      problem.product = row.consumer == Consumer::store ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
+                        : row.consumer == Consumer::nearest
+                            ? plan::bilinear_nearest_tile(m, n, k, Precision::fp32, 0)
                             : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
     problem.product.by_warps = row.by_warps;
     problem.mixed_pipes = row.mixed_pipes;

@@ -85,7 +85,8 @@ TEST(Compile, ListsEveryKernelOfACallOnCuda) {
             (Kinds{{"tile", 1}, {"pack x", 1}, {"pack float32", 1}, {"uniforms", 1}, {"merge", 1}}));
   EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_reduce"),
             (Kinds{{"tile", 6}, {"pack x", 1}, {"uniforms", 1}, {"merge", 6}}));
-  EXPECT_EQ(kinds("sum(abs(x-z))", "knn"), (Kinds{{"tile", 1}, {"pack x", 1}, {"uniforms", 1}, {"nearest", 1}}));
+  EXPECT_EQ(kinds("sum(abs(x-z))", "knn"),
+            (Kinds{{"tile", 2}, {"pack x", 1}, {"uniforms", 1}, {"candidates", 1}, {"nearest", 1}}));
   EXPECT_EQ(kinds("sum(abs(x-z))", "kernel_gradient"),
             (Kinds{{"field", 1}, {"pack float32", 1}, {"sum", 1}, {"uniforms", 1}}));
   // Numbers, and arrays.

@@ -1,0 +1,51 @@
+// Sums of a tile of products become values where they are, in registers: for what stores no pairs (bilinear_fold.cuh,
+// bilinear_candidates.cuh). A lane has two rows and 16 of the columns of a strip of 32.
+
+// Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), from the values themselves.
+MERCER_INLINE void repair_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (u32 owners = __ballot_sync(0xffffffffu, mask != 0); owners; owners = __ballot_sync(0xffffffffu, mask != 0)) {
+    const int owner = __ffs(owners) - 1, pair = __shfl_sync(0xffffffffu, 16 - __ffs(mask), owner);
+    const i64 row = m + owner / 4 + (pair & 2 ? 8 : 0), column = n + pair / 4 * 8 + owner % 4 * 2 + pair % 2;
+    const float sum = row < p.m && column < p.n ? (float)direct_sum<1>(p, row, column) : 0.0f;
+    if (lane != owner) continue;
+    mask &= mask - 1;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      if (i == pair) values[i] = sum;
+  }
+}
+
+// A strip of 32 columns of the tile as a lane sees it: its columns are `own` + 8 j and the one after.
+struct FoldStrip {
+  u32 columns;  // of the tile's columns in shared memory
+  int own;      // in the tile
+  i64 m, n0;    // of its first row, of the tile's first column
+  MERCER_METHOD bool has(const PairArguments& p, int j, int q) const { return n0 + own + 8 * j + q < p.n; }
+};
+
+// Sums become values: [j][h][q], as in sums_of_pairs.
+MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)[2][ROW_SLOTS + 1], const float* params,
+                                   const PairArguments& p, const FoldStrip& strip) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float col_slots[2][COL_SLOTS + 1];
+#pragma unroll
+    for (int s = 0; s < COL_SLOTS; ++s) {
+      const float2 pair = shared_pair(strip.columns + ((POINT_PLANES + s) * PLANE_ROW + strip.own + 8 * j) * 4);
+      col_slots[0][s] = pair.x;
+      col_slots[1][s] = pair.y;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        REAL outputs[OUTPUTS];
+        epilogue(outputs, &values[j * 4 + h * 2 + q], row_slots[h], col_slots[q], params,
+                 (REAL)(strip.m + 8 * h + p.i_offset), (REAL)(strip.n0 + strip.own + 8 * j + q + p.j_offset),
+                 (REAL)p.features);
+        values[j * 4 + h * 2 + q] = outputs[0];
+      }
+  }
+}
