@@ -320,7 +320,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
-  text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
+  text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   const plan::Consumer consumer = plan.problem.consumer;
@@ -329,21 +329,26 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
   if (consumer == plan::Consumer::fold)
     text += define("FOLD_KIND", static_cast<int>(plan.problem.fold)) + skeleton({"fold.cuh"});
+  if (!tile.by_warps)
+    text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
+            product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 0, 0"});
+  if (tile.wide > 0)
+    text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ""});
   if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
     text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
-            skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"});
+            skeleton({finds ? "bilinear_candidates.cuh" : tile.wide > 0 ? "wide_fold.cuh" : "bilinear_fold.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
-  text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads());
-  return text + product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 0, 0"}) +
-         skeleton({"warpgroups.cuh", "bilinear_products.cuh", "bilinear_tile.cuh"});
+  return text + skeleton({"bilinear_products.cuh", "bilinear_tile.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
          skeleton({"split_precision.cuh", "split_operands.cuh"});
 }
+
+std::string cuda_wide_operands_source() { return skeleton({"arguments.h", "prelude.cuh", "wide_operands.cuh"}); }
 
 std::string cuda_quantise_source() { return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"}); }
 

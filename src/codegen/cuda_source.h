@@ -23,6 +23,8 @@ std::string cuda_quantise_source();
 /// `pair_tile`.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan);
 std::string cuda_operands_source(bool squares, bool weighted);
+/// The kernel `write_v`.
+std::string cuda_wide_operands_source();
 
 /// The kernel `pack`: one side of a plan, for points of this dtype.
 std::string cuda_pack_source(const plan::GpuPairPlan& plan, bool of_x, Dtype points);

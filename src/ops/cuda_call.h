@@ -8,9 +8,6 @@
 
 namespace mercer::ops {
 
-/// Columns of v that one pass over the pairs takes.
-inline constexpr std::int64_t kProductColumns = 16;
-
 /// What the verb makes of the pairs.
 struct CudaUse {
   Dtype out = Dtype::float32;

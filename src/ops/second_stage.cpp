@@ -70,7 +70,7 @@ std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPl
 }
 
 /// On tensor cores, where that pays.
-plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, int columns, Context& context) {
+plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, std::int64_t columns, Context& context) {
   plan::BilinearTile tile = plan::bilinear_fold_tile(call.m(), call.n(), job.features, columns, context.precision(),
                                                      context.state().tensor_cores_from);
   tile.by_warps = context.state().products_by_warps;
@@ -127,12 +127,12 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job();
-    const int pass = static_cast<int>(std::min(columns, ops::kProductColumns));
+    const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
     const auto kernels = ops::cuda_kernels(call, job,
                                            {.out = out.dtype,
                                             .consumer = plan::Consumer::product,
                                             .columns = pass,
-                                            .product = fold_tile(call, job, pass, context)},
+                                            .product = fold_tile(call, job, columns, context)},
                                            context);
     return cuda::product(
         *kernels, job, {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},

@@ -97,11 +97,17 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   const std::int64_t of_warp = product_columns > 0 ? kRowsOfWarp * product_columns * kFloat : kValues;
   const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
+  if (wide > 0) {
+    constexpr std::int64_t kPoints = 32, kColumnBytes = 2 * kPoints * kFloat;  // of v, in two pieces
+    return rows * kRowBytes + wide_stages * (wide * kColumnBytes + 16) + (3 + col_slots) * columns * kFloat +
+           16 * stages + 32;
+  }
   return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}", kRows, columns, stages, cluster, blocks,
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
+                     wide > 0 ? fmt::format(", {} columns of v in {} stages", wide, wide_stages) : "",
                      brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "",
                      single ? ", single" : "", by_warps ? ", by warps" : "");
 }
@@ -136,11 +142,22 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   return tile;
 }
 
-BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
-                                double from) {
+BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
+                                Precision precision, double from) {
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile{.columns = 192};
-  if (k <= kChunk && columns <= kMostSimdColumns) {
+  if (columns > kMostSimdColumns) {
+    // All passes take about as many.
+    constexpr std::int64_t kMultiple = 8;
+    const std::int64_t passes = ceil_div(columns, kWideColumns);
+    tile = {.columns = 128, .stages = 4, .wide = static_cast<int>(round_up(ceil_div(columns, passes), kMultiple)),
+            .wide_stages = 4};
+    if (k <= kChunk) {
+      if (tile.wide > 64) tile.stages = 3;
+      tile.brief = static_cast<int>(ceil_div(k, kUnit));
+      tile.resident = true;
+    }
+  } else if (k <= kChunk && columns <= kMostSimdColumns) {
     tile = brief_tile(k);
     tile.resident = true;
     tile.stages = 4;

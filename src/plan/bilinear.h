@@ -33,6 +33,8 @@ struct BilinearTile {
   int brief = 0;        // units of 32 features where that is a chunk, which needs no sums beside it: 1 or 2
   bool single = false;  // high pieces alone
   bool resident = false;  // x of a range of n stays in shared memory
+  int wide = 0;         // columns of v by products of warpgroups; 0: few of them, otherwise
+  int wide_stages = 0;  // of 32 points of v
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   static constexpr int kRows = 128;
 
@@ -55,9 +57,12 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom, std::int64_t rows = 0);
 
-/// The same for folds over n, which store no pairs: products with so many columns of v at a time, or none.
-BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, int columns, Precision precision,
-                                   double from = kTensorCoresFrom);
+/// Columns of v that one pass takes at most: without products of warpgroups, and with them.
+inline constexpr int kFewColumns = 16, kWideColumns = 96;
+
+/// The same for folds over n, which store no pairs: products with so many columns of v, or none.
+BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
+                                Precision precision, double from = kTensorCoresFrom);
 
 /// The same for nearest neighbours, whose candidates are found among the tiles' values.
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,

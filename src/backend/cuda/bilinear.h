@@ -24,21 +24,23 @@ class SplitProducts {
   /// Finds candidates among its pairs, `part` as above; `part` is told what they found out, for who
   /// computes pairs from the values themselves.
   void find(PairArguments& part, std::int64_t first, const Workspace& workspace) const;
-  /// Folds over n of that group in `a.splits` ranges; by direct differences where most pairs cancel.
+  /// Folds over n of that group in `group.splits` ranges; by direct differences where most pairs cancel.
   void fold(const PairArguments& group, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products_from(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
+  std::int64_t v_blocks() const;
+  void write_v(const PairArguments& group, const Workspace& workspace) const;
   void launch_products(const BilinearArguments& products, std::int64_t tiles) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
-  Kernel find_centre_;
+  Kernel find_centre_, write_v_;
   int sides_ = 2;
   std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0;
-  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
+  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0, v_image_ = 0;
   struct Side {
     std::int64_t image = 0, rows = 0, largest = 0, norm = 0, norm_tail = 0, scale = 0;
   };

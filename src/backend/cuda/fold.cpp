@@ -70,7 +70,8 @@ class FoldLaunch {
     splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
-    pass_ = std::min<std::int64_t>(columns, plan.problem.columns);
+    const plan::BilinearTile& product = plan.problem.product;
+    pass_ = std::min<std::int64_t>(columns, product.wide > 0 ? product.wide : plan.problem.columns);
     ld_ = panels_.x().ld;
     partial_ = workspace_.add(items * splits_ * pass_ * ld_ * state_bytes(plan.problem));
     std::int64_t blocks = 0;
@@ -126,7 +127,7 @@ class FoldLaunch {
     a.out = workspace_.at<>(partial_);
     a.partial_ld = ld_;
     a.splits = static_cast<int>(splits_);
-    a.columns = static_cast<int>(columns);
+    a.columns = a.partial_columns = static_cast<int>(columns);
     if (plan.product_columns() > 0)
       a.v = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
     a.v_ld = panel_.ld;

@@ -175,6 +175,10 @@ Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {
                        [&] { return codegen::cuda_operands_source(squares, bilinear.weighted); });
 }
 
+Kernel wide_operands(const PairJob& job) {
+  return shared_kernel("write_v", "v of many columns", job, codegen::cuda_wide_operands_source);
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

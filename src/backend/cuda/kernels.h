@@ -62,6 +62,8 @@ Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
 Kernel quantise_kernels(const PairJob& job);
+/// `write_v` (wide_operands.cuh).
+Kernel wide_operands(const PairJob& job);
 /// `find_centre`; its module has the others of split_operands.cuh.
 Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 

@@ -118,7 +118,8 @@ struct PairArguments {
   long long out_row, out_col, out_plane, partial_ld;
   long long tiles_m, tiles_n;
   int k;                  // rows of the panels: features, or words of four bytes
-  int features, chunk, param_count, columns, splits, symmetric;
+  int features, chunk, param_count, splits, symmetric;
+  int columns, partial_columns;  // of v in this launch; of a range's partial sums
   struct BatchAxes groups;
   long long x_step[MERCER_MAX_AXES], z_step[MERCER_MAX_AXES], v_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES],
       out_step[MERCER_MAX_AXES];
@@ -150,6 +151,15 @@ struct BilinearArguments {
   long long units;  // of an image
   long long x_end;  // points of x's image, from its first one on
   int group;        // strips of m that go together through n
+  const unsigned char* v_image;  // of many columns (wide_operands.cuh)
+};
+
+// v for products over n with many columns.
+struct WideArguments {
+  const float* v;  // [column][v_ld]
+  float* image;
+  long long n, v_ld, blocks;  // blocks of 32 points
+  int columns, wide;          // there are; in the image
 };
 
 // One or both sides, blockIdx.z of them.

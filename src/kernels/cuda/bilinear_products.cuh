@@ -16,9 +16,32 @@ MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u3
     copy_bulk(to + b * kBlock, a.x.image + (image_block(first + b, a.x_end) * a.units + unit) * kBlock, kBlock, full);
 }
 
+#if WIDE
+// Of each 32 columns' v a block of the cluster fetches its part for all.
+MERCER_INLINE void feed_v(const BilinearArguments& a, const BilinearShared& shared, Ring<V_STAGES>& ring, i64 n0,
+                          int rank) {
+  constexpr int kPart = V_STAGE_BYTES / CLUSTER;
+#pragma unroll 1
+  for (int strip = 0; strip < TILE_N / 32; ++strip) {
+    const u32 full = shared.v_full(ring.stage), to = shared.v + ring.stage * V_STAGE_BYTES + rank * kPart;
+    const u8* from = a.v_image + (n0 / 32 + strip) * V_STAGE_BYTES + rank * kPart;
+    barrier_wait(shared.v_empty(ring.stage), ring.parity ^ 1);
+    barrier_expect(full, V_STAGE_BYTES);
+    if (CLUSTER > 1)
+      copy_bulk_to_all(to, from, kPart, full);
+    else
+      copy_bulk(to, from, kPart, full);
+    ring.advance();
+  }
+}
+#endif
+
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   Ring<STAGES> ring = {0, 0};
+#if WIDE
+  Ring<V_STAGES> v_ring = {0, 0};
+#endif
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
 #pragma unroll 1
@@ -61,6 +84,9 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
 #pragma unroll
     for (int plane = 0; plane < COLUMN_PLANES; ++plane)
       copy_bulk(shared.columns + plane * PLANE_ROW * 4, column_plane(a, plane, walk.n0), bytes, full);
+#if WIDE
+    feed_v(a, shared, v_ring, walk.n0, rank);
+#endif
   }
 }
 
@@ -94,7 +120,10 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
     zs[unit] = z + (u64)(ring.stage * STAGE_BYTES / 16);
     barrier_wait(shared.full(ring.stage), ring.parity);
     ring.advance();
-    if (unit == 0) products_begin(acc);
+    if (unit == 0)
+      products_begin(acc);
+    else if (WIDE)
+      products_fence();
     if (!HIGH) {
       product(acc, xs[unit] + 4, zs[unit], unit > 0);
       product(acc, xs[unit] + 6, zs[unit] + 2, 1);

@@ -8,6 +8,8 @@
 #define POINT_PLANES 3  // squared norm in two parts, scale
 #if CONSUMER == 0
 #define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
+#elif WIDE
+#define VALUES_BYTES 0
 #elif CONSUMER == 1
 #define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
 #elif CONSUMER == 2
@@ -15,21 +17,26 @@
 #else
 #define VALUES_BYTES 768  // queue of a warp
 #endif
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 ? COLUMNS : 0))
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 // Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
-#define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4)
+#define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
 #define COLUMN_BYTES (COLUMN_PLANES * PLANE_ROW * 4)
+// The image of v, in stages of 32 columns of the tile (wide_fold.cuh).
+#define V_PIECE_BYTES (WIDE * 32)
+#define V_STEP_BYTES (2 * V_PIECE_BYTES)
+#define V_STAGE_BYTES (4 * V_STEP_BYTES)
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
 #define MOST_LISTED 128
 
 struct BilinearShared {
-  u32 stages, rows, values, columns, bars;
+  u32 stages, rows, v, values, columns, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;
     rows = stages + STAGES * STAGE_BYTES;
-    values = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
+    v = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
+    values = v + V_STAGES * V_STAGE_BYTES;
     columns = values + 8 * VALUES_BYTES;
     bars = columns + COLUMN_BYTES;
   }
@@ -39,6 +46,8 @@ struct BilinearShared {
   MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
   MERCER_METHOD u32 rows_full() const { return bars + 16 * STAGES + 16; }
   MERCER_METHOD u32 rows_empty() const { return bars + 16 * STAGES + 24; }
+  MERCER_METHOD u32 v_full(int stage) const { return bars + 16 * STAGES + 32 + 8 * stage; }
+  MERCER_METHOD u32 v_empty(int stage) const { return v_full(V_STAGES + stage); }
 };
 
 // Sums of chunks, and after so many units of the image those of a total: fewer additions follow one another. Totals are

@@ -2,7 +2,7 @@
 //
 //   acc[m][n] = x · z or |x - z|^2, of pieces in split precision        value = epilogue(acc, row[m], col[n], i, j, …)
 //   STORE    out[m][n] = value; pairs that cancel are listed for repair.cuh        bilinear_epilogue.cuh
-//   PRODUCT  out[m][e] = sum over n of value * v[n][e]                             bilinear_fold.cuh
+//   PRODUCT  out[m][e] = sum over n of value * v[n][e]                             bilinear_fold.cuh, wide_fold.cuh
 //   NEAREST  values that may be among the smallest of row m are kept               bilinear_candidates.cuh
 //
 //             TILE_N columns: 32 points a block of the image
@@ -73,6 +73,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
     }
     barrier_init(shared.columns_full(), 1);
     barrier_init(shared.columns_empty(), FEED_WARP);
+    for (int s = 0; WIDE && s < V_STAGES; ++s) {
+      barrier_init(shared.v_full(s), 1);
+      barrier_init(shared.v_empty(s), CLUSTER * FEED_WARP);
+    }
     if (RESIDENT) {
       barrier_init(shared.rows_full(), 1);
       barrier_init(shared.rows_empty(), FEED_WARP);

@@ -215,7 +215,7 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
                           const Position& at) {
   promote(fold);
-  REAL* partial = (REAL*)a.out + (group * a.splits + split) * a.columns * a.partial_ld;
+  REAL* partial = (REAL*)a.out + (group * a.splits + split) * a.partial_columns * a.partial_ld;
   const int strips = THREADS_N / 8, strip = at.tx / 8;
 #pragma unroll
   for (int e = 0; e < COLUMNS; ++e) {

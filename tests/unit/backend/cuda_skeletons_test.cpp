@@ -95,6 +95,10 @@ const TileRow kTiles[] = {
      .tensor_cores = true},
     {.name = "bilinear-product-brief-4", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .columns = 4, .tensor_cores = true},
+    {.name = "bilinear-product-64", .text = kGauss, .sizes = {50000, 50000, 256}, .consumer = Consumer::product,
+     .columns = 64, .tensor_cores = true},
+    {.name = "bilinear-product-brief-64", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .columns = 64, .tensor_cores = true},
     {.name = "bilinear-argmin", .text = "sum(square(x-z))", .sizes = {50000, 50000, 256}, .consumer = Consumer::fold,
      .fold = ReduceKind::argmin, .out = Dtype::int64, .tensor_cores = true},
     {.name = "bilinear-logsumexp", .text = "-sum(square(x-z))/b", .sizes = {50000, 50000, 64},
@@ -223,7 +227,7 @@ class Collection {
     problem.outputs = {ir::simplify(parse(row.text))};
     problem.consumer = row.consumer;
     problem.fold = row.fold;
-    problem.columns = row.columns;
+    problem.columns = std::min(row.columns, plan::kFewColumns);
     const auto [m, n, k] = row.sizes;
     if (row.tensor_cores)
       problem.product = row.consumer == Consumer::store ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
@@ -271,6 +275,7 @@ class Collection {
     }
     add_plain("fill", codegen::cuda_fill_source());
     add_plain("quantise", codegen::cuda_quantise_source());
+    add_plain("wide-operands", codegen::cuda_wide_operands_source());
     for (bool squares : {false, true})
       for (bool weighted : {false, true})
         add_plain(fmt::format("operands{}{}", squares ? "-squares" : "", weighted ? "-weighted" : ""),

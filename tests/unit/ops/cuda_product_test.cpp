@@ -64,6 +64,47 @@ TEST(TensorCoreProducts, SizesAndColumns) {
   });
 }
 
+/// Products of v on tensor cores too: passes of up to 64 columns, ranges of n, what is left of the last 32 points.
+TEST(TensorCoreProducts, ManyColumns) {
+  on_tensor_cores([](TestContext& context) {
+    for (auto [m, n, k, columns] : {std::array{257, 140, 64, 17}, {129, 700, 32, 64}, {64, 333, 100, 24},
+                                    {300, 193, 65, 100}, {130, 33, 33, 129}}) {
+      const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
+      expect_products(kL2, points, columns, std::to_string(columns) + " columns", context);
+      expect_products("0.5*sum(x*z) + i - j/2", points, 40, "of points and indices", context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+/// Pieces of tf32 make NaN of infinities; sums of one sign are where truncation shows.
+TEST(TensorCoreProducts, ManyColumnsOfInfinitiesAndOnes) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 130, kN = 300, kK = 40, kColumns = 20;
+    PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    add_neighbours(points);
+    const Tensor z = points.z;
+    Array v = normal(Dtype::float32, {kN, kColumns}, 7);
+    for (std::int64_t n = 0; n < kN; ++n) v.set({n, 3}, 1.0), v.set({n, 4}, 3e-30), v.set({n, 5}, 1e37);
+    v.set({7, 0}, kInf), v.set({9, 1}, kNan), v.set({200, 2}, -kInf), v.set({299, 2}, kInf);
+    points.x.set({5, 0}, kInf), points.x.set({6, 1}, kNan);
+    for (const char* f : {kL2, "1/sum((x-z)^2)", "exp(-sum((x-z)^2)/9)"}) {
+      const Array out = product_of(f, points.x, &z, v, {}, context);
+      const auto expected = table(parse(f), points.x, z);
+      for (std::int64_t m = 0; m < kM; ++m)
+        for (std::int64_t e = 0; e < kColumns; ++e) {
+          double sum = 0, size = 0;
+          for (std::int64_t n = 0; n < kN; ++n) {
+            const double value = static_cast<float>(expected[m][n]);
+            sum += value * v(n, e), size += std::abs(value * v(n, e));
+          }
+          ASSERT_TRUE(within(out(m, e), sum, 2 * unit(Dtype::float32) * size, Dtype::float32))
+              << f << " at " << m << "," << e << ": " << out(m, e) << " for " << sum;
+        }
+    }
+  });
+}
+
 /// From a few cancelling pairs, which are repaired, to so many that direct differences take over.
 TEST(TensorCoreProducts, CancellingPairs) {
   on_tensor_cores([](TestContext& context) {

@@ -1,0 +1,165 @@
+// Products over n with many columns of v, on tensor cores of compute capability 9.0: values of a tile are left operands
+// where they are, in registers, in two pieces of tf32.
+//
+//   total[m][e] += sum over 32 columns n of value[m][n] * v[n][e]        WIDE columns e: WIDE / 2 sums a thread
+//
+// Of eight columns of the tile a lane has two neighbours, 2 c and 2 c + 1: k = c and c + 4 of the product. The image of
+// v follows that order (wide_operands.cuh); the feeding warp brings it in stages of 32 columns.
+//
+// Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
+// first, and are added up in float32.
+
+// Values of a strip as left operands, [step of eight columns]: element i of four has row i % 2 and column i / 2 of the
+// lane.
+struct Pieces {
+  u32 high[4][4], low[4][4];
+  MERCER_METHOD void split(const float (&values)[16]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float value = values[j * 4 + i % 2 * 2 + i / 2], piece = high_piece(value);
+        high[j][i] = bits_of(piece);
+        low[j][i] = bits_of(value - piece);
+      }
+  }
+  MERCER_METHOD float value(int j, int h, int q) const {
+    const float first = float_of(high[j][q * 2 + h]);
+    return fabsf(first) < INFINITY ? first + float_of(low[j][q * 2 + h]) : first;
+  }
+};
+
+struct Consumer {
+  float total[WIDE / 2];
+  Ring<V_STAGES> ring;
+
+  MERCER_METHOD Consumer() : ring{0, 0} {}
+  static MERCER_METHOD void start(const BilinearArguments&, i64) {}
+  static MERCER_METHOD void finish(const CandidateArguments&) {}
+
+  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
+                          const Walk& walk, const PointNorm (&x)[2]) {
+    const PairArguments& p = a.pairs;
+    const int lane = threadIdx.x % 32;
+    Params own;
+    if (KEEPS_PARAMS) own.load(p, 0);
+    const float* params = KEEPS_PARAMS ? own.value : member_params(p, 0);
+    float row_slots[2][ROW_SLOTS + 1];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
+    if (walk.starts_sum()) {
+#pragma unroll
+      for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
+    }
+    const bool whole = walk.n0 + TILE_N <= p.n;
+    Pieces pieces;
+    float part[WIDE / 2];
+    int before = 0;  // the strip's stage
+#pragma unroll
+    for (int strip = 0; strip < TILE_N / 32; ++strip) {
+      float values[16];
+      const u32 mask = sums_of_pairs(values, sum + strip * 16, x, shared.columns, strip * 32);
+      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, walk.n0 + strip * 32, mask);
+      const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
+      values_of_strip(values, row_slots, params, p, place);
+      if (!whole) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          if (!place.has(p, i / 4, i % 2)) values[i] = 0;
+      }
+      // The products of the strip before were on their way meanwhile.
+      if (strip > 0) end(part, pieces, shared, before);
+      pieces.split(values);
+      before = ring.stage;
+      barrier_wait(shared.v_full(before), ring.parity);
+      ring.advance();
+      begin(part, pieces, shared, before);
+    }
+    end(part, pieces, shared, before);
+    if (walk.ends_sum()) store(p, m + lane / 4, walk);
+  }
+
+  static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const BilinearShared& shared,
+                                  int stage) {
+    const u64 v = v_descriptor(shared.v + stage * V_STAGE_BYTES);
+#pragma unroll
+    for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
+    products_fence();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + (j * V_STEP_BYTES + V_PIECE_BYTES) / 16, j > 0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], v + j * V_STEP_BYTES / 16, 1);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + j * V_STEP_BYTES / 16, 1);
+    products_commit();
+  }
+
+  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const BilinearShared& shared, int stage) {
+    products_wait<0>();
+    float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
+#pragma unroll
+    for (int i = 0; i < WIDE / 2; ++i) {
+      keep(part[i]);
+      test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
+    }
+    const float all = test[0] + test[1] + (test[2] + test[3]);
+    // Pieces make NaN of infinities.
+    if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
+    __syncwarp();
+    if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
+#pragma unroll
+    for (int i = 0; i < WIDE / 2; ++i) total[i] += part[i];
+  }
+
+  static MERCER_METHOD void release_v(const BilinearShared& shared, int stage) {
+    if (CLUSTER > 1)
+      arrive_at(shared.v_empty(stage), threadIdx.x % 32);
+    else
+      barrier_arrive(shared.v_empty(stage));
+  }
+
+  // Blocks of 8 columns x 16 bytes lie one after the other, the halves of k behind them.
+  static MERCER_METHOD u64 v_descriptor(u32 stage) {
+    return (u64)(128 / 16) << 32 | (u64)WIDE << 16 | (u64)((stage & 0x3ffff) >> 4);
+  }
+
+  // The same without products of matrices.
+  static MERCER_METHOD void add_each(float (&part)[WIDE / 2], const Pieces& pieces, u32 stage) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int e = 0; e < WIDE; ++e) {
+      float sum[2] = {};
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int q = 0; q < 2; ++q) {
+          const u32 place = stage + j * V_STEP_BYTES + q * (WIDE * 16) + e * 16 + lane % 4 * 4;
+          const float high = shared_float(place);
+          const float v = fabsf(high) < INFINITY ? high + shared_float(place + V_PIECE_BYTES) : high;
+#pragma unroll
+          for (int h = 0; h < 2; ++h) sum[h] = mul_add(pieces.value(j, h, q), v, sum[h]);
+        }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
+#pragma unroll
+        for (int i = 0; i < WIDE / 4; ++i)
+          if (e == i / 2 * 8 + lane % 4 * 2 + i % 2) part[i / 2 * 4 + h * 2 + i % 2] = sum[h];
+      }
+    }
+  }
+
+  // A range's later sums are added to the earlier ones, by the thread that stored those.
+  MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk) const {
+    float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
+#pragma unroll
+    for (int i = 0; i < WIDE / 2; ++i) {
+      const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+      const i64 row = m + i % 4 / 2 * 8;
+      if (e >= p.columns || row >= p.m) continue;
+      float& to = partial[e * p.partial_ld + row];
+      to = walk.is_first_sum() ? total[i] : to + total[i];
+    }
+  }
+};

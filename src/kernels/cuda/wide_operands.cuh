@@ -1,0 +1,24 @@
+// The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
+// the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is point
+// 2 i + h of the step. Behind the last point and column there are zeros.
+#define IMAGE_THREADS 256
+
+extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
+  const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
+  const int column = (int)(at % a.wide), half = (int)(at / a.wide % 2), step = (int)(at / a.wide / 2 % 4);
+  const i64 block = at / a.wide / 8;
+  if (block >= a.blocks) return;
+  Pack<float, 4> high, low;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const i64 n = block * 32 + step * 8 + 2 * i + half;
+    const float v = n < a.n && column < a.columns ? a.v[column * a.v_ld + n] : 0.0f;
+    // Rounded: what the low piece has to carry is half as much. NaN stays one.
+    const float rounded = float_of((bits_of(v) + 0x1000u) & 0xffffe000u);
+    high.value[i] = v != v ? v : fabsf(rounded) < INFINITY ? rounded : high_piece(v);
+    low.value[i] = v != v ? 0.0f : v - high.value[i];
+  }
+  Pack<float, 4>* to = (Pack<float, 4>*)a.image + (block * 4 + step) * 4 * a.wide + half * a.wide + column;
+  store_pack((float*)to, high);
+  store_pack((float*)(to + 2 * a.wide), low);
+}
