@@ -338,7 +338,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
     text += skeleton({"bilinear_epilogue.cuh"});
   else
     text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
-            skeleton({finds ? "bilinear_candidates.cuh" : tile.wide > 0 ? "wide_fold.cuh" : "bilinear_fold.cuh"});
+            (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
+                           : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   return text + skeleton({"bilinear_products.cuh", "bilinear_tile.cuh"});
 }
@@ -346,6 +347,20 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
          skeleton({"split_precision.cuh", "split_operands.cuh"});
+}
+
+std::string cuda_wide_source(const GpuPairPlan& plan) {
+  const plan::BilinearTile& tile = plan.problem.product;
+  std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
+  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features) + define("CONSUMER", 1);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+  text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
+  text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
+  text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
+  text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ""});
+  return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
 }
 
 std::string cuda_wide_operands_source() { return skeleton({"arguments.h", "prelude.cuh", "wide_operands.cuh"}); }

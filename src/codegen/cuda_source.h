@@ -23,6 +23,8 @@ std::string cuda_quantise_source();
 /// `pair_tile`.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan);
 std::string cuda_operands_source(bool squares, bool weighted);
+/// Products of few features with many columns of v: the kernel `wide_tile`.
+std::string cuda_wide_source(const plan::GpuPairPlan& plan);
 /// The kernel `write_v`.
 std::string cuda_wide_operands_source();
 

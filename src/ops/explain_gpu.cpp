@@ -116,15 +116,16 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
   if (call.products > 0)
-    problem.product =
-        plan::bilinear_fold_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32);
+    problem.product = shape.k <= plan::kFewFeatures
+                          ? plan::wide_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32)
+                          : plan::bilinear_fold_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32);
   const auto plan = plan::plan_gpu_pairs(problem);
   const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
                n = static_cast<double>(shape.n);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
                                         : pair_times(*plan, shape, 1, gpu);
   // Three products of tf32, at half the rate of 16 bits.
-  if (plan->bilinear && plan->problem.product.wide > 0)
+  if (plan->problem.product.wide > 0)
     times += plan::gpu_tensor_times(pairs_of(shape) * columns * 6, gpu);
   else
     times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);

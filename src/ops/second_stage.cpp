@@ -71,6 +71,8 @@ std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPl
 
 /// On tensor cores, where that pays.
 plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, std::int64_t columns, Context& context) {
+  if (job.features <= plan::kFewFeatures)
+    return plan::wide_tile(call.m(), call.n(), job.features, columns, context.precision(), context.state().wide_from);
   plan::BilinearTile tile = plan::bilinear_fold_tile(call.m(), call.n(), job.features, columns, context.precision(),
                                                      context.state().tensor_cores_from);
   tile.by_warps = context.state().products_by_warps;

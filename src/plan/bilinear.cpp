@@ -75,6 +75,13 @@ BilinearTile brief_tile(std::int64_t k) {
 
 /// Columns of v that are multiplied without tensor cores.
 constexpr int kMostSimdColumns = 4;
+static_assert(kLeastWideColumns == kMostSimdColumns + 1);
+
+/// All passes take about as many columns.
+int wide_columns(std::int64_t columns) {
+  constexpr std::int64_t kMultiple = 8;
+  return static_cast<int>(round_up(ceil_div(columns, ceil_div(columns, kWideColumns)), kMultiple));
+}
 
 // Operands cost as much as 80 points of the other side take by direct differences.
 bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
@@ -99,6 +106,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
   if (wide > 0) {
     constexpr std::int64_t kPoints = 32, kColumnBytes = 2 * kPoints * kFloat;  // of v, in two pieces
+    if (of_values)
+      return wide_stages * (wide * kColumnBytes + 16) + stages * ((col_slots + product_columns) * columns * kFloat + 16);
     return rows * kRowBytes + wide_stages * (wide * kColumnBytes + 16) + (3 + col_slots) * columns * kFloat +
            16 * stages + 32;
   }
@@ -147,11 +156,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile{.columns = 192};
   if (columns > kMostSimdColumns) {
-    // All passes take about as many.
-    constexpr std::int64_t kMultiple = 8;
-    const std::int64_t passes = ceil_div(columns, kWideColumns);
-    tile = {.columns = 128, .stages = 4, .wide = static_cast<int>(round_up(ceil_div(columns, passes), kMultiple)),
-            .wide_stages = 4};
+    tile = {.columns = 128, .stages = 4, .wide = wide_columns(columns), .wide_stages = 4};
     if (k <= kChunk) {
       if (tile.wide > 64) tile.stages = 3;
       tile.brief = static_cast<int>(ceil_div(k, kUnit));
@@ -170,6 +175,17 @@ BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t 
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile = k <= kChunk ? brief_tile(k) : BilinearTile{.columns = 192};
   tile.single = precision != Precision::fp32;
+  return tile;
+}
+
+BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, Precision precision,
+                       double from) {
+  constexpr int kOfTwoBlocks = 16;  // columns whose sums leave room for a second block
+  const double pairs = static_cast<double>(m) * static_cast<double>(n);
+  if (k < 1 || k > kFewFeatures || columns < kLeastWideColumns || precision == Precision::direct || pairs < from)
+    return {};
+  BilinearTile tile{.columns = 128, .stages = 2, .wide = wide_columns(columns), .wide_stages = 4, .of_values = true};
+  if (tile.wide <= kOfTwoBlocks && k <= kOfTwoBlocks / 2) tile.cluster = 1, tile.blocks = 2;
   return tile;
 }
 

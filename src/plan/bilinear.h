@@ -35,11 +35,13 @@ struct BilinearTile {
   bool resident = false;  // x of a range of n stays in shared memory
   int wide = 0;         // columns of v by products of warpgroups; 0: few of them, otherwise
   int wide_stages = 0;  // of 32 points of v
+  bool of_values = false;  // few features: values are computed pair by pair (kernels/cuda/wide_tile.cuh)
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
-  /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with.
+  /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
+  /// of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
   /// the others. By warps all do both.
@@ -67,6 +69,13 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
 /// The same for nearest neighbours, whose candidates are found among the tiles' values.
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,
                                    double from = kTensorCoresFrom);
+
+/// Few features, columns of v from which their products run on tensor cores, and pairs from which that pays.
+inline constexpr int kFewFeatures = 16, kLeastWideColumns = 5;
+inline constexpr double kWideFrom = 16777216.0;  // 2^24
+/// The tile for a product of so few features; empty where it does not pay.
+BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, Precision precision,
+                       double from = kWideFrom);
 
 /// What the only reduction of a split is; `none` where it has several, or another one.
 Bilinear bilinear_of(const ir::Split& split);

@@ -190,8 +190,19 @@ int mixed_eighths(const GpuPairPlan& plan) {
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.product && problem.type == Dtype::float32 && problem.outputs.size() == 1;
+  const bool serves = problem.product && !problem.product.of_values && problem.type == Dtype::float32 &&
+                      problem.outputs.size() == 1;
   return serves ? bilinear_of(plan.split) : Bilinear{};
+}
+
+/// Of a plan whose programs are there.
+bool is_wide(const GpuPairPlan& plan) {
+  constexpr int kOfWarpgroups = 90;
+  const GpuPairProblem& problem = plan.problem;
+  return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
+         problem.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
+         plan.split.states > 0 && !plan.bytes && !plan.long_epilogue() &&
+         plan.product_shared_bytes() * problem.product.blocks <= problem.shared_per_block;
 }
 
 /// What this device has of the tile that the call asks for; an empty one where it does not fit.
@@ -376,6 +387,13 @@ bool GpuPairPlan::many_tiles() const {
 
 int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
 
+std::int64_t GpuPairPlan::product_shared_bytes() const {
+  if (problem.product.of_values)
+    return problem.product.shared_bytes(col_slots,
+                                        problem.sizes.exact_features * static_cast<int>(sides.z_streams.size()));
+  return problem.product.shared_bytes(col_slots, product_columns());
+}
+
 std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
   const std::int64_t element = words(problem.type) * 4;
   const std::int64_t streams_x = static_cast<std::int64_t>(sides.x_streams.size());
@@ -424,6 +442,7 @@ std::string GpuPairPlan::to_text() const {
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   if (bilinear) text += products_text(*this);
+  if (wide) text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_eighths > 0)
@@ -488,7 +507,9 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
   plan->row_slots = row ? 1 + split.row_stages : 0;
   plan->col_slots = col ? 1 + split.col_stages : 0;
-  plan->direct = !plan->bilinear && problem.consumer != Consumer::nearest && reads_points_directly(*plan);
+  plan->wide = is_wide(*plan);
+  if (!plan->bilinear && !plan->wide) plan->problem.product = {};
+  plan->direct = !plan->bilinear && !plan->wide && problem.consumer != Consumer::nearest && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   return plan;
 }

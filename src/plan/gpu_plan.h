@@ -103,6 +103,7 @@ struct GpuPairPlan {
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
   bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
   ir::Program uniforms;           // float64
   std::vector<double> identity;   // per state
@@ -132,6 +133,8 @@ struct GpuPairPlan {
   bool many_tiles() const;
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
   std::int64_t shared_bytes(std::int64_t features) const;
+  /// The same of the tile on tensor cores.
+  std::int64_t product_shared_bytes() const;
   std::string to_text() const;
 };
 

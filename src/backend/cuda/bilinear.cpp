@@ -20,9 +20,6 @@ constexpr double kSampleFrom = 17179869184.0;  // 2^34
 /// product over n are repaired one by one, while everything waits.
 constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFold = MERCER_SAMPLED_PAIRS / 50;
 
-/// The image of v: points of a block, and its bytes for a column.
-constexpr std::int64_t kVPoints = 32, kVColumnBytes = 256;
-
 /// Strips of m that go together through n.
 constexpr int kGroup = 8;
 
@@ -51,10 +48,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   }
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
-  if (const int wide = kernels.plan->problem.product.wide; wide > 0) {
-    write_v_ = wide_operands(job);
-    v_image_ = workspace.add(v_blocks() * wide * kVColumnBytes);
-  }
+  if (kernels.plan->problem.product.wide > 0) v_.emplace(kernels, job, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
   capacity_ = ceil_div(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
@@ -123,7 +117,7 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   products.units = units_;
   products.x_end = group.x_ld;
   products.group = kGroup;
-  products.v_image = workspace.at<unsigned char>(v_image_);
+  if (v_) products.v_image = v_->image(workspace);
   return products;
 }
 
@@ -135,7 +129,7 @@ void SplitProducts::launch_products(const BilinearArguments& products, std::int6
       std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
   BilinearArguments arguments = products;
   launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(),
-         tile.shared_bytes(plan.col_slots, plan.product_columns()), arguments);
+         plan.product_shared_bytes(), arguments);
 }
 
 BilinearArguments SplitProducts::products_from(const PairArguments& part, std::int64_t first,
@@ -180,7 +174,7 @@ void SplitProducts::find(PairArguments& part, std::int64_t first, const Workspac
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
-  if (tile.wide > 0) write_v(group, workspace);
+  if (v_) v_->write(group, workspace);
   const BilinearArguments all = products(group, workspace);
   launch_products(all, ceil_div(group.m, tile.kRows * tile.cluster) * group.splits);
   // The direct tile takes fewer columns of v at a time.
@@ -191,23 +185,6 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
     a.out = static_cast<char*>(a.out) + column * a.partial_ld * kFloat;
     launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
-}
-
-std::int64_t SplitProducts::v_blocks() const {
-  return round_up(job_.z.count, kernels_.plan->problem.product.columns) / kVPoints;
-}
-
-void SplitProducts::write_v(const PairArguments& group, const Workspace& workspace) const {
-  WideArguments a{};
-  a.v = static_cast<const float*>(group.v);
-  a.image = workspace.at<float>(v_image_);
-  a.n = group.n;
-  a.v_ld = group.v_ld;
-  a.blocks = v_blocks();
-  a.columns = group.columns;
-  a.wide = kernels_.plan->problem.product.wide;
-  constexpr std::int64_t kOfBlock = 8;  // four steps, two halves
-  launch(write_v_, job_, {ceil_div(a.blocks * kOfBlock * a.wide, kThreads)}, kThreads, 0, a);
 }
 
 void SplitProducts::run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const {

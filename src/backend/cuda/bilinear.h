@@ -2,7 +2,10 @@
 // bits, the tiles of products, and what computes cancelling pairs again. What is needed is decided on the device.
 #pragma once
 
+#include <optional>
+
 #include "backend/cuda/panels.h"
+#include "backend/cuda/wide.h"
 
 namespace mercer::cuda {
 
@@ -31,16 +34,15 @@ class SplitProducts {
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products_from(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
-  std::int64_t v_blocks() const;
-  void write_v(const PairArguments& group, const Workspace& workspace) const;
   void launch_products(const BilinearArguments& products, std::int64_t tiles) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
-  Kernel find_centre_, write_v_;
+  Kernel find_centre_;
   int sides_ = 2;
   std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0;
-  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0, v_image_ = 0;
+  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
+  std::optional<WideOperand> v_;
   struct Side {
     std::int64_t image = 0, rows = 0, largest = 0, norm = 0, norm_tail = 0, scale = 0;
   };

@@ -61,6 +61,7 @@ class FoldLaunch {
       : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
     groups_.steps.resize(5);
     if (kernels.plan->bilinear) split_.emplace(kernels, job, panels_, 0, workspace_);
+    if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
   }
 
   void run(const JobOperand* v, std::int64_t columns) {
@@ -102,10 +103,10 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const plan::BilinearTile& product = plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-    if (!plan.bilinear)
+    if (!plan.bilinear && !plan.wide)
       return {ceil_div(job_.x.count, plan.tile.tile_m), ceil_div(job_.z.count, plan.tile.tile_n), plan.tile.tile_n,
               multiprocessors * plan.wave_blocks()};
-    const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.tile.tile_n);
+    const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.wide ? 0 : plan.tile.tile_n);
     return {ceil_div(job_.x.count, product.kRows * product.cluster), ceil_div(job_.z.count, tile_n), tile_n,
             multiprocessors * product.blocks / product.cluster};
   }
@@ -116,9 +117,25 @@ class FoldLaunch {
     for (std::int64_t group = 0; group < job_.items; ++group) {
       PairArguments one = group_of(a, group, plan, job_.type);
       one.out = workspace_.at<char>(partial_) + group * splits_ * one.columns * ld_ * state_bytes(plan.problem);
+      if (v_) {
+        run_wide(one);
+        continue;
+      }
       if (first == 0 || job_.items > 1) split_->prepare(one, workspace_);
       split_->fold(one, workspace_);
     }
+  }
+
+  void run_wide(const PairArguments& group) const {
+    const plan::BilinearTile& tile = kernels_.plan->problem.product;
+    v_->write(group, workspace_);
+    BilinearArguments a{};
+    a.pairs = group;
+    a.v_image = v_->image(workspace_);
+    const std::int64_t tiles = ceil_div(group.m, tile.kRows * tile.cluster) * group.splits;
+    const std::int64_t clusters =
+        std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
+    launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(), kernels_.plan->product_shared_bytes(), a);
   }
 
   void launch_tiles(std::int64_t blocks, std::int64_t first, std::int64_t columns) {
@@ -136,7 +153,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
-    if (split_) return run_products(a, first);
+    if (split_ || v_) return run_products(a, first);
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
@@ -162,6 +179,7 @@ class FoldLaunch {
   Workspace workspace_;
   Panels panels_;
   std::optional<SplitProducts> split_;
+  std::optional<WideOperand> v_;  // of products without split_
   PlainPanel panel_;
   BatchWalk groups_;
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;

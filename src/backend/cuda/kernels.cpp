@@ -73,7 +73,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     return cuda_source(fmt::format("{} {} {}", kind, formula, name_of(problem.type)), std::move(text), architecture);
   };
   PairSources sources;
-  sources.tile = named("tile", codegen::cuda_pair_source(plan));
+  if (!plan.wide) sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
@@ -84,6 +84,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   }
   if (plan.bilinear) sources.product = named("products", codegen::cuda_bilinear_source(plan));
+  if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && problem.consumer == plan::Consumer::store;
   if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
@@ -122,7 +123,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.merge, "merge_ranges", &kernels->merge},
                                  {&sources.candidates, "tighten", &kernels->candidates},
                                  {&sources.integers, "pair_tile", &kernels->integers},
-                                 {&sources.product, "bilinear_tile", &kernels->product},
+                                 {&sources.product, plan->wide ? "wide_tile" : "bilinear_tile", &kernels->product},
                                  {&sources.repair, "repair", &kernels->repair}};
   erase_empty(rows);
   get_kernels(rows, job);

@@ -16,26 +16,6 @@ MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u3
     copy_bulk(to + b * kBlock, a.x.image + (image_block(first + b, a.x_end) * a.units + unit) * kBlock, kBlock, full);
 }
 
-#if WIDE
-// Of each 32 columns' v a block of the cluster fetches its part for all.
-MERCER_INLINE void feed_v(const BilinearArguments& a, const BilinearShared& shared, Ring<V_STAGES>& ring, i64 n0,
-                          int rank) {
-  constexpr int kPart = V_STAGE_BYTES / CLUSTER;
-#pragma unroll 1
-  for (int strip = 0; strip < TILE_N / 32; ++strip) {
-    const u32 full = shared.v_full(ring.stage), to = shared.v + ring.stage * V_STAGE_BYTES + rank * kPart;
-    const u8* from = a.v_image + (n0 / 32 + strip) * V_STAGE_BYTES + rank * kPart;
-    barrier_wait(shared.v_empty(ring.stage), ring.parity ^ 1);
-    barrier_expect(full, V_STAGE_BYTES);
-    if (CLUSTER > 1)
-      copy_bulk_to_all(to, from, kPart, full);
-    else
-      copy_bulk(to, from, kPart, full);
-    ring.advance();
-  }
-}
-#endif
-
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   Ring<STAGES> ring = {0, 0};

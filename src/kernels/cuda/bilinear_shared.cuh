@@ -22,10 +22,6 @@
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
 #define COLUMN_BYTES (COLUMN_PLANES * PLANE_ROW * 4)
-// The image of v, in stages of 32 columns of the tile (wide_fold.cuh).
-#define V_PIECE_BYTES (WIDE * 32)
-#define V_STEP_BYTES (2 * V_PIECE_BYTES)
-#define V_STAGE_BYTES (4 * V_STEP_BYTES)
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
 #define MOST_LISTED 128
@@ -36,7 +32,7 @@ struct BilinearShared {
     stages = base;
     rows = stages + STAGES * STAGE_BYTES;
     v = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
-    values = v + V_STAGES * V_STAGE_BYTES;
+    values = v + V_STAGES * WIDE * 256;  // image of v, in stages of 32 columns of the tile (wide_fold.cuh)
     columns = values + 8 * VALUES_BYTES;
     bars = columns + COLUMN_BYTES;
   }

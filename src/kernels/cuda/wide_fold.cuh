@@ -4,10 +4,15 @@
 //   total[m][e] += sum over 32 columns n of value[m][n] * v[n][e]        WIDE columns e: WIDE / 2 sums a thread
 //
 // Of eight columns of the tile a lane has two neighbours, 2 c and 2 c + 1: k = c and c + 4 of the product. The image of
-// v follows that order (wide_operands.cuh); the feeding warp brings it in stages of 32 columns.
+// v follows that order (wide_operands.cuh); the feeding warp brings it in stages of 32 columns. The values are those of
+// bilinear_tile.cuh or of wide_tile.cuh.
 //
 // Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
 // first, and are added up in float32.
+
+#define V_PIECE_BYTES (WIDE * 32)
+#define V_STEP_BYTES (2 * V_PIECE_BYTES)
+#define V_STAGE_BYTES (4 * V_STEP_BYTES)
 
 // Values of a strip as left operands, [step of eight columns]: element i of four has row i % 2 and column i / 2 of the
 // lane.
@@ -29,44 +34,27 @@ struct Pieces {
   }
 };
 
-struct Consumer {
+template <class Shared>
+struct WideSums {
   float total[WIDE / 2];
   Ring<V_STAGES> ring;
 
-  MERCER_METHOD Consumer() : ring{0, 0} {}
-  static MERCER_METHOD void start(const BilinearArguments&, i64) {}
-  static MERCER_METHOD void finish(const CandidateArguments&) {}
+  MERCER_METHOD WideSums() : ring{0, 0} {}
 
-  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
-                          const Walk& walk, const PointNorm (&x)[2]) {
-    const PairArguments& p = a.pairs;
-    const int lane = threadIdx.x % 32;
-    Params own;
-    if (KEEPS_PARAMS) own.load(p, 0);
-    const float* params = KEEPS_PARAMS ? own.value : member_params(p, 0);
-    float row_slots[2][ROW_SLOTS + 1];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
+  // Adds a tile; make(values, strip) gives 16 values of the strip, 0 where there is no column. Rows m and m + 8.
+  template <class Make>
+  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, const Make& make) {
     if (walk.starts_sum()) {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
     }
-    const bool whole = walk.n0 + TILE_N <= p.n;
     Pieces pieces;
     float part[WIDE / 2];
     int before = 0;  // the strip's stage
 #pragma unroll
     for (int strip = 0; strip < TILE_N / 32; ++strip) {
       float values[16];
-      const u32 mask = sums_of_pairs(values, sum + strip * 16, x, shared.columns, strip * 32);
-      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, walk.n0 + strip * 32, mask);
-      const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
-      values_of_strip(values, row_slots, params, p, place);
-      if (!whole) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i)
-          if (!place.has(p, i / 4, i % 2)) values[i] = 0;
-      }
+      make(values, strip);
       // The products of the strip before were on their way meanwhile.
       if (strip > 0) end(part, pieces, shared, before);
       pieces.split(values);
@@ -76,10 +64,10 @@ struct Consumer {
       begin(part, pieces, shared, before);
     }
     end(part, pieces, shared, before);
-    if (walk.ends_sum()) store(p, m + lane / 4, walk);
+    if (walk.ends_sum()) store(p, m, walk);
   }
 
-  static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const BilinearShared& shared,
+  static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared,
                                   int stage) {
     const u64 v = v_descriptor(shared.v + stage * V_STAGE_BYTES);
 #pragma unroll
@@ -94,7 +82,7 @@ struct Consumer {
     products_commit();
   }
 
-  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const BilinearShared& shared, int stage) {
+  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage) {
     products_wait<0>();
     float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
 #pragma unroll
@@ -111,7 +99,7 @@ struct Consumer {
     for (int i = 0; i < WIDE / 2; ++i) total[i] += part[i];
   }
 
-  static MERCER_METHOD void release_v(const BilinearShared& shared, int stage) {
+  static MERCER_METHOD void release_v(const Shared& shared, int stage) {
     if (CLUSTER > 1)
       arrive_at(shared.v_empty(stage), threadIdx.x % 32);
     else
@@ -163,3 +151,21 @@ struct Consumer {
     }
   }
 };
+
+// Of each 32 columns' v a block of the cluster fetches its part for all.
+template <class Shared>
+MERCER_INLINE void feed_v(const BilinearArguments& a, const Shared& shared, Ring<V_STAGES>& ring, i64 n0, int rank) {
+  constexpr int kPart = V_STAGE_BYTES / CLUSTER;
+#pragma unroll 1
+  for (int strip = 0; strip < TILE_N / 32; ++strip) {
+    const u32 full = shared.v_full(ring.stage), to = shared.v + ring.stage * V_STAGE_BYTES + rank * kPart;
+    const u8* from = a.v_image + (n0 / 32 + strip) * V_STAGE_BYTES + rank * kPart;
+    barrier_wait(shared.v_empty(ring.stage), ring.parity ^ 1);
+    barrier_expect(full, V_STAGE_BYTES);
+    if (CLUSTER > 1)
+      copy_bulk_to_all(to, from, kPart, full);
+    else
+      copy_bulk(to, from, kPart, full);
+    ring.advance();
+  }
+}

@@ -99,6 +99,10 @@ const TileRow kTiles[] = {
      .columns = 64, .tensor_cores = true},
     {.name = "bilinear-product-brief-64", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .columns = 64, .tensor_cores = true},
+    {.name = "wide-16", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product, .columns = 16,
+     .tensor_cores = true},
+    {.name = "wide-64", .text = "exp(-sum(w*abs(x-z))/b)*row", .sizes = {100000, 100000, 16},
+     .consumer = Consumer::product, .columns = 64, .tensor_cores = true},
     {.name = "bilinear-argmin", .text = "sum(square(x-z))", .sizes = {50000, 50000, 256}, .consumer = Consumer::fold,
      .fold = ReduceKind::argmin, .out = Dtype::int64, .tensor_cores = true},
     {.name = "bilinear-logsumexp", .text = "-sum(square(x-z))/b", .sizes = {50000, 50000, 64},
@@ -218,7 +222,7 @@ class Collection {
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
     add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
-         plan->problem.product.blocks, plan->problem.product.shared_bytes(plan->col_slots, plan->product_columns())});
+         plan->problem.product.blocks, plan->product_shared_bytes()});
     add({name + ".repair", std::move(sources.repair)});
   }
 
@@ -233,7 +237,8 @@ class Collection {
       problem.product = row.consumer == Consumer::store ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
                         : row.consumer == Consumer::nearest
                             ? plan::bilinear_nearest_tile(m, n, k, Precision::fp32, 0)
-                            : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
+                        : k <= plan::kFewFeatures ? plan::wide_tile(m, n, k, row.columns, Precision::fp32)
+                                                  : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
     problem.product.by_warps = row.by_warps;
     problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;

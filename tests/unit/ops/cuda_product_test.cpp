@@ -77,6 +77,62 @@ TEST(TensorCoreProducts, ManyColumns) {
   });
 }
 
+/// Few features: values are computed pair by pair where they serve as operands. Any formula, weights, several states.
+TEST(WideProducts, FormulasSizesAndBatches) {
+  on_cuda([](TestContext& context) {
+    context.state().wide_from = 0;
+    struct Row {
+      std::int64_t m, n, k, columns;
+      const char* f;
+    };
+    for (const Row& row : {Row{257, 140, 3, 16, "exp(-sum((x-z)^2)/9)"}, {129, 700, 1, 5, "sum(abs(x-z)^1.3)"},
+                           {130, 193, 16, 70, "logsumexp(x*z)"}, {64, 33, 7, 130, "max(abs(x-z)) + i/9 - j"},
+                           {150, 129, 5, 40, "sum(x*z)/sqrt(sum(x*x)*sum(z*z))"}}) {
+      const PointPair points{normal(Dtype::float32, {row.m, row.k}, 1), normal(Dtype::float32, {row.n, row.k}, 2)};
+      expect_products(row.f, points, row.columns, row.f, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    const Array x = normal(Dtype::float32, {2, 150, 4}, 1), z = normal(Dtype::float32, {2, 300, 4}, 2);
+    const Array v = normal(Dtype::float32, {2, 300, 20}, 3), b = filled(Dtype::float64, {3, 1}, {0.5, 1, 9});
+    const Array w = uniform(Dtype::float32, {4}, 5);
+    const Tensor zt = z;
+    Arguments arguments;
+    arguments.w = w;
+    arguments.params["b"] = b.tensor();
+    const Array out(Dtype::float32, {3, 2, 150, 20});
+    kernel_product("exp(-sum(w*(x-z)^2)/b)", x, &zt, v, out, arguments, context);
+    for (std::int64_t p = 0; p < 3; ++p)
+      for (std::int64_t s = 0; s < 2; ++s) {
+        const Tensor zs = item(zt, {s});
+        arguments.params["b"] = item(b, {p, 0});
+        const Array alone = product_of("exp(-sum(w*(x-z)^2)/b)", item(x, {s}), &zs, item(v, {s}), arguments, context);
+        EXPECT_TRUE(same_bits(alone, copy(item(out, {p, s}), Dtype::float32)));
+      }
+  });
+}
+
+TEST(WideProducts, InfinitiesAndNan) {
+  on_cuda([](TestContext& context) {
+    context.state().wide_from = 0;
+    Array x = normal(Dtype::float32, {140, 3}, 1), z = normal(Dtype::float32, {200, 3}, 2);
+    Array v = normal(Dtype::float32, {200, 12}, 7);
+    for (std::int64_t n = 0; n < 200; ++n) v.set({n, 3}, 1.0), v.set({n, 5}, 1e37);
+    v.set({7, 0}, kInf), v.set({9, 1}, kNan), v.set({100, 2}, -kInf), v.set({199, 2}, kInf);
+    x.set({5, 0}, kInf), x.set({6, 1}, kNan), z.set({11, 2}, kNan);
+    const Tensor zt = z;
+    const Array out = product_of("sum(abs(x-z))", x, &zt, v, {}, context);
+    const auto expected = table(parse("sum(abs(x-z))"), x, z);
+    for (std::int64_t m = 0; m < 140; ++m)
+      for (std::int64_t e = 0; e < 12; ++e) {
+        double sum = 0, size = 0;
+        for (std::int64_t n = 0; n < 200; ++n)
+          sum += expected[m][n] * v(n, e), size += std::abs(expected[m][n] * v(n, e));
+        ASSERT_TRUE(within(out(m, e), sum, 2 * unit(Dtype::float32) * size, Dtype::float32))
+            << m << "," << e << ": " << out(m, e) << " for " << sum;
+      }
+  });
+}
+
 /// Pieces of tf32 make NaN of infinities; sums of one sign are where truncation shows.
 TEST(TensorCoreProducts, ManyColumnsOfInfinitiesAndOnes) {
   on_tensor_cores([](TestContext& context) {

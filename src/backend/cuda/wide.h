@@ -1,0 +1,28 @@
+// v of products over n with many columns, as the right operand of products on tensor cores (kernels/cuda/wide_fold.cuh).
+#pragma once
+
+#include "backend/cuda/job.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/workspace.h"
+#include "kernels/cuda/arguments.h"
+
+namespace mercer::cuda {
+
+class WideOperand {
+ public:
+  /// Lays the image out in `workspace`, of one group and one pass over the columns.
+  WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
+  /// Makes it, of the columns of `group.v`.
+  void write(const PairArguments& group, const Workspace& workspace) const;
+  const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
+
+ private:
+  std::int64_t blocks() const;
+
+  const plan::BilinearTile& tile_;
+  const PairJob& job_;
+  Kernel write_v_;
+  std::int64_t image_ = 0;
+};
+
+}  // namespace mercer::cuda

@@ -1,0 +1,30 @@
+// Values of a tile of products, times many columns of v (wide_fold.cuh).
+struct Consumer {
+  WideSums<BilinearShared> sums;
+
+  static MERCER_METHOD void start(const BilinearArguments&, i64) {}
+  static MERCER_METHOD void finish(const CandidateArguments&) {}
+
+  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
+                          const Walk& walk, const PointNorm (&x)[2]) {
+    const PairArguments& p = a.pairs;
+    const int lane = threadIdx.x % 32;
+    Params own;
+    if (KEEPS_PARAMS) own.load(p, 0);
+    const float* params = KEEPS_PARAMS ? own.value : member_params(p, 0);
+    float row_slots[2][ROW_SLOTS + 1];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
+    const bool whole = walk.n0 + TILE_N <= p.n;
+    sums.add_tile(p, shared, m + lane / 4, walk, [&](float (&values)[16], int strip) {
+      const u32 mask = sums_of_pairs(values, sum + strip * 16, x, shared.columns, strip * 32);
+      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, walk.n0 + strip * 32, mask);
+      const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
+      values_of_strip(values, row_slots, params, p, place);
+      if (whole) return;
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        if (!place.has(p, i / 4, i % 2)) values[i] = 0;
+    });
+  }
+};
