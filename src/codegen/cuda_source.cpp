@@ -320,7 +320,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
-  text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
+  text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
+  text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   const plan::Consumer consumer = plan.problem.consumer;

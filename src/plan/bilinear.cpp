@@ -107,7 +107,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   if (wide > 0) {
     constexpr std::int64_t kPoints = 32, kColumnBytes = 2 * kPoints * kFloat;  // of v, in two pieces
     if (of_values)
-      return wide_stages * (wide * kColumnBytes + 16) + stages * ((col_slots + product_columns) * columns * kFloat + 16);
+      return wide_stages * (wide * kColumnBytes + 16) +
+             stages * ((col_slots + product_columns) * columns * kFloat + 16);
     return rows * kRowBytes + wide_stages * (wide * kColumnBytes + 16) + (3 + col_slots) * columns * kFloat +
            16 * stages + 32;
   }

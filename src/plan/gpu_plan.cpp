@@ -442,7 +442,8 @@ std::string GpuPairPlan::to_text() const {
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   if (bilinear) text += products_text(*this);
-  if (wide) text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
+  if (wide)
+    text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_eighths > 0)
@@ -509,7 +510,8 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   plan->col_slots = col ? 1 + split.col_stages : 0;
   plan->wide = is_wide(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
-  plan->direct = !plan->bilinear && !plan->wide && problem.consumer != Consumer::nearest && reads_points_directly(*plan);
+  const bool packs = plan->bilinear || plan->wide || problem.consumer == Consumer::nearest;
+  plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   return plan;
 }

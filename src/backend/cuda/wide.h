@@ -1,4 +1,4 @@
-// v of products over n with many columns, as the right operand of products on tensor cores (kernels/cuda/wide_fold.cuh).
+// v of products over n with many columns, as the right operand on tensor cores (kernels/cuda/wide_fold.cuh).
 #pragma once
 
 #include "backend/cuda/job.h"

@@ -1,6 +1,6 @@
 // The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
-// the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is point
-// 2 i + h of the step. Behind the last point and column there are zeros.
+// the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is
+// point 2 i + h of the step. Behind the last point and column there are zeros.
 #define IMAGE_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {

@@ -39,11 +39,13 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
     const u32 full = shared.panels_full(ring.stage);
     barrier_wait(shared.panels_empty(ring.stage), ring.parity ^ 1);
     barrier_expect(full, PANEL_STAGE_BYTES);
-    copy_bulk(shared.panel(ring.stage), (const u8*)p.z + walk.n0 / MERCER_PANEL * PANEL_BYTES, TILE_PANELS * PANEL_BYTES,
-              full);
+    const u8* panels = (const u8*)p.z + walk.n0 / MERCER_PANEL * PANEL_BYTES;
+    copy_bulk(shared.panel(ring.stage), panels, TILE_PANELS * PANEL_BYTES, full);
 #pragma unroll
-    for (int s = 0; s < COL_SLOTS; ++s)
-      copy_bulk(shared.slots(ring.stage) + s * TILE_N * 4, (const float*)p.col + s * p.z_ld + walk.n0, TILE_N * 4, full);
+    for (int s = 0; s < COL_SLOTS; ++s) {
+      const float* slots = (const float*)p.col + s * p.z_ld + walk.n0;
+      copy_bulk(shared.slots(ring.stage) + s * TILE_N * 4, slots, TILE_N * 4, full);
+    }
     ring.advance();
     feed_v(a, shared, v_ring, walk.n0, rank);
   }
