@@ -34,7 +34,7 @@ struct CompileRequest {
     std::string architecture = {};  // "sm_90a"
   };
 
-  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn and kernel_gradient.
+  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop.
   std::vector<std::string> verbs = {"pairwise"};
   std::vector<Sizes> shapes;
   std::vector<Dtype> dtypes = {Dtype::float32};  // of x and z

@@ -118,6 +118,13 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
+/// The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l] with the g of
+/// kernel_gradient, of which only some rows m are ever stored. out [..., K, K], symmetric bitwise. Divided by M it is
+/// the average gradient outer product (AGOP) of recursive feature machines: Radhakrishnan, Beaglehole, Pandit, Belkin,
+/// "Mechanism for feature learning in neural networks and backpropagation-free machine learning models", Science 2024.
+void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
+                 const Arguments& arguments = {}, Context& context = Context::shared());
+
 /// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]); phi is read at one
 /// feature, a reduction in it is a value of the pair, as in what differentiate(f, x) gives. amplitude [..., M, N]; coef
 /// and out as above.

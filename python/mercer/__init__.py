@@ -35,13 +35,13 @@ from mercer._tune import tune
 
 if _typing.TYPE_CHECKING:
     from mercer._mercer import (
-        cdist, gradient_field, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn,
-        pairwise,
+        cdist, gradient_field, kernel_agop, kernel_gradient, kernel_matrix, kernel_product,
+        kernel_reduce, knn, pairwise,
     )  # fmt: skip
 else:
     from mercer._verbs import (
-        cdist, gradient_field, kernel_gradient, kernel_matrix, kernel_product, kernel_reduce, knn,
-        pairwise,
+        cdist, gradient_field, kernel_agop, kernel_gradient, kernel_matrix, kernel_product,
+        kernel_reduce, knn, pairwise,
     )  # fmt: skip
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 

@@ -98,7 +98,7 @@ def _call(
         **numbers,
     )
     results = [_received(r, dtype) for r, (_, dtype) in zip(results, outputs, strict=True)]
-    if single:
+    if single and operation != "kernel_agop":
         results = [r[..., 0] if operation == "kernel_product" else r[..., 0, :, :] for r in results]
     return tuple(results) if operation == "knn" else results[0]
 
@@ -126,6 +126,8 @@ def _outputs(
         return [(shape, computing), (shape, "int64")]
     if operation in ("kernel_gradient", "gradient_field"):
         return [((*batch, arrays["coef"].shape[-2], m, k), computing)]
+    if operation == "kernel_agop":
+        return [((*batch, k, k), computing)]
     return [((*batch, m, z.shape[-2]), computing)]
 
 

@@ -385,6 +385,16 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     The other arguments, dtypes and errors: those of pairwise.
     """
 
+def kernel_agop(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+    """
+    The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l].
+
+    g: what kernel_gradient gives for coef [..., O, N] or [N]; only some of its rows are stored at a time. out: [..., K, K],
+    of the computing dtype, symmetric. Divided by M it is the average gradient outer product (AGOP) of recursive feature
+    machines (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
+    The other arguments, dtypes and errors: those of pairwise.
+    """
+
 def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).

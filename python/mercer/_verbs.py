@@ -16,7 +16,7 @@ from mercer import _mercer
 
 NAMES = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
-    "gradient_field", "cdist",
+    "kernel_agop", "gradient_field", "cdist",
 )  # fmt: skip
 _modules = sys.modules
 

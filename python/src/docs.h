@@ -81,6 +81,18 @@ coef: [..., O, N], or [N] (then out is [..., M, K]), of the computing dtype. Der
 points, so coincident points contribute nothing.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
+inline constexpr char kKernelAgopSignature[] =
+    "def kernel_agop(" MERCER_POINTS
+    ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ") -> mercer._types.ArrayT";
+inline constexpr char kKernelAgopDoc[] =
+    R"doc(The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l].
+
+g: what kernel_gradient gives for coef [..., O, N] or [N]; only some of its rows are stored at a time. out: [..., K, K],
+of the computing dtype, symmetric. Divided by M it is the average gradient outer product (AGOP) of recursive feature
+machines (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
 inline constexpr char kGradientFieldSignature[] =
     "def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, "
     "amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, "

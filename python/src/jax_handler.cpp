@@ -212,6 +212,8 @@ void FfiCall::run() const {
     knn(formula_of(formula), x, z, number("k"), out, output(1), arguments_);
   } else if (operation == "kernel_gradient") {
     kernel_gradient(formula_of(formula), x, z, array("coef"), out, arguments_);
+  } else if (operation == "kernel_agop") {
+    kernel_agop(formula_of(formula), x, z, array("coef"), out, arguments_);
   } else if (operation == "gradient_field") {
     gradient_field(parse(formula), x, z ? *z : x, array("amplitude"), array("coef"), out, arguments_);
   } else {

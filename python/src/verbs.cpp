@@ -197,6 +197,27 @@ nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::hand
   });
 }
 
+nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
+                          nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                          nb::handle progress, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "kernel_agop", !w.is_none(), &options.params);
+  const auto extras = [&] { return Extras{{{"coef", coef}}, {}}; };
+  return run_verb({"kernel_agop", "kernel_agop"}, formula, x, z, options, out, extras, [&](Call& call) {
+    const Tensor& coefficients = call.input(coef, "coef");
+    const Tensor* view = nullptr;
+    nb::object result = call.output(
+        out, "out", call.compute_dtype(),
+        [&] {
+          const std::int64_t features = call.x().shape.back();
+          return joined(call.batch(leading(coefficients, coefficients.ndim() > 1 ? 2 : 1)), {features, features});
+        },
+        view);
+    call.run([&] { kernel_agop(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
+    return result;
+  });
+}
+
 nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
                              nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
                              nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
@@ -272,6 +293,8 @@ void bind_verbs(nb::module_& module) {
              nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
+  module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
 #undef MERCER_OPTIONS

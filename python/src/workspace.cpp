@@ -12,9 +12,10 @@
 namespace mercer::python {
 namespace {
 
-constexpr std::array<std::string_view, 8> kVerbs = {
+constexpr std::array<std::string_view, 9> kVerbs = {
     "pairwise", "kernel_matrix",   "kernel_product", "kernel_reduce",
-    "knn",      "kernel_gradient", "gradient_field", "cdist"};
+    "knn",      "kernel_gradient", "kernel_agop",    "gradient_field",
+    "cdist"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";

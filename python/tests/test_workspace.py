@@ -26,6 +26,7 @@ def calls(make):
         ("kernel_reduce", (TEXT, x, z, "argmin"), {"b": 2.0}),
         ("knn", (TEXT, x, z, 5), {"b": 2.0}),
         ("kernel_gradient", (TEXT, x, z, coef), {"b": 2.0}),
+        ("kernel_agop", (TEXT, x, z, coef), {"b": 2.0}),
         ("gradient_field", ("x - z", x, z, amplitude, coef), {}),
     ]
 

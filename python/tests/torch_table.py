@@ -53,4 +53,6 @@ VERBS = {
     "knn": (lambda *a: of_all(mc.knn, 2)(*a)[0], []),
     "kernel_gradient": (of_all(mc.kernel_gradient), [(2, N)]),
     "kernel_gradient of a vector": (of_all(mc.kernel_gradient), [(N,)]),
+    "kernel_agop": (of_all(mc.kernel_agop), [(2, N)]),
+    "kernel_agop of a vector": (of_all(mc.kernel_agop), [(N,)]),
 }

@@ -31,6 +31,8 @@ VERBS = {
     "kernel_gradient of a vector": lambda x, z, a: mc.kernel_gradient(
         GAUSS, x, z, a["coef"], h=2.0
     ),
+    "kernel_agop": lambda x, z, a: mc.kernel_agop(GAUSS, x, z, a["coefs"], h=2.0),
+    "kernel_agop of a vector": lambda x, z, a: mc.kernel_agop(GAUSS, x, z, a["coef"], h=2.0),
     "gradient_field": lambda x, z, a: mc.gradient_field(
         "sign(x-z)*abs(x-z)^(p-1)", x, z, a["amplitude"], a["coefs"], p=1.5
     ),

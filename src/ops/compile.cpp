@@ -76,6 +76,10 @@ class SampleCall {
     const Shape out = columns_ == 1 ? Shape{m_, k_} : Shape{columns_, m_, k_};
     kernel_gradient(formula_, x_, &z_, zeros(type_, coef), output(type_, out), arguments_, context);
   }
+  void agop(Context& context) {
+    const Shape coef = columns_ == 1 ? Shape{n_} : Shape{columns_, n_};
+    kernel_agop(formula_, x_, &z_, zeros(type_, coef), output(type_, {k_, k_}), arguments_, context);
+  }
 
  private:
   bool on_cuda() const { return stage_.device.kind == DeviceKind::cuda; }
@@ -163,6 +167,7 @@ constexpr VerbRow kVerbs[] = {
     {"kernel_reduce", &SampleCall::reduce},
     {"knn", &SampleCall::nearest},
     {"kernel_gradient", &SampleCall::gradient},
+    {"kernel_agop", &SampleCall::agop},
 };
 
 const VerbRow& verb_of(const std::string& name) {

@@ -42,6 +42,13 @@ class RecentCache {
     return value;
   }
 
+  /// What is there, or null.
+  std::shared_ptr<const Value> find(const std::string& key) const {
+    std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    return found == index_.end() ? nullptr : found->second->second;
+  }
+
   /// Forgets the values of which `wanted` says so; it must not use this cache.
   template <class Wanted>
   void erase_if(const Wanted& wanted) {

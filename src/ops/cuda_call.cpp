@@ -36,7 +36,11 @@ template <class Kernels, class Make>
 std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::string& key, const cuda::PairJob& job,
                                     const Make& make) {
   const cuda::Rehearsal* rehearsal = job.rehearsal();
-  if (rehearsal != nullptr && rehearsal->purpose != cuda::Rehearsal::Purpose::kernels) return make();
+  if (rehearsal != nullptr && rehearsal->purpose != cuda::Rehearsal::Purpose::kernels) {
+    const bool of_this_device = rehearsal->device == nullptr;
+    if (auto known = of_this_device ? cache.find(key) : nullptr) return known;
+    return make();
+  }
   return cache.get(key, [&] {
     cuda::require_no_capture(job);
     return make();

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
-#include "ops/call.h"
+#include "ops/coefficients.h"
 #include "ops/cuda_call.h"
 #include "ops/dump.h"
 
@@ -18,38 +18,25 @@ using ops::Shape;
 /// Columns n that a block of pair values holds, about.
 constexpr int kBlockColumns = 192;
 
-/// The shapes around coef [..., O, N] or [N] and out [..., O, M, K] or [..., M, K].
-struct Contraction {
-  bool single;
-  int coef_axes, out_axes;
-  std::int64_t outputs;
+/// The shapes around coef and out [..., O, M, K] or [..., M, K].
+struct Contraction : ops::Coefficients {
+  int out_axes;
 
-  explicit Contraction(const char* op, const Tensor& coef) {
-    ops::check_input(op, "coef", coef, 1);
-    single = coef.ndim() == 1;
-    coef_axes = single ? 1 : 2;
-    out_axes = single ? 2 : 3;
-    outputs = single ? 1 : coef.shape[coef.ndim() - 2];
-  }
+  Contraction(const char* op, const Tensor& coef) : Coefficients(op, coef), out_axes(single ? 2 : 3) {}
 
-  void check(const char* op, const PairCall& call, const Tensor& coef, const Tensor& out,
-             std::vector<const Tensor*> inputs) const {
-    require(coef.shape.back() == call.n(),
-            "{}: coef must have one entry per point of z ({}) in its last axis. Received shape {}.", op, call.n(),
-            ops::text_of(coef.shape));
-    ops::check_device(op, "coef", coef, call.device());
-    ops::check_computing_type(op, "coef", coef, call.type());
-    ops::check_output_type(op, out, call.type());
+  void check(const PairCall& call, const Tensor& coef, const Tensor& out, std::vector<const Tensor*> inputs) const {
+    Coefficients::check(call, coef);
+    ops::check_output_type(call.op(), out, call.type());
     Shape expected = call.batch();
     if (!single) expected.push_back(outputs);
     expected.insert(expected.end(), {call.m(), call.features()});
     inputs.push_back(&coef);
-    ops::check_output(op, out, expected, inputs);
+    ops::check_output(call.op(), out, expected, inputs);
   }
 
   void fill(cpu::FieldItem& item, const PairCall& call, std::int64_t index, const Tensor& coef,
             const Tensor& out) const {
-    item.coef = ops::element(coef, call.offset(index, ops::batch_strides(coef, coef_axes, call.batch())));
+    item.coef = ops::element(coef, call.offset(index, ops::batch_strides(coef, axes, call.batch())));
     item.coef_dtype = coef.dtype;
     item.outputs = outputs;
     item.coef_output_stride = single ? 0 : coef.strides[coef.ndim() - 2];
@@ -62,7 +49,7 @@ struct Contraction {
 
   cuda::FieldJob job(const PairCall& call, const Tensor& coef, const Tensor& out) const {
     cuda::FieldJob job;
-    job.coef.array = {coef.data, coef.dtype, ops::batch_strides(coef, coef_axes, call.batch())};
+    job.coef.array = {coef.data, coef.dtype, ops::batch_strides(coef, axes, call.batch())};
     job.coef.row_stride = single ? 0 : coef.strides[coef.ndim() - 2];
     job.coef.col_stride = coef.strides.back();
     job.outputs = outputs;
@@ -131,8 +118,8 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
                      const Arguments& arguments, Context& context) {
   const char* op = "kernel_gradient";
   const Contraction contraction(op, coef);
-  const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.coef_axes)});
-  contraction.check(op, call, coef, out, call.inputs());
+  const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.axes)});
+  contraction.check(call, coef, out, call.inputs());
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
     cuda::PairJob job = call.job();
@@ -160,7 +147,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
   ops::check_input(op, "amplitude", amplitude, 2);
   const Contraction contraction(op, coef);
   const PairCall call(op, field, x, &z, arguments, false,
-                      {ops::leading(coef, contraction.coef_axes), ops::leading(amplitude, 2)});
+                      {ops::leading(coef, contraction.axes), ops::leading(amplitude, 2)});
   require(amplitude.shape[amplitude.ndim() - 2] == call.m() && amplitude.shape.back() == call.n(),
           "{}: amplitude must have shape (..., {}, {}). Received {}.", op, call.m(), call.n(),
           ops::text_of(amplitude.shape));
@@ -168,7 +155,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
   ops::check_computing_type(op, "amplitude", amplitude, call.type());
   std::vector<const Tensor*> inputs = call.inputs();
   inputs.push_back(&amplitude);
-  contraction.check(op, call, coef, out, inputs);
+  contraction.check(call, coef, out, inputs);
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
     cuda::PairJob job = call.job();

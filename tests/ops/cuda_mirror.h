@@ -382,6 +382,15 @@ inline void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, 
   });
 }
 
+inline void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
+                        const Arguments& arguments, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return mercer::kernel_agop(f, x, z, coef, out, arguments, plain);
+  take_to_cuda(x, z, {&coef}, {&out}, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
+    mercer::kernel_agop(f, at(x), zd, at(coef), at(out), at.arguments(), plain);
+  });
+}
+
 inline void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude,
                            const Tensor& coef, const Tensor& out, const Arguments& arguments, TestContext& context) {
   Context& plain = context;

@@ -104,6 +104,13 @@ def _gradient(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
     return _field(pairs, "x", None, arrays["coef"])
 
 
+def _agop(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
+    gradients = _field(pairs, "x", None, arrays["coef"])
+    if arrays["coef"].ndim > 1:
+        gradients = gradients.flatten(-3, -2)
+    return gradients.mT @ gradients
+
+
 def _gradient_field(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
     return _field(pairs, "t", arrays["amplitude"], arrays["coef"])
 
@@ -129,5 +136,6 @@ _OPERATIONS: dict[str, Callable[[Pairs, dict, dict], Any]] = {
     "kernel_reduce": _reduce,
     "knn": _knn,
     "kernel_gradient": _gradient,
+    "kernel_agop": _agop,
     "gradient_field": _gradient_field,
 }

@@ -64,6 +64,10 @@ def kernel_gradient(f, x, z, coef, **options):
     return _call("kernel_gradient", "kernel_gradient", f, x, z, {"coef": coef}, {}, **options)
 
 
+def kernel_agop(f, x, z, coef, **options):
+    return _call("kernel_agop", "kernel_agop", f, x, z, {"coef": coef}, {}, **options)
+
+
 def gradient_field(phi, x, z, amplitude, coef, **options):
     arrays = {"amplitude": amplitude, "coef": coef}
     return _call("gradient_field", "gradient_field", phi, x, z, arrays, {}, **options)

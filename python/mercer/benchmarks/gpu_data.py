@@ -110,6 +110,15 @@ def nearest_error(values, case: Case, reference, rows: int = 16) -> float:
     return max(found, key=lambda e: (e != e, e))
 
 
+def agop_error(out, gradients) -> float:
+    """Largest error against the gradients' products in float64, relative to their norms."""
+    exact = out.double() * 0
+    for part in gradients.split(1 << 14):
+        exact += part.double().mT @ part.double()
+    norms = exact.diagonal().sqrt()
+    return worst((out.double() - exact).abs(), norms[:, None] * norms)
+
+
 def gradient_error(out, case: Case, coef, slope, amplitude=None, rows: int = 4) -> float:
     """Largest error of some rows m against float64, relative to sum |coef| |amplitude| |slope|."""
     found = []

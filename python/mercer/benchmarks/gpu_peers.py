@@ -123,3 +123,29 @@ def nearest(p: float, count: int) -> Peer:
         return call
 
     return Peer("torch.cdist, topk", make, most_rows=2000 if p == 2 else 500)
+
+
+def gauss_gradients(bandwidth: float, outputs: int, agop: bool = False) -> Peer:
+    """The gradients of exp(-cdist^2 / (2 bandwidth^2)) by matrix products, output by output."""
+
+    def make(x, z):
+        import torch
+
+        scale = -1 / (2 * bandwidth * bandwidth)
+        coef = torch.ones(outputs, len(z), device=z.device)
+
+        def call(rows):
+            part = x[:rows]
+            values = torch.cdist(part, z, compute_mode="use_mm_for_euclid_dist").square_()
+            values.mul_(scale).exp_().mul_(2 * scale)
+            total = x.new_zeros(x.shape[1], x.shape[1])
+            for o in range(outputs):
+                weighted = values * coef[o]
+                gradient = part * weighted.sum(1, keepdim=True) - weighted @ z
+                if agop:
+                    total += gradient.mT @ gradient
+            return total
+
+        return call
+
+    return Peer("torch, outer products" if agop else "torch, matmuls", make)

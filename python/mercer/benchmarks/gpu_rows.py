@@ -132,6 +132,8 @@ class Gradient:
     bars: Bars = Bars(error=1e-6)
     params: dict = dataclasses.field(default_factory=dict)
     field: str | None = None
+    agop: bool = False  # the gradients' outer products
+    peers: tuple[Peer, ...] = ()
     noted: tuple[str, float] | None = None  # a peer's published milliseconds
 
 
@@ -184,7 +186,12 @@ def laplace_product_row(
 
 
 def gauss_product_row(
-    points: int, features: int, columns: int, least: float, reach: float, noted: float
+    points: int,
+    features: int,
+    columns: int,
+    least: float | None,
+    reach: float | None,
+    noted: float | None,
 ) -> Product:
     h = features**0.5
     return Product(
@@ -195,7 +202,7 @@ def gauss_product_row(
         {"h": h},
         (gpu_peers.gauss_product(h, columns),),
         Bars(least, reach, error=2e-6),
-        ("KeOps (notes)", noted),
+        None if noted is None else ("KeOps (notes)", noted),
         columns,
     )
 
@@ -377,6 +384,13 @@ NEAREST = (
 )
 
 PRODUCTS = (
+    *(
+        dataclasses.replace(
+            gauss_product_row(50000, 64, columns, None, None, None),
+            bars=Bars(of_floor=1 / 1.3, error=2e-6),
+        )
+        for columns in (64, 512)
+    ),
     laplace_product_row(100000, 3, 1, 3.8, 5.64),
     laplace_product_row(100000, 16, 1, 10.5, 21.9),
     laplace_product_row(10000, 784, 10, 5.5, 33.9),
@@ -419,7 +433,18 @@ GRADIENTS = (
     field_row(1, 1, 10, 7, None),
     field_row(1, 64, 36, 30, None),
     *(Gradient(f"gradient-p{p:g}", norm_text(p), norm_slope(p)) for p in (1, 2, 1.3)),
-    Gradient("gradient-gauss", GAUSS, gauss_slope(H), params={"h": H}, bars=Bars(16.3, error=1e-6)),
+    *(
+        Gradient(
+            name,
+            GAUSS,
+            gauss_slope(H),
+            params={"h": H},
+            bars=Bars(16.3, error=1e-6),
+            agop=name == "agop-gauss",
+            peers=(gpu_peers.gauss_gradients(H, 16, name == "agop-gauss"),),
+        )
+        for name in ("gradient-gauss", "agop-gauss")
+    ),
     Gradient(
         "gradient-laplace-l2",
         "exp(-sqrt(sum((x-z)^2))/h)",

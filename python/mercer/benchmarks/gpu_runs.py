@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 import mercer
 
 from . import engine, gpu_rows, gpu_startup
-from .gpu_data import Case, gradient_error, nearest_error, product_error, sampled_error
+from .gpu_data import (
+    Case,
+    agop_error,
+    gradient_error,
+    nearest_error,
+    product_error,
+    sampled_error,
+)
 from .gpu_peers import Peer
 from .gpu_result import GpuLine
 from .gpu_rows import Bars, Gradient, Nearest, Pairs, Product, Several
@@ -151,11 +158,16 @@ def nearest_lines(row: Nearest, s: GpuSettings) -> Iterator[GpuLine]:
 def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     case = Case(s.shape(row.shape), "normal", "float32", s.device)
     m, n, k = case.shape
-    coef, out = case.normal(row.outputs, n), case.empty(row.outputs, m, k)
+    coef = case.normal(row.outputs, n)
+    out = case.empty(k, k) if row.agop else case.empty(row.outputs, m, k)
     formula = mercer.kernel(row.formula)
     line = GpuLine(row.name, case.shape, note=f"{row.outputs} outputs")
-    if row.field is None:
-        amplitude = None
+    amplitude = None
+    if row.agop:
+        line.ms = s.watch.median(
+            lambda: mercer.kernel_agop(formula, case.x, case.z, coef, out=out, **row.params)
+        )
+    elif row.field is None:
         line.ms = s.watch.median(
             lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out, **row.params)
         )
@@ -167,10 +179,17 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     line.floor_ms = engine.gpu_floor(
         row.formula, case.shape, "float32", s.floors, verb="kernel_gradient", columns=row.outputs
     )["ms"]
-    line.error = gradient_error(out, case, coef, row.slope, amplitude)
+    if row.agop:
+        gradients = mercer.kernel_gradient(formula, case.x, case.z, coef, **row.params).flatten(
+            0, 1
+        )
+        line.error = agop_error(out, gradients)
+        del gradients
+    else:
+        line.error = gradient_error(out, case, coef, row.slope, amplitude)
     if row.noted is not None and s.has_bars():
         line.peer, line.peer_ms = row.noted
-    yield with_bars(line, row.bars, s)
+    yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 
 
 def several_lines(row: Several, s: GpuSettings) -> Iterator[GpuLine]:

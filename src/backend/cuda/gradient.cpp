@@ -150,6 +150,7 @@ class FieldLaunch {
                      out,
                      rows,
                      job_.features,
+                     all.outputs * rows * job_.features,
                      operands_.out_output_stride,
                      operands_.out_row_stride,
                      operands_.out_feature_stride,

@@ -59,7 +59,7 @@ bool Workspace::take(const PairJob& job) {
 
 bool Workspace::rehearse(Rehearsal& rehearsal) {
   base_ = reinterpret_cast<char*>(kAlignment);  // nothing is there
-  rehearsal.bytes = bytes_;
+  rehearsal.bytes = std::max(rehearsal.bytes, bytes_);  // of calls one after the other
   return rehearsal.purpose != Rehearsal::Purpose::workspace;
 }
 

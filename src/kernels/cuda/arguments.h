@@ -228,7 +228,7 @@ struct FieldProductArguments {
 struct SumArguments {
   const void* partial;  // [split][output][m][k]
   void* out;
-  long long m, k, out_output, out_row, out_feature;
+  long long m, k, split, out_output, out_row, out_feature;  // split: from one range to the next
   int outputs, splits;
 };
 
