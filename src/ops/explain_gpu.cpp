@@ -146,9 +146,9 @@ plan::GpuTimes nearest_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   return times += plan::gpu_memory_times(points_bytes(shape, dtype), gpu);
 }
 
-/// Values of the pairs first, where the field reads them; then φ and its contraction for every (m, n, k).
-plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
-                              const GpuCall& call) {
+/// The field of a gradient; its pair values are planned apart.
+std::shared_ptr<const plan::GpuFieldPlan> field_plan(const Formula& f, ExplainShape shape, Dtype dtype,
+                                                     const plan::GpuInfo& gpu, const GpuCall& call) {
   const Formula bound(ops::explained(f));
   plan::GpuFieldProblem problem;
   problem.field = ir::split_field(bound.prepared().field());
@@ -158,7 +158,14 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
   const bool pays = gpu.capability == 90 && call.products > 0 && problem.type == Dtype::float32 &&
                     plan::pays_field_products(shape.m, shape.n, shape.k, plan::kTensorCoresFrom);
   if (pays) problem.product_outputs = static_cast<int>(std::min(call.columns, plan::kProductOutputs));
-  const auto field = plan::plan_gpu_field(problem);
+  return plan::plan_gpu_field(problem);
+}
+
+/// Values of the pairs first, where the field reads them; then φ and its contraction for every (m, n, k).
+plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                              const GpuCall& call) {
+  const auto field = field_plan(f, shape, dtype, gpu, call);
+  const plan::GpuFieldProblem& problem = field->problem;
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times;
   if (field->factors) {
@@ -193,6 +200,19 @@ std::string source_text(const plan::GpuPairPlan& plan, Dtype dtype) {
                      codegen::cuda_pair_source(plan).size(), codegen::cuda_pack_source(plan, true, dtype).size(),
                      codegen::cuda_pack_source(plan, false, dtype).size(),
                      fmt::format("sm_{}{}", plan.problem.capability, plan.problem.capability >= 90 ? "a" : ""));
+}
+
+std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu) {
+  constexpr std::int64_t kOutputs = 16;
+  try {
+    const auto field = field_plan(f, shape, dtype, gpu, {.verb = "kernel_gradient", .columns = kOutputs});
+    if (!field->factors) return "phi by multiply-adds\n";
+    return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(),
+                       field->of_signs() ? "signs by ranks, exact; three products of bfloat16, to float32 every 512 n"
+                                         : "three products of tf32, to float32 every 64 n");
+  } catch (const Error& error) {
+    return fmt::format("{}\n", error.what());  // a reduction of the user's own
+  }
 }
 
 std::string floor_text(const plan::GpuTimes& times, ExplainShape shape, const NamedGpu& gpu) {
@@ -235,6 +255,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
     text += section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan->alternative_eighths),
                     with_slots(plan->alternative) + mean);
   text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
+  text += section("gradient of 16 outputs", gradient_text(f, shape, dtype, gpu.info));
   text += section("source", source_text(*plan, dtype));
   return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, {}), shape, gpu));
 }

@@ -79,7 +79,8 @@ std::string FieldFactors::to_text() const {
     case Kind::sign:
     case Kind::values: break;
   }
-  return fmt::format("{:g} {}* {} * amplitude {}", scale, weighted ? "w " : "", factor.to_text(), amplitude.to_text());
+  return fmt::format("{:g} {}* ({}) * amplitude ({})", scale, weighted ? "* w " : "", factor.to_text(),
+                     amplitude.to_text());
 }
 
 FieldFactors factors_of(const Expr& field) {

@@ -77,8 +77,9 @@ struct Walk {
   }
   MERCER_METHOD bool starts_range() const { return tile == first + 1; }
   MERCER_METHOD bool ends_range() const { return tile == end; }
-  // Shared memory adds up so many tiles of a range: of equal addends, 256 additions would err by 4e-6.
-  static constexpr int kTilesOfSum = 32;
+  // So many tiles of a range are added up before they go to the range's sums: of equal addends, 256 additions would err
+  // by 4e-6. A tile of wide products is four of them.
+  static constexpr int kTilesOfSum = WIDE ? 8 : 32;
   MERCER_METHOD bool starts_sum() const { return (tile - 1 - first) % kTilesOfSum == 0; }
   MERCER_METHOD bool ends_sum() const { return tile == end || (tile - first) % kTilesOfSum == 0; }
   MERCER_METHOD bool is_first_sum() const { return tile - first <= kTilesOfSum; }

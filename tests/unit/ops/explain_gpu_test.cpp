@@ -78,6 +78,15 @@ TEST(GpuFloor, OfCallsThatShareOrSkipWork) {
               0.1);
 }
 
+TEST(ExplainGpu, SaysHowGradientsRun) {
+  const ExplainShape shape{10000, 10000, 768};
+  const auto text = [&](const char* f) { return explain(Formula(f), shape, Dtype::float32, std::string("sm_90")); };
+  EXPECT_NE(text("sum(abs(x-z))").find("phi = 1 * (sign(x - z)) * amplitude (1)\ntensor cores: signs by ranks"),
+            std::string::npos);
+  EXPECT_NE(text("exp(-sum((x-z)^2)/30)").find("three products of tf32, to float32"), std::string::npos);
+  EXPECT_NE(text("sum(abs(x-z))/sum(abs(x+z))").find("phi by multiply-adds"), std::string::npos);
+}
+
 TEST(GpuFloor, OfProductsAndGradients) {
   const char* text = "exp(-sum((x-z)^2)/h)";
   const ExplainShape shape{10000, 10000, 64};
