@@ -79,7 +79,7 @@ struct Walk {
   MERCER_METHOD bool ends_range() const { return tile == end; }
   // So many tiles of a range are added up before they go to the range's sums: of equal addends, 256 additions would err
   // by 4e-6. A tile of wide products is four of them.
-  static constexpr int kTilesOfSum = WIDE ? 8 : 32;
+  static constexpr int kTilesOfSum = WIDE ? 24 : 32;
   MERCER_METHOD bool starts_sum() const { return (tile - 1 - first) % kTilesOfSum == 0; }
   MERCER_METHOD bool ends_sum() const { return tile == end || (tile - first) % kTilesOfSum == 0; }
   MERCER_METHOD bool is_first_sum() const { return tile - first <= kTilesOfSum; }
