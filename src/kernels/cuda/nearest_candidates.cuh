@@ -70,6 +70,7 @@ MERCER_INLINE void compute_again(u64* keys, u32 count, const PairArguments& p, i
   for (u32 i = threadIdx.x / 32; i < count; i += blockDim.x / 32) {
     const i64 n = (u32)keys[i];
     const REAL sum = (REAL)direct_sum<1>(p, m, n);
+    __syncwarp();  // all have read the key
     if (threadIdx.x % 32 == 0) keys[i] = candidate_key(PairPoints(p, m, n).value(&sum), n);
   }
 #else
