@@ -118,7 +118,7 @@ def nearest(p: float, count: int) -> Peer:
         def call(rows):
             for first in range(0, rows, 500):
                 part = x[first : min(rows, first + 500)]
-                torch.cdist(part, z, p=p, compute_mode=mode).topk(count, largest=False)
+                torch.cdist(part, z, p=p, compute_mode=mode).topk(min(count, len(z)), largest=False)
 
         return call
 

@@ -133,12 +133,13 @@ def nearest_lines(row: Nearest, s: GpuSettings) -> Iterator[GpuLine]:
     """The bar: the time of the matrix of as many pairs, stored some columns at a time."""
     case = Case(s.shape(row.shape), "normal", "float32", s.device)
     m, n, _ = case.shape
-    values = case.empty(m, row.count)
+    count = min(row.count, n)
+    values = case.empty(m, count)
     indices = values.long()
     formula = mercer.kernel(row.formula)
-    line = GpuLine(row.name, case.shape, note=f"{row.count} neighbours")
+    line = GpuLine(row.name, case.shape, note=f"{count} neighbours")
     line.ms = s.watch.median(
-        lambda: mercer.knn(formula, case.x, case.z, row.count, out=(values, indices))
+        lambda: mercer.knn(formula, case.x, case.z, count, out=(values, indices))
     )
     line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, verb="knn")["ms"]
     line.error = nearest_error(values, case, row.reference)
