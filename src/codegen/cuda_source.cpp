@@ -322,6 +322,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
+  text += define("JOINS_RANGES",
+                 plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   const plan::Consumer consumer = plan.problem.consumer;
@@ -342,12 +344,12 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
             (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
-  return text + skeleton({"bilinear_products.cuh", "bilinear_tile.cuh"});
+  return text + skeleton({"bilinear_products.cuh", "bilinear_ranges.cuh", "bilinear_tile.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_operands.cuh"});
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "split_operands.cuh"});
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -358,6 +360,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
+  text += define("JOINS_RANGES", false);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
   text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ""});
@@ -401,6 +404,11 @@ std::string value_statements(const ir::Program& program) {
          "  return value;\n}\n";
 }
 
+std::string amplitude_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
+         value_statements(plan.amplitude);
+}
+
 /// Stages of 64 points whose ranks fit the codes of 16-bit floats.
 constexpr int kCodeStages = 94;
 std::string field_product_defines(const plan::GpuFieldPlan& plan) {
@@ -416,7 +424,7 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
   text += define("READS_WEIGHTS", plan.reads_weights);
-  text += define("MARKED", static_cast<bool>(plan.factors));
+  text += define("MARKED", plan.products || plan.linear != nullptr);
   text +=
       "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
       "                       const REAL* params, REAL features) {\n";
@@ -432,8 +440,7 @@ std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
   text += define("WEIGHTED", plan.factors.weighted);
   const double scale = plan.of_signs() ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
-  text += "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
-          value_statements(plan.amplitude);
+  text += amplitude_function(plan);
   const int columns = plan.product_columns();
   if (plan.of_signs()) {
     text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 0"});
@@ -448,6 +455,15 @@ std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
   return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
+}
+
+std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
+  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs());
+  text += define("WEIGHTED", plan.factors.weighted) +
+          define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
+  text += amplitude_function(plan) + skeleton({"split_precision.cuh", "split_pieces.cuh", "linear_field.cuh"});
+  return text;
 }
 
 std::string cuda_sum_source(Dtype type) {

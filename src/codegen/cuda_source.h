@@ -41,9 +41,11 @@ std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uni
 
 /// The kernels `field` and, behind ranges of n, `sum_splits`.
 std::string cuda_field_source(const plan::GpuFieldPlan& plan);
-/// Of a plan with factors: the kernels `field_products`, and `write_coefs` and what else makes operands.
+/// Of a plan with products: the kernels `field_products`, and `write_coefs` and what else makes operands.
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan);
+/// Of a plan whose factor is linear: the kernels `finish_field` and what else lies around the product of matrices.
+std::string cuda_linear_source(const plan::GpuFieldPlan& plan);
 std::string cuda_sum_source(Dtype type);
 
 /// The kernel `nearest`.

@@ -189,7 +189,7 @@ void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tens
                  const auto add = [&](const char* from, char* to, std::int64_t outputs, std::int64_t output,
                                       std::int64_t row, std::int64_t column) {
                    SumArguments a{from, to, k, k, elements, output, row, column, static_cast<int>(outputs),
-                                  static_cast<int>(count)};
+                                  static_cast<int>(count), 0};
                    cuda::launch(sum, job, {ceil_div(outputs * k * k, 256)}, 256, 0, a);
                  };
                  const char* from = workspace.at<char>(slots);

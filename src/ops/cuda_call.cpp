@@ -62,14 +62,46 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
       plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
   problem.product_outputs = pays ? static_cast<int>(std::min(outputs, plan::kProductOutputs)) : 0;
   problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
-  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs,
-                                      problem.product_outputs, problem.cluster, job.device);
+  problem.capability = job.hardware().capability();
+  if (job.type == Dtype::float32)
+    problem.linear = plan::linear_tile(
+        job.x.count, job.z.count, job.features,
+        plan::linear_sizes(job.x.count, job.z.count, job.features, outputs, job.part_bytes), context.precision(),
+        job.hardware().multiprocessors, context.state().tensor_cores_from);
+  problem.linear.by_warps = context.state().products_by_warps;
+  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs,
+                                      problem.product_outputs, problem.cluster, problem.linear.to_text(), job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;
     problem.shared_per_block = job.hardware().shared_per_block;
     return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job);
   });
+}
+
+bool has_value_as_factor(const Expr& amplitude) {
+  if (amplitude->op == ir::Op::pair_value) return amplitude->slot == 0;
+  if (amplitude->op != ir::Op::mul && amplitude->op != ir::Op::neg) return false;
+  return std::any_of(amplitude->args.begin(), amplitude->args.end(), has_value_as_factor);
+}
+
+/// An amplitude of differences that are zero where the points are the same has no part in the field; but it might be so
+/// much larger than the others that their digits were lost beside it.
+Expr without_duplicates(const Expr& amplitude) {
+  Expr distance;
+  int reductions = 0;
+  ir::for_each(amplitude, [&](const Expr& node) {
+    if (node->op != ir::Op::sum) return;
+    distance = node;
+    ++reductions;
+  });
+  if (reductions != 1) return amplitude;
+  const ir::Split split = ir::split({distance});
+  const plan::Bilinear squares = plan::bilinear_of(split);
+  const bool of_points = squares.kind == plan::BilinearKind::square && split.x_streams[0]->op == ir::Op::x &&
+                         split.z_streams[0]->op == ir::Op::z;
+  if (!of_points || squares.weighted) return amplitude;
+  return ir::simplify(where(equal(distance, 0.0), 0.0, amplitude));
 }
 
 }  // namespace
@@ -91,13 +123,17 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   gradient.field = field_kernels(fmt::format("{}|{}", kind, formula.key), job, outputs, amplitude, context, [&] {
     return amplitude ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
   });
-  const std::vector<Expr>& values = gradient.field->plan->problem.field.pair_outputs;
+  const plan::GpuFieldPlan& plan = *gradient.field->plan;
+  std::vector<Expr> values = plan.problem.field.pair_outputs;
   if (values.empty()) return gradient;
+  const bool is_linear = plan.linear != nullptr;
+  if (is_linear && plan.of_differences() && values.size() == 1 && has_value_as_factor(plan.factors.amplitude))
+    values[0] = without_duplicates(values[0]);
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)});
   problem.outputs = values;
-  const std::string key = fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key,
+  const std::string key = fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key,
                                       static_cast<int>(job.type), static_cast<int>(job.x.points.dtype), problem.bytes,
-                                      job.device, problem.product.to_text(), problem.sizes.to_text());
+                                      job.device, problem.product.to_text(), problem.sizes.to_text(), is_linear);
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;

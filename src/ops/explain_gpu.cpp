@@ -158,6 +158,12 @@ std::shared_ptr<const plan::GpuFieldPlan> field_plan(const Formula& f, ExplainSh
   const bool pays = gpu.capability == 90 && call.products > 0 && problem.type == Dtype::float32 &&
                     plan::pays_field_products(shape.m, shape.n, shape.k, plan::kTensorCoresFrom);
   if (pays) problem.product_outputs = static_cast<int>(std::min(call.columns, plan::kProductOutputs));
+  problem.capability = gpu.capability;
+  problem.shared_per_block = gpu.shared_per_block;
+  if (call.products > 0 && problem.type == Dtype::float32)
+    problem.linear = plan::linear_tile(
+        shape.m, shape.n, shape.k, plan::linear_sizes(shape.m, shape.n, shape.k, call.columns, cuda::kPartBytes),
+        Precision::fp32, gpu.multiprocessors, plan::kTensorCoresFrom);
   return plan::plan_gpu_field(problem);
 }
 
@@ -168,7 +174,9 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
   const plan::GpuFieldProblem& problem = field->problem;
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times;
-  if (field->factors) {
+  if (field->linear) {
+    times = plan::gpu_tensor_times(pairs_of(shape) * columns * static_cast<double>(shape.k + 1) * 3, gpu);
+  } else if (field->products) {
     // Signs: two elements in two instructions, three products of 16 bits. Others: three of tf32, at half the rate.
     const plan::GpuCost cost = field->of_signs() ? plan::GpuCost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0}
                                                  : plan::count_gpu(field->factor);
@@ -207,6 +215,11 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
   try {
     const auto field = field_plan(f, shape, dtype, gpu, {.verb = "kernel_gradient", .columns = kOutputs});
     if (!field->factors) return "phi by multiply-adds\n";
+    if (field->linear)
+      return fmt::format(
+          "phi = {}\ntensor cores: amplitudes times coefficients and features, three products of 16 bits; rows whose "
+          "sums cancel by differences\n{}\n",
+          field->factors.to_text(), field->linear->problem.product.to_text());
     return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(),
                        field->of_signs() ? "signs by ranks, exact; three products of bfloat16, to float32 every 512 n"
                                          : "three products of tf32, to float32 every 64 n");

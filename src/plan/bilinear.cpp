@@ -60,11 +60,14 @@ Bilinear bilinear_term(const Expr& term) {
 
 /// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile, measured on an H200.
 double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
-  constexpr double kProduct = 8e-5, kEpilogue = 0.015, kStart = 0.8;  // a column and feature, a column, a tile
-  const std::int64_t blocks =
-      ceil_div(m, BilinearTile::kRows * tile.cluster) * tile.cluster * ceil_div(n, tile.columns);
-  const double waves = static_cast<double>(ceil_div(blocks, multiprocessors / tile.cluster * tile.cluster));
-  return waves * (tile.columns * (kProduct * static_cast<double>(k) + kEpilogue) + kStart);
+  constexpr double kEpilogue = 0.015, kStart = 0.8, kJoin = 0.005;  // a column, a tile, a column and range
+  // A column and feature: narrow tiles read more for what they multiply.
+  const double product = tile.columns >= 192 ? 8e-5 : tile.columns >= 128 ? 1e-4 : 1.2e-4;
+  const std::int64_t tiles = ceil_div(m, BilinearTile::kRows * tile.cluster) * ceil_div(n, tile.columns);
+  const int ranges = feature_ranges(tile, tiles, k, multiprocessors);
+  const double waves = static_cast<double>(ceil_div(tiles * ranges, multiprocessors / tile.cluster));
+  const double features = static_cast<double>(k) / ranges, joins = ranges > 1 ? ranges : 0;
+  return waves * (tile.columns * (product * features + kEpilogue + kJoin * joins) + kStart);
 }
 
 /// Of few features, epilogues are most of the work: two blocks take turns.
@@ -92,6 +95,13 @@ bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, Precision
 }
 
 }  // namespace
+
+int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors) {
+  constexpr std::int64_t kLeastFeatures = 1024, kMostRanges = 16;
+  if (tile.brief > 0 || tile.by_warps || tiles == 0) return 1;
+  const std::int64_t filling = multiprocessors / (tiles * tile.cluster);
+  return static_cast<int>(std::clamp<std::int64_t>(std::min(filling, k / kLeastFeatures), 1, kMostRanges));
+}
 
 std::string Bilinear::to_text() const {
   if (kind == BilinearKind::none) return "none";

@@ -62,6 +62,9 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 /// Columns of v that one pass takes at most: without products of warpgroups, and with them.
 inline constexpr int kFewColumns = 16, kWideColumns = 96;
 
+/// Ranges of the features, each by blocks of its own, by which few tiles (of a cluster each) fill a device.
+int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors);
+
 /// The same for folds over n, which store no pairs: products with so many columns of v, or none.
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                                 Precision precision, double from = kTensorCoresFrom);

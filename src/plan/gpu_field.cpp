@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "core/integers.h"
+#include "ir/passes.h"
 #include "plan/sides.h"
 
 namespace mercer::plan {
 namespace {
 
-/// Accumulators a thread keeps, in units of 32 bits, and its sums' room in shared memory.
-constexpr int kAccumulatorWords = 64;
 constexpr std::int64_t kThreads = 256, kSlice = 32, kChunk = 512;
 
 /// Factors of a product, however it is bracketed; a sign counts as -1.
@@ -53,6 +52,22 @@ int sign_of_difference(const Expr& e) {
   if (e->op != ir::Op::sign || e->args[0]->op != ir::Op::sub) return 0;
   const ir::Op left = e->args[0]->args[0]->op, right = e->args[0]->args[1]->op;
   return left == ir::Op::x && right == ir::Op::z ? 1 : left == ir::Op::z && right == ir::Op::x ? -1 : 0;
+}
+
+FieldFactors::Linear linear_in(const Expr& factor) {
+  if (factor->op == ir::Op::z) return FieldFactors::Linear::point;
+  const bool difference =
+      factor->op == ir::Op::sub && factor->args[0]->op == ir::Op::x && factor->args[1]->op == ir::Op::z;
+  return difference ? FieldFactors::Linear::difference : FieldFactors::Linear::none;
+}
+
+/// z - x is x - z with the other sign.
+void turn_difference(std::vector<Expr>& factors, double& scale) {
+  if (factors.size() != 1 || factors[0]->op != ir::Op::sub) return;
+  const Expr left = factors[0]->args[0], right = factors[0]->args[1];
+  if (left->op != ir::Op::z || right->op != ir::Op::x) return;
+  factors[0] = right - left;
+  scale = -scale;
 }
 
 /// sign(d) |d|^q of a constant q > 0 is |d|^q with the sign of d: the same values, in fewer instructions.
@@ -109,8 +124,37 @@ FieldFactors factors_of(const Expr& field) {
   if (result.kind == FieldFactors::Kind::sign) result.scale *= direction;
   result.amplitude = product_of(amplitudes);
   join_signs(features);
+  turn_difference(features, result.scale);
   result.factor = product_of(features);
+  result.linear = linear_in(result.factor);
   return result;
+}
+
+std::int64_t linear_columns(std::int64_t k, bool difference) { return round_up(k + difference, 4); }
+
+std::int64_t LinearSizes::row_bytes() const {
+  constexpr std::int64_t kFloat = 4, kUnit = 32;
+  return (points + round_up(points, kUnit) + columns) * kFloat;  // amplitudes, their pieces, products
+}
+
+LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs,
+                         std::int64_t part_bytes) {
+  constexpr std::int64_t kFloat = 4, kLeastPoints = 1024, kMostPoints = 16384, kSlice = 64, kRows = 128;
+  LinearSizes sizes;
+  sizes.columns = std::min(outputs, kLinearOutputs) * linear_columns(k);
+  // Operands of the columns may take twice what those of the rows do: they are made once for all rows.
+  const std::int64_t most = std::clamp(2 * part_bytes / (kFloat * sizes.columns), kLeastPoints, kMostPoints);
+  sizes.points = std::min(n, round_up(ceil_div(n, std::max<std::int64_t>(1, ceil_div(n, most))), kSlice));
+  const std::int64_t fitting = part_bytes / std::max<std::int64_t>(1, sizes.row_bytes());
+  sizes.rows = std::min(m, std::max<std::int64_t>(1, fitting / kRows) * kRows);
+  return sizes;
+}
+
+BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
+                         int multiprocessors, double from) {
+  constexpr std::int64_t kLeastRows = 256;
+  if (!pays_field_products(m, n, k, from) || (from > 0 && m < kLeastRows) || precision == Precision::direct) return {};
+  return bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
 }
 
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
@@ -145,6 +189,24 @@ std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
   return elements * element;
 }
 
+namespace {
+
+/// Amplitudes times columns of coefficients and features.
+void plan_linear(GpuFieldPlan& plan) {
+  GpuPairProblem product;
+  product.outputs = {ir::simplify(sum(points().x * points().z))};
+  product.product = plan.problem.linear;
+  product.by_value = true;
+  product.capability = plan.problem.capability;
+  product.shared_per_block = plan.problem.shared_per_block;
+  const auto pairs = plan_gpu_pairs(product);
+  if (!pairs->bilinear) return;
+  plan.linear = pairs;
+  plan.problem.product_outputs = static_cast<int>(std::min<std::int64_t>(plan.problem.product_outputs, kLinearOutputs));
+}
+
+}  // namespace
+
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
   auto plan = std::make_shared<GpuFieldPlan>();
   plan->problem = problem;
@@ -157,11 +219,14 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->reads_row = reads_site(plan->program, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
-  if (problem.product_outputs > 0 && problem.type == Dtype::float32) plan->factors = factors_of(problem.field.field);
+  if ((problem.product_outputs > 0 || problem.linear) && problem.type == Dtype::float32)
+    plan->factors = factors_of(problem.field.field);
   if (plan->factors) {
     plan->amplitude = ir::lower({plan->factors.amplitude}, options);
     plan->factor = ir::lower({plan->factors.factor}, options);
-    if (plan->product_stages() < 2) plan->factors = {};  // too many planes
+    if (problem.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
+    plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
+    if (!plan->products && !plan->linear) plan->factors = {};
   }
   const int words = problem.type == Dtype::float64 ? 2 : 1;
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&

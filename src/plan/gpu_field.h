@@ -9,6 +9,7 @@
 
 #include "ir/program.h"
 #include "ir/split.h"
+#include "plan/gpu_plan.h"
 
 namespace mercer::plan {
 
@@ -16,6 +17,8 @@ namespace mercer::plan {
 struct FieldFactors {
   enum class Kind : std::uint8_t { none, sign, values };
   Kind kind = Kind::none;
+  enum class Linear : std::uint8_t { none, difference, point };
+  Linear linear = Linear::none;  // the factor is x - z, or z
   Expr amplitude, factor;  // over pair values and parameters; over x, z, w and parameters; sign: sign(x - z)
   double scale = 1;
   bool weighted = false;
@@ -25,10 +28,27 @@ struct FieldFactors {
 /// `none` where φ has no such form.
 FieldFactors factors_of(const Expr& field);
 
-/// Whether a call of these sizes runs on tensor cores; `from`: least pairs times features, 0 for all sizes.
 /// Features of a block of products.
 inline constexpr std::int64_t kFieldTileFeatures = 192;
+/// Whether a call of these sizes runs on tensor cores; `from`: least pairs times features, 0 for all sizes.
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from);
+
+/// A linear factor makes the field a product of matrices (kernels/cuda/linear_field.cuh): of the amplitudes, and of the
+/// coefficients times the features, with the coefficients themselves behind those. Sizes that memory is bounded by.
+struct LinearSizes {
+  std::int64_t points = 0;   // n of a range
+  std::int64_t columns = 0;  // of a pass
+  std::int64_t rows = 0;     // m of a part
+  std::int64_t row_bytes() const;
+};
+/// Columns of an output.
+std::int64_t linear_columns(std::int64_t k, bool difference = true);
+/// Outputs of a pass at most.
+inline constexpr std::int64_t kLinearOutputs = 16;
+LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, std::int64_t part_bytes);
+/// The tile of that product; an empty one where it does not pay.
+BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
+                         int multiprocessors, double from);
 
 struct GpuFieldProblem {
   ir::FieldSplit field;
@@ -36,6 +56,8 @@ struct GpuFieldProblem {
   int outputs = 1;              // coefficients of one pass
   int planes = 0;               // pair values
   int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
+  BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
+  int capability = 90;
   int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
   std::int64_t shared_per_block = 232448;
 };
@@ -48,12 +70,16 @@ struct GpuFieldPlan {
   bool reads_row = false, reads_col = false, reads_weights = false;
   FieldFactors factors;  // of products
   ir::Program amplitude, factor;
+  bool products = false;                      // point by point: field_products.cuh
+  std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 
   /// Columns of coefficients that a product has: 8, 16 or 32.
   int product_columns() const { return problem.product_outputs <= 8 ? 8 : problem.product_outputs <= 16 ? 16 : 32; }
   int product_queries() const { return 64 / product_columns(); }
   /// Points m whose products go together; twice as many have left operands in registers.
   int product_batch() const { return std::min(2, product_queries() / 2); }
+  int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }
+  bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }

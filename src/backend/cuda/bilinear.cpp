@@ -23,7 +23,49 @@ constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFo
 /// Strips of m that go together through n.
 constexpr int kGroup = 8;
 
+/// Chunks of the features by which operands of few points fill the device.
+std::int64_t chunks_of(std::int64_t points, std::int64_t units, int multiprocessors) {
+  constexpr std::int64_t kLeastUnits = 32, kMostChunks = 32;
+  return std::clamp<std::int64_t>(std::min(4 * multiprocessors / (points / MERCER_IMAGE_ROWS), units / kLeastUnits), 1,
+                                  kMostChunks);
+}
+
+/// Of a cluster each, as they are walked (kernels/cuda/bilinear_walk.cuh).
+std::int64_t tiles_of(const plan::BilinearTile& tile, std::int64_t strips, std::int64_t columns, bool symmetric) {
+  if (!symmetric) return strips * columns;
+  std::int64_t tiles = 0;
+  for (std::int64_t strip = 0; strip < strips; ++strip)
+    tiles += columns - strip * tile.kRows * tile.cluster / tile.columns;
+  return tiles;
+}
+
+/// Blocks drift apart in the course of many tiles; of many features, what they then read no longer is in the
+/// second-level cache. A launch of some tiles each keeps them together.
+std::int64_t strips_of_launch(const plan::GpuPairPlan& plan, std::int64_t units, std::int64_t strips,
+                              std::int64_t clusters, std::int64_t tiles_of_strip) {
+  constexpr std::int64_t kManyUnits = 128, kTilesOfCluster = 8;
+  if (plan.problem.consumer != plan::Consumer::store || units < kManyUnits) return strips;
+  return ceil_div(ceil_div(kTilesOfCluster * clusters, tiles_of_strip), kGroup) * kGroup;
+}
+
 }  // namespace
+
+void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const PairJob& job,
+                     const BilinearArguments& products, std::int64_t tiles_of_strip) {
+  const plan::BilinearTile& tile = plan.problem.product;
+  const std::int64_t strips = ceil_div(products.pairs.m, tile.kRows * tile.cluster);
+  const std::int64_t tiles = strips * tiles_of_strip;
+  const std::int64_t clusters =
+      std::min<std::int64_t>(tiles, job.hardware().multiprocessors * tile.blocks / tile.cluster);
+  BilinearArguments arguments = products;
+  arguments.group = kGroup;
+  const std::int64_t together = strips_of_launch(plan, products.units, strips, clusters, tiles_of_strip);
+  for (std::int64_t first = 0; first < strips; first += together) {
+    arguments.first_strip = static_cast<int>(first);
+    arguments.end_strip = static_cast<int>(std::min(strips, first + together));
+    launch(kernel, job, {clusters * tile.cluster}, tile.threads(), plan.product_shared_bytes(), arguments);
+  }
+}
 
 std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n, std::int64_t tile_n) {
   const std::int64_t whole = n / MERCER_COLUMN_BLOCK;
@@ -33,17 +75,20 @@ std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n
 }
 
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
-                             Workspace& workspace)
+                             bool symmetric, Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
   if (&panels.x() == &panels.z()) sides_ = 1;
   units_ = ceil_div(job.features, 32);
   row_length_ = ceil_div(job.features, 8) * 8;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
+  chunks_ = chunks_of(std::max(sides[0]->ld, sides[1]->ld), units_, job.hardware().multiprocessors);
   for (int s = 0; s < sides_; ++s) {
     const std::int64_t ld = sides[s]->ld;
     side_[s].image = workspace.add(ld * units_ * kRowBytes);
     side_[s].rows = workspace.add(ld * row_length_ * kFloat);
-    for (std::int64_t* values : {&side_[s].largest, &side_[s].norm, &side_[s].norm_tail, &side_[s].scale})
+    side_[s].largest = workspace.add(chunks_ * ld * kFloat);
+    if (chunks_ > 1) side_[s].norms = workspace.add(chunks_ * ld * static_cast<std::int64_t>(sizeof(double)));
+    for (std::int64_t* values : {&side_[s].norm, &side_[s].norm_tail, &side_[s].scale})
       *values = workspace.add(ld * kFloat);
   }
   state_ = workspace.add(sizeof(SplitState));
@@ -54,6 +99,15 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
   marks_ = workspace.add(ceil_div(rows, MERCER_REGION) * ceil_div(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
+  const plan::BilinearTile& tile = kernels.plan->problem.product;
+  const std::int64_t strips = ceil_div(rows, tile.kRows * tile.cluster), columns = ceil_div(job.z.count, tile.columns);
+  ranges_ = plan::feature_ranges(tile, tiles_of(tile, strips, columns, symmetric), job.features,
+                                 job.hardware().multiprocessors);
+  if (ranges_ == 1) return;
+  constexpr std::int64_t kWarps = 8;
+  arrivals_ = strips * tile.cluster * columns * kWarps;
+  arrived_ = workspace.add(arrivals_ * static_cast<std::int64_t>(sizeof(unsigned)));
+  partial_ = workspace.add(strips * tile.cluster * columns * ranges_ * tile.kRows * tile.columns * kFloat);
 }
 
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
@@ -67,6 +121,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
                      workspace.at<unsigned char>(side.image),
                      workspace.at<float>(side.rows),
                      workspace.at<float>(side.largest),
+                     workspace.at<double>(side.norms),
                      workspace.at<float>(side.norm),
                      workspace.at<float>(side.norm_tail),
                      workspace.at<float>(side.scale),
@@ -79,6 +134,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.row_length = row_length_;
   split.units = units_;
   split.sides = sides_;
+  split.chunks = static_cast<int>(chunks_);
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
   split.pieces = tile.single ? 1 : tile.brief > 0 ? 2 : 0;
   split.capacity = static_cast<unsigned>(capacity_);
@@ -95,8 +151,9 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   SplitArguments split = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
   launch(find_centre_, job_, {ceil_div(split.k, kThreads / 32)}, kThreads, 0, split);
-  launch(step("examine"), job_, {ld / MERCER_PANEL, sides_}, kThreads, 0, split);
-  launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_}, kThreads, 0, split);
+  launch(step("examine"), job_, {ld / MERCER_PANEL, sides_, chunks_}, kThreads, 0, split);
+  launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_, chunks_}, kThreads, 0, split);
+  if (chunks_ > 1) launch(step("join_norms"), job_, {ceil_div(ld, kThreads), sides_}, kThreads, 0, split);
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
   const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;
   if (plan.bilinear.kind == plan::BilinearKind::square && asks)
@@ -115,21 +172,10 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   products.x = {x.image, x.norm, x.norm_tail, x.scale};
   products.z = {z.image, z.norm, z.norm_tail, z.scale};
   products.units = units_;
+  products.ranges = 1;
   products.x_end = group.x_ld;
-  products.group = kGroup;
   if (v_) products.v_image = v_->image(workspace);
   return products;
-}
-
-/// `tiles`: what there is to do, of a cluster.
-void SplitProducts::launch_products(const BilinearArguments& products, std::int64_t tiles) const {
-  const plan::GpuPairPlan& plan = *kernels_.plan;
-  const plan::BilinearTile& tile = plan.problem.product;
-  const std::int64_t clusters =
-      std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
-  BilinearArguments arguments = products;
-  launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(),
-         plan.product_shared_bytes(), arguments);
 }
 
 BilinearArguments SplitProducts::products_from(const PairArguments& part, std::int64_t first,
@@ -154,17 +200,25 @@ void SplitProducts::store(const PairArguments& part, std::int64_t first, const W
     const auto listed = reinterpret_cast<CuPointer>(&a.split->listed);
     check_cuda(cuda_driver()->set_words_async(listed, 0, 1, job_.stream()), job_.op);
   }
-  launch_products(all, ceil_div(a.m, tile.kRows * tile.cluster) * ceil_div(a.n, tile.columns));
+  if (ranges_ > 1) {
+    all.ranges = ranges_;
+    all.partial = workspace.at<float>(partial_);
+    all.arrived = workspace.at<unsigned>(arrived_);
+    if (job_.rehearsal() == nullptr)
+      check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(all.arrived), 0, arrivals_, job_.stream()),
+                 job_.op);
+  }
+  launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);
 }
 
 void SplitProducts::find(PairArguments& part, std::int64_t first, const Workspace& workspace) const {
-  const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products_from(part, first, workspace);
-  launch_products(all, ceil_div(part.m, tile.kRows * tile.cluster) *
-                           tiles_of_candidates(part.found, part.n, tile.columns));
+  launch_products(kernels_.product, plan, job_, all,
+                  tiles_of_candidates(part.found, part.n, plan.problem.product.columns));
   part.split = all.pairs.split;
   part.x_rows = all.pairs.x_rows;
   part.z_rows = all.pairs.z_rows;
@@ -173,10 +227,9 @@ void SplitProducts::find(PairArguments& part, std::int64_t first, const Workspac
 
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  const plan::BilinearTile& tile = plan.problem.product;
   if (v_) v_->write(group, workspace);
   const BilinearArguments all = products(group, workspace);
-  launch_products(all, ceil_div(group.m, tile.kRows * tile.cluster) * group.splits);
+  launch_products(kernels_.product, plan, job_, all, group.splits);
   // The direct tile takes fewer columns of v at a time.
   for (int column = 0; column < group.columns; column += plan.problem.columns) {
     PairArguments a = all.pairs;

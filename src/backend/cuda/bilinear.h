@@ -9,6 +9,10 @@
 
 namespace mercer::cuda {
 
+/// Puts the tiles of products into the stream, so many for each strip of rows m: as many blocks as stay on the device.
+void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const PairJob& job,
+                     const BilinearArguments& products, std::int64_t tiles_of_strip);
+
 /// Tiles of so many columns that the blocks of columns of `found` have (kernels/cuda/candidates.cuh).
 std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n, std::int64_t tile_n);
 
@@ -17,7 +21,7 @@ class SplitProducts {
   /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
   /// `rows`: of x, stored at once.
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
-                Workspace& workspace);
+                bool symmetric, Workspace& workspace);
   /// Stores the pairs of every group of `a`.
   void run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const;
   /// Makes the operands of one group (panels.h, group_of).
@@ -34,17 +38,18 @@ class SplitProducts {
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products_from(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
-  void launch_products(const BilinearArguments& products, std::int64_t tiles) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
   Kernel find_centre_;
   int sides_ = 2;
-  std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0;
+  std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
+  int ranges_ = 1;  // of the features
+  std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;
   struct Side {
-    std::int64_t image = 0, rows = 0, largest = 0, norm = 0, norm_tail = 0, scale = 0;
+    std::int64_t image = 0, rows = 0, largest = 0, norms = 0, norm = 0, norm_tail = 0, scale = 0;
   };
   Side side_[2];
 };

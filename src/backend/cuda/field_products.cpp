@@ -77,8 +77,9 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
 }
 
 void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
-                        const Workspace& workspace) const {
+                        const unsigned char* wanted, const Workspace& workspace) const {
   FieldProductArguments a = arguments(part, workspace);
+  a.wanted = wanted;
   if (kernels_.plan->of_signs()) a.x_codes += first;
   a.coefs += pass * coef_floats();
   a.marks += first * mark_groups_;

@@ -23,9 +23,10 @@ class FieldProducts {
   std::int64_t blocks(std::int64_t rows) const;
   /// Makes the operands of these rows, and of the coefficients of all outputs.
   void prepare(const FieldArguments& rows, const Workspace& workspace) const;
-  /// Contracts the rows of `part`, rows `first` … of those prepared, for outputs of pass number `pass`.
+  /// Contracts the rows of `part`, rows `first` … of those prepared, for outputs of pass number `pass`. `wanted`: marks
+  /// of rows [m][k / 64], or null.
   void run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
-           const Workspace& workspace) const;
+           const unsigned char* wanted, const Workspace& workspace) const;
   /// What is left to be computed of rows `first` … of those prepared.
   const unsigned char* marks(std::int64_t first, const Workspace& workspace) const;
 

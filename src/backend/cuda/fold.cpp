@@ -60,7 +60,7 @@ class FoldLaunch {
   FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
       : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
     groups_.steps.resize(5);
-    if (kernels.plan->bilinear) split_.emplace(kernels, job, panels_, 0, workspace_);
+    if (kernels.plan->bilinear) split_.emplace(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
   }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/field_products.h"
+#include "backend/cuda/linear_field.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
 #include "core/integers.h"
@@ -22,35 +23,48 @@ bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob
          job.z.count % kFloats == 0 && reinterpret_cast<std::uintptr_t>(amplitude.array.data) % kBytes == 0;
 }
 
-/// One batch item of a gradient.
+/// Points z of a batch item that are contracted together.
+struct FieldRange {
+  std::int64_t first = 0, count = 0;
+  std::int64_t rows = 0;  // m of a part; 0: as memory allows
+  bool several = false;   // there are other ranges
+};
+
+/// One range of one batch item of a gradient.
 class FieldLaunch {
  public:
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
-              bool in_place, Workspace& workspace)
-      : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), workspace_(workspace),
+              bool in_place, const FieldRange& range, Workspace& workspace)
+      : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), adds_(range.first > 0),
+        workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
     const bool stores = planes_ > 0 && !in_place_;
     // Operands of all rows at once where they are small; of very many points they are made part by part.
-    const std::int64_t operand_bytes = plan_.factors ? FieldProducts::row_bytes(plan_, job) : 0;
+    const std::int64_t operand_bytes = plan_.products ? FieldProducts::row_bytes(plan_, job) : 0;
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
     const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
-    rows_ = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
+    rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
-    if (plan_.factors) products_.emplace(field, job, operands.outputs, together ? job.x.count : rows_, workspace);
+    if (plan_.products) products_.emplace(field, job, operands.outputs, together ? job.x.count : rows_, workspace);
+    if (plan_.linear) linear_.emplace(field, job, operands.outputs, rows_, workspace);
     splits_ = choose_splits();
-    pass_ = products_ ? products_->pass() : plan_.problem.outputs;
-    if (splits_ > 1) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
+    pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
+    if (is_partial() || range.several) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
   }
 
   void run() {
     for (const PlainPanel* panel : {&x_, &z_, &coef_}) pack(*panel, job_, workspace_);
     for (const PlainPanel* panel : {&row_, &col_, &w_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
+    if (linear_) {
+      pack(coef_rows_, job_, workspace_);
+      linear_->prepare(arguments(0, job_.x.count, 0, operands_.outputs), coef_rows_, workspace_);
+    }
     if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
@@ -72,6 +86,11 @@ class FieldLaunch {
     coef_ = {operands_.coef.array, operands_.outputs, job_.z.count, operands_.coef.row_stride,
              operands_.coef.col_stride, 0, 0, {}};
     for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
+    if (plan_.linear) {
+      coef_rows_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
+                    operands_.coef.row_stride, 0, 0, {}};
+      lay_out(coef_rows_, job_, workspace_);
+    }
     if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
     if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
     if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
@@ -79,8 +98,12 @@ class FieldLaunch {
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
   }
 
-  /// Ranges of n, when rows and features alone do not fill the device.
+  /// Results do not go where the caller wants them, but are added up there.
+  bool is_partial() const { return splits_ > 1 || adds_; }
+
+  /// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none.
   std::int64_t choose_splits() const {
+    if (linear_) return 1;
     const std::int64_t blocks = products_ ? products_->blocks(rows_)
                                           : ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
     const std::int64_t wanted = std::int64_t{2} * job_.hardware().multiprocessors;
@@ -123,27 +146,29 @@ class FieldLaunch {
     a.outputs = static_cast<int>(outputs);
     params_.write_narrow(a.params, a.numbers, workspace_);
     const std::int64_t place = output * operands_.out_output_stride + first * operands_.out_row_stride;
-    a.out = splits_ > 1 ? workspace_.at<>(partial_) : static_cast<char*>(operands_.out) + place * size_;
-    a.out_output = splits_ > 1 ? rows * job_.features : operands_.out_output_stride;
-    a.out_row = splits_ > 1 ? job_.features : operands_.out_row_stride;
-    a.out_feature = splits_ > 1 ? 1 : operands_.out_feature_stride;
+    a.out = is_partial() ? workspace_.at<>(partial_) : static_cast<char*>(operands_.out) + place * size_;
+    a.out_output = is_partial() ? rows * job_.features : operands_.out_output_stride;
+    a.out_row = is_partial() ? job_.features : operands_.out_row_stride;
+    a.out_feature = is_partial() ? 1 : operands_.out_feature_stride;
     a.out_split = outputs * rows * job_.features;
     return a;
   }
 
   void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
     const FieldArguments all = arguments(first, rows, output, outputs);
-    if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, workspace_);
+    if (linear_) linear_->run(all, output, workspace_);
+    const unsigned char* left = linear_ ? linear_->marks(workspace_) : nullptr;
+    if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, left, workspace_);
     for (std::int64_t o = 0; o < outputs; o += plan_.problem.outputs) {
       FieldArguments a = all;
       a.coef = static_cast<const char*>(all.coef) + o * size_;
       a.out = static_cast<char*>(all.out) + o * all.out_output * size_;
       a.outputs = static_cast<int>(std::min<std::int64_t>(plan_.problem.outputs, outputs - o));
-      if (products_) a.marks = products_->marks(first % products_->rows(), workspace_);
+      a.marks = products_ ? products_->marks(first % products_->rows(), workspace_) : left;
       launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
              kFieldThreads, plan_.shared_bytes(job_.z.count), a);
     }
-    if (splits_ == 1) return;
+    if (!is_partial()) return;
     char* out = static_cast<char*>(operands_.out) +
                 (output * operands_.out_output_stride + first * operands_.out_row_stride) * size_;
     SumArguments sum{workspace_.at<>(partial_),
@@ -155,7 +180,8 @@ class FieldLaunch {
                      operands_.out_row_stride,
                      operands_.out_feature_stride,
                      all.outputs,
-                     static_cast<int>(splits_)};
+                     static_cast<int>(splits_),
+                     adds_};
     launch(sum_splits(job_), job_, {ceil_div(outputs * rows * job_.features, 256)}, 256, 0, sum);
   }
 
@@ -163,12 +189,13 @@ class FieldLaunch {
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
-  const bool in_place_;
+  const bool in_place_, adds_;
   Workspace& workspace_;
   ParamTable params_;
   std::optional<PairValues> pairs_;
   std::optional<FieldProducts> products_;
-  PlainPanel x_, z_, coef_, row_, col_, w_;
+  std::optional<LinearField> linear_;
+  PlainPanel x_, z_, coef_, coef_rows_, row_, col_, w_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
 };
 
@@ -186,6 +213,28 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   return one;
 }
 
+const void* shifted(const void* data, std::int64_t elements, Dtype dtype) {
+  if (data == nullptr) return nullptr;
+  return static_cast<const char*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+
+/// Points z first … first + count - 1 of one batch item.
+PairJob points_of(const PairJob& job, std::int64_t first, std::int64_t count) {
+  PairJob range = job;
+  range.same_points = job.same_points && count == job.z.count;
+  range.z.points.data = shifted(job.z.points.data, first * job.z.point_stride, job.z.points.dtype);
+  range.z.user.data = shifted(job.z.user.data, first * job.z.user_stride, job.z.user.dtype);
+  range.z.index_offset += first;
+  range.z.count = count;
+  return range;
+}
+FieldJob points_of(const FieldJob& operands, std::int64_t first) {
+  FieldJob range = operands;
+  for (JobOperand* operand : {&range.coef, &range.amplitude})
+    operand->array.data = shifted(operand->array.data, first * operand->col_stride, operand->array.dtype);
+  return range;
+}
+
 }  // namespace
 
 void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands) {
@@ -195,10 +244,21 @@ void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     const FieldJob own = at(operands, job, index);
-    workspace.reuse();
-    FieldLaunch launch(pairs, field, one, own, in_place, workspace);
-    if (!workspace.take(job)) return;
-    launch.run();
+    FieldRange range{0, one.z.count, 0, false};
+    if (field.plan->linear) {
+      const plan::LinearSizes sizes =
+          plan::linear_sizes(one.x.count, one.z.count, one.features, own.outputs, one.part_bytes);
+      range = {0, sizes.points, sizes.rows, sizes.points < one.z.count};
+    }
+    for (; range.first == 0 || range.first < one.z.count; range.first += range.count) {
+      const std::int64_t count = std::min(range.count, one.z.count - range.first);
+      const PairJob points = points_of(one, range.first, count);
+      const FieldJob of_points = points_of(own, range.first);
+      workspace.reuse();
+      FieldLaunch launch(pairs, field, points, of_points, in_place, range, workspace);
+      if (!workspace.take(job)) return;
+      launch.run();
+    }
   }
 }
 

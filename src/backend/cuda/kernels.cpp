@@ -104,9 +104,14 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   sources.field = named("field", codegen::cuda_field_source(plan));
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(plan.problem.type, field.params.size(),
                                                                      field.uniforms.size(), plan.uniforms));
-  if (!plan.factors) return sources;
-  sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
-  sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
+  if (plan.products) {
+    sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
+    sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
+  }
+  if (plan.linear) {
+    sources.linear = named("linear field", codegen::cuda_linear_source(plan));
+    sources.linear_tile = named("products of the linear field", codegen::cuda_bilinear_source(*plan.linear));
+  }
   return sources;
 }
 
@@ -138,7 +143,9 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   std::vector<KernelRow> rows = {{&sources.field, "field", &kernels->field},
                                  {&sources.uniforms, "uniforms", &kernels->uniforms},
                                  {&sources.products, "field_products", &kernels->products},
-                                 {&sources.operands, "write_coefs", &kernels->operands}};
+                                 {&sources.operands, "write_coefs", &kernels->operands},
+                                 {&sources.linear, "finish_field", &kernels->linear},
+                                 {&sources.linear_tile, "bilinear_tile", &kernels->linear_tile}};
   erase_empty(rows);
   get_kernels(rows, job);
   return kernels;

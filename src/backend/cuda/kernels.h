@@ -42,7 +42,8 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
 
 struct FieldSources {
   jit::CudaSource field, uniforms;
-  jit::CudaSource products, operands;  // empty texts but for a plan with factors
+  jit::CudaSource products, operands;  // empty texts but for a plan with products
+  jit::CudaSource linear, linear_tile;  // the same, with a linear factor
 };
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
 
@@ -50,6 +51,7 @@ struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
   Kernel field, uniforms;
   Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
+  Kernel linear, linear_tile;  // `finish_field`; its module has the others of linear_field.cuh
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
                                                           const PairJob& job);

@@ -23,7 +23,7 @@ std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
 
 PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
     : kernels_(kernels), job_(job), panels_(kernels, job, workspace) {
-  if (kernels.plan->bilinear) products_.emplace(kernels, job, panels_, rows, workspace);
+  if (kernels.plan->bilinear) products_.emplace(kernels, job, panels_, rows, false, workspace);
 }
 
 void PairValues::prepare(const Workspace& workspace) const {
@@ -35,7 +35,10 @@ PairArguments PairValues::arguments(const Workspace& workspace, std::int64_t fir
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a = panels_.arguments(workspace);
   const std::int64_t streams = static_cast<std::int64_t>(plan.sides.x_streams.size());
-  a.x = shifted(a.x, first * plan.panel_rows(job_.features) * streams, job_.type);
+  if (plan.direct)
+    a.x = shifted(a.x, first * job_.x.point_stride, job_.x.points.dtype);
+  else
+    a.x = shifted(a.x, first * plan.panel_rows(job_.features) * streams, job_.type);
   a.row = shifted(a.row, first, job_.type);
   a.i_offset += first;
   a.m = rows;

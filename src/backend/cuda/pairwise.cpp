@@ -28,7 +28,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   std::optional<MixedPipes> mixed;
   std::optional<SplitProducts> products;
   if (plan.bilinear)
-    products.emplace(kernels, job, panels, job.x.count, workspace);
+    products.emplace(kernels, job, panels, job.x.count, symmetric, workspace);
   else if (plan.mixed_eighths > 0)
     mixed.emplace(kernels, job, panels, workspace);
   BatchWalk groups, members;

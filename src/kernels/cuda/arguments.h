@@ -74,7 +74,8 @@ struct SplitSide {
   const float* values;    // panels
   unsigned char* image;   // [ld / 32][unit][32][128 bytes]
   float* rows;            // [ld][row_length] the values again, as rows: for repairs
-  float* largest;         // [ld] of |value - centre| of a point; infinite where pieces cannot carry the point
+  float* largest;         // [chunk][ld] of |value - centre| of a point
+  double* norms;          // [chunk][ld] squared norms of the scaled pieces, where there are several
   float *norm, *norm_tail;  // [ld] squared norm of the pieces as written, in two parts: see norm_quantum
   float* scale;             // [ld] undoes the power of two
   long long count, ld;
@@ -88,6 +89,7 @@ struct SplitArguments {
   float* centre;         // [k]
   long long k, row_length, units;  // units: of an image, 32 features each
   int sides;
+  int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   unsigned capacity, most_sampled;
 };
@@ -151,6 +153,10 @@ struct BilinearArguments {
   long long units;  // of an image
   long long x_end;  // points of x's image, from its first one on
   int group;        // strips of m that go together through n
+  int first_strip, end_strip;  // of a launch, a multiple of `group` and the end
+  int ranges;       // of the features, each by a block of its own: few tiles of many features
+  float* partial;   // [strip of m][tile of n][range][warp][sum][lane], where there are several
+  unsigned* arrived;  // [strip of m][tile of n][warp] ranges that are there; zeroed before
   const unsigned char* v_image;  // of many columns (wide_operands.cuh)
 };
 
@@ -221,8 +227,31 @@ struct FieldProductArguments {
   unsigned short* x_codes;      // [block of z][k][codes_ld], where only the order matters
   float* coefs;                 // image
   unsigned char* marks;         // [m][k / 64] set where products do not give the result
+  const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
   long long codes_ld;
   int groups;                   // of 16 features, in the image
+};
+
+// A field of a linear factor, as a product of matrices (linear_field.cuh).
+struct LinearSide {
+  unsigned char* image;  // pieces, as of SplitSide
+  float *norm, *scale;   // [ld] below 0 where pieces cannot carry it; undoes the power of two
+  long long count, ld;
+};
+struct LinearArguments {
+  struct FieldArguments field;      // of some rows m and the outputs of a pass
+  struct SplitState* state;         // `sampled` where a column cannot be carried
+  struct LinearSide rows, columns;  // amplitudes; coefficients times features
+  const float* coefs;               // [output][coefs_ld], n along the rows
+  float* centre;                    // [k]
+  float* largest;                   // [k + outputs] of features, then of coefficients
+  float* spread;                    // [output][spread_ld]
+  float* row_largest;               // [range][rows.ld]
+  float* row_spread;                // [range][output of a pass][rows.ld]
+  const float* products;            // [m][products_ld]
+  unsigned char* marks;             // [m][k / 64] rows left to others
+  long long coefs_ld, spread_ld, products_ld, units;
+  int ranges;  // of n, that rows are examined in
 };
 
 struct SumArguments {
@@ -230,6 +259,7 @@ struct SumArguments {
   void* out;
   long long m, k, split, out_output, out_row, out_feature;  // split: from one range to the next
   int outputs, splits;
+  int adds;  // to what out has
 };
 
 // The smallest of each row's candidates; `pairs` has them, and what their values are made of.

@@ -29,14 +29,6 @@ MERCER_INLINE u32 v_plane(const FoldStrip& strip, int e, int j) {
 // the tile a lane has two neighbours: k = lane % 4 and lane % 4 + 4 of the product.
 //
 // Small products come first, as in bilinear_products.cuh; sums of 32 columns are added up in float32.
-MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, float b1) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
-        "r"(bits_of(b1)));
-}
-
 struct Fold {
   static constexpr int kBlocks = (COLUMNS + 7) / 8;
   float sum[kBlocks][4];  // rows lane / 4 and + 8 (from [2] on), columns 2 (lane % 4) and + 1 of eight

@@ -39,7 +39,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     }
 #endif
 #pragma unroll 1
-    for (int unit = 0; unit < units; ++unit) {
+    for (int unit = walk.first_unit(units); unit < walk.end_unit(units); ++unit) {
       barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
       const u32 full = shared.full(ring.stage), to = shared.stages + ring.stage * STAGE_BYTES;
       barrier_expect(full, STAGE_BYTES);

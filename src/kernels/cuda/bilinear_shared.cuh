@@ -47,7 +47,7 @@ struct BilinearShared {
 };
 
 // Sums of chunks, and after so many units of the image those of a total: fewer additions follow one another. Totals are
-// not for registers.
+// not for registers; a number of them is read before any is written, for accesses keep their order and loads wait.
 #define UNITS_OF_SUM 32
 template <class Sums>
 MERCER_INLINE void add_sums(float (&sum)[SUMS], const Sums& other) {
@@ -55,10 +55,18 @@ MERCER_INLINE void add_sums(float (&sum)[SUMS], const Sums& other) {
   for (int i = 0; i < SUMS; ++i) sum[i] += other[i];
 }
 MERCER_INLINE void put_away(volatile float (&total)[SUMS], float (&sum)[SUMS], bool is_first) {
+  constexpr int kTogether = 16;
 #pragma unroll
-  for (int i = 0; i < SUMS; ++i) {
-    total[i] = is_first ? sum[i] : total[i] + sum[i];
-    sum[i] = 0;
+  for (int first = 0; first < SUMS; first += kTogether) {
+    float before[kTogether] = {};
+    if (!is_first)
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) before[i] = total[first + i];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      total[first + i] = before[i] + sum[first + i];
+      sum[first + i] = 0;
+    }
   }
 }
 

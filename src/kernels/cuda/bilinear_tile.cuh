@@ -19,8 +19,8 @@
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
 // memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
 // the columns.
-// Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh and the three above; this
-// file is the kernel.
+// Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh, bilinear_ranges.cuh and the
+// three above; this file is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
@@ -45,17 +45,21 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #if BRIEF
     run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
 #else
+    const int own_units = walk.end_unit(units) - walk.first_unit(units);
     if (high)
-      add_units<true>(sum, shared, ring, x, z, units);
+      add_units<true>(sum, shared, ring, x, z, own_units);
     else
-      add_units<false>(sum, shared, ring, x, z, units);
+      add_units<false>(sum, shared, ring, x, z, own_units);
 #endif
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
 #endif
     barrier_wait(shared.columns_full(), columns_parity);
     columns_parity ^= 1;
-    consumer.take(a, shared, sum, m, walk, norms);
+#if JOINS_RANGES
+    if (join_ranges(a, walk, rank, sum))
+#endif
+      consumer.take(a, shared, sum, m, walk, norms);
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.columns_empty());
   }

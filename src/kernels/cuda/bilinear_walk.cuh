@@ -6,6 +6,7 @@
 // the second-level cache.
 struct Walk {
   int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
+  int ranges, range;
   i64 m0, n0;
   bool symmetric;
 #if CONSUMER == 3
@@ -15,7 +16,7 @@ struct Walk {
 #else
   MERCER_METHOD Walk(const BilinearArguments& a) {
 #endif
-    strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
+    strips = a.end_strip;
 #if CONSUMER == 3
     columns = candidate_tiles(a.pairs.found, a.pairs.n);
 #else
@@ -23,9 +24,10 @@ struct Walk {
 #endif
     group = a.group;
     symmetric = a.pairs.symmetric != 0;
+    ranges = JOINS_RANGES ? a.ranges : 1;
     step = gridDim.x / CLUSTER;
     left = (int)(blockIdx.x / CLUSTER) - step;
-    first = 0;
+    first = a.first_strip;
   }
   // Tiles below the diagonal of a symmetric matrix are not counted, but for those beside it.
   MERCER_METHOD bool next() {
@@ -34,13 +36,15 @@ struct Walk {
     for (; first < strips; first += group) {
       const int rows = strips - first < group ? strips - first : group;
       const int begin = symmetric ? (int)((i64)first * (TILE_M * CLUSTER) / TILE_N) : 0;
-      const int tiles = rows * (columns - begin);
+      const int tiles = rows * (columns - begin) * (JOINS_RANGES ? ranges : 1);
       if (left < tiles) {
-        m0 = (i64)(first + left % rows) * (TILE_M * CLUSTER);
+        const int tile = JOINS_RANGES ? left / ranges : left;
+        range = JOINS_RANGES ? left % ranges : 0;
+        m0 = (i64)(first + tile % rows) * (TILE_M * CLUSTER);
 #if CONSUMER == 3
-        n0 = candidate_column(found, n, left / rows);
+        n0 = candidate_column(found, n, tile / rows);
 #else
-        n0 = (i64)(begin + left / rows) * TILE_N;
+        n0 = (i64)(begin + tile / rows) * TILE_N;
 #endif
         return true;
       }
@@ -49,6 +53,11 @@ struct Walk {
     return false;
   }
   MERCER_METHOD bool is_below() const { return symmetric && n0 + TILE_N <= m0; }
+  // Of so many units, the first one of a range.
+  MERCER_METHOD int first_unit(int units) const { return JOINS_RANGES ? (int)((i64)units * range / ranges) : 0; }
+  MERCER_METHOD int end_unit(int units) const {
+    return JOINS_RANGES ? (int)((i64)units * (range + 1) / ranges) : units;
+  }
 };
 #else
 // Ranges of n one after the other, each with the tiles of a strip of m: what a range adds up stays with its block.
@@ -84,5 +93,7 @@ struct Walk {
   MERCER_METHOD bool ends_sum() const { return tile == end || (tile - first) % kTilesOfSum == 0; }
   MERCER_METHOD bool is_first_sum() const { return tile - first <= kTilesOfSum; }
   MERCER_METHOD bool is_below() const { return false; }
+  MERCER_METHOD int first_unit(int) const { return 0; }
+  MERCER_METHOD int end_unit(int units) const { return units; }
 };
 #endif

@@ -37,13 +37,15 @@ MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 
   }
 }
 
+MERCER_INLINE bool is_marked(const FieldArguments& a, i64 m, i64 k) {
+  return !MARKED || a.marks == nullptr || a.marks[m * ((a.k + 63) / 64) + k / 64] != 0;
+}
 // Whether there is anything to do for the tile: products on tensor cores leave some (field_products.cuh). A tile lies
 // within 64 features.
 MERCER_INLINE bool is_wanted(const FieldArguments& a, i64 m0, i64 k0) {
   if (!MARKED || a.marks == nullptr) return true;
   bool found = false;
-  for (int r = threadIdx.x; r < TILE_R && m0 + r < a.m; r += FIELD_THREADS)
-    found = found || a.marks[(m0 + r) * ((a.k + 63) / 64) + k0 / 64] != 0;
+  for (int r = threadIdx.x; r < TILE_R && m0 + r < a.m; r += FIELD_THREADS) found = found || is_marked(a, m0 + r, k0);
   return __syncthreads_or(found);
 }
 
@@ -189,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
-        if (o < a.outputs && m < a.m && k < a.k)
+        if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k))
           out[o * a.out_output + m * a.out_row + k * a.out_feature] = acc.value[o][r][f];
       }
 }

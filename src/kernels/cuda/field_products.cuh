@@ -82,6 +82,17 @@ struct FieldWork {
   }
 };
 
+// A row is wanted as a whole (linear_field.cuh leaves some).
+MERCER_INLINE bool is_wanted(const FieldProductArguments& a, i64 m) {
+  return a.wanted == nullptr || a.wanted[m * ((a.field.k + 63) / 64)] != 0;
+}
+MERCER_INLINE bool is_wanted(const FieldProductArguments& a, const FieldWork& work) {
+  bool wanted = false;
+#pragma unroll 1
+  for (int q = 0; q < QUERIES && work.m0 + q < a.field.m; ++q) wanted = wanted || is_wanted(a, work.m0 + q);
+  return wanted;
+}
+
 MERCER_INLINE float rounded(float v) { return float_of((bits_of(v) + 0x1000u) & 0xffffe000u); }
 
 // ---- the group that feeds and makes G ------------------------------------------------------------------------------
@@ -381,7 +392,7 @@ MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& 
 #pragma unroll
   for (int q = 0; q < QUERIES; ++q) {
     const i64 m = work.m0 + q;
-    if (m >= f.m) continue;
+    if (m >= f.m || !is_wanted(a, m)) continue;
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < HALF_COLUMNS; ++i) {
@@ -453,6 +464,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
     field_products(const __grid_constant__ FieldProductArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
   const FieldShared shared(shared_address(memory));
+  const FieldWork work(a);
+  if (!is_wanted(a, work)) return;  // nor by the other blocks of the cluster, of the same points m
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       barrier_init(shared.full(s), 1);
@@ -470,7 +483,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
   else
     __syncthreads();
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
-  const FieldWork work(a);
   // Registers: 128 a thread in all.
   if (threadIdx.x / 128 == FEED_GROUP) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");

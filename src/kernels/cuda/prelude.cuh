@@ -229,3 +229,12 @@ MERCER_INLINE i64 batch_offset(const BatchAxes& axes, const long long* steps, i6
   }
   return offset;
 }
+// Products of a warp in tf32: of a, rows lane / 4 and + 8 and k of lane % 4, then the same rows and k + 4; of b, column
+// lane / 4 and k, k + 4; of d, rows lane / 4 and (from [2] on) + 8 and columns 2 (lane % 4) and + 1.
+MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, float b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
+        "r"(bits_of(b1)));
+}

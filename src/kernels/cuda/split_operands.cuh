@@ -1,6 +1,8 @@
 // Operands of products in split precision (split_precision.cuh), from panels:
 //
-//   find_centre → examine → write_pieces → the tiles of products → repair, tiles of regions
+//   find_centre → examine → write_pieces [→ join_norms] → the tiles of products → repair, tiles of regions
+//
+// Features of few points go in chunks, each by blocks of its own.
 //
 // The image of a side is what shared memory holds: blocks of 32 points, in them units of 32 points x 128 bytes, 16-byte
 // chunk c of point p at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7. Where
@@ -8,7 +10,6 @@
 //
 //   SQUARES 1: of (x - z)^2, centred; 0: of x z
 #define SPLIT_THREADS 256
-#define CENTRE_SAMPLES 64
 
 MERCER_INLINE float panel_value(const SplitSide& side, i64 features, i64 k, i64 point) {
   return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
@@ -31,19 +32,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
     const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
     samples[s] = panel_value(side, a.k, k, place * side.count / places);
   }
-  int below[2] = {0, 0};
-#pragma unroll 4
-  for (int other = 0; other < CENTRE_SAMPLES; ++other) {
-    const u32 value = ordered(__shfl_sync(0xffffffffu, other < 32 ? samples[0] : samples[1], other % 32));
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const u32 own = ordered(samples[s]);
-      below[s] += value < own || (value == own && other < lane + 32 * s);
-    }
-  }
-#pragma unroll
-  for (int s = 0; s < 2; ++s)
-    if (below[s] == CENTRE_SAMPLES / 2 - 1) a.centre[k] = fabsf(samples[s]) < INFINITY ? samples[s] : 0;
+  write_median(a.centre + k, samples);
 }
 
 // What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side.
@@ -60,6 +49,17 @@ MERCER_INLINE float multiplier(const SplitArguments& a, int side, i64 k) {
 #define LEAST_LARGEST 0x1p-50f
 #define MOST_LARGEST 0x1p50f
 
+MERCER_INLINE bool is_carried(float largest) {
+  return largest == 0 || (largest >= LEAST_LARGEST && largest <= MOST_LARGEST);
+}
+
+// Features of a chunk of them: whole blocks of write_pieces.
+#define PIECE_FEATURES 64
+MERCER_INLINE i64 chunk_begin(const SplitArguments& a, int chunk) {
+  const i64 blocks = (a.units * 32 + PIECE_FEATURES - 1) / PIECE_FEATURES;
+  return blocks * chunk / a.chunks * PIECE_FEATURES;
+}
+
 // The largest value of each point, and whether any value has a low piece. A block takes 64 points, 16 threads four
 // points each.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid_constant__ SplitArguments a) {
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
   float most[4] = {}, least = INFINITY;
   u32 fraction = 0;
 #pragma unroll 4
-  for (i64 k = row; k < a.k; k += kRows) {
+  for (i64 k = chunk_begin(a, blockIdx.z) + row; k < chunk_begin(a, blockIdx.z + 1) && k < a.k; k += kRows) {
     const Pack<float, 4> values = from[k * kQuads];
     const float centre = a.centre[k], times = multiplier(a, s, k);
 #pragma unroll
@@ -94,20 +94,8 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
   if (threadIdx.x >= MERCER_PANEL) return;
   float value = largest[0][threadIdx.x];
   for (int r = 1; r < kRows; ++r) value = max_nan(value, largest[r][threadIdx.x]);
-  const bool carried = value == 0 || (value >= LEAST_LARGEST && value <= MOST_LARGEST);
-  atomicMax(&a.state->largest, carried ? bits_of(value) : 0u);
-  side.largest[panel * MERCER_PANEL + threadIdx.x] = carried ? value : INFINITY;
-}
-
-// Two floats as 16-bit floats, the first in the lower half.
-MERCER_INLINE u32 half_pair(float first, float second) {
-  u32 pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  return pair;
-}
-MERCER_INLINE float half_value(u32 pair, int which) {
-  half_bits half = {(u16)(which ? pair >> 16 : pair)};
-  return to_float(half);
+  atomicMax(&a.state->largest, is_carried(value) ? bits_of(value) : 0u);
+  side.largest[blockIdx.z * side.ld + panel * MERCER_PANEL + threadIdx.x] = value;
 }
 
 // All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact.
@@ -119,7 +107,6 @@ MERCER_INLINE double norm_quantum(const SplitArguments& a) {
 
 // A block takes 32 points, 64 features at a time. A thread has 4 features of one point, and the 4 that are 32 features
 // further on: eight threads write whole sectors.
-#define PIECE_FEATURES 64
 #define POINT_THREADS 8
 struct PieceBlock {
   float tile[MERCER_IMAGE_ROWS][PIECE_FEATURES + 1];
@@ -185,22 +172,22 @@ MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, con
 MERCER_INLINE void write_unit(const PiecePoint& point, const u32 (&high)[2], const u32 (&low)[2], i64 k, int half) {
   constexpr int kUnit = MERCER_IMAGE_ROWS * 128;
   const int p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
-  const uint2 high_pieces = {high[0], high[1]}, low_pieces = {low[0], low[1]};
-  const int chunk = place / 2, side_of_chunk = place % 2 * 8;
-  if (point.has_low) {
-    u8* unit = point.image + k / 32 * kUnit + side_of_chunk;
-    *(uint2*)(unit + ((chunk ^ (p & 7)) << 4)) = high_pieces;
-    *(uint2*)(unit + (((chunk + 4) ^ (p & 7)) << 4)) = low_pieces;
-  } else {
-    u8* unit = point.image + k / 64 * kUnit + side_of_chunk;
-    *(uint2*)(unit + (((chunk + half * 4) ^ (p & 7)) << 4)) = high_pieces;
-  }
+  if (point.has_low)
+    write_both(point.image + k / 32 * kUnit, p, place, high, low);
+  else
+    write_chunk(point.image + k / 64 * kUnit, p, place / 2 + half * 4, place % 2, high);
+}
+
+MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i64 point) {
+  float largest = side.largest[point];
+  for (int chunk = 1; chunk < a.chunks; ++chunk) largest = max_nan(largest, side.largest[chunk * side.ld + point]);
+  return largest;
 }
 
 // The norm of a point as written, from what its threads have.
 MERCER_INLINE void write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, bool carried,
                               int exponent) {
-  const double down = carried ? (double)float_of((u32)(127 - exponent) << 23) : 0.0;
+  const double down = carried ? (double)power_of_two(-exponent) : 0.0;
   norm *= down * down;
   const double quantum = norm_quantum(a), whole = rint(norm / quantum) * quantum;
   side.norm[point] = carried ? (float)whole : NOT_CARRIED;
@@ -215,18 +202,17 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   if (first >= side.ld) return;
-  const float largest = side.largest[first + p];
-  const bool carried = largest < INFINITY;
-  // The largest value comes to lie between 2^14 and 2^15.
-  const int exponent = carried && largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
-  const PiecePoint point = {carried, a.state->low != 0, carried ? float_of((u32)(exponent + 127) << 23) : 0.0f,
+  const float largest = largest_of(a, side, first + p);
+  const bool carried = is_carried(largest);
+  const int exponent = carried ? piece_exponent(largest) : 0;
+  const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(exponent) : 0.0f,
                             side.image + first * a.units * 128 + p * 128,
                             side.rows + (first + p) * a.row_length};
   const Pack<float, 4>* panel =
       (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);
   double norm = 0;
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < a.units * 32; k0 += PIECE_FEATURES) {
+  for (i64 k0 = chunk_begin(a, blockIdx.z); k0 < chunk_begin(a, blockIdx.z + 1); k0 += PIECE_FEATURES) {
     load_features(block, a, s, panel, k0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -245,7 +231,21 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   __syncthreads();
   if (place != 0) return;
   for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][p];
-  write_norm(a, side, first + p, norm, carried, exponent);
+  if (a.chunks > 1)
+    side.norms[blockIdx.z * side.ld + first + p] = norm;
+  else
+    write_norm(a, side, first + p, norm, carried, exponent);
+}
+
+// The norms of chunks, in order.
+extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) join_norms(const __grid_constant__ SplitArguments a) {
+  const SplitSide& side = a.side[blockIdx.y];
+  const i64 point = (i64)blockIdx.x * SPLIT_THREADS + threadIdx.x;
+  if (point >= side.ld) return;
+  const float largest = largest_of(a, side, point);
+  double norm = 0;
+  for (int chunk = 0; chunk < a.chunks; ++chunk) norm += side.norms[chunk * side.ld + point];
+  write_norm(a, side, point, norm, is_carried(largest), piece_exponent(largest));
 }
 
 // How many pairs cancel: 2048 of them, spread over rows and columns, from their first features. A warp a pair.

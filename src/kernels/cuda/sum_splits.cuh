@@ -5,5 +5,6 @@ extern "C" __global__ void sum_splits(const __grid_constant__ SumArguments a) {
   REAL sum = ((const REAL*)a.partial)[at];
   for (int s = 1; s < a.splits; ++s) sum += ((const REAL*)a.partial)[s * a.split + at];
   const i64 k = at % a.k, m = at / a.k % a.m, o = at / a.k / a.m;
-  ((REAL*)a.out)[o * a.out_output + m * a.out_row + k * a.out_feature] = sum;
+  REAL& out = ((REAL*)a.out)[o * a.out_output + m * a.out_row + k * a.out_feature];
+  out = a.adds ? out + sum : sum;
 }

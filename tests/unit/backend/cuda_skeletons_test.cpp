@@ -156,6 +156,7 @@ struct FieldRow {
   Dtype type = Dtype::float32;
   bool everywhere = false;
   bool tensor_cores = false;
+  bool linear = false;
 };
 
 const FieldRow kFields[] = {
@@ -170,6 +171,9 @@ const FieldRow kFields[] = {
     {.name = "gradient-values-1", .text = kGauss, .tensor_cores = true},
     {.name = "gradient-values-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .outputs = 16, .tensor_cores = true},
     {.name = "gradient-values-32", .text = kGauss, .outputs = 32, .tensor_cores = true},
+    {.name = "gradient-linear-1", .text = kGauss, .linear = true},
+    {.name = "gradient-linear-16", .text = kGauss, .outputs = 16, .everywhere = true, .linear = true},
+    {.name = "gradient-linear-products", .text = "sum(w*x*z)^3", .outputs = 16, .linear = true},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
 
@@ -254,15 +258,26 @@ class Collection {
       second.product_outputs = row.outputs;
       second.cluster = row.outputs > 8 ? 2 : 1;
     }
+    second.capability = gpu_.capability;
+    second.shared_per_block = gpu_.shared_per_block;
+    if (row.linear)
+      second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
+                                        Precision::fp32, 132, 0);
     second.planes = static_cast<int>(second.field.pair_outputs.size());
     const auto plan = plan::plan_gpu_field(second);
     FieldSources sources = field_sources(*plan, target_);
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
-    if (plan->factors) {
+    if (plan->products) {
       add({std::string(row.name) + ".products", std::move(sources.products), 512, 1,
            plan->product_shared_bytes(plan->product_stages())});
       add({std::string(row.name) + ".operands", std::move(sources.operands), 1024});
+    }
+    if (plan->linear) {
+      const plan::BilinearTile& tile = plan->linear->problem.product;
+      add({std::string(row.name) + ".linear", std::move(sources.linear)});
+      add({std::string(row.name) + ".linear-tile", std::move(sources.linear_tile), tile.threads(), tile.blocks,
+           plan->linear->product_shared_bytes()});
     }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;

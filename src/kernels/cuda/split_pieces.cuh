@@ -1,0 +1,47 @@
+// A float as two of 16 bits, and where both lie in an operand image: units of 32 points x 128 bytes, in which 16-byte
+// chunk c of point p is at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7.
+
+// Two floats as 16-bit floats, the first in the lower half.
+MERCER_INLINE u32 half_pair(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+MERCER_INLINE float half_value(u32 pair, int which) {
+  half_bits half = {(u16)(which ? pair >> 16 : pair)};
+  return to_float(half);
+}
+MERCER_INLINE float power_of_two(int exponent) { return float_of((u32)(exponent + 127) << 23); }
+// Of the power of two by which the largest value of a point comes to lie between 2^14 and 2^15.
+MERCER_INLINE int piece_exponent(float largest) {
+  return largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
+}
+
+// Four pieces into one half of a chunk. `unit`: where its point begins.
+MERCER_INLINE void write_chunk(u8* unit, int point, int chunk, int half, const u32 (&pieces)[2]) {
+  *(uint2*)(unit + half * 8 + ((chunk ^ (point & 7)) << 4)) = {pieces[0], pieces[1]};
+}
+// Both pieces of features 4 `place` … of the unit.
+MERCER_INLINE void write_both(u8* unit, int point, int place, const u32 (&high)[2], const u32 (&low)[2]) {
+  write_chunk(unit, point, place / 2, place % 2, high);
+  write_chunk(unit, point, place / 2 + 4, place % 2, low);
+}
+
+// The median of a sample, two values a lane; a mean would follow a single far one.
+#define CENTRE_SAMPLES 64
+MERCER_INLINE void write_median(float* to, const float (&samples)[2]) {
+  const int lane = threadIdx.x % 32;
+  int below[2] = {0, 0};
+#pragma unroll 4
+  for (int other = 0; other < CENTRE_SAMPLES; ++other) {
+    const u32 value = ordered(__shfl_sync(0xffffffffu, other < 32 ? samples[0] : samples[1], other % 32));
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const u32 own = ordered(samples[s]);
+      below[s] += value < own || (value == own && other < lane + 32 * s);
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+    if (below[s] == CENTRE_SAMPLES / 2 - 1) *to = fabsf(samples[s]) < INFINITY ? samples[s] : 0;
+}
