@@ -266,7 +266,7 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
 /// The sum of a pair from the values themselves.
 std::string row_sums_text(const GpuPairPlan& plan) {
   return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted) +
-         update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
+         define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
 }
 
 /// wgmma of 64 rows on the left and `columns` on the right, added to the first of the `sums` that a thread has.
@@ -481,7 +481,7 @@ std::string cuda_candidates_source(const GpuPairPlan& plan) {
   text += define("SPLIT", static_cast<bool>(plan.bilinear)) + define("STATES", plan.split.states);
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
-  if (plan.bilinear) text += skeleton({"row_sums.cuh"});
+  if (plan.bilinear) text += define("ROWS", true) + skeleton({"row_sums.cuh"});
   return text + skeleton({"candidate_keys.cuh", "nearest_candidates.cuh"});
 }
 

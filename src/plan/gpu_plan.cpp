@@ -369,6 +369,10 @@ GpuCost count_gpu(const ir::Program& program) {
   return cost;
 }
 
+bool reads_rows(const GpuPairPlan& plan) {
+  return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || plan.problem.consumer != Consumer::store);
+}
+
 int GpuPairPlan::promoted_states() const {
   // Few features make one chunk.
   const bool one_chunk = bytes || problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;

@@ -138,6 +138,10 @@ struct GpuPairPlan {
   std::string to_text() const;
 };
 
+/// Whether pairs on tensor cores are computed again from rows of values, which takes memory and time to write. Stored
+/// inner products only are where pieces cannot carry a point: panels will do.
+bool reads_rows(const GpuPairPlan& plan);
+
 /// Whether slices of this tile can come by the copy engine: packed panels, whole ones.
 bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile);
 

@@ -58,7 +58,7 @@ void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const 
   const std::int64_t clusters =
       std::min<std::int64_t>(tiles, job.hardware().multiprocessors * tile.blocks / tile.cluster);
   BilinearArguments arguments = products;
-  arguments.group = kGroup;
+  arguments.group = products.ranges > 1 ? 1 : kGroup;  // of few tiles, those below the diagonal must not be counted
   const std::int64_t together = strips_of_launch(plan, products.units, strips, clusters, tiles_of_strip);
   for (std::int64_t first = 0; first < strips; first += together) {
     arguments.first_strip = static_cast<int>(first);
@@ -85,7 +85,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   for (int s = 0; s < sides_; ++s) {
     const std::int64_t ld = sides[s]->ld;
     side_[s].image = workspace.add(ld * units_ * kRowBytes);
-    side_[s].rows = workspace.add(ld * row_length_ * kFloat);
+    if (plan::reads_rows(*kernels.plan)) side_[s].rows = workspace.add(ld * row_length_ * kFloat);
     side_[s].largest = workspace.add(chunks_ * ld * kFloat);
     if (chunks_ > 1) side_[s].norms = workspace.add(chunks_ * ld * static_cast<std::int64_t>(sizeof(double)));
     for (std::int64_t* values : {&side_[s].norm, &side_[s].norm_tail, &side_[s].scale})
@@ -113,13 +113,14 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
   SplitArguments split{};
   split.state = workspace.at<SplitState>(state_);
+  const bool has_rows = plan::reads_rows(*kernels_.plan);
   const void* values[] = {a.x, a.z};
   const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
   for (int s = 0; s < sides_; ++s) {
     const Side& side = side_[s];
     split.side[s] = {static_cast<const float*>(values[s]),
                      workspace.at<unsigned char>(side.image),
-                     workspace.at<float>(side.rows),
+                     has_rows ? workspace.at<float>(side.rows) : nullptr,
                      workspace.at<float>(side.largest),
                      workspace.at<double>(side.norms),
                      workspace.at<float>(side.norm),
@@ -184,7 +185,7 @@ BilinearArguments SplitProducts::products_from(const PairArguments& part, std::i
   all.x.image += first / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
   for (const float** values : {&all.x.norm, &all.x.norm_tail, &all.x.scale}) *values += first;
   all.x_end -= first;
-  all.pairs.x_rows += first * row_length_;
+  if (all.pairs.x_rows != nullptr) all.pairs.x_rows += first * row_length_;
   return all;
 }
 

@@ -1,4 +1,5 @@
-// The sum of one pair from the values themselves, by all lanes of a warp, in double; from rows (split_operands.cuh).
+// The sum of one pair from the values themselves, by all lanes of a warp, in double; from rows (split_operands.cuh) or,
+// without ROWS, from panels.
 MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<float, 4>& x, const Pack<float, 4>& z,
                              int k) {
   const float* weights = (const float*)a.w;
@@ -8,12 +9,24 @@ MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack
       update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : 0.0f, nullptr, nullptr, nullptr, 0, 0, 0);
 }
 
+// Features k … k + 3 of a point.
+MERCER_INLINE Pack<float, 4> four_values(const PairArguments& a, const float* rows, const void* panels, i64 point,
+                                         int k) {
+#if ROWS
+  return load_constant((const Pack<float, 4>*)(rows + point * a.row_length + k));
+#else
+  const float* panel = (const float*)panels + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
+  Pack<float, 4> values;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) values.value[c] = panel[(i64)(k + c < a.k ? k + c : a.k - 1) * MERCER_PANEL];
+  return values;
+#endif
+}
+
 // Four features a lane and load, LOADS of each side on their way at once.
 template <int LOADS>
 MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   constexpr int kStep = 128;
-  const Pack<float, 4>* x = (const Pack<float, 4>*)(a.x_rows + m * a.row_length);
-  const Pack<float, 4>* z = (const Pack<float, 4>*)(a.z_rows + n * a.row_length);
   const int first = threadIdx.x % 32 * 4;
   double sum = 0;
   int k = first;
@@ -22,8 +35,8 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
     Pack<float, 4> xs[LOADS], zs[LOADS];
 #pragma unroll
     for (int l = 0; l < LOADS; ++l) {
-      xs[l] = load_constant(x + (k + l * kStep) / 4);
-      zs[l] = load_constant(z + (k + l * kStep) / 4);
+      xs[l] = four_values(a, a.x_rows, a.x, m, k + l * kStep);
+      zs[l] = four_values(a, a.z_rows, a.z, n, k + l * kStep);
     }
     REAL part[1] = {0};
 #pragma unroll
@@ -33,7 +46,7 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
 #pragma unroll 1
   for (; k < a.k; k += kStep) {
     REAL part[1] = {0};
-    add_terms(part, a, load_constant(x + k / 4), load_constant(z + k / 4), k);
+    add_terms(part, a, four_values(a, a.x_rows, a.x, m, k), four_values(a, a.z_rows, a.z, n, k), k);
     sum += part[0];
   }
 #pragma unroll

@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
 #pragma unroll
       for (int c = 0; c < 4; ++c) raw.value[c] = block.tile[p][kk + c];
       split_values(high, low, norm, block, point, raw, kk);
-      if (k < a.row_length) store_pack(point.row + k, raw);
+      if (side.rows != nullptr && k < a.row_length) store_pack(point.row + k, raw);
       if (!point.has_low || k < a.units * 32) write_unit(point, high, low, k, half);
     }
   }

@@ -194,6 +194,30 @@ TEST(TensorCores, EpiloguesAndLayouts) {
   });
 }
 
+/// Blocks share the features of a tile; the one that comes last has the sums.
+TEST(TensorCores, FewTilesOfManyFeatures) {
+  on_tensor_cores([](TestContext& context) {
+    for (auto [m, n, k] : {std::array{70, 130, 5000}, {300, 40, 2100}}) {
+      PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
+      points.z.set({3, 100}, kNan);
+      points.z.set({5, k - 1}, kInf);
+      for (std::int64_t f = 0; f < k; ++f) points.z.set({7, f}, points.x(9, f));
+      const Tensor z = points.z;
+      const Array out(Dtype::float32, {m, n}), again(Dtype::float32, {m, n});
+      for (const char* f : {"sum(x*z)", "sqrt(sum((x-z)^2))"}) {
+        pairwise(parse(f), points.x, &z, out, {}, context);
+        expect_pairs(out, expected_pairs(parse(f), points.x, z, 2e-6, parse("sum(abs(x*z))"), {}), f);
+        pairwise(parse(f), points.x, &z, again, {}, context);
+        EXPECT_TRUE(same_bits(out, again)) << f;
+      }
+    }
+    // The half above the diagonal: its tiles alone are counted.
+    const Array x = drawn(200, 2100, 1, kUniform), out(Dtype::float32, {200, 200});
+    pairwise(parse("sum((x-z)^2)"), x, nullptr, out, {}, context);
+    expect_pairs(out, expected_pairs(parse("sum((x-z)^2)"), x, x, 2e-6, parse("sum((x-z)^2)"), {}), "symmetric");
+  });
+}
+
 /// Weights (also 0, negative and NaN), functions of one side, cosines, other types of points.
 TEST(TensorCores, Terms) {
   on_tensor_cores([](TestContext& context) {

@@ -48,6 +48,54 @@ TEST(BilinearTile, PaysForLargeCallsOnly) {
   EXPECT_FALSE(tile(0, 30000, 1024));
 }
 
+TEST(BilinearTile, FewTilesOfManyFeaturesGoInRanges) {
+  const BilinearTile large{.columns = 192}, brief{.columns = 128, .brief = 2}, warps{.columns = 128, .by_warps = true};
+  EXPECT_EQ(feature_ranges(large, 9, 80000, kMultiprocessors), 7) << "of two blocks a tile";
+  EXPECT_EQ(feature_ranges(large, 1, 3000, kMultiprocessors), 2) << "of 1024 features at least";
+  EXPECT_EQ(feature_ranges(large, 1, 1 << 17, kMultiprocessors), 16);
+  EXPECT_EQ(feature_ranges(large, 67, 80000, kMultiprocessors), 1);
+  for (const BilinearTile& tile : {brief, warps}) EXPECT_EQ(feature_ranges(tile, 1, 80000, kMultiprocessors), 1);
+  EXPECT_EQ(tile(768, 768, 80000).columns, 192) << "wide tiles read less";
+}
+
+TEST(BilinearTile, OfNearestNeighbours) {
+  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 128, Precision::fp32).columns, 192);
+  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::fp32).brief, 2);
+  EXPECT_TRUE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::tf32).single);
+  EXPECT_FALSE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::direct));
+  EXPECT_FALSE(bilinear_nearest_tile(100, 1 << 20, 64, Precision::fp32)) << "few rows";
+}
+
+/// The epilogue waits where it rises with the sum, and nothing of one side or a parameter is in it.
+TEST(BilinearTile, SumsDecideWhichPairsAreNear) {
+  const auto decide = [](const char* text) {
+    GpuPairProblem problem;
+    problem.outputs = {ir::simplify(parse(text))};
+    problem.consumer = Consumer::nearest;
+    return plan_gpu_pairs(problem)->sums_decide;
+  };
+  for (const char* text : {"sum((x-z)^2)", "sqrt(sum((x-z)^2))", "2*sum(abs(x-z))", "sum(abs(x-z)^3)^(1/3)", "sum(x*z)",
+                           "sqrt(sum((x-z)^2))/3"})
+    EXPECT_TRUE(decide(text)) << text;
+  for (const char* text : {"-sum(x*z)", "sqrt(sum(x*z))", "sum((x-z)^2)*row", "sum((x-z)^2)/b", "exp(-sum((x-z)^2))",
+                           "sum((x-z)^2)^-1"})
+    EXPECT_FALSE(decide(text)) << text;
+}
+
+TEST(BilinearTile, OfFewFeaturesWithManyColumns) {
+  const auto wide = [](std::int64_t k, std::int64_t columns, Precision precision = Precision::fp32) {
+    return wide_tile(100000, 100000, k, columns, precision);
+  };
+  EXPECT_TRUE(wide(3, 16).of_values);
+  EXPECT_EQ(wide(3, 16).blocks, 2);
+  EXPECT_EQ(wide(16, 16).blocks, 1);
+  EXPECT_EQ(wide(3, 200).wide, 72) << "three passes of as many columns";
+  EXPECT_FALSE(wide(17, 16));
+  EXPECT_FALSE(wide(3, 4)) << "multiply-adds do";
+  EXPECT_FALSE(wide(3, 16, Precision::direct));
+  EXPECT_FALSE(wide_tile(1000, 1000, 3, 16, Precision::fp32));
+}
+
 TEST(BilinearTile, FollowsPrecision) {
   EXPECT_FALSE(tile(30000, 30000, 1024, Precision::direct));
   for (Precision precision : {Precision::tf32, Precision::bf16})
