@@ -266,7 +266,8 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
 /// The sum of a pair from the values themselves.
 std::string row_sums_text(const GpuPairPlan& plan) {
   return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted) +
-         define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) + skeleton({"row_sums.cuh"});
+         define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
+         skeleton({"row_sums.cuh"});
 }
 
 /// wgmma of 64 rows on the left and `columns` on the right, added to the first of the `sums` that a thread has.

@@ -173,7 +173,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
       tile.brief = static_cast<int>(ceil_div(k, kUnit));
       tile.resident = true;
     }
-  } else if (k <= kChunk && columns <= kMostSimdColumns) {
+  } else if (k <= kChunk) {
     tile = brief_tile(k);
     tile.resident = true;
     tile.stages = 4;

@@ -187,6 +187,8 @@ int mixed_eighths(const GpuPairPlan& plan) {
   return serves && is_absolute_difference(plan.split) ? 5 : 0;
 }
 
+constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
+
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -197,7 +199,6 @@ Bilinear on_tensor_cores(const GpuPairPlan& plan) {
 
 /// Of a plan whose programs are there.
 bool is_wide(const GpuPairPlan& plan) {
-  constexpr int kOfWarpgroups = 90;
   const GpuPairProblem& problem = plan.problem;
   return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
          problem.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
@@ -207,7 +208,6 @@ bool is_wide(const GpuPairPlan& plan) {
 
 /// What this device has of the tile that the call asks for; an empty one where it does not fit.
 BilinearTile product_on_device(const GpuPairPlan& plan) {
-  constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
   const GpuPairProblem& problem = plan.problem;
   const int most_slots = 1 + plan.split.col_stages, columns = plan.product_columns();
   if (problem.capability != kOfWarpgroups || problem.product.by_warps)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/context.h"
 #include "ops/testing.h"
 
 namespace mercer::testing_support {
@@ -56,6 +57,27 @@ inline void expect_field(const Tensor& out, const Field& expected, const std::st
             << what << " at " << o << "," << m << "," << k << ": " << value << " for " << wanted << ", off by "
             << std::abs(value - wanted) / bound;
       }
+}
+
+/// kernel_gradient against the oracle, `factor` units of the last place of the terms' norm, and the same bits twice. A
+/// formula with weights gets some.
+inline void expect_gradient(const char* text, const Tensor& x, const Tensor& z, const Tensor& coef,
+                            const std::string& what, TestContext& context, double factor = 8) {
+  Extra extra;
+  Arguments arguments;
+  const Array w = uniform(Dtype::float32, {x.shape[1]}, 5);
+  if (std::string(text).find("w*") != std::string::npos) {
+    for (std::int64_t k = 0; k < x.shape[1]; ++k) extra.w.push_back(w(k));
+    arguments.w = w;
+  }
+  const Expr f = parse(text);
+  Shape shape = {x.shape[0], x.shape[1]};
+  if (coef.ndim() == 2) shape.insert(shape.begin(), coef.shape[0]);
+  const Array out(Dtype::float32, shape), again(Dtype::float32, shape);
+  kernel_gradient(f, x, &z, coef, out, arguments, context);
+  expect_field(out, expected_field(differentiate(f, points().x), x, z, coef, extra), what + ", " + text, factor);
+  kernel_gradient(f, x, &z, coef, again, arguments, context);
+  EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
 }
 
 }  // namespace mercer::testing_support

@@ -19,25 +19,6 @@ constexpr const char* kFormulas[] = {"sum(abs(x-z))",          "exp(-sum(abs(x-z
                                      "exp(-sum((x-z)^2)/900)", "-2*sum(w*abs(z-x))",     "sum(w*abs(x-z)^3)^(1/3)",
                                      "(sum(x*z)/K + 1)^3"};
 
-void expect_gradient(const char* text, const Tensor& x, const Tensor& z, const Tensor& coef, const std::string& what,
-                     TestContext& context, double factor = 8) {
-  Extra extra;
-  Arguments arguments;
-  const Array w = uniform(Dtype::float32, {x.shape[1]}, 5);
-  if (std::string(text).find("w*") != std::string::npos) {
-    for (std::int64_t k = 0; k < x.shape[1]; ++k) extra.w.push_back(w(k));
-    arguments.w = w;
-  }
-  const Expr f = parse(text);
-  Shape shape = {x.shape[0], x.shape[1]};
-  if (coef.ndim() == 2) shape.insert(shape.begin(), coef.shape[0]);
-  const Array out(Dtype::float32, shape), again(Dtype::float32, shape);
-  kernel_gradient(f, x, &z, coef, out, arguments, context);
-  expect_field(out, expected_field(differentiate(f, points().x), x, z, coef, extra), what + ", " + text, factor);
-  kernel_gradient(f, x, &z, coef, again, arguments, context);
-  EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
-}
-
 TEST(TensorCoreFields, FormulasAndSizes) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;

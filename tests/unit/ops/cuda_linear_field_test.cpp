@@ -15,27 +15,6 @@ namespace {
 
 using namespace testing_support;
 
-constexpr double kBound = 8;  // of sums of absolute terms, in units of the last place
-
-void expect_gradient(const char* text, const Tensor& x, const Tensor& z, const Tensor& coef, const std::string& what,
-                     TestContext& context) {
-  Extra extra;
-  Arguments arguments;
-  const Array w = uniform(Dtype::float32, {x.shape[1]}, 5);
-  if (std::string(text).find("w*") != std::string::npos) {
-    for (std::int64_t k = 0; k < x.shape[1]; ++k) extra.w.push_back(w(k));
-    arguments.w = w;
-  }
-  const Expr f = parse(text);
-  Shape shape = {x.shape[0], x.shape[1]};
-  if (coef.ndim() == 2) shape.insert(shape.begin(), coef.shape[0]);
-  const Array out(Dtype::float32, shape), again(Dtype::float32, shape);
-  kernel_gradient(f, x, &z, coef, out, arguments, context);
-  expect_field(out, expected_field(differentiate(f, points().x), x, z, coef, extra), what + ", " + text, kBound);
-  kernel_gradient(f, x, &z, coef, again, arguments, context);
-  EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
-}
-
 /// φ = x - z times an amplitude of the pair, a constant one, a weighted one; φ = z times one.
 TEST(LinearFields, FormulasAndSizes) {
   on_tensor_cores([](TestContext& context) {
@@ -85,7 +64,7 @@ void expect_amplitude_field(const Tensor& x, const Tensor& z, const Tensor& ampl
     const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
     const Array out(Dtype::float32, {coef.shape[0], x.shape[0], x.shape[1]});
     gradient_field(field, x, z, amplitude, coef, out, {}, context);
-    expect_field(out, expected_field(field, x, z, coef, {}, &amplitude), what + ", " + phi, kBound);
+    expect_field(out, expected_field(field, x, z, coef, {}, &amplitude), what + ", " + phi, 8);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -128,7 +107,7 @@ TEST(LinearFields, PartsRangesAndBatches) {
       const Array out(Dtype::float32, {3, 2, 2, 140, 6}, {1, 3, 6, 72, 12});
       kernel_gradient(f, x, &zt, coef, out, {}, context);
       each_index({3, 2}, [&](const Shape& i) {
-        expect_field(item(out, i), expected_field(field, item(x, {i[1]}), z, item(coef, {i[0], 0})), "batch", kBound);
+        expect_field(item(out, i), expected_field(field, item(x, {i[1]}), z, item(coef, {i[0], 0})), "batch", 8);
       });
     }
   });
