@@ -51,7 +51,7 @@ class FieldLaunch {
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     if (plan_.products) products_.emplace(field, job, operands.outputs, together ? job.x.count : rows_, workspace);
-    if (plan_.linear) linear_.emplace(field, job, operands.outputs, rows_, workspace);
+    if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
     splits_ = choose_splits();
     pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
     if (is_partial() || range.several) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);

@@ -14,11 +14,9 @@ constexpr std::int64_t kPadding = 64, kMostRanges = 32;
 
 }  // namespace
 
-LinearField::LinearField(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
-                         Workspace& workspace)
-    : kernels_(kernels), plan_(*kernels.plan), job_(job), outputs_(outputs), rows_(rows),
-      pass_(plan_.linear_outputs()), units_(ceil_div(job.z.count, kUnit)), spread_ld_(units_ * kUnit),
-      products_ld_(columns(pass_)) {
+LinearField::LinearField(const FieldKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
+    : kernels_(kernels), plan_(*kernels.plan), job_(job), pass_(plan_.linear_outputs()),
+      units_(ceil_div(job.z.count, kUnit)), spread_ld_(units_ * kUnit), products_ld_(columns(pass_)) {
   const std::int64_t blocks = ceil_div(rows, kWarps * kWarpRows);
   ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / blocks, 1, kMostRanges);
   row_side_ = lay_out(rows, workspace);

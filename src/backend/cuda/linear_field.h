@@ -9,11 +9,11 @@ namespace mercer::cuda {
 class LinearField {
  public:
   /// Lays its memory out in `workspace`; `rows`: of a part.
-  LinearField(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
-              Workspace& workspace);
+  LinearField(const FieldKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace);
   /// Outputs of one pass.
   std::int64_t pass() const { return pass_; }
-  /// Makes what does not depend on the rows; `all`: every row. `coefs`: [output][ld], n along the rows.
+  /// Tells of all rows and of the coefficients [output][ld], n along the rows. What depends on those alone is made when
+  /// the first rows of a pass are contracted.
   void prepare(const FieldArguments& all, const PlainPanel& coefs, const Workspace& workspace);
   /// Contracts these rows for outputs of one pass, the first of which is `output`, and marks those that it leaves.
   void run(const FieldArguments& part, std::int64_t output, const Workspace& workspace);
@@ -33,7 +33,7 @@ class LinearField {
   const FieldKernels& kernels_;
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
-  std::int64_t outputs_, rows_, pass_, units_, spread_ld_, products_ld_, ranges_;
+  std::int64_t pass_, units_, spread_ld_, products_ld_, ranges_;
   Side row_side_, column_side_;
   std::int64_t state_ = 0, centre_ = 0, largest_ = 0, spread_ = 0, row_largest_ = 0, row_spread_ = 0;
   std::int64_t products_ = 0, marks_ = 0, tile_marks_ = 0;
