@@ -143,8 +143,10 @@ LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
   LinearSizes sizes;
   sizes.columns = std::min(outputs, kLinearOutputs) * linear_columns(k);
   // Operands of the columns may take twice what those of the rows do: they are made once for all rows.
-  const std::int64_t most = std::clamp(2 * part_bytes / (kFloat * sizes.columns), kLeastPoints, kMostPoints);
+  const std::int64_t most =
+      std::clamp(2 * part_bytes / (kFloat * sizes.columns) / kSlice * kSlice, kLeastPoints, kMostPoints);
   sizes.points = std::min(n, round_up(ceil_div(n, std::max<std::int64_t>(1, ceil_div(n, most))), kSlice));
+  sizes.fits = sizes.columns * sizes.points * kFloat <= 2 * part_bytes;
   const std::int64_t fitting = part_bytes / std::max<std::int64_t>(1, sizes.row_bytes());
   sizes.rows = std::min(m, std::max<std::int64_t>(1, fitting / kRows) * kRows);
   return sizes;
@@ -153,7 +155,8 @@ LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
                          int multiprocessors, double from) {
   constexpr std::int64_t kLeastRows = 256;
-  if (!pays_field_products(m, n, k, from) || (from > 0 && m < kLeastRows) || precision == Precision::direct) return {};
+  if (!pays_field_products(m, n, k, from) || precision == Precision::direct) return {};
+  if (from > 0 && (m < kLeastRows || !sizes.fits)) return {};
   return bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
 }
 

@@ -39,6 +39,7 @@ struct LinearSizes {
   std::int64_t points = 0;   // n of a range
   std::int64_t columns = 0;  // of a pass
   std::int64_t rows = 0;     // m of a part
+  bool fits = true;          // operands of the columns keep within the bound even so
   std::int64_t row_bytes() const;
 };
 /// Columns of an output.

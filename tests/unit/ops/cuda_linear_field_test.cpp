@@ -78,6 +78,7 @@ TEST(LinearFields, AmplitudesOfTheCaller) {
       expect_amplitude_field(x, z, amplitude, coef, "plain", context);
       const Array turned(Dtype::float32, {7, n}, {1, 7});
       each_index({7, n}, [&](const Shape& at) { Array(turned).set(at, amplitude(at[0], at[1])); });
+      expect_amplitude_field(x, z, turned, coef, "columns first", context);
       for (std::int64_t i = 0; i < n; ++i) {
         amplitude.set({1, i}, 0);
         amplitude.set({2, i}, amplitude(2, i) * 1e-25);
@@ -123,7 +124,15 @@ TEST(LinearFields, SizesOfPartsAndRanges) {
   const plan::LinearSizes many = plan::linear_sizes(100, 1000000, 20, 1, kBytes);
   EXPECT_EQ(many.points, 16192);  // 62 ranges
   EXPECT_EQ(many.rows, 100);
-  EXPECT_EQ(plan::linear_sizes(1, 5000, 100000, 64, kBytes).points, 1024);
+  const plan::LinearSizes wide = plan::linear_sizes(10000, 5000, 100000, 64, kBytes);
+  EXPECT_EQ(wide.points, 1024);
+  EXPECT_TRUE(all.fits && many.fits);
+  EXPECT_FALSE(wide.fits) << "its columns take 6.5 GB";
+  const auto tile = [](std::int64_t k, const plan::LinearSizes& sizes) {
+    return plan::linear_tile(10000, 10000, k, sizes, Precision::fp32, 132, plan::kTensorCoresFrom);
+  };
+  EXPECT_TRUE(tile(768, all));
+  EXPECT_FALSE(tile(100000, wide));
 }
 
 TEST(LinearFields, ThePlanSaysSo) {
