@@ -205,16 +205,29 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
-enum class MixedPart : std::uint8_t { none, integers, values };
+/// Which kernel of a plan: the tile of values, or one beside it.
+enum class TilePart : std::uint8_t { values, integers, doubles };
 
 std::string streams_defines(const GpuPairPlan& plan) {
   return define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size())) +
          define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
 }
 
-std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
+/// Sums of squares that cancel are computed again, by products of float64 themselves.
+std::string double_products_text(const GpuPairPlan& plan) {
+  const bool squares = plan.bilinear.kind == plan::BilinearKind::square;
+  std::string text = define("SQUARES", squares) + define("ROWS", true);
+  text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float64).c_str());
+  text += define("DEEP_DOUBLES", plan.deep_doubles);
+  if (squares) text += skeleton({"row_sums.cuh"});
+  return text + skeleton({"double_products.cuh"});
+}
+
+std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + tile_defines(plan.tile);
+  const bool doubles = part == TilePart::doubles;
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
+  text += tile_defines(doubles ? plan.double_tile : plan.tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
   text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
@@ -225,19 +238,23 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());
-  text += define("MIXED", static_cast<int>(mixed));
+  const int mixed = plan.mixed_eighths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
+  text += define("MIXED", mixed);
   text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
                                       problem.sizes.features <= plan::GpuSizes::Features::several);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
   text += define("BYTES", plan.bytes);
   text += define("MANY_TILES", plan.many_tiles());
-  text += define("EXACT_FEATURES", problem.sizes.exact_features);
-  text += define("WHOLE_SLICES", problem.sizes.whole_slices);
+  text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
+  text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += define("FIRST_UPDATE", !plan.first_update.code.empty());
-  text += define("DIRECT", plan.direct) + define("REGIONS", static_cast<bool>(plan.bilinear));
+  const bool regions =
+      plan.bilinear && !plan.has_double_products() && problem.consumer == plan::Consumer::store;
+  text += define("DIRECT", plan.direct) + define("REGIONS", regions);
+  text += define("FALLBACK", plan.bilinear && !regions && !doubles);
   if (plan.direct) text += define("POINT", element_type(problem.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
   text += tile_epilogue_function(plan);
@@ -248,10 +265,14 @@ std::string pair_text(const GpuPairPlan& plan, MixedPart mixed) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != MixedPart::none) text += skeleton({"mixed.cuh"});
+  if (mixed != 0) text += skeleton({"mixed.cuh"});
   text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
-  if (plan.bilinear) text += skeleton({"split_precision.cuh"});
-  if (plan.bilinear && problem.consumer == plan::Consumer::store) text += skeleton({"pair_regions.cuh"});
+  if (plan.has_double_products())
+    text += skeleton({"double_precision.cuh"});
+  else if (plan.bilinear)
+    text += skeleton({"split_precision.cuh"});
+  if (doubles) text += double_products_text(plan);
+  if (regions) text += skeleton({"pair_regions.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }
 
@@ -300,10 +321,12 @@ std::string product_function(const Product& product) {
 }  // namespace
 
 std::string cuda_pair_source(const GpuPairPlan& plan) {
-  return pair_text(plan, plan.mixed_eighths > 0 ? MixedPart::values : MixedPart::none);
+  return pair_text(plan, TilePart::values);
 }
 
-std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(plan, MixedPart::integers); }
+std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(plan, TilePart::integers); }
+
+std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan, TilePart::doubles); }
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
@@ -350,7 +373,12 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "split_operands.cuh"});
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "split_operands.cuh"});
+}
+
+std::string cuda_double_operands_source(bool squares, bool weighted) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
+         skeleton({"double_precision.cuh", "centre.cuh", "double_operands.cuh"});
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -463,8 +491,8 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs());
   text += define("WEIGHTED", plan.factors.weighted) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
-  text += amplitude_function(plan) + skeleton({"split_precision.cuh", "split_pieces.cuh", "linear_field.cuh"});
-  return text;
+  return text + amplitude_function(plan) +
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "linear_field.cuh"});
 }
 
 std::string cuda_sum_source(Dtype type) {

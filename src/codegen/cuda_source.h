@@ -23,6 +23,10 @@ std::string cuda_quantise_source();
 /// `pair_tile`.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan);
 std::string cuda_operands_source(bool squares, bool weighted);
+/// The same of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products; `start_doubles`, `write_image` and
+/// `sample_squares`.
+std::string cuda_double_source(const plan::GpuPairPlan& plan);
+std::string cuda_double_operands_source(bool squares, bool weighted);
 /// Products of few features with many columns of v: the kernel `wide_tile`.
 std::string cuda_wide_source(const plan::GpuPairPlan& plan);
 /// The kernel `write_v`.

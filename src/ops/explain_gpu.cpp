@@ -87,7 +87,9 @@ plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, dou
 /// The same on tensor cores.
 plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, int products,
                               const plan::GpuInfo& gpu) {
-  plan::GpuTimes times = plan::gpu_tensor_times(pairs_of(shape) * static_cast<double>(shape.k) * products, gpu);
+  const double elements = pairs_of(shape) * static_cast<double>(shape.k);
+  plan::GpuTimes times = plan.has_double_products() ? plan::gpu_double_tensor_times(elements, gpu)
+                                                    : plan::gpu_tensor_times(elements * products, gpu);
   return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs_of(shape) * items, gpu);
 }
 

@@ -44,4 +44,10 @@ GpuTimes gpu_tensor_times(double multiply_adds, const GpuInfo& gpu) {
   return times;
 }
 
+GpuTimes gpu_double_tensor_times(double multiply_adds, const GpuInfo& gpu) {
+  GpuTimes times;
+  times.tensor = 2e3 * multiply_adds / gpu.double_flops;
+  return times;
+}
+
 }  // namespace mercer::plan

@@ -19,6 +19,7 @@ struct GpuInfo {
   double gigahertz = 0;
   double bytes_per_second = 0;   // that stores of a whole output reach
   double half_flops = 0;         // a second, of products of 16-bit floats, summed in float32
+  double double_flops = 0;       // the same of float64
   int float_lanes = 128;         // a clock and multiprocessor, for multiply-adds
   int double_lanes = 64;
   std::int64_t shared_per_block = 0;
@@ -42,7 +43,8 @@ GpuCost mean_update_cost(const GpuPairPlan& plan);
 /// `count` runs of a program of this cost and type.
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu);
 GpuTimes gpu_memory_times(double bytes, const GpuInfo& gpu);
-/// `multiply_adds` of 16-bit floats on tensor cores.
+/// `multiply_adds` of 16-bit floats on tensor cores, or of float64.
 GpuTimes gpu_tensor_times(double multiply_adds, const GpuInfo& gpu);
+GpuTimes gpu_double_tensor_times(double multiply_adds, const GpuInfo& gpu);
 
 }  // namespace mercer::plan

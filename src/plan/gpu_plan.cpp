@@ -47,6 +47,10 @@ constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: sever
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
 constexpr GpuTile kFlat{32, 128, 16, 4, 8, 3, 8, 2, false};
+// Products of float64: slices of 16 features, warps of 32 x 64 or 32 x 32 pairs.
+constexpr GpuTile kDoubles{128, 128, 16, 8, 8, 4, 16, 1, true};
+constexpr GpuTile kSmallDoubles{64, 64, 16, 8, 4, 4, 16, 2, true};  // few pairs, or at most 256 features
+constexpr GpuTile kDoubleFolds{128, 64, 16, 8, 4, 3, 16, 2, true};  // of at most 256 features
 
 /// Whether the items of a batch may share an accumulation.
 bool has_several_outputs(const GpuPairPlan& plan) {
@@ -192,9 +196,19 @@ constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.product && !problem.product.of_values && problem.type == Dtype::float32 &&
-                      problem.outputs.size() == 1;
+  const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == 1;
   return serves ? bilinear_of(plan.split) : Bilinear{};
+}
+
+GpuTile double_tile(const GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  const bool stores = problem.consumer == Consumer::store, many = problem.sizes.features == GpuSizes::Features::many;
+  GpuTile tile = many ? kDoubles : stores ? kSmallDoubles : kDoubleFolds;
+  if (problem.sizes.pairs != GpuSizes::Pairs::many) tile = kSmallDoubles;
+  tile.bulk = can_be_bulk(plan, tile);
+  while (plan.shared_bytes(tile, 1 << 20) * tile.min_blocks > problem.shared_per_block && tile.stages > 2)
+    --tile.stages;
+  return tile;
 }
 
 /// Of a plan whose programs are there.
@@ -247,7 +261,7 @@ bool sums_decide(const GpuPairPlan& plan) {
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.split.states) * words(problem.type);
-  const bool regions = plan.bilinear && problem.consumer == Consumer::store;
+  const bool regions = plan.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
   GpuTile tile = regions ? kWide : base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
   while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
@@ -370,7 +384,8 @@ GpuCost count_gpu(const ir::Program& program) {
 }
 
 bool reads_rows(const GpuPairPlan& plan) {
-  return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || plan.problem.consumer != Consumer::store);
+  const bool folds = plan.problem.consumer != Consumer::store && !plan.has_double_products();
+  return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || folds);
 }
 
 int GpuPairPlan::promoted_states() const {
@@ -398,30 +413,37 @@ std::int64_t GpuPairPlan::product_shared_bytes() const {
   return problem.product.shared_bytes(col_slots, product_columns());
 }
 
-std::int64_t GpuPairPlan::shared_bytes(std::int64_t features) const {
+std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features) const {
   const std::int64_t element = words(problem.type) * 4;
   const std::int64_t streams_x = static_cast<std::int64_t>(sides.x_streams.size());
   const std::int64_t streams_z = static_cast<std::int64_t>(sides.z_streams.size());
   const std::int64_t states = std::max<std::int64_t>(1, split.states);
-  const std::int64_t scratch_row = tile.thread_n * states * tile.threads();
-  const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{tile.tile_m} * tile.tile_n : 0;
-  std::int64_t elements = tile.stages * tile.tile_k * (streams_x * tile.tile_m + streams_z * tile.tile_n);
+  const std::int64_t scratch_row = of.thread_n * states * of.threads();
+  const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{of.tile_m} * of.tile_n : 0;
+  std::int64_t elements = of.stages * of.tile_k * (streams_x * of.tile_m + streams_z * of.tile_n);
   // Stored tiles use the slices as scratch, folds have slices on their way.
   if (problem.consumer == Consumer::store && !many_tiles())
     elements = std::max(elements + promoted, scratch_row);
   else
     elements += promoted + (many_tiles() || long_epilogue() ? scratch_row : 0);
   // Folds over n exchange their states through the same memory at the end.
-  const std::int64_t strips = tile.tile_n / tile.thread_n;
-  if (problem.consumer == Consumer::product) elements = std::max(elements, strips * tile.tile_m);
+  const std::int64_t strips = of.tile_n / of.thread_n;
+  if (problem.consumer == Consumer::product) elements = std::max(elements, strips * of.tile_m);
   std::int64_t bytes = elements * element;
-  if (problem.consumer == Consumer::fold) bytes = std::max<std::int64_t>(bytes, std::int64_t{16} * tile.threads());
+  if (problem.consumer == Consumer::fold) bytes = std::max<std::int64_t>(bytes, std::int64_t{16} * of.threads());
   return bytes;
 }
 
 namespace {
 
 std::string products_text(const GpuPairPlan& plan) {
+  if (plan.has_double_products())
+    return fmt::format("tensor cores: {}, in float64; tile {}\n{}", plan.bilinear.to_text(),
+                       plan.double_tile.to_text(),
+                       plan.bilinear.kind == BilinearKind::square
+                           ? "centred by medians; squares below an eighth of |x|^2 + |z|^2 are computed again as "
+                             "differences\n"
+                           : "");
   const BilinearTile& tile = plan.problem.product;
   std::string text = fmt::format("tensor cores: {}, {}; {}\n", plan.bilinear.to_text(),
                                  tile.single ? "ONE product of eleven binary digits a value: errors near 2^-11 |x| |z|"
@@ -481,13 +503,17 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   }
   plan->mixed_eighths = mixed_eighths(*plan);
   plan->bilinear = on_tensor_cores(*plan);
-  if (plan->bilinear) plan->problem.product = product_on_device(*plan);
-  if (!plan->problem.product) plan->bilinear = {};
+  plan->deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
+  if (plan->has_double_products())
+    plan->problem.product = {};
+  else if (plan->bilinear)
+    plan->problem.product = product_on_device(*plan);
+  if (!plan->problem.product && !plan->has_double_products()) plan->bilinear = {};
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
-  of_epilogue.unit_roots = static_cast<bool>(plan->bilinear);
+  of_epilogue.unit_roots = plan->bilinear && single;
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);
   plan->sums_decide = sums_decide(*plan);
-  if (plan->bilinear && problem.consumer != Consumer::store && plan->long_epilogue()) {
+  if (plan->bilinear && single && problem.consumer != Consumer::store && plan->long_epilogue()) {
     plan->bilinear = {};  // values in registers want epilogues that can be unrolled
     of_epilogue.unit_roots = false;
     plan->epilogue = ir::lower(split.epilogue, of_epilogue);
@@ -517,6 +543,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   const bool packs = plan->bilinear || plan->wide || problem.consumer == Consumer::nearest;
   plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
+  if (plan->has_double_products()) plan->double_tile = double_tile(*plan);
   return plan;
 }
 

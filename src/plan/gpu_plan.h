@@ -75,7 +75,8 @@ struct GpuPairProblem {
   bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
-  BilinearTile product;         // for sums that are products of matrices, where the call is large enough
+  BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
+                                // that it is alone counts
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -102,6 +103,8 @@ struct GpuPairPlan {
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
+  GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
+  bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
   bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
@@ -115,6 +118,7 @@ struct GpuPairPlan {
   int model_blocks = 0;  // of the model's own tile, where `tile` is a measured one (plan/gpu_tiles.h)
 
   bool tuned() const { return model_blocks > 0; }
+  bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
   int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }
   int promoted_states() const;
@@ -132,7 +136,8 @@ struct GpuPairPlan {
   /// tile.
   bool many_tiles() const;
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
-  std::int64_t shared_bytes(std::int64_t features) const;
+  std::int64_t shared_bytes(std::int64_t features) const { return shared_bytes(tile, features); }
+  std::int64_t shared_bytes(const GpuTile& of, std::int64_t features) const;
   /// The same of the tile on tensor cores.
   std::int64_t product_shared_bytes() const;
   std::string to_text() const;

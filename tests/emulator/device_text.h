@@ -23,6 +23,9 @@ using std::min;
 struct float2 {
   float x, y;
 };
+struct double2 {
+  double x, y;
+};
 struct float4 {
   float x, y, z, w;
 };
@@ -348,6 +351,31 @@ inline void multiply_warp_wide(const Fragments& own) {
   exchange(0xffffffffu, 0);
 }
 
+/// m16n8k16 and m8n8k4 of float64: a lane's own elements, in the order of its registers. Sums are rounded once.
+template <int kRows, int kDepth>
+void multiply_warp_doubles(std::array<double, kRows * kDepth / 32> a, std::array<double, kDepth / 4> b,
+                           std::array<double*, kRows / 4> d) {
+  struct Own {
+    const double *a, *b;
+    double* const* d;
+  };
+  const Own own = {a.data(), b.data(), d.data()};
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&own));
+  if (self->lane == 0) {
+    const auto of_lane = [&](int lane) { return reinterpret_cast<const Own*>(places[lane]); };
+    for (int column = 0; column < 8; ++column)
+      for (int row = 0; row < kRows; ++row) {
+        double& to = *of_lane(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
+        long double sum = to;
+        for (int k = 0; k < kDepth; ++k)
+          sum += static_cast<long double>(of_lane(row % 8 * 4 + k % 4)->a[k / 4 * (kRows / 8) + row / 8]) *
+                 of_lane(column * 4 + k % 4)->b[k / 4];
+        to = static_cast<double>(sum);
+      }
+  }
+  exchange(0xffffffffu, 0);
+}
+
 /// m64nNkK with the left operand in registers: a warp's sixteen rows, computed by one lane for all.
 template <ProductShape kShape>
 void multiply_registers(float* const (&d)[kShape.columns / 2], std::array<std::uint32_t, 4> a, std::uint64_t b,
@@ -474,6 +502,10 @@ EMULATOR_PTX("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];",
   const float4 v = global_at<float4>(from);
   std::tie(x, y, z, w) = std::tie(v.x, v.y, v.z, v.w);
 }
+EMULATOR_PTX("ld.global.nc.v2.f64 {%0, %1}, [%2];", (double& x, double& y, const void* from)) {
+  const double2 v = global_at<double2>(from);
+  std::tie(x, y) = std::tie(v.x, v.y);
+}
 EMULATOR_PTX("st.global.v4.b32 [%0], {%1, %2, %3, %4};", (void* to, u32 x, u32 y, u32 z, u32 w)) {
   global_at<uint4>(to) = {x, y, z, w};
 }
@@ -580,6 +612,18 @@ EMULATOR_PTX(
     "{%0, %1, %2, %3};",
     (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)) {
   multiply_warp_wide({{a0, a1, a2, a3}, {b0, b1}, {&d0, &d1, &d2, &d3}});
+}
+
+EMULATOR_PTX(
+    "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+    "{%12, %13, %14, %15}, {%0, %1, %2, %3};",
+    (double& d0, double& d1, double& d2, double& d3, double a0, double a1, double a2, double a3, double a4, double a5,
+     double a6, double a7, double b0, double b1, double b2, double b3)) {
+  multiply_warp_doubles<16, 16>({a0, a1, a2, a3, a4, a5, a6, a7}, {b0, b1, b2, b3}, {&d0, &d1, &d2, &d3});
+}
+EMULATOR_PTX("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};",
+             (double& d0, double& d1, double a, double b)) {
+  multiply_warp_doubles<8, 4>({a}, {b}, {&d0, &d1});
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------

@@ -18,14 +18,21 @@ struct PointPair {
 /// A value of feature k of `features`, from three numbers at random.
 using Draw = std::function<double(double normal, double uniform, std::int64_t k, std::int64_t features)>;
 
-inline Array drawn(std::int64_t count, std::int64_t features, unsigned seed, const Draw& draw) {
+inline Array drawn(std::int64_t count, std::int64_t features, unsigned seed, const Draw& draw,
+                   Dtype dtype = Dtype::float32) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform;
-  Array points(Dtype::float32, {count, features});
-  float* to = static_cast<float*>(points.tensor().data);
-  for (std::int64_t i = 0; i < count * features; ++i)
-    to[i] = static_cast<float>(draw(normal(random), uniform(random), i % features, features));
+  Array points(dtype, {count, features});
+  const auto fill = [&](auto* to) {
+    using Element = std::remove_pointer_t<decltype(to)>;
+    for (std::int64_t i = 0; i < count * features; ++i)
+      to[i] = static_cast<Element>(draw(normal(random), uniform(random), i % features, features));
+  };
+  if (dtype == Dtype::float64)
+    fill(static_cast<double*>(points.tensor().data));
+  else
+    fill(static_cast<float*>(points.tensor().data));
   return points;
 }
 

@@ -57,7 +57,7 @@ def gauss(bandwidth: float) -> Peer:
 
 
 def matmul() -> Peer:
-    """x @ z.T in float32."""
+    """x @ z.T in the computing type."""
 
     def make(x, z):
         x, z = _computed(x), _computed(z)

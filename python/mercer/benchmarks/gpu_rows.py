@@ -246,6 +246,25 @@ def product_kernel_row(name: str, formula: str, reference: Callable) -> Pairs:
     )
 
 
+def double_row(
+    name: str, formula: str, reference: Callable, peer: Peer | None = None, of_points: bool = False
+) -> Pairs:
+    """Products of matrices in float64: 40e12 operations a second, two a pair and feature."""
+    shape = (16384, 16384, 1024)
+    operations = 2 * shape[0] * shape[1] * shape[2]
+    return Pairs(
+        name,
+        formula,
+        reference,
+        shape,
+        dtype="float64",
+        out="float64",
+        of_points=of_points,
+        peers=(peer or gpu_peers.matmul(),),
+        bars=Bars(operations / 40e12 * 1e3, error=1e-13),
+    )
+
+
 C = 0.5
 PAIRS = (
     norm_row("p1-normal", 1, 50, 45),
@@ -344,6 +363,8 @@ PAIRS = (
         peers=(gpu_peers.cdist(1),),
         bars=Bars(error=1e-14),
     ),
+    double_row("p2-float64", norm_text(2), norm(2), peer=gpu_peers.cdist(2, mm=True)),
+    double_row("dot-float64", "sum(x*z)", lambda x, z: (x * z).sum(-1), of_points=True),
     Pairs(
         "p1-bfloat16",
         norm_text(1),

@@ -241,12 +241,4 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   }
 }
 
-void SplitProducts::run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const {
-  for (std::int64_t group = 0; group < groups; ++group) {
-    const PairArguments one = group_of(a, group, *kernels_.plan, out);
-    prepare(one, workspace);
-    store(one, 0, workspace);
-  }
-}
-
 }  // namespace mercer::cuda

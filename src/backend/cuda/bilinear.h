@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "backend/cuda/panels.h"
+#include "backend/cuda/matrix_products.h"
 #include "backend/cuda/wide.h"
 
 namespace mercer::cuda {
@@ -16,23 +16,16 @@ void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const 
 /// Tiles of so many columns that the blocks of columns of `found` have (kernels/cuda/candidates.cuh).
 std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n, std::int64_t tile_n);
 
-class SplitProducts {
+class SplitProducts : public MatrixProducts {
  public:
-  /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
-  /// `rows`: of x, stored at once.
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
-  /// Stores the pairs of every group of `a`.
-  void run(const PairArguments& a, std::int64_t groups, Dtype out, const Workspace& workspace) const;
-  /// Makes the operands of one group (panels.h, group_of).
-  void prepare(const PairArguments& group, const Workspace& workspace) const;
-  /// Stores its pairs; `part` are the rows from `first` on, a multiple of the panels' padding (pair_values.h).
-  void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
-  /// Finds candidates among its pairs, `part` as above; `part` is told what they found out, for who
+  void prepare(const PairArguments& group, const Workspace& workspace) const override;
+  void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const override;
+  void fold(const PairArguments& group, const Workspace& workspace) const override;
+  /// Finds candidates among its pairs, `part` as in `store`; `part` is told what they found out, for who
   /// computes pairs from the values themselves.
   void find(PairArguments& part, std::int64_t first, const Workspace& workspace) const;
-  /// Folds over n of that group in `group.splits` ranges; by direct differences where most pairs cancel.
-  void fold(const PairArguments& group, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;

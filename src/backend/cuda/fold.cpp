@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "backend/cuda/bilinear.h"
+#include "backend/cuda/matrix_products.h"
 #include "backend/cuda/operations.h"
-#include "backend/cuda/panels.h"
+#include "backend/cuda/wide.h"
 #include "core/error.h"
 #include "core/integers.h"
 
@@ -60,7 +60,7 @@ class FoldLaunch {
   FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
       : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
     groups_.steps.resize(5);
-    if (kernels.plan->bilinear) split_.emplace(kernels, job, panels_, 0, false, workspace_);
+    products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
   }
 
@@ -103,9 +103,12 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const plan::BilinearTile& product = plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-    if (!plan.bilinear && !plan.wide)
-      return {ceil_div(job_.x.count, plan.tile.tile_m), ceil_div(job_.z.count, plan.tile.tile_n), plan.tile.tile_n,
-              multiprocessors * plan.wave_blocks()};
+    const auto of_tile = [&](const plan::GpuTile& tile, int blocks) -> Cut {
+      return {ceil_div(job_.x.count, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
+              multiprocessors * blocks};
+    };
+    if (plan.has_double_products()) return of_tile(plan.double_tile, plan.double_tile.min_blocks);
+    if (!plan.bilinear && !plan.wide) return of_tile(plan.tile, plan.wave_blocks());
     const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.wide ? 0 : plan.tile.tile_n);
     return {ceil_div(job_.x.count, product.kRows * product.cluster), ceil_div(job_.z.count, tile_n), tile_n,
             multiprocessors * product.blocks / product.cluster};
@@ -121,8 +124,8 @@ class FoldLaunch {
         run_wide(one);
         continue;
       }
-      if (first == 0 || job_.items > 1) split_->prepare(one, workspace_);
-      split_->fold(one, workspace_);
+      if (first == 0 || job_.items > 1) products_->prepare(one, workspace_);
+      products_->fold(one, workspace_);
     }
   }
 
@@ -153,7 +156,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
-    if (split_ || v_) return run_products(a, first);
+    if (products_ || v_) return run_products(a, first);
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
@@ -178,8 +181,8 @@ class FoldLaunch {
   const JobMatrix& out_;
   Workspace workspace_;
   Panels panels_;
-  std::optional<SplitProducts> split_;
-  std::optional<WideOperand> v_;  // of products without split_
+  std::unique_ptr<MatrixProducts> products_;
+  std::optional<WideOperand> v_;  // of values of few features
   PlainPanel panel_;
   BatchWalk groups_;
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;

@@ -213,11 +213,6 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   return one;
 }
 
-const void* shifted(const void* data, std::int64_t elements, Dtype dtype) {
-  if (data == nullptr) return nullptr;
-  return static_cast<const char*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
-}
-
 /// Points z first … first + count - 1 of one batch item.
 PairJob points_of(const PairJob& job, std::int64_t first, std::int64_t count) {
   PairJob range = job;

@@ -12,6 +12,12 @@
 
 namespace mercer::cuda {
 
+/// `elements` further on; null stays null.
+inline const void* shifted(const void* data, std::int64_t elements, Dtype dtype) {
+  if (data == nullptr) return nullptr;
+  return static_cast<const char*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+
 /// An array and how it steps along the batch axes (elements; 0 where it is broadcast).
 struct BatchedArray {
   const void* data = nullptr;

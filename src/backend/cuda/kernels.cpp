@@ -73,7 +73,10 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     return cuda_source(fmt::format("{} {} {}", kind, formula, name_of(problem.type)), std::move(text), architecture);
   };
   PairSources sources;
-  if (!plan.wide) sources.tile = named("tile", codegen::cuda_pair_source(plan));
+  const bool doubles = plan.has_double_products();
+  // What products of float64 leave to it are squares that cancel.
+  const bool needs_tile = !plan.wide && !(doubles && plan.bilinear.kind == plan::BilinearKind::product);
+  if (needs_tile) sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
@@ -83,9 +86,12 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   if (plan.mixed_eighths > 0) {
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   }
-  if (plan.bilinear) sources.product = named("products", codegen::cuda_bilinear_source(plan));
+  if (doubles)
+    sources.product = named("products of float64", codegen::cuda_double_source(plan));
+  else if (plan.bilinear)
+    sources.product = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
-  const bool lists = plan.bilinear && problem.consumer == plan::Consumer::store;
+  const bool lists = plan.bilinear && !doubles && problem.consumer == plan::Consumer::store;
   if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
@@ -115,6 +121,15 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   return sources;
 }
 
+namespace {
+
+const char* product_function(const plan::GpuPairPlan& plan) {
+  if (plan.has_double_products()) return "pair_tile";
+  return plan.wide ? "wide_tile" : "bilinear_tile";
+}
+
+}  // namespace
+
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
                                                         const PairJob& job) {
   auto kernels = std::make_shared<PairKernels>();
@@ -128,7 +143,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                  {&sources.merge, "merge_ranges", &kernels->merge},
                                  {&sources.candidates, "tighten", &kernels->candidates},
                                  {&sources.integers, "pair_tile", &kernels->integers},
-                                 {&sources.product, plan->wide ? "wide_tile" : "bilinear_tile", &kernels->product},
+                                 {&sources.product, product_function(*plan), &kernels->product},
                                  {&sources.repair, "repair", &kernels->repair}};
   erase_empty(rows);
   get_kernels(rows, job);
@@ -181,6 +196,12 @@ Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {
   const bool squares = bilinear.kind == plan::BilinearKind::square;
   return shared_kernel("find_centre", fmt::format("operands {} {}", squares, bilinear.weighted), job,
                        [&] { return codegen::cuda_operands_source(squares, bilinear.weighted); });
+}
+
+Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {
+  const bool squares = bilinear.kind == plan::BilinearKind::square;
+  return shared_kernel("start_doubles", fmt::format("operands of float64 {} {}", squares, bilinear.weighted), job,
+                       [&] { return codegen::cuda_double_operands_source(squares, bilinear.weighted); });
 }
 
 Kernel wide_operands(const PairJob& job) {

@@ -68,6 +68,8 @@ Kernel quantise_kernels(const PairJob& job);
 Kernel wide_operands(const PairJob& job);
 /// `find_centre`; its module has the others of split_operands.cuh.
 Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
+/// `start_doubles`; its module has the others of double_operands.cuh.
+Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

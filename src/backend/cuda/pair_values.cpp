@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::int64_t kPadding = 128;
 
-const void* shifted(const void* base, std::int64_t elements, Dtype type) {
-  return static_cast<const char*>(base) + elements * static_cast<std::int64_t>(size_of(type));
-}
-
 }  // namespace
 
 std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
@@ -23,12 +19,17 @@ std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
 
 PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
     : kernels_(kernels), job_(job), panels_(kernels, job, workspace) {
-  if (kernels.plan->bilinear) products_.emplace(kernels, job, panels_, rows, false, workspace);
+  const bool finds = kernels.plan->problem.consumer == plan::Consumer::nearest;
+  if (finds && kernels.plan->bilinear)
+    finder_.emplace(kernels, job, panels_, rows, false, workspace);
+  else
+    products_ = matrix_products(kernels, job, panels_, rows, false, workspace);
 }
 
 void PairValues::prepare(const Workspace& workspace) const {
   panels_.run(workspace);
-  if (products_) products_->prepare(panels_.arguments(workspace), workspace);
+  const MatrixProducts* products = finder_ ? &*finder_ : products_.get();
+  if (products != nullptr) products->prepare(panels_.arguments(workspace), workspace);
 }
 
 PairArguments PairValues::arguments(const Workspace& workspace, std::int64_t first, std::int64_t rows) const {
@@ -63,7 +64,7 @@ void PairValues::store(const Workspace& workspace, std::int64_t first, std::int6
 void PairValues::find(const Workspace& workspace, std::int64_t first, PairArguments& a) const {
   constexpr std::int64_t kWaves = 8;
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  if (products_) products_->find(a, first, workspace);
+  if (finder_) finder_->find(a, first, workspace);
   a.tiles_n = tiles_of_candidates(a.found, a.n, plan.tile.tile_n);
   const std::int64_t wanted = ceil_div(kWaves * plan.tile.min_blocks * kernels_.device->multiprocessors, a.tiles_m);
   a.splits = static_cast<int>(std::min<std::int64_t>(wanted, a.tiles_n));

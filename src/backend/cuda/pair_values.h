@@ -28,7 +28,8 @@ class PairValues {
   const PairKernels& kernels_;
   const PairJob& job_;
   Panels panels_;
-  std::optional<SplitProducts> products_;
+  std::unique_ptr<MatrixProducts> products_;
+  std::optional<SplitProducts> finder_;  // of nearest neighbours
 };
 
 }  // namespace mercer::cuda

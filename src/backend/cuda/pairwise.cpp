@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "backend/cuda/bilinear.h"
+#include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/panels.h"
@@ -26,10 +26,8 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   Workspace workspace;
   const Panels panels(kernels, job, workspace);
   std::optional<MixedPipes> mixed;
-  std::optional<SplitProducts> products;
-  if (plan.bilinear)
-    products.emplace(kernels, job, panels, job.x.count, symmetric, workspace);
-  else if (plan.mixed_eighths > 0)
+  const auto products = matrix_products(kernels, job, panels, job.x.count, symmetric, workspace);
+  if (plan.mixed_eighths > 0)
     mixed.emplace(kernels, job, panels, workspace);
   BatchWalk groups, members;
   groups.steps.resize(4);
@@ -67,7 +65,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   a.member_count = member_count;
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
-  if (products) return products->run(a, group_count, out.dtype, workspace);
+  if (products) return products->run(a, group_count, plan, out.dtype, workspace);
   std::int64_t blocks = 0;
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits,

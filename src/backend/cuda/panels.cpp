@@ -70,8 +70,6 @@ std::int64_t offset_of(const BatchAxes& axes, const long long* steps, std::int64
   return offset;
 }
 
-const float* shifted(const void* data, std::int64_t elements) { return static_cast<const float*>(data) + elements; }
-
 std::vector<std::int64_t> full(const std::vector<std::int64_t>& steps, std::size_t axes) {
   return steps.empty() ? std::vector<std::int64_t>(axes, 0) : steps;
 }
@@ -211,14 +209,15 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
 
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
   PairArguments one = a;
+  const Dtype type = plan.problem.type;
   const std::int64_t x_set = offset_of(a.groups, a.x_step, group), z_set = offset_of(a.groups, a.z_step, group);
   one.groups = {};
-  one.x = shifted(a.x, x_set * a.x_ld * a.k);
-  one.z = shifted(a.z, z_set * a.z_ld * a.k);
-  one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld);
-  one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld);
-  if (a.params != nullptr) one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count);
-  if (a.v != nullptr) one.v = shifted(a.v, offset_of(a.groups, a.v_step, group));
+  one.x = shifted(a.x, x_set * a.x_ld * a.k, type);
+  one.z = shifted(a.z, z_set * a.z_ld * a.k, type);
+  one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld, type);
+  one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld, type);
+  one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count, type);
+  one.v = shifted(a.v, offset_of(a.groups, a.v_step, group), type);
   one.out = static_cast<char*>(a.out) +
             offset_of(a.groups, a.out_step, group) * static_cast<std::int64_t>(size_of(out));
   return one;

@@ -137,9 +137,28 @@ struct PairArguments {
   // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
   struct SplitState* split;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
-  const float *x_rows, *z_rows;
+  const float *x_rows, *z_rows;  // of the computing type
+  const double *x_norms, *z_norms;  // of products in float64
   long long row_length;
   struct CandidateArguments found;
+};
+
+// Operands of products in float64 (double_operands.cuh).
+struct DoubleSide {
+  const double* values;  // panels
+  double* image;         // [ld / 64][image_k][64]
+  double* rows;          // [ld][image_k] the values again, as rows: for repairs of squares
+  double* norms;         // [ld] of squares
+  long long count, ld;
+};
+struct DoubleArguments {
+  struct SplitState* state;
+  struct DoubleSide side[2];
+  const double* weights;  // [k] or null
+  double* centre;         // [k]
+  long long k, image_k;   // features; rows of an image, whole slices
+  int sides;
+  unsigned most_sampled;
 };
 
 // Operands of the products.

@@ -139,7 +139,7 @@ MERCER_INLINE REAL reduce_scatter(REAL (&rows)[THREAD_M]) {
   const int lane = threadIdx.x % 32;
   int left = THREAD_M;
 #pragma unroll
-  for (int offset = 8; offset >= 2; offset /= 2) {
+  for (int offset = 4 * LANES_TX; offset >= LANES_TX; offset /= 2) {
     if (left > 1) {
       left /= 2;
       const bool upper = lane & offset;
@@ -157,15 +157,15 @@ MERCER_INLINE REAL reduce_scatter(REAL (&rows)[THREAD_M]) {
 MERCER_INLINE int scattered_row() {
   const int lane = threadIdx.x % 32;
   int row = 0, left = THREAD_M;
-  for (int offset = 8; offset >= 2 && left > 1; offset /= 2) {
+  for (int offset = 4 * LANES_TX; offset >= LANES_TX && left > 1; offset /= 2) {
     left /= 2;
     if (lane & offset) row += left;
   }
   return row;
 }
 MERCER_INLINE bool writes_scattered_row() {
-  const int lane = threadIdx.x % 16 / 2;
-  return THREAD_M >= 8 || lane % (8 / (THREAD_M < 8 ? THREAD_M : 8)) == 0;
+  const int tx = threadIdx.x / LANES_TX % 8;
+  return THREAD_M >= 8 || tx % (8 / (THREAD_M < 8 ? THREAD_M : 8)) == 0;
 }
 
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
@@ -227,7 +227,8 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) {
         REAL sum = fold.total[SCATTERED ? 0 : i][e];
-        for (int offset = 8; offset >= 2; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        for (int offset = 4 * LANES_TX; offset >= LANES_TX; offset /= 2)
+          sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (at.tx % 8 == 0) shared[strip * TILE_M + row_of(at, i)] = sum;
       }
     }

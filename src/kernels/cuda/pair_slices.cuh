@@ -32,10 +32,13 @@ MERCER_INLINE Position position() {
   const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
   if (THREADS_N % 8 != 0 || THREADS_M % 4 != 0) return {tid % THREADS_N, tid / THREADS_N};
   const int warps_n = THREADS_N / 8 > 0 ? THREADS_N / 8 : 1;
+  if (DOUBLE_PRODUCTS) return {warp % warps_n * 8 + lane / 4, warp / warps_n * 4 + lane % 4};
   // Of every two lanes that read at once, one shares its rows and one its columns: a third fewer reads of shared memory
   // than with rows of eight lanes.
   return {warp % warps_n * 8 + lane % 16 / 2, warp / warps_n * 4 + lane / 16 * 2 + lane % 2};
 }
+// Lanes from one thread of a row to the next.
+#define LANES_TX (DOUBLE_PRODUCTS ? 4 : 2)
 MERCER_INLINE int row_of(const Position& at, int i) {
   return i / VECTOR_M * (TILE_M / (THREAD_M / VECTOR_M)) + at.ty * VECTOR_M + i % VECTOR_M;
 }
@@ -95,8 +98,9 @@ struct Block {
   i64 x_panel, z_panel;         // elements of a panel
   i64 m0, x_set, z_set, item, group, column;
   int first_tile, end_tile;
-  // Slices still to be copied; where the next one comes from and goes to.
-  int left, tile, copy_k, stage;
+  // Slices still to be copied; where the next one comes from and goes to. Apart from what all threads read at once.
+  alignas(16) int left;
+  int tile, copy_k, stage;
   const REAL *next_x, *next_z;
 };
 

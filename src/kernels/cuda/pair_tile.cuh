@@ -14,8 +14,9 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. With REGIONS it computes what
-// products on tensor cores leave to it: tiles of a matrix (pair_regions.cuh), or everything.
+// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. It computes what products on
+// tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing. With
+// DOUBLE_PRODUCTS those products are its own (double_products.cuh).
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
@@ -108,6 +109,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
         const REAL* slice = shared + stage * SLICE;
         const REAL* w = (const REAL*)a.w + k0;
+#if DOUBLE_PRODUCTS
+        multiply_slice(acc, slice, at);
+#else
 #if FIRST_UPDATE
         accumulate<true>(acc, slice, 0, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features, at);
 #endif
@@ -120,6 +124,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
           for (int kk = 0; kk < FEATURES - k0; ++kk)
             accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
         }
+#endif
 #if BULK
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
@@ -158,6 +163,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if MIXED == 1
     to_values(acc, a, place, at);
 #endif
+#if DOUBLE_PRODUCTS
+    to_sums(acc, a, place, at);
+#endif
 #if CONSUMER == 0
     OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
 #if NUMBERS
@@ -176,7 +184,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
-#if REGIONS && CONSUMER == 0 && BULK
+#if REGIONS && BULK
   // The next tile has barriers of its own in their place.
   __syncthreads();
   if (threadIdx.x == 0)
@@ -190,11 +198,11 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
   extern __shared__ __align__(128) unsigned char shared_bytes[];
-#if REGIONS && CONSUMER == 0
+#if REGIONS
   run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });
 #else
-#if REGIONS
-  if (products_stand(*a.split)) return;
+#if FALLBACK || DOUBLE_PRODUCTS
+  if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
 #endif
   run_block(a, blockIdx.x, (REAL*)shared_bytes);
 #endif

@@ -109,6 +109,7 @@ MERCER_INLINE u32 bits_of(float a) { return __float_as_uint(a); }
 // Integers in the order of the floats; NaN lies beyond the infinities.
 MERCER_INLINE u32 ordered(float a) { return bits_of(a) >> 31 ? ~bits_of(a) : bits_of(a) | 0x80000000u; }
 MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
+MERCER_INLINE u64 ordered(double a) { return bits_of(a) >> 63 ? ~bits_of(a) : bits_of(a) | 0x8000000000000000u; }
 MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
 MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
 // What tf32 has of a float: eleven digits.
@@ -187,12 +188,21 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
-// Four floats that nobody writes while the kernel runs.
+// Four values that nobody writes while the kernel runs.
 MERCER_INLINE Pack<float, 4> load_constant(const Pack<float, 4>* from) {
   Pack<float, 4> p;
   asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(p.value[0]), "=f"(p.value[1]), "=f"(p.value[2]), "=f"(p.value[3])
                : "l"(from));
+  return p;
+}
+MERCER_INLINE Pack<double, 4> load_constant(const Pack<double, 4>* from) {
+  Pack<double, 4> p;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    asm volatile("ld.global.nc.v2.f64 {%0, %1}, [%2];"
+                 : "=d"(p.value[half * 2]), "=d"(p.value[half * 2 + 1])
+                 : "l"((const double*)from + half * 2));
   return p;
 }
 MERCER_INLINE void store_words(void* to, const uint4& v) {

@@ -1,22 +1,23 @@
 // The sum of one pair from the values themselves, by all lanes of a warp, in double; from rows (split_operands.cuh) or,
 // without ROWS, from panels.
-MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<float, 4>& x, const Pack<float, 4>& z,
+MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<REAL, 4>& x, const Pack<REAL, 4>& z,
                              int k) {
-  const float* weights = (const float*)a.w;
+  const REAL* weights = (const REAL*)a.w;
 #pragma unroll
   for (int c = 0; c < 4; ++c)
     if (k + c < a.k)
-      update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : 0.0f, nullptr, nullptr, nullptr, 0, 0, 0);
+      update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : (REAL)0, nullptr, nullptr, nullptr, 0, 0,
+             0);
 }
 
 // Features k … k + 3 of a point.
-MERCER_INLINE Pack<float, 4> four_values(const PairArguments& a, const float* rows, const void* panels, i64 point,
+MERCER_INLINE Pack<REAL, 4> four_values(const PairArguments& a, const void* rows, const void* panels, i64 point,
                                          int k) {
 #if ROWS
-  return load_constant((const Pack<float, 4>*)(rows + point * a.row_length + k));
+  return load_constant((const Pack<REAL, 4>*)((const REAL*)rows + point * a.row_length + k));
 #else
-  const float* panel = (const float*)panels + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
-  Pack<float, 4> values;
+  const REAL* panel = (const REAL*)panels + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
+  Pack<REAL, 4> values;
 #pragma unroll
   for (int c = 0; c < 4; ++c) values.value[c] = panel[(i64)(k + c < a.k ? k + c : a.k - 1) * MERCER_PANEL];
   return values;
@@ -32,7 +33,7 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   int k = first;
 #pragma unroll 1
   for (; k + (LOADS - 1) * kStep + 3 < a.k; k += LOADS * kStep) {
-    Pack<float, 4> xs[LOADS], zs[LOADS];
+    Pack<REAL, 4> xs[LOADS], zs[LOADS];
 #pragma unroll
     for (int l = 0; l < LOADS; ++l) {
       xs[l] = four_values(a, a.x_rows, a.x, m, k + l * kStep);

@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
     const SplitSide& side = a.side[s == 0 ? 0 : a.sides - 1];
-    const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
-    samples[s] = panel_value(side, a.k, k, place * side.count / places);
+    const int place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
+    samples[s] = panel_value(side, a.k, k, sampled_point(place, places, side.count));
   }
   write_median(a.centre + k, samples);
 }

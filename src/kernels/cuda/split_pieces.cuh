@@ -26,22 +26,3 @@ MERCER_INLINE void write_both(u8* unit, int point, int place, const u32 (&high)[
   write_chunk(unit, point, place / 2, place % 2, high);
   write_chunk(unit, point, place / 2 + 4, place % 2, low);
 }
-
-// The median of a sample, two values a lane; a mean would follow a single far one.
-#define CENTRE_SAMPLES 64
-MERCER_INLINE void write_median(float* to, const float (&samples)[2]) {
-  const int lane = threadIdx.x % 32;
-  int below[2] = {0, 0};
-#pragma unroll 4
-  for (int other = 0; other < CENTRE_SAMPLES; ++other) {
-    const u32 value = ordered(__shfl_sync(0xffffffffu, other < 32 ? samples[0] : samples[1], other % 32));
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const u32 own = ordered(samples[s]);
-      below[s] += value < own || (value == own && other < lane + 32 * s);
-    }
-  }
-#pragma unroll
-  for (int s = 0; s < 2; ++s)
-    if (below[s] == CENTRE_SAMPLES / 2 - 1) *to = fabsf(samples[s]) < INFINITY ? samples[s] : 0;
-}

@@ -114,6 +114,21 @@ const TileRow kTiles[] = {
     {.name = "bilinear-nearest-warps", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
      .consumer = Consumer::nearest, .everywhere = true, .tensor_cores = true, .by_warps = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
+    // The same in float64.
+    {.name = "doubles", .text = "sum(square(x-z))", .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
+     .everywhere = true, .tensor_cores = true},
+    {.name = "doubles-gauss", .text = kGauss, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
+     .tensor_cores = true},
+    {.name = "doubles-dot", .text = "sum(w*x*z)", .sizes = kSeveral, .points = Dtype::float64, .out = Dtype::float64,
+     .tensor_cores = true},
+    {.name = "doubles-few", .text = kGauss, .sizes = kFewPairs, .points = Dtype::float64, .out = Dtype::float64,
+     .tensor_cores = true},
+    {.name = "doubles-product-1", .text = kGauss, .sizes = kWhole, .consumer = Consumer::product,
+     .points = Dtype::float64, .out = Dtype::float64, .tensor_cores = true},
+    {.name = "doubles-product-16", .text = kGauss, .sizes = kWhole, .consumer = Consumer::product, .columns = 16,
+     .points = Dtype::float64, .out = Dtype::float64, .everywhere = true, .tensor_cores = true},
+    {.name = "doubles-argmin", .text = "sum(square(x-z))", .sizes = kWhole, .consumer = Consumer::fold,
+     .fold = ReduceKind::argmin, .points = Dtype::float64, .out = Dtype::int64, .tensor_cores = true},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
     {.name = "float64-power", .text = "sum(abs(x-z)^p)", .points = Dtype::float64, .out = Dtype::float64},
@@ -225,8 +240,12 @@ class Collection {
     add({name + ".merge", std::move(sources.merge), 128});
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
-    add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
-         plan->problem.product.blocks, plan->product_shared_bytes()});
+    if (plan->has_double_products())
+      add({name + ".products", std::move(sources.product), plan->double_tile.threads(), plan->double_tile.min_blocks,
+           plan->shared_bytes(plan->double_tile, 1 << 20)});
+    else
+      add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
+           plan->problem.product.blocks, plan->product_shared_bytes()});
     add({name + ".repair", std::move(sources.repair)});
   }
 
@@ -293,6 +312,7 @@ class Collection {
       add_plain(fmt::format("nearest-{}", name_of(type)), codegen::cuda_nearest_source(type));
       add_plain(fmt::format("sum-splits-{}", name_of(type)), codegen::cuda_sum_source(type));
     }
+    add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
     add_plain("fill", codegen::cuda_fill_source());
     add_plain("quantise", codegen::cuda_quantise_source());
     add_plain("wide-operands", codegen::cuda_wide_operands_source());

@@ -1,0 +1,30 @@
+// Sums that are products of matrices, on tensor cores: of float32 in pieces (bilinear.h), of float64 as they are
+// (double_products.h).
+#pragma once
+
+#include <memory>
+
+#include "backend/cuda/panels.h"
+
+namespace mercer::cuda {
+
+/// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
+class MatrixProducts {
+ public:
+  virtual ~MatrixProducts() = default;
+  /// Makes the operands of one group (panels.h, group_of).
+  virtual void prepare(const PairArguments& group, const Workspace& workspace) const = 0;
+  /// Stores its pairs; `part` are the rows from `first` on, a multiple of the panels' padding (pair_values.h).
+  virtual void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const = 0;
+  /// Folds over n of that group in `group.splits` ranges; by direct differences where most pairs cancel.
+  virtual void fold(const PairArguments& group, const Workspace& workspace) const = 0;
+  /// Stores the pairs of every group of `a`.
+  void run(const PairArguments& a, std::int64_t groups, const plan::GpuPairPlan& plan, Dtype out,
+           const Workspace& workspace) const;
+};
+
+/// Of a plan that has any; null otherwise. `rows`: of x, stored at once.
+std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
+                                                std::int64_t rows, bool symmetric, Workspace& workspace);
+
+}  // namespace mercer::cuda

@@ -1,0 +1,21 @@
+// The median of a sample, two values a lane; a mean would follow a single far one.
+#define CENTRE_SAMPLES 64
+template <class T>
+MERCER_INLINE void write_median(T* to, const T (&samples)[2]) {
+  const int lane = threadIdx.x % 32;
+  int below[2] = {0, 0};
+#pragma unroll 4
+  for (int other = 0; other < CENTRE_SAMPLES; ++other) {
+    const auto value = ordered(__shfl_sync(0xffffffffu, other < 32 ? samples[0] : samples[1], other % 32));
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const auto own = ordered(samples[s]);
+      below[s] += value < own || (value == own && other < lane + 32 * s);
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+    if (below[s] == CENTRE_SAMPLES / 2 - 1) *to = fabs(samples[s]) < INFINITY ? samples[s] : 0;
+}
+// Which points of a side are the sample's: `places` of them, this one of number `place`.
+MERCER_INLINE i64 sampled_point(int place, int places, i64 count) { return (i64)place * count / places; }
