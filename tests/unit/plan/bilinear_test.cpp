@@ -119,12 +119,29 @@ TEST(BilinearTile, FitsAMultiprocessor) {
   }
 }
 
+/// Products of float64 have a tile of their own, whatever the precision is.
 TEST(BilinearTile, IsForFloat32) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse("sum((x-z)^2)"))};
-  problem.product = tile(30000, 30000, 1024);
+  problem.product = tile(30000, 30000, 1024, Precision::tf32);
   problem.type = problem.out = Dtype::float64;
-  EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear);
+  for (int capability : {80, 86, 89, 90, 100, 120})
+    for (Consumer consumer : {Consumer::store, Consumer::product, Consumer::fold})
+      for (std::int64_t k : {64, 1024})
+        for (std::int64_t m : {512, 30000}) {
+          problem.capability = capability;
+          problem.shared_per_block = gpu_info(capability).shared_per_block;
+          problem.consumer = consumer;
+          problem.sizes = sizes_of(m, m, k, 132);
+          const auto plan = plan_gpu_pairs(problem);
+          ASSERT_TRUE(plan->has_double_products());
+          EXPECT_FALSE(plan->problem.product);
+          EXPECT_EQ(plan->deep_doubles, capability >= 90);
+          EXPECT_EQ(plan->double_tile.tile_k, 16);
+          EXPECT_LE(plan->shared_bytes(plan->double_tile, k), problem.shared_per_block);
+        }
+  problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
+  EXPECT_FALSE(plan_gpu_pairs(problem)->has_double_products());
 }
 
 TEST(BilinearTile, WorksByWarpsWhereThereAreNoWarpgroups) {
