@@ -217,6 +217,7 @@ std::string streams_defines(const GpuPairPlan& plan) {
 std::string double_products_text(const GpuPairPlan& plan) {
   const bool squares = plan.bilinear.kind == plan::BilinearKind::square;
   std::string text = define("SQUARES", squares) + define("ROWS", true);
+  text += define("READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float64).c_str());
   text += define("DEEP_DOUBLES", plan.deep_doubles);
   if (squares) text += skeleton({"row_sums.cuh"});
@@ -287,6 +288,7 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
 /// The sum of a pair from the values themselves.
 std::string row_sums_text(const GpuPairPlan& plan) {
   return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted) +
+         define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
          skeleton({"row_sums.cuh"});
 }
@@ -373,12 +375,13 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "split_operands.cuh"});
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "uniform_factors.cuh",
+                   "split_operands.cuh"});
 }
 
 std::string cuda_double_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"double_precision.cuh", "centre.cuh", "double_operands.cuh"});
+         skeleton({"double_precision.cuh", "centre.cuh", "uniform_factors.cuh", "double_operands.cuh"});
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -510,7 +513,9 @@ std::string cuda_candidates_source(const GpuPairPlan& plan) {
   text += define("SPLIT", static_cast<bool>(plan.bilinear)) + define("STATES", plan.split.states);
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
-  if (plan.bilinear) text += define("ROWS", true) + skeleton({"row_sums.cuh"});
+  if (plan.bilinear)
+    text += define("ROWS", true) + define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
+            skeleton({"row_sums.cuh"});
   return text + skeleton({"candidate_keys.cuh", "nearest_candidates.cuh"});
 }
 

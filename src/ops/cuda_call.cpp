@@ -100,7 +100,7 @@ Expr without_duplicates(const Expr& amplitude) {
   const plan::Bilinear squares = plan::bilinear_of(split);
   const bool of_points = squares.kind == plan::BilinearKind::square && split.x_streams[0]->op == ir::Op::x &&
                          split.z_streams[0]->op == ir::Op::z;
-  if (!of_points || squares.weighted) return amplitude;
+  if (!of_points || squares.weighted || !squares.uniforms.empty()) return amplitude;
   return ir::simplify(where(equal(distance, 0.0), 0.0, amplitude));
 }
 

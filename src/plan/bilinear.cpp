@@ -14,10 +14,20 @@ namespace {
 
 using ir::Op;
 
-/// Factors of a product, however it is bracketed. A square stays in two.
-void collect_factors(const Expr& e, std::vector<Expr>& factors) {
-  if (e->op != Op::mul) return factors.push_back(e);
-  for (const Expr& part : e->args) collect_factors(part, factors);
+struct Factor {
+  Expr value;
+  bool divides = false;
+};
+
+/// Factors of a product, however it is bracketed, and of divisors. A square stays in two.
+void collect_factors(const Expr& e, bool divides, std::vector<Factor>& factors) {
+  if (e->op == Op::neg) {
+    factors.push_back({-1.0});
+    return collect_factors(e->args[0], divides, factors);
+  }
+  if (e->op != Op::mul && e->op != Op::div) return factors.push_back({e, divides});
+  collect_factors(e->args[0], divides, factors);
+  collect_factors(e->args[1], divides != (e->op == Op::div), factors);
 }
 
 bool is_difference(const Expr& e) {
@@ -26,15 +36,21 @@ bool is_difference(const Expr& e) {
   return (left == Op::x && right == Op::z) || (left == Op::z && right == Op::x);
 }
 
-Bilinear bilinear_term(const Expr& term) {
-  std::vector<Expr> factors;
-  collect_factors(term, factors);
+Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
+  std::vector<Factor> factors;
+  collect_factors(term, false, factors);
   Bilinear result;
   int x = 0, z = 0;
   std::vector<Expr> differences;
-  for (const Expr& factor : factors) {
+  for (const auto& [factor, divides] : factors) {
     if (factor->op == Op::constant) {
-      result.factor *= factor->value;
+      result.factor = divides ? result.factor / factor->value : result.factor * factor->value;
+    } else if (factor->op == Op::param) {
+      const auto found = std::find_if(params.begin(), params.end(), [&](const Expr& p) { return same(p, factor); });
+      if (found == params.end()) return {};
+      result.uniforms.push_back({static_cast<int>(found - params.begin()), divides});
+    } else if (divides) {
+      return {};
     } else if (factor->op == Op::w && !result.weighted) {
       result.weighted = true;
     } else if (factor->op == Op::x) {
@@ -49,6 +65,7 @@ Bilinear bilinear_term(const Expr& term) {
   }
   result.factor = static_cast<float>(result.factor);
   if (!std::isnormal(static_cast<float>(result.factor))) return {};
+  if (result.uniforms.size() > Bilinear::kMostUniforms) return {};
   if (x == 1 && z == 1 && differences.empty())
     result.kind = BilinearKind::product;
   else if (x == 0 && z == 0 && differences.size() == 2 && differences[0].node() == differences[1].node())
@@ -106,7 +123,7 @@ int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k,
 std::string Bilinear::to_text() const {
   if (kind == BilinearKind::none) return "none";
   const char* term = kind == BilinearKind::product ? "x z" : "(x - z)^2";
-  return fmt::format("sum of {:g} {}{}", factor, weighted ? "w " : "", term);
+  return fmt::format("sum of {:g} {}{}{}", factor, uniforms.empty() ? "" : "u ", weighted ? "w " : "", term);
 }
 
 std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) const {
@@ -206,7 +223,7 @@ Bilinear bilinear_of(const ir::Split& split) {
   const Expr& update = split.reductions[0].update[0];
   if (update->op != Op::add) return {};
   for (std::size_t i : {0, 1})
-    if (update->args[i]->op == Op::accumulator) return bilinear_term(update->args[1 - i]);
+    if (update->args[i]->op == Op::accumulator) return bilinear_term(update->args[1 - i], split.param_leaves());
   return {};
 }
 

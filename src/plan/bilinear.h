@@ -1,25 +1,35 @@
 // Sums that a product of two matrices computes (docs/kernels/bilinear.md):
 //
-//   sum c w x z        = c (w x) · z
-//   sum c w (x - z)^2  = c (|x'|^2 + |z'|^2 - 2 x' · z')     x' = sqrt(w) (x - centre), z' likewise
+//   sum c u w x z        = c (u w x) · z
+//   sum c u w (x - z)^2  = c (|x'|^2 + |z'|^2 - 2 x' · z')     x' = sqrt(u w) (x - centre), z' likewise
 //
-// where x and z stand for anything of one side.
+// where x and z stand for anything of one side, and u is a product of parameters and of their reciprocals.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ir/split.h"
+#include "kernels/cuda/arguments.h"
 #include "mercer/device.h"
 
 namespace mercer::plan {
 
 enum class BilinearKind : std::uint8_t { none, product, square };
 
+/// A parameter (ir::Split::param_leaves) or what divides by it.
+struct UniformFactor {
+  int slot = 0;
+  bool divides = false;
+};
+
 struct Bilinear {
   BilinearKind kind = BilinearKind::none;
   double factor = 1;      // c, a normal float32
   bool weighted = false;  // by w
+  std::vector<UniformFactor> uniforms;  // of u, at most kMostUniforms; operands have it, if it is a normal number
+  static constexpr std::size_t kMostUniforms = MERCER_UNIFORM_FACTORS;
   explicit operator bool() const { return kind != BilinearKind::none; }
   std::string to_text() const;
 };

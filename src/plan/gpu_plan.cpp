@@ -388,6 +388,10 @@ bool reads_rows(const GpuPairPlan& plan) {
   return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || folds);
 }
 
+bool leaves_pairs(const GpuPairPlan& plan) {
+  return plan.bilinear.kind == BilinearKind::square || !plan.bilinear.uniforms.empty();
+}
+
 int GpuPairPlan::promoted_states() const {
   // Few features make one chunk.
   const bool one_chunk = bytes || problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;

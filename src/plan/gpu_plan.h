@@ -147,6 +147,9 @@ struct GpuPairPlan {
 /// inner products only are where pieces cannot carry a point: panels will do.
 bool reads_rows(const GpuPairPlan& plan);
 
+/// Whether products of float64 may leave everything to the tile: squares that cancel, or scales that cannot be had.
+bool leaves_pairs(const GpuPairPlan& plan);
+
 /// Whether slices of this tile can come by the copy engine: packed panels, whole ones.
 bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile);
 

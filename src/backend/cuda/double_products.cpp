@@ -44,6 +44,7 @@ DoubleArguments DoubleProducts::operands(const PairArguments& a, const Workspace
   operands.image_k = image_k_;
   operands.sides = sides_;
   operands.most_sampled = kMostSampled;
+  operands.uniforms = uniform_factors(*kernels_.plan, a);
   return operands;
 }
 
@@ -85,7 +86,7 @@ void DoubleProducts::launch_tiles(const PairArguments& part, std::int64_t first,
            plan.shared_bytes(tile, 1 << 20), arguments);
   };
   put(kernels_.product, plan.double_tile, products);
-  if (of_squares()) put(kernels_.tile, plan.tile, a);
+  if (plan::leaves_pairs(plan)) put(kernels_.tile, plan.tile, a);
 }
 
 void DoubleProducts::store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const {

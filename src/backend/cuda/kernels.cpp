@@ -74,9 +74,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   const bool doubles = plan.has_double_products();
-  // What products of float64 leave to it are squares that cancel.
-  const bool needs_tile = !plan.wide && !(doubles && plan.bilinear.kind == plan::BilinearKind::product);
-  if (needs_tile) sources.tile = named("tile", codegen::cuda_pair_source(plan));
+  if (!plan.wide && (!doubles || plan::leaves_pairs(plan))) sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));

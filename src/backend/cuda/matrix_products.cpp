@@ -14,6 +14,23 @@ void MatrixProducts::run(const PairArguments& a, std::int64_t groups, const plan
   }
 }
 
+UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group) {
+  UniformFactors factors{};
+  factors.params = group.params;
+  for (const plan::UniformFactor& uniform : plan.bilinear.uniforms) {
+    const auto slot = static_cast<std::size_t>(uniform.slot);
+    const int at = factors.count++;
+    factors.slot[at] = uniform.slot;
+    factors.divides[at] = uniform.divides ? 1 : 0;
+    if (group.params != nullptr) continue;
+    if (plan.problem.type == Dtype::float64)
+      factors.numbers[at] = group.numbers[slot];
+    else
+      factors.numbers[at] = reinterpret_cast<const float*>(group.numbers)[slot];
+  }
+  return factors;
+}
+
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                                 std::int64_t rows, bool symmetric, Workspace& workspace) {
   if (!kernels.plan->bilinear) return nullptr;

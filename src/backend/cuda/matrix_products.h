@@ -23,6 +23,9 @@ class MatrixProducts {
            const Workspace& workspace) const;
 };
 
+/// Of a sum's terms, for the kernels that make operands.
+UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group);
+
 /// Of a plan that has any; null otherwise. `rows`: of x, stored at once.
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                                 std::int64_t rows, bool symmetric, Workspace& workspace);

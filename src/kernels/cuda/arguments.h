@@ -9,6 +9,7 @@
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
+#define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
 #define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
@@ -60,6 +61,13 @@ struct MixedArguments {
   unsigned capacity;
 };
 
+// Parameters that every term of a sum is multiplied with, or divided by. They scale the operands.
+struct UniformFactors {
+  const void* params;  // of the item, in the computing type; null: numbers
+  int count, slot[MERCER_UNIFORM_FACTORS], divides[MERCER_UNIFORM_FACTORS];
+  double numbers[MERCER_UNIFORM_FACTORS];
+};
+
 // Of a call on tensor cores (split_operands.cuh): what the device found out about its values.
 struct SplitState {
   unsigned low;      // some value has a low piece
@@ -68,6 +76,8 @@ struct SplitState {
   unsigned sampled;  // of a sample, pairs that cancel
   unsigned capacity;
   unsigned most_sampled;  // with more of them, products do not pay
+  float scale;            // of values of both sides of squares, of x in products
+  double wide_scale;      // the same
 };
 
 struct SplitSide {
@@ -92,6 +102,7 @@ struct SplitArguments {
   int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   unsigned capacity, most_sampled;
+  struct UniformFactors uniforms;
 };
 
 // Of each row, the pairs that may be among its nearest (candidates.cuh).
@@ -159,6 +170,7 @@ struct DoubleArguments {
   long long k, image_k;   // features; rows of an image, whole slices
   int sides;
   unsigned most_sampled;
+  struct UniformFactors uniforms;
 };
 
 // Operands of the products.

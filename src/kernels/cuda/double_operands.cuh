@@ -14,7 +14,10 @@ MERCER_INLINE double panel_value(const DoubleSide& side, i64 features, i64 k, i6
 // Centres of the features, a warp each.
 extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
     start_doubles(const __grid_constant__ DoubleArguments a) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {0, 0, 0, 0, 0, a.most_sampled};
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *a.state = {0, 0, 0, 0, 0, a.most_sampled, 1, 1};
+    write_scale<double>(a.state, a.uniforms);
+  }
   const i64 k = (i64)blockIdx.x * (OPERAND_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (k >= a.k) return;
@@ -33,11 +36,12 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
 }
 
 MERCER_INLINE double multiplier(const DoubleArguments& a, int side, i64 k) {
+  const double scale = SQUARES || side == 0 ? a.state->wide_scale : 1.0;
 #if WEIGHTED
-  if (SQUARES) return sqrt(a.weights[k]);
-  return side == 0 ? a.weights[k] : 1.0;
+  if (SQUARES) return sqrt(a.weights[k]) * scale;
+  return side == 0 ? a.weights[k] * scale : 1.0;
 #else
-  return 1.0;
+  return scale;
 #endif
 }
 
@@ -89,5 +93,6 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
   }
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  if (lane == 0 && !(sum >= DOUBLE_CANCELS_BELOW * (x.norms[m] + z.norms[n]))) atomicAdd(&a.state->sampled, 1u);
+  const bool cancels = !(sum >= DOUBLE_CANCELS_BELOW * (x.norms[m] + z.norms[n]));
+  if (lane == 0 && cancels && a.state->sampled != NO_SCALE) atomicAdd(&a.state->sampled, 1u);
 }

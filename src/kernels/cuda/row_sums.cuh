@@ -3,11 +3,12 @@
 MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<REAL, 4>& x, const Pack<REAL, 4>& z,
                              int k) {
   const REAL* weights = (const REAL*)a.w;
+  const REAL* params = READS_PARAMS ? params_of(a, 0) : nullptr;  // a sum's are those of the whole group
 #pragma unroll
   for (int c = 0; c < 4; ++c)
-    if (k + c < a.k)
-      update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : (REAL)0, nullptr, nullptr, nullptr, 0, 0,
-             0);
+    if (k + c < a.features)
+      update(part, &x.value[c], &z.value[c], READS_WEIGHTS ? weights[k + c] : (REAL)0, nullptr, nullptr, params, 0, 0,
+             (REAL)a.features);
 }
 
 // Features k … k + 3 of a point.
@@ -32,7 +33,7 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   double sum = 0;
   int k = first;
 #pragma unroll 1
-  for (; k + (LOADS - 1) * kStep + 3 < a.k; k += LOADS * kStep) {
+  for (; k + (LOADS - 1) * kStep + 3 < a.features; k += LOADS * kStep) {
     Pack<REAL, 4> xs[LOADS], zs[LOADS];
 #pragma unroll
     for (int l = 0; l < LOADS; ++l) {
@@ -45,7 +46,7 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
     sum += part[0];
   }
 #pragma unroll 1
-  for (; k < a.k; k += kStep) {
+  for (; k < a.features; k += kStep) {
     REAL part[1] = {0};
     add_terms(part, a, four_values(a, a.x_rows, a.x, m, k), four_values(a, a.z_rows, a.z, n, k), k);
     sum += part[0];

@@ -17,7 +17,10 @@ MERCER_INLINE float panel_value(const SplitSide& side, i64 features, i64 k, i64 
 
 // The median of a sample of points, for every feature: a mean would follow a single far point. A warp a feature.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled};
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, 1};
+    write_scale<float>(a.state, a.uniforms);
+  }
   const i64 k = (i64)blockIdx.x * (SPLIT_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (k >= a.k) return;
@@ -35,13 +38,15 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
   write_median(a.centre + k, samples);
 }
 
-// What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side.
+// What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side; and
+// the scale.
 MERCER_INLINE float multiplier(const SplitArguments& a, int side, i64 k) {
+  const float scale = SQUARES || side == 0 ? a.state->scale : 1.0f;
 #if WEIGHTED
-  if (SQUARES) return __fsqrt_rn(a.weights[k]);
-  return side == 0 ? a.weights[k] : 1.0f;
+  if (SQUARES) return __fsqrt_rn(a.weights[k]) * scale;
+  return side == 0 ? a.weights[k] * scale : 1.0f;
 #else
-  return 1.0f;
+  return scale;
 #endif
 }
 
@@ -262,5 +267,6 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) sample_pairs(const _
   }
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  if (lane == 0 && !(sum >= CANCELS_BELOW * (x.norm[m] + z.norm[n]))) atomicAdd(&a.state->sampled, 1u);
+  const bool cancels = !(sum >= CANCELS_BELOW * (x.norm[m] + z.norm[n]));
+  if (lane == 0 && cancels && a.state->sampled != NO_SCALE) atomicAdd(&a.state->sampled, 1u);
 }

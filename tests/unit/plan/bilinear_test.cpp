@@ -38,6 +38,22 @@ TEST(Bilinear, FactorsAndWeights) {
   EXPECT_FALSE(bilinear("sum(1e-60*w*(x-z)^2)")) << "no float32";
 }
 
+/// However a user writes it, what is the same for all features scales the operands.
+TEST(Bilinear, ParametersOfEveryTerm) {
+  for (const char* text : {"sum(((x-z)/h)^2)", "exp(-sum((x-z)^2/h^2)/2)", "sum(-0.5*(x-z)^2/(h*g))", "sum(w*(x-z)^2/h)",
+                           "exp(-sum(square(g*(x-z))))"}) {
+    EXPECT_EQ(bilinear(text).kind, BilinearKind::square) << text;
+    EXPECT_FALSE(bilinear(text).uniforms.empty()) << text;
+  }
+  EXPECT_EQ(bilinear("sum(-0.5*(x-z)^2/h)").factor, -0.5);
+  EXPECT_TRUE(bilinear("sum((x-z)^2/h)").uniforms[0].divides);
+  EXPECT_EQ(bilinear("sum(x*z/h)").kind, BilinearKind::product);
+  EXPECT_EQ(bilinear("-sum(-x*z*h)").kind, BilinearKind::product);
+  EXPECT_TRUE(bilinear("sum((x/h-z/h)^2)").uniforms.empty()) << "the sides have them";
+  for (const char* text : {"sum(x/z)", "sum((x-z)^2/w)", "sum((x-z)^2/row)", "sum(a*b*c*d*e*f*g*h*i*x*z*l)"})
+    EXPECT_FALSE(bilinear(text)) << text;
+}
+
 TEST(BilinearTile, PaysForLargeCallsOnly) {
   EXPECT_TRUE(tile(30000, 30000, 1024));
   EXPECT_TRUE(tile(2048, 2048, 256));
