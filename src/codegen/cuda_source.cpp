@@ -299,25 +299,27 @@ struct Product {
   int columns, sums;
   const char* types;  // k and the operands' types
   bool of_registers;  // the left operand; else a descriptor
-  const char* transposes;
+  const char* rest;   // signs of the operands and transposes, of floats
+  bool of_integers = false;
 };
 std::string product_function(const Product& product) {
   const int own = product.columns / 2, left = product.of_registers ? 4 : 1;
   std::string sums, operands;
   for (int i = 0; i < own; ++i) {
     sums += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
-    operands += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : ", ", i);
+    operands += fmt::format("{}\"+{}\"(d[{}])", i == 0 ? "" : ", ", product.of_integers ? "r" : "f", i);
   }
   const std::string x = product.of_registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", own, own + 1, own + 2, own + 3)
                                              : fmt::format("%{}", own);
   return fmt::format(
-      "MERCER_INLINE void {0}(float (&d)[{1}], {2}, u64 z, int scale) {{\n"
+      "MERCER_INLINE void {0}({12} (&d)[{1}], {2}, u64 z, int scale) {{\n"
       "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{3}, 0; \"\n"
-      "               \"wgmma.mma_async.sync.aligned.m64n{4}{5} {{{6}}}, {7}, %{8}, p, 1, 1{9}; }}\"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{4}{5} {{{6}}}, {7}, %{8}, p{9}; }}\"\n"
       "               : {10}\n               : {11}, \"l\"(z), \"r\"(scale));\n}}\n",
       product.name, product.sums, product.of_registers ? "const u32 (&x)[4]" : "u64 x", own + left + 1, product.columns,
-      product.types, sums, x, own + left, product.transposes, operands,
-      product.of_registers ? "\"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3])" : "\"l\"(x)");
+      product.types, sums, x, own + left, product.rest, operands,
+      product.of_registers ? "\"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3])" : "\"l\"(x)",
+      product.of_integers ? "int" : "float");
 }
 
 }  // namespace
@@ -360,9 +362,9 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
     text += define("FOLD_KIND", static_cast<int>(plan.problem.fold)) + skeleton({"fold.cuh"});
   if (!tile.by_warps)
     text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
-            product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 0, 0"});
+            product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
   if (tile.wide > 0)
-    text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ""});
+    text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
   if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
@@ -395,7 +397,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("JOINS_RANGES", false);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
-  text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ""});
+  text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
   return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
 }
 
@@ -463,26 +465,44 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   return text + value_statements(plan.program) + skeleton({"field.cuh"});
 }
 
-std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) {
+namespace {
+
+std::string field_products_text(const plan::GpuFieldPlan& plan, bool digits) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
-  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages()) +
-          define("INPUT_STAGES", plan.product_inputs());
-  text += define("BATCH", plan.product_batch()) + define("CLUSTER", plan.problem.cluster);
+  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(digits)) +
+          define("INPUT_STAGES", plan.product_inputs(digits)) + define("DIGITS", digits);
+  text += define("BATCH", plan.product_batch(digits)) + define("CLUSTER", plan.problem.cluster);
   text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
   text += define("WEIGHTED", plan.factors.weighted);
-  const double scale = plan.of_signs() ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
-  text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
+  constexpr double kSigns = 2, kByteSigns = 64, kMostDigits = 8355000;  // digit_units.cuh
+  const double unit = digits ? kByteSigns * kMostDigits : plan.of_signs() ? kSigns : 1;
+  text += define("SCALE", cuda_number(plan.factors.scale / unit, Dtype::float32).c_str());
   text += amplitude_function(plan);
   const int columns = plan.product_columns();
-  if (plan.of_signs()) {
-    text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 0"});
+  if (digits) {
+    text += skeleton({"digit_units.cuh"}) +
+            product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
+  } else if (plan.of_signs()) {
+    text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
   } else {
     text += "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
             value_statements(plan.factor);
-    text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ""});
-    text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ""});
+    text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
+    text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
   }
   return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
+}
+
+}  // namespace
+
+std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, false); }
+
+std::string cuda_field_digits_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
+
+std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
+  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
+         define("PLANES", plan.problem.planes) + amplitude_function(plan) +
+         skeleton({"digit_units.cuh", "field_digits.cuh"});
 }
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {

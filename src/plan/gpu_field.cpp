@@ -167,19 +167,24 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double 
   return from == 0 || (k >= kLeastFeatures && n >= kLeastPoints && work >= from);
 }
 
-std::int64_t GpuFieldPlan::product_shared_bytes(int stages) const {
-  constexpr std::int64_t kTotals = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
+std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool digits) const {
+  constexpr std::int64_t kSumsOfThreads = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
   constexpr std::int64_t kInputBarriers = 2 * 8;
   const std::int64_t columns = product_columns(), queries = product_queries();
-  const std::int64_t g = of_signs() ? columns * 3 * kPoints * 2 : columns * 2 * kPoints * kFloat;
+  const std::int64_t totals = digits ? 0 : kSumsOfThreads;
+  const std::int64_t g = of_signs() ? columns * 3 * kPoints * (digits ? 1 : 2) : columns * 2 * kPoints * kFloat;
   const std::int64_t stage = kGroups * 4 * group_bytes() + queries * g;
   const std::int64_t inputs = (columns + queries / problem.cluster * problem.planes) * kPoints * kFloat;
-  return kTotals + stages * (stage + kBarriers) + product_inputs() * (inputs + kInputBarriers);
+  return totals + stages * (stage + kBarriers) + product_inputs(digits) * (inputs + kInputBarriers);
 }
 
-int GpuFieldPlan::product_stages() const {
+int GpuFieldPlan::product_inputs(bool digits) const {
+  return digits ? 4 : product_columns() == 32 ? 2 : 3;
+}
+
+int GpuFieldPlan::product_stages(bool digits) const {
   int stages = 4;
-  while (stages > 1 && product_shared_bytes(stages) > problem.shared_per_block) --stages;
+  while (stages > 1 && product_shared_bytes(stages, digits) > problem.shared_per_block) --stages;
   return stages;
 }
 

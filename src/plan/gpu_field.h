@@ -78,16 +78,17 @@ struct GpuFieldPlan {
   int product_columns() const { return problem.product_outputs <= 8 ? 8 : problem.product_outputs <= 16 ? 16 : 32; }
   int product_queries() const { return 64 / product_columns(); }
   /// Points m whose products go together; twice as many have left operands in registers.
-  int product_batch() const { return std::min(2, product_queries() / 2); }
+  int product_batch(bool digits = false) const { return digits ? 1 : std::min(2, product_queries() / 2); }
   int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }
   bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }
-  int product_stages() const;
+  /// `digits`: of signs, as integers.
+  int product_stages(bool digits = false) const;
   /// Stages of coefficients and amplitudes, which are read before.
-  int product_inputs() const { return product_columns() == 32 ? 2 : 3; }
-  std::int64_t product_shared_bytes(int stages) const;
+  int product_inputs(bool digits = false) const;
+  std::int64_t product_shared_bytes(int stages, bool digits = false) const;
   int tile_r() const { return 16 * thread_r; }
   int tile_f() const { return 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;

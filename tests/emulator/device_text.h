@@ -284,11 +284,15 @@ struct Text {
 
 /// The shape of wgmma…m64nNkK by its text; no columns for another one.
 struct ProductShape {
-  enum class Type { f16, bf16, tf32 };
+  enum class Type { f16, bf16, tf32, s8 };
   int columns = 0;
   Type type = Type::f16;
   bool of_registers = false;  // the left operand
+  constexpr int bytes() const { return type == Type::tf32 ? 4 : type == Type::s8 ? 1 : 2; }  // of an element
+  constexpr int depth() const { return 32 / bytes(); }
 };
+template <ProductShape kShape>
+using SumOf = std::conditional_t<kShape.type == ProductShape::Type::s8, int, float>;
 constexpr ProductShape product_shape(std::string_view text) {
   const std::string_view name = "wgmma.mma_async.sync.aligned.m64n";
   const auto at = text.find(name);
@@ -300,6 +304,8 @@ constexpr ProductShape product_shape(std::string_view text) {
     shape.type = ProductShape::Type::bf16;
   else if (text.find("k8.f32.tf32.tf32") != text.npos)
     shape.type = ProductShape::Type::tf32;
+  else if (text.find("k32.s32.s8.s8") != text.npos)
+    shape.type = ProductShape::Type::s8;
   else
     return {};
   for (std::size_t i = at + name.size(); text[i] >= '0' && text[i] <= '9'; ++i)
@@ -315,6 +321,7 @@ template <ProductShape kShape>
 double element(std::uint32_t bits) {
   if constexpr (kShape.type == ProductShape::Type::f16) return of_half(static_cast<std::uint16_t>(bits));
   if constexpr (kShape.type == ProductShape::Type::bf16) return std::bit_cast<float>(bits << 16);
+  if constexpr (kShape.type == ProductShape::Type::s8) return static_cast<std::int8_t>(bits);
   return std::bit_cast<float>(bits & 0xffffe000u);
 }
 
@@ -323,7 +330,7 @@ template <ProductShape kShape>
 double described_plainly(std::uint64_t descriptor, int row, int k) {
   const auto field = [&](int shift) { return static_cast<std::uint32_t>(descriptor >> shift & 0x3fff) << 4; };
   if (descriptor >> 62 != 0) host->fail("a descriptor that is swizzled");
-  constexpr int kBytes = kShape.type == ProductShape::Type::tf32 ? 4 : 2, kOfBlock = 16 / kBytes;
+  constexpr int kBytes = kShape.bytes(), kOfBlock = 16 / kBytes;
   const std::uint32_t at = field(0) + static_cast<std::uint32_t>(k / kOfBlock) * field(16) +
                            static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 16) +
                            static_cast<std::uint32_t>(k % kOfBlock * kBytes);
@@ -378,33 +385,37 @@ void multiply_warp_doubles(std::array<double, kRows * kDepth / 32> a, std::array
 
 /// m64nNkK with the left operand in registers: a warp's sixteen rows, computed by one lane for all.
 template <ProductShape kShape>
-void multiply_registers(float* const (&d)[kShape.columns / 2], std::array<std::uint32_t, 4> a, std::uint64_t b,
+void multiply_registers(SumOf<kShape>* const (&d)[kShape.columns / 2], std::array<std::uint32_t, 4> a, std::uint64_t b,
                         bool adds) {
   struct Own {
-    float* const* d;
+    SumOf<kShape>* const* d;
     std::uint32_t a[4];
   };
   const Own own = {d, {a[0], a[1], a[2], a[3]}};
   const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&own));
   if (self->lane == 0) {
-    constexpr bool kWide = kShape.type == ProductShape::Type::tf32;
-    constexpr int kDepth = kWide ? 8 : 16;
+    constexpr int kDepth = kShape.depth(), kOfWord = 4 / kShape.bytes(), kOfRow = 4 * kOfWord;
     const auto of_lane = [&](int lane) { return reinterpret_cast<const Own*>(places[lane]); };
     double left[16][kDepth];
     for (int row = 0; row < 16; ++row)
       for (int k = 0; k < kDepth; ++k) {
-        const Own& from = *of_lane(row % 8 * 4 + (kWide ? k % 4 : k % 8 / 2));
-        const std::uint32_t word = from.a[row / 8 + (kWide ? k / 4 : k / 8) * 2];
-        left[row][k] = element<kShape>(kWide ? word : word >> k % 2 * 16 & 0xffffu);
+        const Own& from = *of_lane(row % 8 * 4 + k % kOfRow / kOfWord);
+        const std::uint64_t word = from.a[row / 8 + k / kOfRow * 2];
+        constexpr int kBits = 8 * kShape.bytes();
+        left[row][k] = element<kShape>(
+            static_cast<std::uint32_t>(word >> k % kOfWord * kBits & ((std::uint64_t{1} << kBits) - 1)));
       }
     for (int column = 0; column < kShape.columns; ++column) {
       double right[kDepth];
       for (int k = 0; k < kDepth; ++k) right[k] = described_plainly<kShape>(b, column, k);
       for (int row = 0; row < 16; ++row) {
-        float& to = *of_lane(row % 8 * 4 + column % 8 / 2)->d[column / 8 * 4 + row / 8 * 2 + column % 2];
+        auto& to = *of_lane(row % 8 * 4 + column % 8 / 2)->d[column / 8 * 4 + row / 8 * 2 + column % 2];
         double sum = adds ? to : 0.0;
         for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k];
-        to = truncated(sum);
+        if constexpr (kShape.type == ProductShape::Type::s8)
+          to = static_cast<int>(sum);
+        else
+          to = truncated(sum);
       }
     }
   }
@@ -422,7 +433,7 @@ struct Instruction {
     auto all = std::tie(operands...);
     meet_in_warp();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      float* const sums[] = {&std::get<I>(all)...};
+      SumOf<kShape>* const sums[] = {&std::get<I>(all)...};
       constexpr std::size_t kNext = sizeof...(I);
       if constexpr (kShape.of_registers)
         multiply_registers<kShape>(
@@ -451,6 +462,7 @@ using u64 = std::uint64_t;
 
 // Nothing to do: keeps a value in its register; order of memory; registers of warps.
 EMULATOR_PTX("", (float&)) {}
+EMULATOR_PTX(" ", (int&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
@@ -490,6 +502,11 @@ EMULATOR_PTX("lg2.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::log
 EMULATOR_PTX("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::sqrt(flushed(a)); }
 EMULATOR_PTX("rsqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = 1.0f / std::sqrt(flushed(a)); }
 EMULATOR_PTX("div.full.f32 %0, %1, %2;", (float& to, float a, float b)) { to = a / b; }
+EMULATOR_PTX("prmt.b32 %0, %1, %2, %3;", (u32 & to, u32 a, u32 b, u32 which)) {
+  const u64 both = static_cast<u64>(b) << 32 | a;
+  to = 0;
+  for (int byte = 0; byte < 4; ++byte) to |= static_cast<u32>(both >> (which >> byte * 4 & 7) * 8 & 255) << byte * 8;
+}
 EMULATOR_PTX("sad.u32 %0, %1, %2, %0;", (u32 & to, u32 a, u32 b)) { to += a > b ? a - b : b - a; }
 EMULATOR_PTX("vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;", (u32 & to, u32 a, u32 b)) {
   for (int byte = 0; byte < 32; byte += 8)
@@ -755,6 +772,7 @@ inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline int __float2int_rn(float a) { return static_cast<int>(std::nearbyint(a)); }
 inline float __double2float_ru(double a) {
   const float rounded = static_cast<float>(a);
   return static_cast<double>(rounded) < a ? std::nextafterf(rounded, HUGE_VALF) : rounded;

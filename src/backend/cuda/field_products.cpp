@@ -10,6 +10,9 @@ namespace {
 constexpr std::int64_t kThreads = 512, kOperandThreads = 1024;
 constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64, kMarkFeatures = 64;
 constexpr std::int64_t kCodePoints = 94 * kStagePoints;
+/// Sums of 32 bits hold so many stages of signs of 64 times digits of 128.
+constexpr std::int64_t kMostDigitStages = 4000;
+constexpr std::int64_t kDigitThreads = 256, kDigitRows = 128, kDigitRanges = 8;
 
 }  // namespace
 
@@ -28,6 +31,13 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
   codes_ = workspace.add(rows * row_bytes(*kernels.plan, job));
   coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
   marks_ = workspace.add(round_up(rows * mark_groups_, kFloat));
+  if (!kernels.plan->of_signs()) return;
+  const std::int64_t columns = kernels.plan->product_columns();
+  row_units_ = workspace.add(rows * kFloat);
+  column_units_ = workspace.add(ceil_div(outputs, pass_) * columns * kFloat);
+  row_largest_ = workspace.add(kDigitRanges * rows * kFloat);
+  row_sums_ = workspace.add(kDigitRanges * columns * rows * kFloat);
+  left_ = workspace.add(rows * mark_groups_);
 }
 
 std::int64_t FieldProducts::stages() const { return ceil_div(job_.z.count, kStagePoints); }
@@ -46,6 +56,12 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
   a.coefs = workspace.at<float>(coefs_);
   a.marks = workspace.at<unsigned char>(marks_);
   a.codes_ld = rows_;
+  a.row_units = workspace.at<float>(row_units_);
+  a.column_units = workspace.at<float>(column_units_);
+  a.row_largest = workspace.at<float>(row_largest_);
+  a.row_sums = workspace.at<float>(row_sums_);
+  a.left = workspace.at<unsigned char>(left_);
+  a.ranges = static_cast<int>(kDigitRanges);
   a.groups = static_cast<int>(groups_);
   return a;
 }
@@ -73,7 +89,31 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
     pass.field.coef = static_cast<const float*>(rows.coef) + o;
     pass.field.outputs = static_cast<int>(std::min(pass_, outputs_ - o));
     launch(step("write_coefs"), job_, {ceil_div(coef_floats(), kOperandThreads)}, kOperandThreads, 0, pass);
+    if (kernels_.plan->of_signs()) measure_coefs(pass, o / pass_);
   }
+}
+
+void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t number) const {
+  if (job_.rehearsal() != nullptr) return;
+  const std::int64_t columns = kernels_.plan->product_columns();
+  pass.column_units += number * columns;
+  check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(pass.column_units), 0,
+                                            static_cast<std::size_t>(columns), job_.stream()),
+             job_.op);
+  const Kernel measure{kernels_.rows.module, &kernels_.rows.module->function("measure_coefs")};
+  launch(measure, job_, {columns, kDigitRanges}, kDigitThreads, 0, pass);
+}
+
+void FieldProducts::run_digits(FieldProductArguments& a, std::int64_t splits) const {
+  const plan::GpuFieldPlan& plan = *kernels_.plan;
+  const Kernel examine = job_.rehearsal() != nullptr
+                             ? Kernel{}
+                             : Kernel{kernels_.rows.module, &kernels_.rows.module->function("examine_amplitudes")};
+  launch(examine, job_, {ceil_div(a.field.m, kDigitRows), kDigitRanges}, kDigitThreads, 0, a);
+  launch(kernels_.rows, job_, {ceil_div(a.field.m, kDigitThreads)}, kDigitThreads, 0, a);
+  launch(kernels_.digits, job_, {blocks(a.field.m), splits}, kThreads,
+         plan.product_shared_bytes(plan.product_stages(true), true), a);
+  a.wanted = a.left;
 }
 
 void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
@@ -83,6 +123,8 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
   if (kernels_.plan->of_signs()) a.x_codes += first;
   a.coefs += pass * coef_floats();
   a.marks += first * mark_groups_;
+  a.column_units += pass * kernels_.plan->product_columns();
+  if (kernels_.plan->of_signs() && stages() / splits <= kMostDigitStages) run_digits(a, splits);
   launch(kernels_.products, job_, {blocks(part.m), splits}, kThreads,
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }

@@ -24,7 +24,7 @@ class FieldProducts {
   /// Makes the operands of these rows, and of the coefficients of all outputs.
   void prepare(const FieldArguments& rows, const Workspace& workspace) const;
   /// Contracts the rows of `part`, rows `first` … of those prepared, for outputs of pass number `pass`. `wanted`: marks
-  /// of rows [m][k / 64], or null.
+  /// of rows [m][k / 64], or null; of signs null.
   void run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
            const unsigned char* wanted, const Workspace& workspace) const;
   /// What is left to be computed of rows `first` … of those prepared.
@@ -34,11 +34,15 @@ class FieldProducts {
   FieldProductArguments arguments(const FieldArguments& field, const Workspace& workspace) const;
   std::int64_t stages() const;
   std::int64_t coef_floats() const;  // of a pass
+  void measure_coefs(FieldProductArguments pass, std::int64_t number) const;
+  /// As integers, but for rows that it marks.
+  void run_digits(FieldProductArguments& a, std::int64_t splits) const;
 
   const FieldKernels& kernels_;
   const PairJob& job_;
   std::int64_t outputs_, rows_, pass_, groups_, mark_groups_;
   std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
+  std::int64_t row_units_ = 0, column_units_ = 0, row_largest_ = 0, row_sums_ = 0, left_ = 0;
 };
 
 }  // namespace mercer::cuda

@@ -74,7 +74,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   const bool doubles = plan.has_double_products();
-  if (!plan.wide && (!doubles || plan::leaves_pairs(plan))) sources.tile = named("tile", codegen::cuda_pair_source(plan));
+  if (!plan.wide && (!doubles || plan::leaves_pairs(plan)))
+    sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
@@ -111,6 +112,10 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   if (plan.products) {
     sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
     sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
+  }
+  if (plan.products && plan.of_signs()) {
+    sources.digits = named("products of the field in digits", codegen::cuda_field_digits_source(plan));
+    sources.rows = named("rows of the field", codegen::cuda_field_rows_source(plan));
   }
   if (plan.linear) {
     sources.linear = named("linear field", codegen::cuda_linear_source(plan));
@@ -157,6 +162,8 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
                                  {&sources.uniforms, "uniforms", &kernels->uniforms},
                                  {&sources.products, "field_products", &kernels->products},
                                  {&sources.operands, "write_coefs", &kernels->operands},
+                                 {&sources.digits, "field_products", &kernels->digits},
+                                 {&sources.rows, "judge_rows", &kernels->rows},
                                  {&sources.linear, "finish_field", &kernels->linear},
                                  {&sources.linear_tile, "bilinear_tile", &kernels->linear_tile}};
   erase_empty(rows);

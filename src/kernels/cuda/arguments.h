@@ -259,6 +259,11 @@ struct FieldProductArguments {
   float* coefs;                 // image
   unsigned char* marks;         // [m][k / 64] set where products do not give the result
   const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
+  // Of signs: values as integers (field_digits.cuh).
+  float *row_units, *column_units;  // [m], [column]
+  float *row_largest, *row_sums;    // [range][m], [range][column][m] of the magnitudes
+  unsigned char* left;              // as `wanted`, of those that cannot be
+  int ranges;                       // of n, that rows are examined in
   long long codes_ld;
   int groups;                   // of 16 features, in the image
 };

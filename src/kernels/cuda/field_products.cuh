@@ -17,10 +17,13 @@
 //
 //   SIGN     factor = sign(x - z): S of {-2, 0, 2} from the ranks of x and z (field_operands.cuh), two elements in two
 //            instructions, exact in any 16 bits; G in three pieces of bfloat16
+//   DIGITS   the same, S of {-64, 0, 64} in bytes; G as integers of three signed bytes, on a scale of the point m and
+//            the column. Sums are exact. Rows whose largest values are too far above the mean are left to the pieces
+//            (field_digits.cuh).
 //   else     S and G in two pieces of tf32, three products. Both have the exponents of float32: nothing is scaled.
 //
-// Tensor cores truncate what they accumulate, so sums of FLUSH_STAGES stages go to float32 in shared memory. Results
-// that are not finite are marked; field.cuh computes their tiles again.
+// Tensor cores truncate what they accumulate in floats, so sums of FLUSH_STAGES stages go to float32 in shared memory.
+// Results that are not finite are marked; field.cuh computes their tiles again.
 #define FEED_GROUP 3
 #define FEED_WARPS 4
 #define FIELD_THREADS 512
@@ -30,8 +33,9 @@
 #define PIECES (SIGN ? 3 : 2)
 #define PRODUCT_COLUMNS (COLUMNS * PIECES)
 #define HALF_COLUMNS (COLUMNS / 2)  // accumulators of a piece
-#define STEP_BYTES (PRODUCT_COLUMNS * 32)  // of G: 16 points in 16 bits, 8 in 32
-#define STEPS (SIGN ? 4 : 8)               // of a stage
+#define STEP_BYTES (PRODUCT_COLUMNS * 32)  // of G: 32 points in bytes, 16 in 16 bits, 8 in 32
+#define STEPS (DIGITS ? 2 : SIGN ? 4 : 8)  // of a stage
+#define QUARTER_BYTES (STEPS * STEP_BYTES / 4)  // of 16 points
 #define GROUP_BYTES (SIGN ? 512 : 1024)    // of the image: 16 features, 16 points
 #define Z_BYTES (TILE_GROUPS * 4 * GROUP_BYTES)
 #define COEF_BYTES (COLUMNS * STAGE_POINTS * 4)
@@ -42,9 +46,11 @@
 #define SHARED_G_BYTES (G_BYTES - G_BYTES / CLUSTER)  // what the other blocks make
 #define OWN_QUERIES (QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
-#define TOTAL_UNITS 8  // of four floats: QUERIES * HALF_COLUMNS sums
+#define TOTAL_UNITS (DIGITS ? 0 : 8)  // of four floats: QUERIES * HALF_COLUMNS sums
 #define FLUSH_STAGES (SIGN ? 8 : 1)
 #define MULTIPLIERS 384
+#define TOGETHER (DIGITS ? 4 : 1)  // stages
+#define PENDING (DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
 
 struct FieldShared {
   u32 totals, stages, inputs, bars;
@@ -96,8 +102,10 @@ MERCER_INLINE bool is_wanted(const FieldProductArguments& a, const FieldWork& wo
 MERCER_INLINE float rounded(float v) { return float_of((bits_of(v) + 0x1000u) & 0xffffe000u); }
 
 // ---- the group that feeds and makes G ------------------------------------------------------------------------------
+// A warp feeds; a lane of it, but for the rows, of which each lane has one.
 MERCER_INLINE void feed_z(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, i64 index,
                           int stage) {
+  if (threadIdx.x % 32 != 0) return;
   barrier_expect(shared.full(stage), Z_BYTES);
   copy_bulk(shared.z(stage), a.z_image + (index * a.groups + work.feature_tile * TILE_GROUPS) * 4 * GROUP_BYTES,
             Z_BYTES, shared.full(stage));
@@ -107,10 +115,13 @@ MERCER_INLINE void feed_inputs(const FieldProductArguments& a, const FieldShared
                                i64 index, int stage) {
   const i64 left = a.field.n - index * STAGE_POINTS;
   const u32 full = shared.inputs_full(stage), bytes = left < STAGE_POINTS ? (u32)(left + 3) / 4 * 16 : STAGE_POINTS * 4;
-  barrier_expect(full, COEF_BYTES + PAIR_ROWS * bytes);
-  copy_bulk(shared.coefs(stage), a.coefs + index * (COEF_BYTES / 4), COEF_BYTES, full);
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) {
+    barrier_expect(full, COEF_BYTES + PAIR_ROWS * bytes);
+    copy_bulk(shared.coefs(stage), a.coefs + index * (COEF_BYTES / 4), COEF_BYTES, full);
+  }
 #pragma unroll 1
-  for (int row = 0; row < PAIR_ROWS; ++row) {
+  for (int row = lane; row < PAIR_ROWS; row += 32) {
     const int query = row / (PLANES + (PLANES == 0)), plane = row - query * PLANES;
     const i64 wanted = work.m0 + work.own_query + query, m = wanted < a.field.m ? wanted : a.field.m - 1;
     copy_bulk(shared.pairs(stage) + row * STAGE_POINTS * 4,
@@ -120,7 +131,38 @@ MERCER_INLINE void feed_inputs(const FieldProductArguments& a, const FieldShared
 }
 
 // Points are taken in the order in which a lane has them of the left operand: four in a row.
-#if SIGN
+#if DIGITS
+MERCER_INLINE u32 bytes_of(u32 first, u32 second, u32 which) {
+  u32 word;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(first), "r"(second), "r"(which));
+  return word;
+}
+// 16 values of a column of G, in 256ths, as three digits of 256 from -128 to 127: bytes 1 … 3 of a sum with 128 in each
+// of them. The lowest byte rounds: its addends are sixteen evenly spread ones, so that of values that are all equal no
+// more than 1/32 is lost on average.
+MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
+  u32 words[PIECES][4];
+#pragma unroll
+  for (int quad = 0; quad < 4; ++quad) {
+    u32 digits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const u32 addend = 8 + 16 * (i % 2 * 8 + i / 2 * 4 + quad % 2 * 2 + quad / 2);
+      digits[i] = ((u32)__float2int_rn(g[quad * 4 + i]) + (0x80808000u + addend)) ^ 0x80808000u;
+    }
+    const u32 low01 = bytes_of(digits[0], digits[1], 0x6251), low23 = bytes_of(digits[2], digits[3], 0x6251);
+    words[0][quad] = bytes_of(low01, low23, 0x5410);
+    words[1][quad] = bytes_of(low01, low23, 0x7632);
+    words[2][quad] =
+        bytes_of(bytes_of(digits[0], digits[1], 0x0073), bytes_of(digits[2], digits[3], 0x0073), 0x5410);
+  }
+#pragma unroll
+  for (int piece = 0; piece < PIECES; ++piece)
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + piece * (COLUMNS * 16)), "r"(words[piece][0]),
+                 "r"(words[piece][1]), "r"(words[piece][2]), "r"(words[piece][3])
+                 : "memory");
+}
+#elif SIGN
 MERCER_INLINE u32 bfloat_pair(float first, float second) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -178,16 +220,38 @@ MERCER_INLINE void load_points(float (&values)[16], u32 from, u32 step) {
   }
 }
 
-// A thread has the 16 points of one column and quarter of the stage, of two points m; in a cluster of two, of one. A
-// warp writes bytes that follow one another, and passes them on.
-MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, int stage,
-                          int inputs, i64 n0, const REAL* params) {
-  const int thread = threadIdx.x % 128, column = thread % COLUMNS, quarter = thread / COLUMNS % 4;
+// The part of G that is a thread's: 16 points of one column and quarter of the stage, of two points m; in a cluster of
+// two, of one.
+struct OwnPart {
+  static constexpr int kTurns = 2 / CLUSTER;
+  int column, quarter, query[kTurns];
+  float scale[kTurns];
+  MERCER_METHOD OwnPart(const FieldProductArguments& a, const FieldWork& work) {
+    const int thread = threadIdx.x % 128;
+    column = thread % COLUMNS;
+    quarter = thread / COLUMNS % 4;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      query[turn] = (thread + 128 * turn) / (4 * COLUMNS);
+#if DIGITS
+      const i64 wanted = work.m0 + work.own_query + query[turn], m = wanted < a.field.m ? wanted : a.field.m - 1;
+      scale[turn] = digit_scale(a.row_units[m], a.column_units[column]);
+#else
+      scale[turn] = 1;
+#endif
+    }
+  }
+};
+
+// A warp writes bytes that follow one another, and passes them on.
+MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                          const OwnPart& part, int stage, int inputs, i64 n0, const REAL* params) {
+  const int column = part.column, quarter = part.quarter;
   float coef[16];
   load_points(coef, shared.coefs(inputs) + ((quarter * 4 * COLUMNS + column) << 4), COLUMNS * 16);
 #pragma unroll
-  for (int turn = 0; turn < 2 / CLUSTER; ++turn) {
-    const int query = (thread + 128 * turn) / (4 * COLUMNS);
+  for (int turn = 0; turn < OwnPart::kTurns; ++turn) {
+    const int query = part.query[turn];
     float pairs[PLANES + 1][16], g[16];
 #pragma unroll
     for (int p = 0; p < PLANES; ++p)
@@ -197,19 +261,21 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
       float own[PLANES + 1];
 #pragma unroll
       for (int p = 0; p < PLANES; ++p) own[p] = pairs[p][i];
-      g[i] = coef[i] * amplitude(own, params, (REAL)a.field.k);
+      g[i] = amplitude(own, params, (REAL)a.field.k);
+      if (DIGITS) g[i] *= part.scale[turn];
+      g[i] *= coef[i];
     }
     // Behind the last point lies what was there before.
     if (n0 + STAGE_POINTS > a.field.n)
 #pragma unroll
       for (int i = 0; i < 16; ++i)
         if (n0 + quarter * 16 + i >= a.field.n) g[i] = 0;
-    const u32 to = shared.g(stage) + ((work.own_query + query) * STEPS + quarter * (STEPS / 4)) * STEP_BYTES;
+    const u32 to = shared.g(stage) + (work.own_query + query) * (STEPS * STEP_BYTES) + quarter * QUARTER_BYTES;
     write_g(to + column / 8 * 128 + column % 8 * 16, g);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if CLUSTER > 1
     __syncwarp();
-    const u32 of_warp = 32 / COLUMNS * (STEPS / 4) * STEP_BYTES;
+    const u32 of_warp = 32 / COLUMNS * QUARTER_BYTES;
     if (threadIdx.x % 32 == 0) copy_to_block(to, of_warp, shared.made(stage), work.rank ^ 1);
 #endif
   }
@@ -217,9 +283,9 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
 
 MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
                         const REAL* params) {
-  const int lane = threadIdx.x % 32;
-  const bool feeds = threadIdx.x % 128 == 0;
-  if (feeds)
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+  const OwnPart part(a, work);
+  if (warp == 0)
     for (int s = 0; s < INPUT_STAGES - 1 && work.first + s < work.end; ++s)
       feed_inputs(a, shared, work, work.first + s, s);
   Ring<STAGES> ring = {0, 0};
@@ -227,7 +293,8 @@ MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& share
 #pragma unroll 1
   for (i64 index = work.first; index < work.end; ++index) {
     barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
-    if (feeds) {
+    // In turns: one warp that fed every stage would be the last to make its part of all of them.
+    if ((int)(index - work.first) % FEED_WARPS == warp) {
       feed_z(a, shared, work, index, ring.stage);
       const i64 next = index + INPUT_STAGES - 1;
       if (next < work.end) {
@@ -239,10 +306,10 @@ MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& share
     }
     __syncwarp();
     barrier_wait(shared.inputs_full(inputs.stage), inputs.parity);
-    make_g(a, shared, work, ring.stage, inputs.stage, index * STAGE_POINTS, params);
+    make_g(a, shared, work, part, ring.stage, inputs.stage, index * STAGE_POINTS, params);
     __syncwarp();
     if (lane == 0) {
-      if (feeds && CLUSTER > 1)
+      if (warp == 0 && CLUSTER > 1)
         barrier_expect(shared.made(ring.stage), SHARED_G_BYTES);
       else
         barrier_arrive(shared.made(ring.stage));
@@ -278,8 +345,13 @@ struct FieldRows {
   }
 };
 
+#if DIGITS
+typedef int Sum;
+#else
+typedef float Sum;
+#endif
 struct FieldSums {
-  float of[QUERIES][PRODUCT_COLUMNS / 2];
+  Sum of[QUERIES][PRODUCT_COLUMNS / 2];
   MERCER_METHOD void keep_all() {
 #pragma unroll
     for (int q = 0; q < QUERIES; ++q)
@@ -296,7 +368,34 @@ struct FieldValues {
 };
 
 // Left operands of one step: element i of four has feature i % 2 of the lane, and points as write_g puts them.
-#if SIGN
+#if DIGITS
+struct LeftOperands {
+  u32 codes[2][4], left[QUERIES][4];
+  MERCER_METHOD void load(u32 z, int step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(codes[half][0]), "=r"(codes[half][1]), "=r"(codes[half][2]), "=r"(codes[half][3])
+                   : "r"(z + (step * 2 + half) * GROUP_BYTES)
+                   : "memory");
+  }
+  MERCER_METHOD void make(int q, int, const FieldRows& x, const FieldValues&) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      u32 differences[2];
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair)
+        asm("add.f16x2 %0, %1, %2;"
+            : "=r"(differences[pair])
+            : "r"(x.of[q][i % 2]), "r"(codes[i / 2][pair * 2 + i % 2]));
+      left[q][i] = bytes_of(differences[0], differences[1], 0x7531) & 0xc0c0c0c0u;
+    }
+  }
+  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], left[q], g.at(at), adds);
+  }
+};
+#elif SIGN
 struct LeftOperands {
   u32 codes[4], left[QUERIES][4];
   MERCER_METHOD void load(u32 z, int step) {
@@ -343,16 +442,19 @@ struct LeftOperands {
 };
 #endif
 
-// Left operands of the next BATCH points m are made while the products of the last are on their way.
+// Left operands of the next BATCH points m are made while the products of the last are on their way. `leave` is called
+// when those of the stage before are done.
+template <class Leave>
 MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, Descriptor g, bool adds,
-                                  const FieldValues& values) {
+                                  const FieldValues& values, const Leave& leave) {
   LeftOperands left;
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
     left.load(z, step);
 #pragma unroll
     for (int first = 0; first < QUERIES; first += BATCH) {
-      products_wait<1>();
+      products_wait<PENDING>();
+      if (step * QUERIES + first == PENDING * BATCH) leave();
 #pragma unroll
       for (int q = first; q < first + BATCH; ++q) left.make(q, step, x, values);
       products_fence();
@@ -364,6 +466,13 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
   }
 }
 
+#if DIGITS
+MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) {
+  return mul_add((float)sums.of[q][i + 2 * HALF_COLUMNS], 65536.0f,
+                 mul_add((float)sums.of[q][i + HALF_COLUMNS], 256.0f, (float)sums.of[q][i]));
+}
+#else
+MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) { return sums.of[q][i]; }
 // Sums of the pieces are added to the totals, or begin them; `last`: the totals stay in the sums.
 MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins, bool last) {
   const u32 totals = shared.totals + threadIdx.x * 16;
@@ -383,6 +492,7 @@ MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins
     if (!last) store_floats(place, total);
   }
 }
+#endif
 
 MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& sums, const FieldWork& work, i64 k0,
                                const float (&scale)[2]) {
@@ -398,13 +508,49 @@ MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& 
     for (int i = 0; i < HALF_COLUMNS; ++i) {
       const int o = i / 4 * 8 + pair + i % 2, h = i / 2 % 2;
       const i64 k = k0 + 8 * h;
-      const float value = sums.of[q][i] * scale[h];
+      float value = sum_of(sums, q, i) * scale[h];
       if (o >= f.outputs || k >= f.k) continue;
+#if DIGITS
+      value *= a.row_units[m] * a.column_units[o];
+#endif
       finite = finite && fabsf(value) < INFINITY;
       out[o * f.out_output + m * f.out_row + k * f.out_feature] = value;
     }
     if (!finite) a.marks[m * ((f.k + 63) / 64) + k0 / 64] = 1;
   }
+}
+
+MERCER_INLINE void leave_stage(const FieldShared& shared, int stage) {
+  const int lane = threadIdx.x % 32;
+  __syncwarp();
+#if CLUSTER > 1
+  if (lane < CLUSTER) arrive_at(shared.empty(stage), lane);
+#else
+  if (lane == 0) barrier_arrive(shared.empty(stage));
+#endif
+}
+
+// COUNT stages; then nothing is on its way.
+template <int COUNT>
+MERCER_INLINE void multiply_stages(FieldSums& sums, const FieldRows& x, const FieldShared& shared, Ring<STAGES>& ring,
+                                   bool adds, const FieldValues& values) {
+  const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  sums.keep_all();
+  int before = 0;
+#pragma unroll
+  for (int s = 0; s < COUNT; ++s) {
+    barrier_wait(shared.full(ring.stage), ring.parity);
+    barrier_wait(shared.made(ring.stage), ring.parity);
+    const u32 z = shared.z(ring.stage) + warp * 4 * GROUP_BYTES + lane * 16;
+    multiply_stage(sums, x, z, Descriptor(shared.g(ring.stage)), adds || s > 0, values, [&] {
+      if (s > 0) leave_stage(shared, before);
+    });
+    before = ring.stage;
+    ring.advance();
+  }
+  products_wait<0>();
+  sums.keep_all();
+  leave_stage(shared, before);
 }
 
 MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
@@ -427,36 +573,36 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
     for (int i = 0; i < PRODUCT_COLUMNS / 2; ++i) sums.of[q][i] = 0;
   Ring<STAGES> ring = {0, 0};
   int stages = 0;  // since the sums began
+#if !DIGITS
   bool begins = true;
+#endif
   i64 next_block = work.first;  // where other codes begin
 #pragma unroll 1
-  for (i64 index = work.first; index < work.end; ++index) {
+  for (i64 index = work.first; index < work.end;) {
     if (index == next_block) {
       const i64 block = SIGN ? index / CODE_STAGES : 0;
       next_block = SIGN ? (block + 1) * CODE_STAGES : work.end;
       x.load(a, work, k0, block);
     }
-    barrier_wait(shared.full(ring.stage), ring.parity);
-    barrier_wait(shared.made(ring.stage), ring.parity);
-    const u32 z = shared.z(ring.stage) + warp * 4 * GROUP_BYTES + lane * 16;
-    sums.keep_all();
-    multiply_stage(sums, x, z, Descriptor(shared.g(ring.stage)), stages > 0, values);
-    products_wait<0>();
-    sums.keep_all();
-    __syncwarp();
-#if CLUSTER > 1
-    if (lane < CLUSTER) arrive_at(shared.empty(ring.stage), lane);
-#else
-    if (lane == 0) barrier_arrive(shared.empty(ring.stage));
-#endif
-    ring.advance();
-    if (++stages == FLUSH_STAGES && index + 1 < work.end) {
+    const i64 left = (next_block < work.end ? next_block : work.end) - index;
+    const int count = TOGETHER > 1 && left >= TOGETHER ? TOGETHER : 1;
+    if (count == TOGETHER)
+      multiply_stages<TOGETHER>(sums, x, shared, ring, stages > 0, values);
+    else
+      multiply_stages<1>(sums, x, shared, ring, stages > 0, values);
+    index += count;
+    stages += count;
+#if !DIGITS
+    if (stages == FLUSH_STAGES && index < work.end) {
       flush(sums, shared, begins, false);
       begins = false;
       stages = 0;
     }
+#endif
   }
+#if !DIGITS
   flush(sums, shared, begins, true);
+#endif
   store_field(a, sums, work, k0, scale);
 }
 

@@ -35,6 +35,7 @@ MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.ali
 template <int PENDING>
 MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
 MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+MERCER_INLINE void keep(int& value) { asm volatile(" " : "+r"(value)::"memory"); }
 
 // A stage of COUNT, and the parity of the round.
 template <int COUNT>

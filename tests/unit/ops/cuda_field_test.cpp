@@ -72,6 +72,51 @@ TEST(TensorCoreFields, SumsOfOneSign) {
   });
 }
 
+/// Signs are multiplied with integers on the scale of a row and a column; rows of which too little would be left are not.
+TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 27, kN = 490, kK = 70;
+    Array x = normal(Dtype::float32, {kM, kK}, 1);
+    const Array z = normal(Dtype::float32, {kN, kK}, 2);
+    for (std::int64_t k = 0; k < kK; k += 3) x.set({2, k}, z(5, k));  // ties
+    Array amplitude = normal(Dtype::float32, {kM, kN}, 3);
+    const std::function<double(std::int64_t, double)> rows[] = {
+        [](auto, double) { return 0.3; },                             // equal: rounded alike
+        [](auto n, double) { return n == 77 ? 100.0 : 0.9871; },      // just kept
+        [](auto n, double) { return n == 77 ? 1e6 : 0.9871; },        // not
+        [](auto n, double) { return std::exp(-0.1 * static_cast<double>(n)); },
+        [](auto, double) { return 0.0; },
+        [](auto, double v) { return 1e-35 * v; },
+        [](auto, double v) { return 1e15 * v; },
+        [](auto n, double) { return n % 2 == 0 ? 1.0 : -0.7; },
+        [](auto, double v) { return v; }};
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t n = 0; n < kN; ++n)
+        amplitude.set({m, n}, rows[static_cast<std::size_t>(m) % std::size(rows)](n, amplitude(m, n)));
+    const Expr field = parse("sum(sign(x-z))")->args[0];
+    for (std::int64_t outputs : {1, 5, 13, 20}) {
+      Array coef = normal(Dtype::float32, {outputs, kN}, 4);
+      for (std::int64_t o = 0; o < outputs; ++o)
+        for (std::int64_t n = 0; n < kN; ++n) {
+          const double scales[] = {1, 1e-12, 0, 1e18};
+          double value = coef(o, n) * scales[o / 3 % 4];
+          if (o == 1) value = 1;
+          if (o == 2) value = n == 300 ? 50 : 0.01 * value;
+          coef.set({o, n}, value);
+        }
+      const Tensor a = amplitude;
+      const Array out(Dtype::float32, {outputs, kM, kK}), again(Dtype::float32, {outputs, kM, kK});
+      gradient_field(field, x, z, amplitude, coef, out, {}, context);
+      expect_field(out, expected_field(field, x, z, coef, {}, &a), std::to_string(outputs) + " outputs", 8,
+                   1e-35);  // below the normal numbers there are steps
+      gradient_field(field, x, z, amplitude, coef, again, {}, context);
+      EXPECT_TRUE(same_bits(out, again));
+      if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
 TEST(TensorCoreFields, InfinitiesAndNan) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {

@@ -1,5 +1,5 @@
-// Parameters inside a sum of products or squares: they scale the operands on tensor cores, and where they cannot, direct
-// differences take everything, with what zero, infinity and NaN mean there.
+// Parameters inside a sum of products or squares: they scale the operands on tensor cores, and where they cannot,
+// direct differences take everything, with what zero, infinity and NaN mean there.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,8 @@ TEST(UniformFactors, ScaleTheOperands) {
           if (!form.weighted || form.of_distance) arguments.params.erase("g");
           pairwise(form.text, points.x, &z, out, arguments, context);
           Reference reference(parse(form.text), points.x, z, extra);
-          const double factor = form.of_distance ? (form.weighted ? 0.5 : 1) / (h * h) : form.weighted ? 1.75 * h : 1 / h;
+          const double of_distance = (form.weighted ? 0.5 : 1) / (h * h), of_product = form.weighted ? 1.75 * h : 1 / h;
+          const double factor = form.of_distance ? of_distance : of_product;
           for (std::int64_t m = 0; m < kM; m += 3)
             for (std::int64_t n = 0; n < kN; n += 2)
               ASSERT_NEAR(out(m, n), reference(m, n), bound_of(form, dtype, points.x, z, w, factor, m, n))

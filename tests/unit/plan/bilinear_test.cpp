@@ -40,8 +40,8 @@ TEST(Bilinear, FactorsAndWeights) {
 
 /// However a user writes it, what is the same for all features scales the operands.
 TEST(Bilinear, ParametersOfEveryTerm) {
-  for (const char* text : {"sum(((x-z)/h)^2)", "exp(-sum((x-z)^2/h^2)/2)", "sum(-0.5*(x-z)^2/(h*g))", "sum(w*(x-z)^2/h)",
-                           "exp(-sum(square(g*(x-z))))"}) {
+  for (const char* text : {"sum(((x-z)/h)^2)", "exp(-sum((x-z)^2/h^2)/2)", "sum(-0.5*(x-z)^2/(h*g))",
+                           "sum(w*(x-z)^2/h)", "exp(-sum(square(g*(x-z))))"}) {
     EXPECT_EQ(bilinear(text).kind, BilinearKind::square) << text;
     EXPECT_FALSE(bilinear(text).uniforms.empty()) << text;
   }

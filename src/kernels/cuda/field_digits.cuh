@@ -1,0 +1,101 @@
+// Which rows of a field of signs may be integers (digit_units.cuh), and their units:
+//
+//   measure_coefs → examine_amplitudes → judge_rows → field_products with DIGITS
+#define DIGIT_THREADS 256
+#define DIGIT_ROWS 128   // of a block, 16 a warp
+#define STAGE_POINTS 64
+
+// The largest coefficient of each column; column_units are zero before. NaN lies above infinity.
+extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+    measure_coefs(const __grid_constant__ FieldProductArguments a) {
+  const int column = blockIdx.x, lane = threadIdx.x % 32;
+  if (column >= a.field.outputs) return;
+  float largest = 0;
+#pragma unroll 4
+  for (i64 n = (i64)blockIdx.y * DIGIT_THREADS + threadIdx.x; n < a.field.n; n += (i64)gridDim.y * DIGIT_THREADS)
+    largest = max_nan(largest, fabsf(((const float*)a.field.coef)[n * a.field.coef_ld + column]));
+#pragma unroll
+  for (int offset = 16; offset >= 1; offset /= 2)
+    largest = max_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  if (lane == 0) atomicMax((u32*)a.column_units + column, bits_of(largest));
+}
+
+// Amplitudes of four points of a row.
+MERCER_INLINE Pack<float, 4> amplitudes_at(const FieldProductArguments& a, i64 m, i64 n, const REAL* params) {
+  Pack<float, 4> planes[PLANES + 1], values;
+#pragma unroll
+  for (int p = 0; p < PLANES; ++p)
+    planes[p] = *(const Pack<float, 4>*)((const float*)a.field.pair + p * a.field.pair_plane + m * a.field.pair_row + n);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    float own[PLANES + 1];
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p) own[p] = planes[p].value[e];
+    values.value[e] = n + e < a.field.n ? fabsf(amplitude(own, params, (REAL)a.field.k)) : 0.0f;
+  }
+  return values;
+}
+
+// Of 16 rows a warp and a range of stages: the largest amplitude, and for every column the sum of amplitudes times
+// coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and four points in a row.
+extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+    examine_amplitudes(const __grid_constant__ FieldProductArguments a) {
+  constexpr int kBlocks = COLUMNS / 8;
+  const int lane = threadIdx.x % 32, quad = lane % 4;
+  const i64 m0 = (i64)blockIdx.x * DIGIT_ROWS + threadIdx.x / 32 * 16 + lane / 4;
+  const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
+  const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
+            end = groups * (blockIdx.y + 1) / gridDim.y;
+  float largest[2] = {}, sum[kBlocks][4] = {};
+#pragma unroll 2
+  for (i64 group = first; group < end; ++group) {
+    const i64 n = group * 16 + quad * 4;
+    Pack<float, 4> rows[2], coefs[kBlocks];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const i64 m = m0 + 8 * h < a.field.m ? m0 + 8 * h : a.field.m - 1;
+      rows[h] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) largest[h] = max_nan(largest[h], rows[h].value[e]);
+    }
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      coefs[block] = *(const Pack<float, 4>*)(a.coefs + ((group * 4 + quad) * COLUMNS + block * 8 + lane / 4) * 4);
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        const float own[4] = {rows[0].value[e], rows[1].value[e], rows[0].value[e + 1], rows[1].value[e + 1]};
+        multiply_16x8(sum[block], own, fabsf(coefs[block].value[e]), fabsf(coefs[block].value[e + 1]));
+      }
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int offset = 2; offset >= 1; offset /= 2)
+      largest[h] = max_nan(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], offset));
+    const i64 m = m0 + 8 * h;
+    if (m >= a.field.m) continue;
+    if (quad == 0) a.row_largest[blockIdx.y * a.field.m + m] = largest[h];
+#pragma unroll
+    for (int i = 0; i < kBlocks * 2; ++i)
+      a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] = sum[i / 2][h * 2 + i % 2];
+  }
+}
+
+// A thread a row.
+extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+    judge_rows(const __grid_constant__ FieldProductArguments a) {
+  const i64 m = (i64)blockIdx.x * DIGIT_THREADS + threadIdx.x;
+  if (m >= a.field.m) return;
+  float largest = 0;
+  for (int r = 0; r < a.ranges; ++r) largest = max_nan(largest, a.row_largest[r * a.field.m + m]);
+  bool stands = largest == 0 || is_unit(largest);
+  for (int o = 0; o < a.field.outputs; ++o) {
+    float sum = 0;
+    for (int r = 0; r < a.ranges; ++r) sum += a.row_sums[((i64)r * COLUMNS + o) * a.field.m + m];
+    const float unit = a.column_units[o];
+    stands = stands && (unit == 0 || (is_unit(unit) && (float)a.field.n * (largest * unit) <= MOST_OF_MEAN * sum));
+  }
+  a.row_units[m] = stands && largest > 0 ? largest : 1.0f;
+  a.left[m * ((a.field.k + 63) / 64)] = !stands;
+}
