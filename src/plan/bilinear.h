@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ir/split.h"
-#include "kernels/cuda/arguments.h"
 #include "mercer/device.h"
 
 namespace mercer::plan {
@@ -29,7 +28,7 @@ struct Bilinear {
   double factor = 1;      // c, a normal float32
   bool weighted = false;  // by w
   std::vector<UniformFactor> uniforms;  // of u, at most kMostUniforms; operands have it, if it is a normal number
-  static constexpr std::size_t kMostUniforms = MERCER_UNIFORM_FACTORS;
+  static constexpr std::size_t kMostUniforms = 8;
   explicit operator bool() const { return kind != BilinearKind::none; }
   std::string to_text() const;
 };

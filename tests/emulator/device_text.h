@@ -23,9 +23,7 @@ using std::min;
 struct float2 {
   float x, y;
 };
-struct double2 {
-  double x, y;
-};
+struct double2 { double x, y; };
 struct float4 {
   float x, y, z, w;
 };
@@ -466,7 +464,6 @@ EMULATOR_PTX(" ", (int&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
-EMULATOR_PTX("nanosleep.u32 64;", ()) {}
 EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 224;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 80;", ()) {}
 EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 144;", ()) {}

@@ -14,6 +14,8 @@ void MatrixProducts::run(const PairArguments& a, std::int64_t groups, const plan
   }
 }
 
+static_assert(plan::Bilinear::kMostUniforms == MERCER_UNIFORM_FACTORS);
+
 UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group) {
   UniformFactors factors{};
   factors.params = group.params;

@@ -25,7 +25,8 @@ MERCER_INLINE Pack<float, 4> amplitudes_at(const FieldProductArguments& a, i64 m
   Pack<float, 4> planes[PLANES + 1], values;
 #pragma unroll
   for (int p = 0; p < PLANES; ++p)
-    planes[p] = *(const Pack<float, 4>*)((const float*)a.field.pair + p * a.field.pair_plane + m * a.field.pair_row + n);
+    planes[p] =
+        *(const Pack<float, 4>*)((const float*)a.field.pair + p * a.field.pair_plane + m * a.field.pair_row + n);
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     float own[PLANES + 1];
@@ -78,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
     if (quad == 0) a.row_largest[blockIdx.y * a.field.m + m] = largest[h];
 #pragma unroll
     for (int i = 0; i < kBlocks * 2; ++i)
-      a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] = sum[i / 2][h * 2 + i % 2];
+      a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] =
+          sum[i / 2][h * 2 + i % 2];
   }
 }
 

@@ -49,7 +49,8 @@
 #define TOTAL_UNITS (DIGITS ? 0 : 8)  // of four floats: QUERIES * HALF_COLUMNS sums
 #define FLUSH_STAGES (SIGN ? 8 : 1)
 #define MULTIPLIERS 384
-#define TOGETHER (DIGITS ? 4 : 1)  // stages
+#define TOGETHER (DIGITS ? 4 : 1)       // stages that are multiplied
+#define MADE_TOGETHER (DIGITS ? 2 : 1)  // and made
 #define PENDING (DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
 
 struct FieldShared {
@@ -241,9 +242,11 @@ struct OwnPart {
 #endif
     }
   }
+  MERCER_METHOD u32 place(const FieldShared& shared, const FieldWork& work, int stage, int turn) const {
+    return shared.g(stage) + (work.own_query + query[turn]) * (STEPS * STEP_BYTES) + quarter * QUARTER_BYTES;
+  }
 };
 
-// A warp writes bytes that follow one another, and passes them on.
 MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
                           const OwnPart& part, int stage, int inputs, i64 n0, const REAL* params) {
   const int column = part.column, quarter = part.quarter;
@@ -270,53 +273,76 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
 #pragma unroll
       for (int i = 0; i < 16; ++i)
         if (n0 + quarter * 16 + i >= a.field.n) g[i] = 0;
-    const u32 to = shared.g(stage) + (work.own_query + query) * (STEPS * STEP_BYTES) + quarter * QUARTER_BYTES;
+    const u32 to = part.place(shared, work, stage, turn);
     write_g(to + column / 8 * 128 + column % 8 * 16, g);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#if CLUSTER > 1
-    __syncwarp();
-    const u32 of_warp = 32 / COLUMNS * QUARTER_BYTES;
-    if (threadIdx.x % 32 == 0) copy_to_block(to, of_warp, shared.made(stage), work.rank ^ 1);
-#endif
   }
 }
 
-MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
-                        const REAL* params) {
+// COUNT stages: a warp writes bytes that follow one another in each, and passes them on.
+template <int COUNT>
+MERCER_INLINE void make_stages(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                               const OwnPart& part, i64 index, Ring<STAGES>& ring, Ring<INPUT_STAGES>& inputs,
+                               const REAL* params) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
-  const OwnPart part(a, work);
-  if (warp == 0)
-    for (int s = 0; s < INPUT_STAGES - 1 && work.first + s < work.end; ++s)
-      feed_inputs(a, shared, work, work.first + s, s);
-  Ring<STAGES> ring = {0, 0};
-  Ring<INPUT_STAGES> inputs = {0, 0};
-#pragma unroll 1
-  for (i64 index = work.first; index < work.end; ++index) {
+  int stage[COUNT];
+#pragma unroll
+  for (int s = 0; s < COUNT; ++s) {
+    stage[s] = ring.stage;
     barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
     // In turns: one warp that fed every stage would be the last to make its part of all of them.
-    if ((int)(index - work.first) % FEED_WARPS == warp) {
-      feed_z(a, shared, work, index, ring.stage);
-      const i64 next = index + INPUT_STAGES - 1;
+    if ((int)(index + s - work.first) % FEED_WARPS == warp) {
+      feed_z(a, shared, work, index + s, ring.stage);
+      const i64 next = index + s + INPUT_STAGES - 1;
       if (next < work.end) {
         Ring<INPUT_STAGES> behind = inputs;  // what the stage before has read
         behind.retreat();
-        if (index > work.first) barrier_wait(shared.inputs_empty(behind.stage), behind.parity);
+        if (index + s > work.first) barrier_wait(shared.inputs_empty(behind.stage), behind.parity);
         feed_inputs(a, shared, work, next, behind.stage);
       }
     }
     __syncwarp();
     barrier_wait(shared.inputs_full(inputs.stage), inputs.parity);
-    make_g(a, shared, work, part, ring.stage, inputs.stage, index * STAGE_POINTS, params);
+    make_g(a, shared, work, part, ring.stage, inputs.stage, (index + s) * STAGE_POINTS, params);
     __syncwarp();
-    if (lane == 0) {
-      if (warp == 0 && CLUSTER > 1)
-        barrier_expect(shared.made(ring.stage), SHARED_G_BYTES);
-      else
-        barrier_arrive(shared.made(ring.stage));
-      barrier_arrive(shared.inputs_empty(inputs.stage));
-    }
+    if (lane == 0) barrier_arrive(shared.inputs_empty(inputs.stage));
     ring.advance();
     inputs.advance();
+  }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+  if (lane != 0) return;
+#pragma unroll
+  for (int s = 0; s < COUNT; ++s) {
+#if CLUSTER > 1
+#pragma unroll
+    for (int turn = 0; turn < OwnPart::kTurns; ++turn)
+      copy_to_block(part.place(shared, work, stage[s], turn), 32 / COLUMNS * QUARTER_BYTES, shared.made(stage[s]),
+                    work.rank ^ 1);
+#endif
+    if (warp == 0 && CLUSTER > 1)
+      barrier_expect(shared.made(stage[s]), SHARED_G_BYTES);
+    else
+      barrier_arrive(shared.made(stage[s]));
+  }
+}
+
+MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
+                        const REAL* params) {
+  const OwnPart part(a, work);
+  if (threadIdx.x % 128 < 32)
+    for (int s = 0; s < INPUT_STAGES - 1 && work.first + s < work.end; ++s)
+      feed_inputs(a, shared, work, work.first + s, s);
+  Ring<STAGES> ring = {0, 0};
+  Ring<INPUT_STAGES> inputs = {0, 0};
+#pragma unroll 1
+  for (i64 index = work.first; index < work.end;) {
+    if (MADE_TOGETHER > 1 && work.end - index >= MADE_TOGETHER) {
+      make_stages<MADE_TOGETHER>(a, shared, work, part, index, ring, inputs, params);
+      index += MADE_TOGETHER;
+    } else {
+      make_stages<1>(a, shared, work, part, index, ring, inputs, params);
+      ++index;
+    }
   }
 }
 

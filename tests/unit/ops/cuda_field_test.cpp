@@ -72,7 +72,7 @@ TEST(TensorCoreFields, SumsOfOneSign) {
   });
 }
 
-/// Signs are multiplied with integers on the scale of a row and a column; rows of which too little would be left are not.
+/// Signs are multiplied with integers on the scale of a row and a column; rows that would lose too much are not.
 TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
