@@ -225,8 +225,8 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
           field->factors.to_text(), field->linear->problem.product.to_text());
     return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(),
                        field->of_signs()
-                           ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows whose "
-                             "largest value is over 128 times the mean"
+                           ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows "
+                             "whose largest value is over 128 times the mean"
                            : "three products of tf32, to float32 every 64 n");
   } catch (const Error& error) {
     return fmt::format("{}\n", error.what());  // a reduction of the user's own

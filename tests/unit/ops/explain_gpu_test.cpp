@@ -96,7 +96,7 @@ TEST(GpuFloor, OfProductsAndGradients) {
   EXPECT_GT(floor_of(text, shape, Dtype::float32, {.verb = "kernel_product", .columns = 64}), product);
   const double gradient = floor_of(text, shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
   EXPECT_GT(gradient, 16 * 1e8 * 64 / 3.345e13 * 1e3);  // the multiply-adds of the contraction alone
-  // Signs: three products of 16 bits, 700 TFLOP/s; whatever else the tile does takes less.
+  // Signs: three products of bytes at twice 700 TFLOP/s; whatever else the tile does takes less.
   const ExplainShape wide{10000, 10000, 768};
   EXPECT_NEAR(floor_of("sum(abs(x-z))", wide, Dtype::float32, {.verb = "kernel_gradient", .columns = 16}),
               1.5 * 2 * 1e8 * 768 * 16 / 7e14 * 1e3, 0.1);
