@@ -12,7 +12,7 @@ constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64,
 constexpr std::int64_t kCodePoints = 94 * kStagePoints;
 /// Sums of 32 bits hold so many stages of signs of 64 times digits of 128.
 constexpr std::int64_t kMostDigitStages = 4000;
-constexpr std::int64_t kDigitThreads = 256, kDigitRows = 128, kDigitRanges = 8;
+constexpr std::int64_t kDigitThreads = 256, kDigitRows = 128;
 
 }  // namespace
 
@@ -35,8 +35,11 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
   const std::int64_t columns = kernels.plan->product_columns();
   row_units_ = workspace.add(rows * kFloat);
   column_units_ = workspace.add(ceil_div(outputs, pass_) * columns * kFloat);
-  row_largest_ = workspace.add(kDigitRanges * rows * kFloat);
-  row_sums_ = workspace.add(kDigitRanges * columns * rows * kFloat);
+  // Ranges of n where rows alone do not fill the device.
+  constexpr std::int64_t kMostRanges = 8;
+  ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / ceil_div(rows, kDigitRows), 1, kMostRanges);
+  row_largest_ = workspace.add(ranges_ * rows * kFloat);
+  row_sums_ = workspace.add(ranges_ * columns * rows * kFloat);
   left_ = workspace.add(rows * mark_groups_);
 }
 
@@ -61,7 +64,7 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
   a.row_largest = workspace.at<float>(row_largest_);
   a.row_sums = workspace.at<float>(row_sums_);
   a.left = workspace.at<unsigned char>(left_);
-  a.ranges = static_cast<int>(kDigitRanges);
+  a.ranges = static_cast<int>(ranges_);
   a.groups = static_cast<int>(groups_);
   return a;
 }
@@ -101,7 +104,7 @@ void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t numbe
                                             static_cast<std::size_t>(columns), job_.stream()),
              job_.op);
   const Kernel measure{kernels_.rows.module, &kernels_.rows.module->function("measure_coefs")};
-  launch(measure, job_, {columns, kDigitRanges}, kDigitThreads, 0, pass);
+  launch(measure, job_, {columns, ranges_}, kDigitThreads, 0, pass);
 }
 
 void FieldProducts::run_digits(FieldProductArguments& a, std::int64_t splits) const {
@@ -109,7 +112,7 @@ void FieldProducts::run_digits(FieldProductArguments& a, std::int64_t splits) co
   const Kernel examine = job_.rehearsal() != nullptr
                              ? Kernel{}
                              : Kernel{kernels_.rows.module, &kernels_.rows.module->function("examine_amplitudes")};
-  launch(examine, job_, {ceil_div(a.field.m, kDigitRows), kDigitRanges}, kDigitThreads, 0, a);
+  launch(examine, job_, {ceil_div(a.field.m, kDigitRows), ranges_}, kDigitThreads, 0, a);
   launch(kernels_.rows, job_, {ceil_div(a.field.m, kDigitThreads)}, kDigitThreads, 0, a);
   launch(kernels_.digits, job_, {blocks(a.field.m), splits}, kThreads,
          plan.product_shared_bytes(plan.product_stages(true), true), a);

@@ -42,6 +42,7 @@ class FieldProducts {
   const PairJob& job_;
   std::int64_t outputs_, rows_, pass_, groups_, mark_groups_;
   std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
+  std::int64_t ranges_ = 1;  // of n, that rows are examined in
   std::int64_t row_units_ = 0, column_units_ = 0, row_largest_ = 0, row_sums_ = 0, left_ = 0;
 };
 
