@@ -65,7 +65,7 @@ test: test-cpp test-python  ## all C++ and Python tests
 
 test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) --output-on-failure
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(shell nproc)
 	@grep -ho '^\[  SKIPPED \] .* (.*)' $(BUILD)/Testing/Temporary/LastTest.log || true
 
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
