@@ -474,9 +474,8 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool digits) {
   text += define("BATCH", plan.product_batch(digits)) + define("CLUSTER", plan.problem.cluster);
   text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
   text += define("WEIGHTED", plan.factors.weighted);
-  constexpr double kSigns = 2, kByteSigns = 64, kMostDigits = 8355000;  // digit_units.cuh
-  const double unit = digits ? kByteSigns * kMostDigits : plan.of_signs() ? kSigns : 1;
-  text += define("SCALE", cuda_number(plan.factors.scale / unit, Dtype::float32).c_str());
+  const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
+  text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
   text += amplitude_function(plan);
   const int columns = plan.product_columns();
   if (digits) {

@@ -85,9 +85,20 @@ bool has_value_as_factor(const Expr& amplitude) {
   return std::any_of(amplitude->args.begin(), amplitude->args.end(), has_value_as_factor);
 }
 
-/// An amplitude of differences that are zero where the points are the same has no part in the field; but it might be so
-/// much larger than the others that their digits were lost beside it.
-Expr without_duplicates(const Expr& amplitude) {
+/// Whether a distance is zero where the points are the same and nowhere else.
+bool is_distance_of_points(const Expr& sum) {
+  const ir::Split split = ir::split({sum});
+  const plan::Bilinear squares = plan::bilinear_of(split);
+  const bool of_squares =
+      squares.kind == plan::BilinearKind::square && !squares.weighted && squares.uniforms.empty();
+  return (of_squares || plan::factor_of_absolute_differences(split) > 0) && split.x_streams[0]->op == ir::Op::x &&
+         split.z_streams[0]->op == ir::Op::z;
+}
+
+/// An amplitude of differences or signs that are zero where the points are the same has no part in the field; but it
+/// might be so much larger than the others that their digits were lost beside it. `at_zero`: what it is there, if it
+/// is finite.
+Expr without_duplicates(const Expr& amplitude, const Expr& at_zero) {
   Expr distance;
   int reductions = 0;
   ir::for_each(amplitude, [&](const Expr& node) {
@@ -95,13 +106,8 @@ Expr without_duplicates(const Expr& amplitude) {
     distance = node;
     ++reductions;
   });
-  if (reductions != 1) return amplitude;
-  const ir::Split split = ir::split({distance});
-  const plan::Bilinear squares = plan::bilinear_of(split);
-  const bool of_points = squares.kind == plan::BilinearKind::square && split.x_streams[0]->op == ir::Op::x &&
-                         split.z_streams[0]->op == ir::Op::z;
-  if (!of_points || squares.weighted || !squares.uniforms.empty()) return amplitude;
-  return ir::simplify(where(equal(distance, 0.0), 0.0, amplitude));
+  if (reductions != 1 || !is_distance_of_points(distance)) return amplitude;
+  return ir::simplify(where(equal(distance, 0.0), at_zero, amplitude));
 }
 
 }  // namespace
@@ -127,13 +133,17 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   std::vector<Expr> values = plan.problem.field.pair_outputs;
   if (values.empty()) return gradient;
   const bool is_linear = plan.linear != nullptr;
-  if (is_linear && plan.of_differences() && values.size() == 1 && has_value_as_factor(plan.factors.amplitude))
-    values[0] = without_duplicates(values[0]);
+  const bool is_factor = values.size() == 1 && plan.factors && has_value_as_factor(plan.factors.amplitude);
+  if (is_linear && plan.of_differences() && is_factor)
+    values[0] = without_duplicates(values[0], 0.0);
+  else if (plan.has_digits() && is_factor)
+    values[0] = without_duplicates(values[0], values[0] * 0.0);
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)});
   problem.outputs = values;
   const std::string key = fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key,
                                       static_cast<int>(job.type), static_cast<int>(job.x.points.dtype), problem.bytes,
-                                      job.device, problem.product.to_text(), problem.sizes.to_text(), is_linear);
+                                      job.device, problem.product.to_text(), problem.sizes.to_text(),
+                                      is_linear ? 1 : plan.has_digits() ? 2 : 0);
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;

@@ -63,8 +63,7 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
       return {};
     }
   }
-  result.factor = static_cast<float>(result.factor);
-  if (!std::isnormal(static_cast<float>(result.factor))) return {};
+  if (!std::isnormal(result.factor)) return {};
   if (result.uniforms.size() > Bilinear::kMostUniforms) return {};
   if (x == 1 && z == 1 && differences.empty())
     result.kind = BilinearKind::product;

@@ -25,9 +25,9 @@ struct UniformFactor {
 
 struct Bilinear {
   BilinearKind kind = BilinearKind::none;
-  double factor = 1;      // c, a normal float32
+  double factor = 1;      // c, a normal number
   bool weighted = false;  // by w
-  std::vector<UniformFactor> uniforms;  // of u, at most kMostUniforms; operands have it, if it is a normal number
+  std::vector<UniformFactor> uniforms;  // of u, at most kMostUniforms; operands have it, within 2^±100
   static constexpr std::size_t kMostUniforms = 8;
   explicit operator bool() const { return kind != BilinearKind::none; }
   std::string to_text() const;

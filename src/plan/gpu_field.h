@@ -82,6 +82,8 @@ struct GpuFieldPlan {
   int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }
   bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
+  /// Of signs, as integers where rows allow; of very many planes there is no memory for the stages that takes.
+  bool has_digits() const { return products && of_signs() && product_stages(true) > 2; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }
   /// `digits`: of signs, as integers.

@@ -197,7 +197,9 @@ constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == 1;
-  return serves ? bilinear_of(plan.split) : Bilinear{};
+  const Bilinear found = serves ? bilinear_of(plan.split) : Bilinear{};
+  const bool is_number = problem.type == Dtype::float64 || std::isnormal(static_cast<float>(found.factor));
+  return is_number ? found : Bilinear{};
 }
 
 GpuTile double_tile(const GpuPairPlan& plan) {

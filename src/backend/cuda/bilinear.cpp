@@ -77,7 +77,7 @@ std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              bool symmetric, Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
-  if (&panels.x() == &panels.z()) sides_ = 1;
+  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear)) sides_ = 1;
   units_ = ceil_div(job.features, 32);
   row_length_ = ceil_div(job.features, 8) * 8;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};

@@ -17,7 +17,7 @@ constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS / 16;
 DoubleProducts::DoubleProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                Workspace& workspace)
     : kernels_(kernels), job_(job), start_(double_operand_kernels(kernels.plan->bilinear, job)) {
-  if (&panels.x() == &panels.z()) sides_ = 1;
+  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear)) sides_ = 1;
   image_k_ = round_up(job.features, kernels.plan->double_tile.tile_k);
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   for (int s = 0; s < sides_; ++s) {

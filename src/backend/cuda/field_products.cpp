@@ -31,14 +31,14 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
   codes_ = workspace.add(rows * row_bytes(*kernels.plan, job));
   coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
   marks_ = workspace.add(round_up(rows * mark_groups_, kFloat));
-  if (!kernels.plan->of_signs()) return;
+  if (!kernels.plan->has_digits()) return;
   const std::int64_t columns = kernels.plan->product_columns();
   row_units_ = workspace.add(rows * kFloat);
   column_units_ = workspace.add(ceil_div(outputs, pass_) * columns * kFloat);
   // Ranges of n where rows alone do not fill the device.
   constexpr std::int64_t kMostRanges = 8;
   ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / ceil_div(rows, kDigitRows), 1, kMostRanges);
-  row_largest_ = workspace.add(ranges_ * rows * kFloat);
+  row_largest_ = workspace.add(2 * ranges_ * rows * kFloat);
   row_sums_ = workspace.add(ranges_ * columns * rows * kFloat);
   left_ = workspace.add(rows * mark_groups_);
 }
@@ -92,7 +92,7 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
     pass.field.coef = static_cast<const float*>(rows.coef) + o;
     pass.field.outputs = static_cast<int>(std::min(pass_, outputs_ - o));
     launch(step("write_coefs"), job_, {ceil_div(coef_floats(), kOperandThreads)}, kOperandThreads, 0, pass);
-    if (kernels_.plan->of_signs()) measure_coefs(pass, o / pass_);
+    if (kernels_.plan->has_digits()) measure_coefs(pass, o / pass_);
   }
 }
 
@@ -127,7 +127,7 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
   a.coefs += pass * coef_floats();
   a.marks += first * mark_groups_;
   a.column_units += pass * kernels_.plan->product_columns();
-  if (kernels_.plan->of_signs() && stages() / splits <= kMostDigitStages) run_digits(a, splits);
+  if (kernels_.plan->has_digits() && stages() / splits <= kMostDigitStages) run_digits(a, splits);
   launch(kernels_.products, job_, {blocks(part.m), splits}, kThreads,
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }

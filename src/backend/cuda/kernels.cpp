@@ -113,7 +113,7 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
     sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
     sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
   }
-  if (plan.products && plan.of_signs()) {
+  if (plan.has_digits()) {
     sources.digits = named("products of the field in digits", codegen::cuda_field_digits_source(plan));
     sources.rows = named("rows of the field", codegen::cuda_field_rows_source(plan));
   }

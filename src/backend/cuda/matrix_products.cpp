@@ -33,6 +33,10 @@ UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArgument
   return factors;
 }
 
+bool shares_operands(const plan::Bilinear& bilinear) {
+  return bilinear.kind == plan::BilinearKind::square || (!bilinear.weighted && bilinear.uniforms.empty());
+}
+
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                                 std::int64_t rows, bool symmetric, Workspace& workspace) {
   if (!kernels.plan->bilinear) return nullptr;

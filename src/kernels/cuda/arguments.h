@@ -261,7 +261,7 @@ struct FieldProductArguments {
   const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
   // Of signs: values as integers (field_digits.cuh).
   float *row_units, *column_units;  // [m], [column]
-  float *row_largest, *row_sums;    // [range][m], [range][column][m] of the magnitudes
+  float *row_largest, *row_sums;    // [range][m] largest, then sums of amplitudes; [range][column][m] of magnitudes
   unsigned char* left;              // as `wanted`, of those that cannot be
   int ranges;                       // of n, that rows are examined in
   long long codes_ld;

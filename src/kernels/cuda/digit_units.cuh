@@ -7,6 +7,11 @@
 // ones. Where the magnitudes are 1 / MOST_OF_MEAN of the largest on average, that is 5e-7 of their sum.
 #define MOST_OF_MEAN 128.0f
 
+// Points z that are x have no part in the sum, whatever their amplitudes are. So that the sum cannot be theirs alone,
+// amplitudes are 1 / MOST_OF_AMPLITUDES of the largest on average, and fewer where there are few points.
+#define MOST_OF_AMPLITUDES 24.0f
+#define LEAST_EQUAL 16.0f
+
 MERCER_INLINE bool is_unit(float largest) { return largest >= 0x1p-60f && largest <= 0x1p60f; }
 // In 256ths.
 MERCER_INLINE float digit_scale(float row_unit, float column_unit) {

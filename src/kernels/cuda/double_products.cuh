@@ -97,7 +97,8 @@ MERCER_INLINE void to_sums(Accumulators& acc, const PairArguments& a, const Tile
       sum = mul_add(-2.0, sum, norms);
       // A point with itself, without asking: where its norm is finite.
       if (a.x_norms == a.z_norms && m == n && norms < INFINITY) sum = 0;
-      else if (!(sum >= DOUBLE_CANCELS_BELOW * norms) && m < a.m && n < a.n && (!a.symmetric || m <= n))
+      else if (!(sum >= DOUBLE_CANCELS_BELOW * norms && norms < INFINITY) && m < a.m && n < a.n &&
+               (!a.symmetric || m <= n))
         cancels |= (u64)1 << (i * THREAD_N + j);
       sum *= FACTOR;
     }

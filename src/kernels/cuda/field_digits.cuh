@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
   const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
             end = groups * (blockIdx.y + 1) / gridDim.y;
-  float largest[2] = {}, sum[kBlocks][4] = {};
+  float largest[2] = {}, total[2] = {}, sum[kBlocks][4] = {};
 #pragma unroll 2
   for (i64 group = first; group < end; ++group) {
     const i64 n = group * 16 + quad * 4;
@@ -57,7 +57,10 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
       const i64 m = m0 + 8 * h < a.field.m ? m0 + 8 * h : a.field.m - 1;
       rows[h] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
 #pragma unroll
-      for (int e = 0; e < 4; ++e) largest[h] = max_nan(largest[h], rows[h].value[e]);
+      for (int e = 0; e < 4; ++e) {
+        largest[h] = max_nan(largest[h], rows[h].value[e]);
+        total[h] += rows[h].value[e];
+      }
     }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -73,10 +76,16 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int offset = 2; offset >= 1; offset /= 2)
+    {
       largest[h] = max_nan(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], offset));
+      total[h] += __shfl_xor_sync(0xffffffffu, total[h], offset);
+    }
     const i64 m = m0 + 8 * h;
     if (m >= a.field.m) continue;
-    if (quad == 0) a.row_largest[blockIdx.y * a.field.m + m] = largest[h];
+    if (quad == 0) {
+      a.row_largest[blockIdx.y * a.field.m + m] = largest[h];
+      a.row_largest[(a.ranges + blockIdx.y) * a.field.m + m] = total[h];
+    }
 #pragma unroll
     for (int i = 0; i < kBlocks * 2; ++i)
       a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] =
@@ -89,14 +98,19 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
     judge_rows(const __grid_constant__ FieldProductArguments a) {
   const i64 m = (i64)blockIdx.x * DIGIT_THREADS + threadIdx.x;
   if (m >= a.field.m) return;
-  float largest = 0;
-  for (int r = 0; r < a.ranges; ++r) largest = max_nan(largest, a.row_largest[r * a.field.m + m]);
-  bool stands = largest == 0 || is_unit(largest);
+  float largest = 0, total = 0;
+  for (int r = 0; r < a.ranges; ++r) {
+    largest = max_nan(largest, a.row_largest[r * a.field.m + m]);
+    total += a.row_largest[(a.ranges + r) * a.field.m + m];
+  }
+  const float n = (float)a.field.n;
+  const float most = PLANES > 0 ? fminf(MOST_OF_AMPLITUDES, n / LEAST_EQUAL) : INFINITY;
+  bool stands = largest == 0 || (is_unit(largest) && n * largest <= most * total);
   for (int o = 0; o < a.field.outputs; ++o) {
     float sum = 0;
     for (int r = 0; r < a.ranges; ++r) sum += a.row_sums[((i64)r * COLUMNS + o) * a.field.m + m];
     const float unit = a.column_units[o];
-    stands = stands && (unit == 0 || (is_unit(unit) && (float)a.field.n * (largest * unit) <= MOST_OF_MEAN * sum));
+    stands = stands && (unit == 0 || (is_unit(unit) && n * (largest * unit) <= MOST_OF_MEAN * sum));
   }
   a.row_units[m] = stands && largest > 0 ? largest : 1.0f;
   a.left[m * ((a.field.k + 63) / 64)] = !stands;

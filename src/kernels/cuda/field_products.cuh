@@ -53,6 +53,8 @@
 #define MADE_TOGETHER (DIGITS ? 2 : 1)  // and made
 #define PENDING (DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
 
+static_assert(STAGES > MADE_TOGETHER, "a stage is left while the next one is multiplied");
+
 struct FieldShared {
   u32 totals, stages, inputs, bars;
   MERCER_METHOD FieldShared(u32 base) {
@@ -494,8 +496,9 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
 
 #if DIGITS
 MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) {
-  return mul_add((float)sums.of[q][i + 2 * HALF_COLUMNS], 65536.0f,
-                 mul_add((float)sums.of[q][i + HALF_COLUMNS], 256.0f, (float)sums.of[q][i]));
+  constexpr float kUnit = 1 / (64 * MOST_DIGITS);
+  return kUnit * mul_add((float)sums.of[q][i + 2 * HALF_COLUMNS], 65536.0f,
+                         mul_add((float)sums.of[q][i + HALF_COLUMNS], 256.0f, (float)sums.of[q][i]));
 }
 #else
 MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) { return sums.of[q][i]; }

@@ -83,8 +83,9 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
     const float centre = a.centre[k], times = multiplier(a, s, k);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const float value = fabsf((values.value[c] - centre) * times);
-      most[c] = max_nan(most[c], value);
+      const float difference = values.value[c] - centre, value = fabsf(difference * times);
+      const bool is_lost = value == 0 && difference != 0 && times != 0;  // below the floats: not carried
+      most[c] = max_nan(most[c], is_lost ? 0x1p-149f : value);
       fraction |= bits_of(value);
       if (value > 0) least = fminf(least, value);
     }

@@ -117,6 +117,21 @@ TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
   });
 }
 
+/// Points that are x have the largest amplitudes by far and no part in the sum.
+TEST(TensorCoreFields, SignsBesideDuplicates) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 12, kN = 480, kK = 40;
+    const Array x = uniform(Dtype::float32, {kM, kK}, 1);
+    Array z = uniform(Dtype::float32, {kN, kK}, 2);
+    for (std::int64_t n = 0; n < 90; ++n)
+      for (std::int64_t k = 0; k < kK; ++k) z.set({n, k}, x(n % 3, k));  // thirty of each of three rows
+    const Array coef = normal(Dtype::float32, {3, kN}, 3);
+    for (const char* f : {"exp(-sum(abs(x-z))/0.7)", "exp(-sum(abs(x-z)))"})
+      expect_gradient(f, x, z, coef, "duplicates", context);
+  });
+}
+
 TEST(TensorCoreFields, InfinitiesAndNan) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {

@@ -98,6 +98,30 @@ TEST(UniformFactors, WhatIsNoScale) {
   });
 }
 
+/// Of products one side has the factor, though both are the same points; factors are those of their type.
+TEST(UniformFactors, SelfCallsAndFractions) {
+  on_tensor_cores([](TestContext& context) {
+    for (Dtype dtype : kWide) {
+      const Array x = drawn(kM, kK, 1, kUniform, dtype), w = uniform(dtype, {kK}, 3), out(dtype, {kM, kM});
+      const Tensor z = x;
+      Extra extra{{{"h", -2.5}}, {}, {}, {}, 0, 0};
+      for (std::int64_t k = 0; k < kK; ++k) extra.w.push_back(w(k));
+      for (const char* text : {"sum(x*z/h)", "sum(x*z*w)", "sum(x*z*w*h)", "sum(((x-z)/3)^2)", "sum(0.1*(x-z)^2)",
+                               "sum(x*z/3)", "sum((x-z)^2/h^2)"})
+        for (const Tensor* second : {static_cast<const Tensor*>(nullptr), &z}) {
+          Arguments arguments;
+          if (std::string(text).find('h') != std::string::npos) arguments.params["h"] = -2.5;
+          if (std::string(text).find('w') != std::string::npos) arguments.w = w.tensor();
+          pairwise(text, x, second, out, arguments, context);
+          Reference reference(parse(text), x, x, extra);
+          for (std::int64_t m = 0; m < kM; m += 3)
+            for (std::int64_t n = 0; n < kM; n += 2)
+              ASSERT_NEAR(out(m, n), reference(m, n), 4 * unit(dtype) * std::abs(reference(m, n))) << text;
+        }
+    }
+  });
+}
+
 TEST(UniformFactors, FoldsAndNeighbours) {
   on_tensor_cores([](TestContext& context) {
     context.state().candidates_from = 0;

@@ -35,7 +35,12 @@ TEST(Bilinear, FactorsAndWeights) {
   EXPECT_TRUE(weighted.weighted);
   EXPECT_EQ(weighted.factor * (weighted.kind == BilinearKind::square), 2);
   EXPECT_FALSE(bilinear("sum(x*z)").weighted);
-  EXPECT_FALSE(bilinear("sum(1e-60*w*(x-z)^2)")) << "no float32";
+  GpuPairProblem problem;
+  problem.outputs = {ir::simplify(parse("sum(1e-60*(x-z)^2)"))};
+  problem.product = tile(30000, 30000, 1024);
+  EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear) << "no float32";
+  problem.type = problem.out = Dtype::float64;
+  EXPECT_EQ(plan_gpu_pairs(problem)->bilinear.factor, 1e-60);
 }
 
 /// However a user writes it, what is the same for all features scales the operands.
