@@ -377,13 +377,13 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "uniform_factors.cuh",
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
                    "split_operands.cuh"});
 }
 
 std::string cuda_double_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"double_precision.cuh", "centre.cuh", "uniform_factors.cuh", "double_operands.cuh"});
+         skeleton({"double_precision.cuh", "centre.cuh", "operand_values.cuh", "double_operands.cuh"});
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {

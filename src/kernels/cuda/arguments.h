@@ -76,8 +76,7 @@ struct SplitState {
   unsigned sampled;  // of a sample, pairs that cancel
   unsigned capacity;
   unsigned most_sampled;  // with more of them, products do not pay
-  float scale;            // of values of both sides of squares, of x in products
-  double wide_scale;      // the same
+  double scale;           // of values of both sides of squares, of x in products
 };
 
 struct SplitSide {

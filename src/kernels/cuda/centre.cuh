@@ -17,5 +17,3 @@ MERCER_INLINE void write_median(T* to, const T (&samples)[2]) {
   for (int s = 0; s < 2; ++s)
     if (below[s] == CENTRE_SAMPLES / 2 - 1) *to = fabs(samples[s]) < INFINITY ? samples[s] : 0;
 }
-// Which points of a side are the sample's: `places` of them, this one of number `place`.
-MERCER_INLINE i64 sampled_point(int place, int places, i64 count) { return (i64)place * count / places; }

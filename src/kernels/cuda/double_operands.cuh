@@ -1,48 +1,18 @@
 // Operands of products in float64 (double_precision.cuh), from panels:
 //
 //   start_doubles → write_image → sample_squares → tiles of pairs
-//
-//   SQUARES 1: of (x - z)^2, centred; 0: of x z       WEIGHTED: by the caller's weights
 #define OPERAND_THREADS 256
 #define OPERAND_POINTS 16
 #define OPERAND_FEATURES (OPERAND_THREADS / OPERAND_POINTS)
 
-MERCER_INLINE double panel_value(const DoubleSide& side, i64 features, i64 k, i64 point) {
-  return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
-}
-
-// Centres of the features, a warp each.
+// Centres of the features (operand_values.cuh).
 extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
     start_doubles(const __grid_constant__ DoubleArguments a) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {0, 0, 0, 0, 0, a.most_sampled, 1, 1};
+    *a.state = {0, 0, 0, 0, 0, a.most_sampled, 1};
     write_scale<double>(a.state, a.uniforms);
   }
-  const i64 k = (i64)blockIdx.x * (OPERAND_THREADS / 32) + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (k >= a.k) return;
-  if (!SQUARES) {
-    if (lane == 0) a.centre[k] = 0;
-    return;
-  }
-  double samples[2];
-#pragma unroll
-  for (int s = 0; s < 2; ++s) {
-    const DoubleSide& side = a.side[s == 0 ? 0 : a.sides - 1];
-    const int place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
-    samples[s] = panel_value(side, a.k, k, sampled_point(place, places, side.count));
-  }
-  write_median(a.centre + k, samples);
-}
-
-MERCER_INLINE double multiplier(const DoubleArguments& a, int side, i64 k) {
-  const double scale = SQUARES || side == 0 ? a.state->wide_scale : 1.0;
-#if WEIGHTED
-  if (SQUARES) return sqrt(a.weights[k]) * scale;
-  return side == 0 ? a.weights[k] * scale : 1.0;
-#else
-  return scale;
-#endif
+  write_centre<double>(a, OPERAND_THREADS);
 }
 
 // A block has 16 points; a thread one of them and every sixteenth feature. Squares take norms and the values as rows,
@@ -61,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS) write_image(const 
   for (i64 k0 = 0; k0 < a.image_k; k0 += OPERAND_FEATURES) {
     const i64 k = k0 + f;
     const double raw = k < a.k ? panel[k * MERCER_PANEL + in_panel] : 0;
-    const double value = k < a.k ? (raw - a.centre[k]) * multiplier(a, s, k) : 0;
+    const double value = k < a.k ? (raw - a.centre[k]) * multiplier<double>(a, s, k) : 0;
     image[k * MERCER_PANEL + place_in_image(in_panel, (int)(k & 3))] = value;
     if (!SQUARES) continue;
     norm = __fma_rn(value, value, norm);
@@ -88,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
   const i64 n = (i64)((u64)((pair + 1) * 2654435761u) * (u64)z.count >> 32);
   double sum = 0;
   for (i64 k = lane; k < a.k; k += 32) {
-    const double difference = (x.rows[m * a.image_k + k] - z.rows[n * a.image_k + k]) * multiplier(a, 0, k);
+    const double difference = (x.rows[m * a.image_k + k] - z.rows[n * a.image_k + k]) * multiplier<double>(a, 0, k);
     sum = __fma_rn(difference, difference, sum);
   }
 #pragma unroll

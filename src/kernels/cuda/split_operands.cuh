@@ -7,47 +7,15 @@
 // The image of a side is what shared memory holds: blocks of 32 points, in them units of 32 points x 128 bytes, 16-byte
 // chunk c of point p at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7. Where
 // no value has a low piece (integers), it has the high pieces of 64 features.
-//
-//   SQUARES 1: of (x - z)^2, centred; 0: of x z
 #define SPLIT_THREADS 256
 
-MERCER_INLINE float panel_value(const SplitSide& side, i64 features, i64 k, i64 point) {
-  return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
-}
-
-// The median of a sample of points, for every feature: a mean would follow a single far point. A warp a feature.
+// Centres of the features (operand_values.cuh).
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, 1};
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1};
     write_scale<float>(a.state, a.uniforms);
   }
-  const i64 k = (i64)blockIdx.x * (SPLIT_THREADS / 32) + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (k >= a.k) return;
-  if (!SQUARES) {
-    if (lane == 0) a.centre[k] = 0;
-    return;
-  }
-  float samples[2];
-#pragma unroll
-  for (int s = 0; s < 2; ++s) {
-    const SplitSide& side = a.side[s == 0 ? 0 : a.sides - 1];
-    const int place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
-    samples[s] = panel_value(side, a.k, k, sampled_point(place, places, side.count));
-  }
-  write_median(a.centre + k, samples);
-}
-
-// What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side; and
-// the scale.
-MERCER_INLINE float multiplier(const SplitArguments& a, int side, i64 k) {
-  const float scale = SQUARES || side == 0 ? a.state->scale : 1.0f;
-#if WEIGHTED
-  if (SQUARES) return __fsqrt_rn(a.weights[k]) * scale;
-  return side == 0 ? a.weights[k] * scale : 1.0f;
-#else
-  return scale;
-#endif
+  write_centre<float>(a, SPLIT_THREADS);
 }
 
 // Values of which the squares, sums of squares and powers of two stay within the floats.
@@ -80,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
 #pragma unroll 4
   for (i64 k = chunk_begin(a, blockIdx.z) + row; k < chunk_begin(a, blockIdx.z + 1) && k < a.k; k += kRows) {
     const Pack<float, 4> values = from[k * kQuads];
-    const float centre = a.centre[k], times = multiplier(a, s, k);
+    const float centre = a.centre[k], times = multiplier<float>(a, s, k);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const float difference = values.value[c] - centre, value = fabsf(difference * times);
@@ -139,7 +107,7 @@ MERCER_INLINE void load_features(PieceBlock& block, const SplitArguments& a, int
   if (threadIdx.x < PIECE_FEATURES) {
     const i64 k = k0 + threadIdx.x;
     block.centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
-    block.times[threadIdx.x] = k < a.k ? multiplier(a, s, k) : 0.0f;
+    block.times[threadIdx.x] = k < a.k ? multiplier<float>(a, s, k) : 0.0f;
   }
   __syncthreads();
 }
@@ -263,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) sample_pairs(const _
   float sum = 0;
   for (i64 k = lane; k < a.k; k += 32) {
     const float difference =
-        (x.rows[m * a.row_length + k] - z.rows[n * a.row_length + k]) * multiplier(a, 0, k);
+        (x.rows[m * a.row_length + k] - z.rows[n * a.row_length + k]) * multiplier<float>(a, 0, k);
     sum = mul_add(difference, difference, sum);
   }
 #pragma unroll

@@ -198,6 +198,19 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
   EXPECT_EQ(kind_of("sqrt(sum((x-z)^2))"), FieldFactors::Kind::values);
   EXPECT_EQ(kind_of("exp(-sum(abs(x-z)^p)/3)"), FieldFactors::Kind::values);
   EXPECT_EQ(kind_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))"), FieldFactors::Kind::none) << "two terms";
+  plan::GpuFieldProblem problem;
+  problem.planes = 1;
+  for (int outputs : {1, 16, 32})
+    for (const char* text : {"exp(-sum(abs(x-z))/3)", "exp(-sum(abs(x-z)^1.5)/3)"}) {
+      problem.field = ir::split_field(Formula(text).prepared().field());
+      problem.product_outputs = outputs;
+      const auto plan = plan::plan_gpu_field(problem);
+      EXPECT_EQ(plan->has_digits(), plan->of_signs()) << text;
+      EXPECT_EQ(plan->of_signs(), std::string(text).find('^') == std::string::npos);
+      if (!plan->has_digits()) continue;
+      EXPECT_GT(plan->product_stages(true), 2);
+      EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.shared_per_block);
+    }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::kTensorCoresFrom));
 }
 

@@ -1,0 +1,60 @@
+// What operands of products are made of, in float32 (split_operands.cuh) and in float64 (double_operands.cuh): values
+// of panels, less the centre of their feature, times a factor.
+//
+//   SQUARES 1: of (x - z)^2, centred; 0: of x z       WEIGHTED: by the caller's weights
+
+template <class Side>
+MERCER_INLINE auto panel_value(const Side& side, i64 features, i64 k, i64 point) {
+  return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
+}
+
+// The median of 64 points, for every feature: a warp a feature, `threads` in a block.
+template <class T, class Arguments>
+MERCER_INLINE void write_centre(const Arguments& a, int threads) {
+  const i64 k = (i64)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (k >= a.k) return;
+  if (!SQUARES) {
+    if (lane == 0) a.centre[k] = 0;
+    return;
+  }
+  T samples[2];
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const auto& side = a.side[s == 0 ? 0 : a.sides - 1];
+    const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
+    samples[s] = panel_value(side, a.k, k, place * side.count / places);
+  }
+  write_median(a.centre + k, samples);
+}
+
+// Parameters that all terms of a sum are multiplied with scale the operands. Where they cannot (zero, infinite, NaN; of
+// squares negative), all pairs are left to direct differences: as if a sample cancelled.
+#define NO_SCALE 0xffffffffu  // sampled pairs
+template <class T>
+MERCER_INLINE void write_scale(SplitState* state, const UniformFactors& uniforms) {
+  double factor = 1;
+  for (int i = 0; i < uniforms.count; ++i) {
+    const double value = uniforms.params ? (double)((const T*)uniforms.params)[uniforms.slot[i]] : uniforms.numbers[i];
+    factor = uniforms.divides[i] ? factor / value : factor * value;
+  }
+  const bool scales = fabs(factor) >= 0x1p-100 && fabs(factor) <= 0x1p100 && (!SQUARES || factor > 0);
+  state->scale = !scales ? 1.0 : SQUARES ? sqrt(factor) : factor;
+  if (!scales) state->sampled = NO_SCALE;
+}
+
+MERCER_INLINE float root_of(float weight) { return __fsqrt_rn(weight); }
+MERCER_INLINE double root_of(double weight) { return sqrt(weight); }
+
+// What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side; and
+// the scale.
+template <class T, class Arguments>
+MERCER_INLINE T multiplier(const Arguments& a, int side, i64 k) {
+  const T scale = SQUARES || side == 0 ? (T)a.state->scale : (T)1;
+#if WEIGHTED
+  if (SQUARES) return root_of(a.weights[k]) * scale;
+  return side == 0 ? a.weights[k] * scale : (T)1;
+#else
+  return scale;
+#endif
+}
