@@ -230,7 +230,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
   text += tile_defines(doubles ? plan.double_tile : plan.tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
-  text += define("STATES", plan.split.states) + define("PROMOTES", plan.promoted_states());
+  text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
+  text += define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};

@@ -159,8 +159,9 @@ void run_on_cpu(const OuterProducts& products, const PairCall& call, const Tenso
   });
 }
 
-void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tensor& out, const Arguments& arguments) {
-  const cuda::PairJob job = call.job();
+void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tensor& out, const Arguments& arguments,
+                 Context& context) {
+  const cuda::PairJob job = call.job(context);
   const cuda::JobScope scope(job);
   cuda::Workspace workspace;
   const std::int64_t gradients = workspace.add(products.gradient_bytes()), slots = workspace.add(products.slot_bytes());
@@ -219,7 +220,7 @@ void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tenso
   if (call.ends_checked(out)) return;
   const OuterProducts products(call, f, x, z != nullptr ? *z : x, coef, out, arguments, context);
   if (call.on_cuda())
-    run_on_cuda(products, call, out, arguments);
+    run_on_cuda(products, call, out, arguments, context);
   else
     run_on_cpu(products, call, out, arguments);
 }

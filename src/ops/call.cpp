@@ -356,7 +356,7 @@ cuda::JobSide PairCall::job_side(bool of_x) const {
   return side;
 }
 
-cuda::PairJob PairCall::job() const {
+cuda::PairJob PairCall::job(Context& context) const {
   constexpr std::int64_t kMostFeatures = 0x7fffffff - 4096;
   require(features() <= kMostFeatures, "{}: at most {} features are offered on CUDA. Received {}.", op_, kMostFeatures,
           features());
@@ -383,6 +383,7 @@ cuda::PairJob PairCall::job() const {
   }
   job.type = type();
   job.same_points = same_points_;
+  job.part_bytes = context.state().part_bytes;
   return job;
 }
 

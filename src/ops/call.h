@@ -65,7 +65,7 @@ class PairCall {
   std::vector<const Tensor*> inputs() const;
 
   /// On arrays of a CUDA device: all batch items at once, in the order that the running formula wants.
-  cuda::PairJob job() const;
+  cuda::PairJob job(Context& context) const;
   bool on_cuda() const { return x_.device.kind == DeviceKind::cuda; }
   /// Nothing is left to do once the arguments are checked.
   bool ends_checked(const Tensor& out) const {

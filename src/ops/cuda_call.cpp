@@ -9,11 +9,27 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "ops/tuned_plan.h"
+#include "plan/sum_planes.h"
 
 namespace mercer::ops {
 namespace {
 
-plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
+std::int64_t rows_of_values(const cuda::PairJob& job) {
+  return cuda::rows_of_part(job, job.z.count * static_cast<std::int64_t>(size_of(job.type)));
+}
+
+/// Of sums that are computed first, some rows at a time.
+plan::BilinearTile plane_tile(const cuda::PairJob& job, Context& context) {
+  plan::BilinearTile tile =
+      plan::plane_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
+                       context.state().tensor_cores_from, rows_of_values(job));
+  tile.by_warps = tile && context.state().products_by_warps;
+  return tile;
+}
+
+std::string key_of(const plan::BilinearTile& tile) { return tile ? tile.to_text() : ""; }
+
+plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Context& context) {
   const CudaDevice& device = job.hardware();
   plan::GpuPairProblem problem;
   problem.type = job.type;
@@ -23,6 +39,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use) {
   problem.columns = use.columns;
   problem.mixed_pipes = use.mixed_pipes;
   problem.product = use.product;
+  problem.plane_product = plane_tile(job, context);
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
   problem.points = job.x.points.dtype;
   problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < plan::kMostByteFeatures;
@@ -113,10 +130,9 @@ Expr without_duplicates(const Expr& amplitude, const Expr& at_zero) {
 }  // namespace
 
 plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
-  const std::int64_t rows = cuda::rows_of_part(job, job.z.count * static_cast<std::int64_t>(size_of(job.type)));
   plan::BilinearTile tile =
       plan::bilinear_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
-                          context.state().tensor_cores_from, rows);
+                          context.state().tensor_cores_from, rows_of_values(job));
   tile.by_warps = context.state().products_by_warps;
   return tile;
 }
@@ -138,12 +154,12 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
     values[0] = without_duplicates(values[0], 0.0);
   else if (plan.has_digits() && is_factor)
     values[0] = without_duplicates(values[0], values[0] * 0.0);
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)});
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   problem.outputs = values;
-  const std::string key = fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key,
-                                      static_cast<int>(job.type), static_cast<int>(job.x.points.dtype), problem.bytes,
-                                      job.device, problem.product.to_text(), problem.sizes.to_text(),
-                                      is_linear ? 1 : plan.has_digits() ? 2 : 0);
+  const std::string key =
+      fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key, static_cast<int>(job.type),
+                  static_cast<int>(job.x.points.dtype), problem.bytes, job.device, problem.product.to_text(),
+                  key_of(problem.plane_product), problem.sizes.to_text(), is_linear ? 1 : plan.has_digits() ? 2 : 0);
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
@@ -151,16 +167,16 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       const CudaUse& use, Context& context) {
-  plan::GpuPairProblem problem = problem_of(job, use);
+  plan::GpuPairProblem problem = problem_of(job, use, context);
   problem.by_value =
       std::all_of(job.params.begin(), job.params.end(), [](const cuda::JobParam& param) { return param.is_number(); });
   const auto compiled = [&](bool normal_reciprocals) {
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
-        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
                     static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
-                    use.product.to_text(), normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
+                    use.product.to_text(), key_of(problem.plane_product), normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

@@ -11,6 +11,7 @@
 #include "ops/prepared.h"
 #include "ops/tuned_plan.h"
 #include "plan/gpu_floor.h"
+#include "plan/sum_planes.h"
 
 namespace mercer {
 namespace {
@@ -53,8 +54,11 @@ NamedGpu gpu_named(const std::string& target) {
   return {info, info.device};
 }
 
+Precision precision_of(const GpuCall& call) { return call.products > 0 ? Precision::fp32 : Precision::direct; }
+
+/// With tiles for sums of several.
 plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape shape, Dtype dtype,
-                                const plan::GpuInfo& gpu) {
+                                const plan::GpuInfo& gpu, Precision precision) {
   plan::GpuPairProblem problem;
   problem.outputs = outputs;
   problem.type = problem.out = compute_type(dtype);
@@ -64,6 +68,10 @@ plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape s
   problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
   problem.capability = gpu.capability;
   problem.shared_per_block = gpu.shared_per_block;
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, shape.n) * static_cast<std::int64_t>(size_of(problem.type));
+  problem.plane_product =
+      plan::plane_tile(shape.m, shape.n, shape.k, precision, gpu.multiprocessors, plan::kTensorCoresFrom,
+                       std::max<std::int64_t>(1, cuda::kPartBytes / row_bytes));
   return problem;
 }
 
@@ -74,13 +82,18 @@ double points_bytes(ExplainShape shape, Dtype dtype) {
   return static_cast<double>(shape.m + shape.n) * static_cast<double>(shape.k) * bytes_of(dtype);
 }
 
-/// Values of all pairs, the epilogue `items` times.
+/// Values of all pairs, the epilogue `items` times. Planes are written and read by choice: no part of a floor.
 plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu) {
+  constexpr double kPieces = 3;
   const double pairs = pairs_of(shape);
   const bool differs = !plan.first_update.code.empty();  // one feature takes the shorter program
   const double features = static_cast<double>(shape.k - (differs ? 1 : 0));
   plan::GpuTimes times = plan::gpu_times(plan::mean_update_cost(plan), plan.problem.type, pairs * features, gpu);
   if (differs) times += plan::gpu_times(plan::count_gpu(plan.first_update), plan.problem.type, pairs, gpu);
+  const double elements = pairs * static_cast<double>(shape.k);
+  for (const auto& plane : plan.planes)
+    times += plane->has_double_products() ? plan::gpu_double_tensor_times(elements, gpu)
+                                          : plan::gpu_tensor_times(elements * kPieces, gpu);
   return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
 }
 
@@ -95,7 +108,7 @@ plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape,
 
 plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                             const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
   problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
   if (call.products > 0)
     problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
@@ -114,7 +127,7 @@ plan::GpuCost contraction(double columns) { return {.issue = columns, .fma = col
 
 plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                              const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
   if (call.products > 0)
@@ -138,7 +151,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
 /// Values of the pairs; the few that are kept cost nothing.
 plan::GpuTimes nearest_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                              const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu);
+  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
   problem.consumer = plan::Consumer::nearest;
   if (call.products > 0) problem.product = plan::bilinear_nearest_tile(shape.m, shape.n, shape.k, Precision::fp32);
   const auto plan = plan::plan_gpu_pairs(problem);
@@ -190,7 +203,7 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
     times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
   }
   if (!problem.field.pair_outputs.empty()) {
-    plan::GpuPairProblem values = problem_of(problem.field.pair_outputs, shape, dtype, gpu);
+    plan::GpuPairProblem values = problem_of(problem.field.pair_outputs, shape, dtype, gpu, precision_of(call));
     if (call.products > 0)
       values.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
     const auto pairs = plan::plan_gpu_pairs(values);
@@ -254,7 +267,8 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
   const NamedGpu gpu = gpu_named(target);
-  plan::GpuPairProblem problem = problem_of({explained(f)}, shape, dtype, gpu.info);
+  plan::GpuPairProblem problem =
+      problem_of({explained(f)}, shape, dtype, gpu.info, Context::shared().precision());
   problem.mixed_pipes = plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
   problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Context::shared().precision(),
                                         gpu.info.multiprocessors);

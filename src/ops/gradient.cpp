@@ -122,8 +122,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   contraction.check(call, coef, out, call.inputs());
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
-    cuda::PairJob job = call.job();
-    job.part_bytes = context.state().part_bytes;
+    const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     return cuda::gradient(kernels.pairs.get(), *kernels.field, job, contraction.job(call, coef, out));
   }
@@ -158,8 +157,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
   contraction.check(call, coef, out, inputs);
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
-    cuda::PairJob job = call.job();
-    job.part_bytes = context.state().part_bytes;
+    const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
     operands.amplitude.array = {amplitude.data, amplitude.dtype, ops::batch_strides(amplitude, 2, call.batch())};

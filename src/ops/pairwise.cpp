@@ -76,7 +76,7 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   if (call.ends_checked(out)) return;
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job();
+    const cuda::PairJob job = call.job(context);
     const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
     plan::BilinearTile product =
         plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,

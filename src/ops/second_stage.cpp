@@ -128,7 +128,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   const Shape v_strides = ops::batch_strides(v, trailing, call.batch());
   const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job();
+    const cuda::PairJob job = call.job(context);
     const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
     const auto kernels = ops::cuda_kernels(call, job,
                                            {.out = out.dtype,
@@ -174,7 +174,7 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   if (call.ends_checked(out)) return;
   const Shape out_strides = ops::batch_strides(out, 1, call.batch());
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job();
+    const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_kernels(
         call, job,
         {.out = out.dtype, .consumer = plan::Consumer::fold, .fold = kind, .product = fold_tile(call, job, 0, context)},
@@ -211,8 +211,7 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   const Shape value_strides = ops::batch_strides(values, 2, call.batch());
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
   if (call.on_cuda()) {
-    cuda::PairJob job = call.job();
-    job.part_bytes = context.state().part_bytes;
+    const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_kernels(call, job, nearest_use(job, k, context), context);
     const auto matrix = [](const Tensor& t, const Shape& strides) {
       return cuda::JobMatrix{t.data, t.dtype, t.strides[t.ndim() - 2], t.strides.back(), strides};

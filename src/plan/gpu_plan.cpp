@@ -10,6 +10,7 @@
 #include "ir/passes.h"
 #include "ir/ptx.h"
 #include "plan/absolute_sums.h"
+#include "plan/sum_planes.h"
 
 namespace mercer::plan {
 namespace {
@@ -262,7 +263,7 @@ bool sums_decide(const GpuPairPlan& plan) {
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const int per_pair = std::max(1, plan.split.states) * words(problem.type);
+  const int per_pair = std::max(1, plan.states()) * words(problem.type);
   const bool regions = plan.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
   GpuTile tile = regions ? kWide : base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
@@ -423,7 +424,7 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
   const std::int64_t element = words(problem.type) * 4;
   const std::int64_t streams_x = static_cast<std::int64_t>(sides.x_streams.size());
   const std::int64_t streams_z = static_cast<std::int64_t>(sides.z_streams.size());
-  const std::int64_t states = std::max<std::int64_t>(1, split.states);
+  const std::int64_t states = std::max(1, this->states());
   const std::int64_t scratch_row = of.thread_n * states * of.threads();
   const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{of.tile_m} * of.tile_n : 0;
   std::int64_t elements = of.stages * of.tile_k * (streams_x * of.tile_m + streams_z * of.tile_n);
@@ -474,6 +475,9 @@ std::string GpuPairPlan::to_text() const {
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
   if (bilinear) text += products_text(*this);
+  for (std::size_t p = 0; p < planes.size(); ++p)
+    text += fmt::format("acc{}: a plane of some rows, made first by a plan of its own: {}\n", split.states + p,
+                        products_text(*planes[p]));
   if (wide)
     text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
@@ -486,15 +490,38 @@ std::string GpuPairPlan::to_text() const {
   return text;
 }
 
-std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
+namespace {
+
+/// Planes are read as accumulators behind the states.
+void read_planes(ir::Split& split, std::size_t planes) {
+  ir::ExprMap<Expr> accumulators;
+  for (int p = 0; p < static_cast<int>(planes); ++p)
+    accumulators[ir::leaf(Op::pair_value, p)] = ir::leaf(Op::accumulator, split.states + p);
+  for (Expr& e : split.epilogue) e = ir::substitute(e, accumulators);
+}
+
+/// A tile that has no features to go through.
+GpuSizes without_features(GpuSizes sizes) {
+  sizes.features = GpuSizes::Features::few;
+  sizes.exact_features = 0;
+  sizes.whole_slices = false;
+  return sizes;
+}
+
+std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
-  std::vector<Expr> outputs = problem.outputs;
+  plan->planes = planes.plans;
+  std::vector<Expr> outputs = planes.plans.empty() ? problem.outputs : planes.outputs;
   const bool single = problem.type == Dtype::float32;
   if (single)
     for (Expr& output : outputs) output = with_powers_of_two(output);
   plan->split = ir::split(outputs, {.uniform_divisors = divisors_of(problem), .hoist = true, .keep_ptx = single});
   const ir::Split& split = plan->split;
+  if (!plan->planes.empty()) {
+    read_planes(plan->split, plan->planes.size());
+    if (split.states == 0) plan->problem.sizes = without_features(problem.sizes);
+  }
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
   plan->bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
@@ -551,6 +578,19 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   plan->tile = choose_tile(*plan);
   if (plan->has_double_products()) plan->double_tile = double_tile(*plan);
   return plan;
+}
+
+}  // namespace
+
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
+  auto plan = make_plan(problem, {});
+  if (plan->bilinear || plan->wide || !problem.plane_product) return plan;
+  const SumPlanes planes = sum_planes(problem);
+  if (planes.plans.empty()) return plan;
+  GpuPairProblem rest = problem;
+  rest.product = {};
+  rest.mixed_pipes = rest.bytes = false;
+  return make_plan(rest, planes);
 }
 
 }  // namespace mercer::plan

@@ -77,6 +77,7 @@ struct GpuPairProblem {
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts
+  BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -103,6 +104,8 @@ struct GpuPairPlan {
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
+  std::vector<std::shared_ptr<const GpuPairPlan>> planes;  // of sums that others compute first: accumulators behind
+                                                           // the states of `split` (plan/sum_planes.h)
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
@@ -118,14 +121,19 @@ struct GpuPairPlan {
   int model_blocks = 0;  // of the model's own tile, where `tile` is a measured one (plan/gpu_tiles.h)
 
   bool tuned() const { return model_blocks > 0; }
+  /// Accumulators of a pair.
+  int states() const { return split.states + static_cast<int>(planes.size()); }
   bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
   int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }
   int promoted_states() const;
   /// Columns of v that a pass takes; 0 where there is no v.
   int product_columns() const { return problem.consumer == Consumer::product ? problem.columns : 0; }
-  /// Rows of a packed panel.
-  std::int64_t panel_rows(std::int64_t features) const { return bytes ? (features + 3) / 4 : features; }
+  /// Rows of a packed panel; none where planes are all that a tile reads.
+  std::int64_t panel_rows(std::int64_t features) const {
+    if (!planes.empty() && split.states == 0) return 0;
+    return bytes ? (features + 3) / 4 : features;
+  }
   /// Features between two promotions of partial sums, a multiple of the slices' depth.
   int chunk() const;
   /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.

@@ -20,7 +20,7 @@ constexpr std::int64_t kPowerTable = 8192;
 constexpr int kRecordVersion = 1;
 
 int words_a_pair(const GpuPairPlan& plan) {
-  return std::max(1, plan.split.states) * (plan.problem.type == Dtype::float64 ? 2 : 1);
+  return std::max(1, plan.states()) * (plan.problem.type == Dtype::float64 ? 2 : 1);
 }
 
 bool is_size(int value) { return value == 32 || value == 64 || value == kLargestTile; }

@@ -56,6 +56,24 @@ def gauss(bandwidth: float) -> Peer:
     return Peer("torch.cdist (mm), exp", make)
 
 
+def gauss_times_product(h: float) -> Peer:
+    """exp(-cdist^2 / h) times x @ z.T, in place where it can be."""
+
+    def make(x, z):
+        import torch
+
+        x, z = _computed(x), _computed(z)
+        mode = "use_mm_for_euclid_dist"
+
+        def call(rows):
+            squares = torch.cdist(x[:rows], z, compute_mode=mode).square_()
+            return squares.mul_(-1 / h).exp_().mul_(x[:rows] @ z.T)
+
+        return call
+
+    return Peer("torch.cdist (mm), exp, @", make)
+
+
 def matmul() -> Peer:
     """x @ z.T in the computing type."""
 

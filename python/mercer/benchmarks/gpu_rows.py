@@ -16,6 +16,7 @@ from .gpu_peers import Peer
 BARS_FOR = "NVIDIA H200"
 LARGE = (30000, 30000, 1024)
 SMALL = (2048, 2048, 256)
+H_OF_TWO = 2048.0  # of the row with two sums: about the mean square
 
 # Of differences x - z, float64 [..., K]: the value, or the derivative by x.
 OfDifferences = Callable
@@ -326,6 +327,15 @@ PAIRS = (
     ),
     product_kernel_row(
         "polynomial", "(sum(x*z)/K + 1)^3", lambda x, z: ((x * z).mean(-1) + 1) ** 3
+    ),
+    Pairs(
+        "gauss-dot",
+        "exp(-sum((x-z)^2)/h)*sum(x*z)",
+        lambda x, z: (-(x - z).square().sum(-1) / H_OF_TWO).exp() * (x * z).sum(-1),
+        params={"h": H_OF_TWO},
+        of_points=True,
+        peers=(gpu_peers.gauss_times_product(H_OF_TWO),),
+        bars=Bars(error=4e-6),
     ),
     norm_row("p1.3", 1.3, 310, 270),
     norm_row("p1.5", 1.5, 215, 190),

@@ -176,21 +176,26 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   products.units = units_;
   products.ranges = 1;
   products.x_end = group.x_ld;
+  products.z_end = group.z_ld;
   if (v_) products.v_image = v_->image(workspace);
   return products;
 }
 
-BilinearArguments SplitProducts::products_from(const PairArguments& part, std::int64_t first,
+BilinearArguments SplitProducts::products_from(const PairArguments& part, const PairPlace& first,
                                                const Workspace& workspace) const {
   BilinearArguments all = products(part, workspace);
-  all.x.image += first / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
-  for (const float** values : {&all.x.norm, &all.x.norm_tail, &all.x.scale}) *values += first;
-  all.x_end -= first;
-  if (all.pairs.x_rows != nullptr) all.pairs.x_rows += first * row_length_;
+  const auto skip = [&](BilinearSide& side, const float*& rows, long long& end, std::int64_t points) {
+    side.image += points / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
+    for (const float** values : {&side.norm, &side.norm_tail, &side.scale}) *values += points;
+    end -= points;
+    if (rows != nullptr) rows += points * row_length_;
+  };
+  skip(all.x, all.pairs.x_rows, all.x_end, first.m);
+  skip(all.z, all.pairs.z_rows, all.z_end, first.n);
   return all;
 }
 
-void SplitProducts::store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const {
+void SplitProducts::store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
   const std::int64_t multiprocessors = kernels_.device->multiprocessors;
@@ -198,7 +203,7 @@ void SplitProducts::store(const PairArguments& part, std::int64_t first, const W
   PairArguments& a = all.pairs;
   a.marks = workspace.at<unsigned>(marks_);
   a.repairs = workspace.at<unsigned long long>(repairs_);
-  if (first > 0 && job_.rehearsal() == nullptr) {  // the list of the rows before has been repaired
+  if (first.m > 0 && job_.rehearsal() == nullptr) {  // the list of the rows before has been repaired
     const auto listed = reinterpret_cast<CuPointer>(&a.split->listed);
     check_cuda(cuda_driver()->set_words_async(listed, 0, 1, job_.stream()), job_.op);
   }
@@ -216,7 +221,7 @@ void SplitProducts::store(const PairArguments& part, std::int64_t first, const W
          plan.shared_bytes(job_.features), a);
 }
 
-void SplitProducts::find(PairArguments& part, std::int64_t first, const Workspace& workspace) const {
+void SplitProducts::find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products_from(part, first, workspace);
   launch_products(kernels_.product, plan, job_, all,

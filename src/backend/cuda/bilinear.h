@@ -21,16 +21,16 @@ class SplitProducts : public MatrixProducts {
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
-  void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const override;
+  void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
   /// Finds candidates among its pairs, `part` as in `store`; `part` is told what they found out, for who
   /// computes pairs from the values themselves.
-  void find(PairArguments& part, std::int64_t first, const Workspace& workspace) const;
+  void find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
-  BilinearArguments products_from(const PairArguments& part, std::int64_t first, const Workspace& workspace) const;
+  BilinearArguments products_from(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

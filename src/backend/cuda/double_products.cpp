@@ -61,7 +61,7 @@ void DoubleProducts::prepare(const PairArguments& group, const Workspace& worksp
 }
 
 template <class BlocksN>
-void DoubleProducts::launch_tiles(const PairArguments& part, std::int64_t first, const Workspace& workspace,
+void DoubleProducts::launch_tiles(const PairArguments& part, const PairPlace& first, const Workspace& workspace,
                                   const BlocksN& blocks_n) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const DoubleArguments all = operands(part, workspace);
@@ -69,14 +69,14 @@ void DoubleProducts::launch_tiles(const PairArguments& part, std::int64_t first,
   PairArguments a = part;
   a.split = all.state;
   PairArguments products = a;
-  products.x = x.image + first * image_k_;
-  products.z = z.image;
+  products.x = x.image + first.m * image_k_;
+  products.z = z.image + first.n * image_k_;
   products.k = static_cast<int>(image_k_);
   if (of_squares()) {
-    products.x_norms = x.norms + first;
-    products.z_norms = z.norms;
-    products.x_rows = reinterpret_cast<const float*>(x.rows + first * image_k_);
-    products.z_rows = reinterpret_cast<const float*>(z.rows);
+    products.x_norms = x.norms + first.m;
+    products.z_norms = z.norms + first.n;
+    products.x_rows = reinterpret_cast<const float*>(x.rows + first.m * image_k_);
+    products.z_rows = reinterpret_cast<const float*>(z.rows + first.n * image_k_);
     products.row_length = image_k_;
   }
   const auto put = [&](const Kernel& kernel, const plan::GpuTile& tile, PairArguments& arguments) {
@@ -89,12 +89,12 @@ void DoubleProducts::launch_tiles(const PairArguments& part, std::int64_t first,
   if (plan::leaves_pairs(plan)) put(kernels_.tile, plan.tile, a);
 }
 
-void DoubleProducts::store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const {
+void DoubleProducts::store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   launch_tiles(part, first, workspace, [](const PairArguments& a) { return a.tiles_n; });
 }
 
 void DoubleProducts::fold(const PairArguments& group, const Workspace& workspace) const {
-  launch_tiles(group, 0, workspace, [](const PairArguments& a) { return a.splits; });
+  launch_tiles(group, {}, workspace, [](const PairArguments& a) { return a.splits; });
 }
 
 }  // namespace mercer::cuda

@@ -10,7 +10,7 @@ class DoubleProducts : public MatrixProducts {
  public:
   DoubleProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
-  void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const override;
+  void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
 
  private:
@@ -18,7 +18,7 @@ class DoubleProducts : public MatrixProducts {
   /// Rows from `first` on: products, then what the direct tile computes where they do not stand. `blocks_n`: of a tile
   /// of m with so many pairs along n.
   template <class BlocksN>
-  void launch_tiles(const PairArguments& part, std::int64_t first, const Workspace& workspace,
+  void launch_tiles(const PairArguments& part, const PairPlace& first, const Workspace& workspace,
                     const BlocksN& blocks_n) const;
   bool of_squares() const { return kernels_.plan->bilinear.kind == plan::BilinearKind::square; }
 

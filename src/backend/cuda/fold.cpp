@@ -5,6 +5,7 @@
 
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/operations.h"
+#include "backend/cuda/sum_planes.h"
 #include "backend/cuda/wide.h"
 #include "core/error.h"
 #include "core/integers.h"
@@ -57,16 +58,21 @@ std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
 
 class FoldLaunch {
  public:
-  FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out)
-      : kernels_(kernels), job_(job), out_(out), panels_(kernels, job, workspace_) {
+  FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, Workspace& workspace)
+      : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace) {
     groups_.steps.resize(5);
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
+    rows_ = job.x.count;
+    if (kernels.sums.empty()) return;
+    rows_ = SumPlanes::rows_of(kernels, job);
+    sums_.emplace(kernels, job, rows_, workspace_);
   }
 
-  void run(const JobOperand* v, std::int64_t columns) {
+  /// False where the call ends with the lay-out of its memory.
+  bool run(const JobOperand* v, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
-    const std::int64_t tiles_m = ceil_div(job_.x.count, plan.tile.tile_m);
+    const std::int64_t tiles_m = ceil_div(rows_, plan.tile.tile_m);
     const std::int64_t items = job_.items;
     splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
@@ -88,13 +94,18 @@ class FoldLaunch {
       groups_.steps[4].push_back(v ? panel_.batch_steps[axis] : 0);
     }
     groups_.merge(job_.op);
-    if (!workspace_.take(job_)) return;
+    if (!workspace_.take(job_)) return false;
     panels_.run(workspace_);
     if (v) pack(panel_, job_, workspace_);
-    for (std::int64_t first = 0; first < columns; first += pass_) {
-      launch_tiles(blocks, first, std::min(pass_, columns - first));
-      launch_merge(first, std::min(pass_, columns - first));
+    if (sums_) sums_->prepare(workspace_);
+    for (std::int64_t row = 0; row < job_.x.count; row += rows_) {
+      const PairArguments part = rows_from(row);
+      for (std::int64_t first = 0; first < columns; first += pass_) {
+        launch_tiles(part, blocks, first, std::min(pass_, columns - first));
+        launch_merge(row, part.m, first, std::min(pass_, columns - first));
+      }
     }
+    return true;
   }
 
  private:
@@ -104,7 +115,7 @@ class FoldLaunch {
     const plan::BilinearTile& product = plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
     const auto of_tile = [&](const plan::GpuTile& tile, int blocks) -> Cut {
-      return {ceil_div(job_.x.count, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
+      return {ceil_div(rows_, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
               multiprocessors * blocks};
     };
     if (plan.has_double_products()) return of_tile(plan.double_tile, plan.double_tile.min_blocks);
@@ -141,9 +152,18 @@ class FoldLaunch {
     launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(), kernels_.plan->product_shared_bytes(), a);
   }
 
-  void launch_tiles(std::int64_t blocks, std::int64_t first, std::int64_t columns) {
+  /// All rows, or those from `row` on whose sums are computed here.
+  PairArguments rows_from(std::int64_t row) const {
+    const PairArguments all = panels_.arguments(workspace_);
+    if (!sums_) return all;
+    PairArguments part = part_of(all, {row, 0}, std::min(rows_, job_.x.count - row), kernels_, job_);
+    sums_->write(part, {row, 0}, workspace_);
+    return part;
+  }
+
+  void launch_tiles(const PairArguments& part, std::int64_t blocks, std::int64_t first, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
-    PairArguments a = panels_.arguments(workspace_);
+    PairArguments a = part;
     a.out = workspace_.at<>(partial_);
     a.partial_ld = ld_;
     a.splits = static_cast<int>(splits_);
@@ -157,14 +177,16 @@ class FoldLaunch {
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
     if (products_ || v_) return run_products(a, first);
+    if (sums_) blocks = a.tiles_m * a.splits;
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
-  void launch_merge(std::int64_t first, std::int64_t columns) {
+  void launch_merge(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t columns) {
     MergeArguments a{};
     a.partial = workspace_.at<>(partial_);
-    a.out = static_cast<char*>(out_.data) + first * out_.col_stride * static_cast<std::int64_t>(size_of(out_.dtype));
-    a.m = job_.x.count;
+    a.out = static_cast<char*>(out_.data) +
+            (row * out_.row_stride + first * out_.col_stride) * static_cast<std::int64_t>(size_of(out_.dtype));
+    a.m = rows;
     a.ld = ld_;
     a.out_row = out_.row_stride;
     a.out_column = out_.col_stride;
@@ -179,26 +201,46 @@ class FoldLaunch {
   const PairKernels& kernels_;
   const PairJob& job_;
   const JobMatrix& out_;
-  Workspace workspace_;
+  Workspace& workspace_;
   Panels panels_;
+  std::optional<SumPlanes> sums_;
   std::unique_ptr<MatrixProducts> products_;
   std::optional<WideOperand> v_;  // of values of few features
   PlainPanel panel_;
   BatchWalk groups_;
+  std::int64_t rows_ = 0;  // of m at once
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
 };
+
+/// Planes are those of one item of a batch.
+void fold(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
+          const JobMatrix& out) {
+  const JobScope scope(job);
+  Workspace workspace;
+  if (kernels.sums.empty()) {
+    FoldLaunch(kernels, job, out, workspace).run(v, columns);
+    return;
+  }
+  const FixedAxes items(job.batch, std::vector<bool>(job.batch.size(), true));
+  for (std::int64_t index = 0; index < items.items(); ++index) {
+    const PairJob one = job.at(items, index);
+    const JobMatrix to = out.at(items, index);
+    JobOperand from;
+    if (v != nullptr) from = {items.at(v->array, index), v->row_stride, v->col_stride};
+    workspace.reuse();
+    if (!FoldLaunch(kernels, one, to, workspace).run(v != nullptr ? &from : nullptr, columns)) return;
+  }
+}
 
 }  // namespace
 
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out) {
-  const JobScope scope(job);
-  FoldLaunch(kernels, job, out).run(&v, columns);
+  fold(kernels, job, &v, columns, out);
 }
 
 void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out) {
-  const JobScope scope(job);
-  FoldLaunch(kernels, job, out).run(nullptr, 1);
+  fold(kernels, job, nullptr, 1, out);
 }
 
 }  // namespace mercer::cuda

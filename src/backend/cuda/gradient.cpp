@@ -113,7 +113,7 @@ class FieldLaunch {
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
-    if (pairs_) pairs_->store(workspace_, first, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+    if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (operands_.amplitude.array.data == nullptr || in_place_) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,

@@ -1,20 +1,31 @@
 #include "backend/cuda/job.h"
 
+#include <functional>
+#include <numeric>
+
 #include "core/error.h"
 
 namespace mercer::cuda {
-namespace {
 
-BatchedArray at(const BatchedArray& array, const std::vector<std::int64_t>& batch, std::int64_t index) {
-  BatchedArray item = array;
-  if (array.data != nullptr)
-    item.data = static_cast<const char*>(array.data) +
-                batch_offset(batch, array.batch_strides, index) * static_cast<std::int64_t>(size_of(array.dtype));
-  item.batch_strides.clear();
-  return item;
+std::vector<std::int64_t> FixedAxes::of(const std::vector<std::int64_t>& axes, bool fixed) const {
+  std::vector<std::int64_t> some;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis)
+    if (fixed_[axis] == fixed) some.push_back(axes[axis]);
+  return some;
 }
 
-}  // namespace
+std::int64_t FixedAxes::items() const {
+  const std::vector<std::int64_t> extents = of(batch_, true);
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t FixedAxes::offset(const std::vector<std::int64_t>& strides, std::int64_t index) const {
+  return batch_offset(of(batch_, true), of(strides, true), index);
+}
+
+BatchedArray FixedAxes::at(const BatchedArray& array, std::int64_t index) const {
+  return {shifted(array.data, offset(array.batch_strides, index), array.dtype), array.dtype, rest(array.batch_strides)};
+}
 
 std::int64_t batch_offset(const std::vector<std::int64_t>& batch, const std::vector<std::int64_t>& strides,
                           std::int64_t item) {
@@ -26,16 +37,27 @@ std::int64_t batch_offset(const std::vector<std::int64_t>& batch, const std::vec
   return offset;
 }
 
-PairJob PairJob::item(std::int64_t index) const {
+PairJob PairJob::at(const FixedAxes& axes, std::int64_t index) const {
   PairJob one = *this;
-  one.batch.clear();
-  one.items = 1;
+  one.batch = axes.rest(batch);
+  one.items = items / axes.items();
   for (auto [side, from] : {std::pair(&one.x, &x), std::pair(&one.z, &z)}) {
-    side->points = at(from->points, batch, index);
-    side->user = at(from->user, batch, index);
+    side->points = axes.at(from->points, index);
+    side->user = axes.at(from->user, index);
   }
-  for (std::size_t p = 0; p < params.size(); ++p) one.params[p].array = at(params[p].array, batch, index);
+  for (std::size_t p = 0; p < params.size(); ++p) one.params[p].array = axes.at(params[p].array, index);
   return one;
+}
+
+JobMatrix JobMatrix::at(const FixedAxes& axes, std::int64_t index) const {
+  JobMatrix one = *this;
+  one.data = static_cast<char*>(data) + axes.offset(batch_strides, index) * static_cast<std::int64_t>(size_of(dtype));
+  one.batch_strides = axes.rest(batch_strides);
+  return one;
+}
+
+PairJob PairJob::item(std::int64_t index) const {
+  return at({batch, std::vector<bool>(batch.size(), true)}, index);
 }
 
 const CudaDevice& PairJob::hardware() const {

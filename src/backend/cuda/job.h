@@ -27,6 +27,24 @@ struct BatchedArray {
   bool steps(std::size_t axis) const { return axis < batch_strides.size() && batch_strides[axis] != 0; }
 };
 
+/// Axes of a batch of which an item is taken; the others stay.
+class FixedAxes {
+ public:
+  FixedAxes(std::vector<std::int64_t> batch, std::vector<bool> fixed)
+      : batch_(std::move(batch)), fixed_(std::move(fixed)) {}
+  std::int64_t items() const;
+  /// What the axes that stay have of `axes`.
+  std::vector<std::int64_t> rest(const std::vector<std::int64_t>& axes) const { return of(axes, false); }
+  std::int64_t offset(const std::vector<std::int64_t>& strides, std::int64_t index) const;
+  BatchedArray at(const BatchedArray& array, std::int64_t index) const;
+
+ private:
+  std::vector<std::int64_t> of(const std::vector<std::int64_t>& axes, bool fixed) const;
+
+  std::vector<std::int64_t> batch_;
+  std::vector<bool> fixed_;
+};
+
 /// Points [count, features] and a value per point.
 struct JobSide {
   BatchedArray points;
@@ -68,6 +86,8 @@ struct PairJob {
 
   /// One batch item of it, as a job without batch axes.
   PairJob item(std::int64_t index) const;
+  /// With only some axes at their item `index`; the others stay.
+  PairJob at(const FixedAxes& axes, std::int64_t index) const;
   const JobParam& param(const Expr& leaf) const;
 };
 
@@ -92,6 +112,14 @@ struct JobMatrix {
   Dtype dtype = Dtype::float32;
   std::int64_t row_stride = 0, col_stride = 0;
   std::vector<std::int64_t> batch_strides;
+
+  JobMatrix at(const FixedAxes& axes, std::int64_t index) const;
+};
+
+/// A strided matrix to read, likewise.
+struct JobOperand {
+  BatchedArray array;
+  std::int64_t row_stride = 0, col_stride = 0;
 };
 
 }  // namespace mercer::cuda

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <list>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -136,18 +137,29 @@ const char* product_function(const plan::GpuPairPlan& plan) {
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
                                                         const PairJob& job) {
   auto kernels = std::make_shared<PairKernels>();
-  kernels->plan = plan;
-  kernels->device = &job.hardware();
-  const PairSources sources = pair_sources(*plan, job.x.points.dtype, out, kernels->device->architecture());
-  std::vector<KernelRow> rows = {{&sources.tile, "pair_tile", &kernels->tile},
-                                 {&sources.pack_x, "pack", &kernels->pack_x},
-                                 {&sources.pack_z, "pack", &kernels->pack_z},
-                                 {&sources.uniforms, "uniforms", &kernels->uniforms},
-                                 {&sources.merge, "merge_ranges", &kernels->merge},
-                                 {&sources.candidates, "tighten", &kernels->candidates},
-                                 {&sources.integers, "pair_tile", &kernels->integers},
-                                 {&sources.product, product_function(*plan), &kernels->product},
-                                 {&sources.repair, "repair", &kernels->repair}};
+  std::list<PairSources> sources;
+  std::vector<KernelRow> rows;
+  const auto add = [&](PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> own, Dtype stored) {
+    of.plan = std::move(own);
+    of.device = &job.hardware();
+    const PairSources& texts =
+        sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
+    rows.insert(rows.end(), {{&texts.tile, "pair_tile", &of.tile},
+                             {&texts.pack_x, "pack", &of.pack_x},
+                             {&texts.pack_z, "pack", &of.pack_z},
+                             {&texts.uniforms, "uniforms", &of.uniforms},
+                             {&texts.merge, "merge_ranges", &of.merge},
+                             {&texts.candidates, "tighten", &of.candidates},
+                             {&texts.integers, "pair_tile", &of.integers},
+                             {&texts.product, product_function(*of.plan), &of.product},
+                             {&texts.repair, "repair", &of.repair}});
+  };
+  add(*kernels, plan, out);
+  for (const auto& plane : plan->planes) {
+    auto sum = std::make_shared<PairKernels>();
+    add(*sum, plane, job.type);
+    kernels->sums.push_back(std::move(sum));
+  }
   erase_empty(rows);
   get_kernels(rows, job);
   return kernels;

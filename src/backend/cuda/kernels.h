@@ -35,6 +35,7 @@ struct PairKernels {
   Kernel tile, pack_x, pack_z, uniforms, merge;
   Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
   Kernel integers, product, repair;
+  std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,

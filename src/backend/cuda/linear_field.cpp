@@ -125,6 +125,7 @@ void LinearField::run(const FieldArguments& part, std::int64_t output, const Wor
   products.units = units_;
   products.ranges = 1;
   products.x_end = a.rows.ld;
+  products.z_end = a.columns.ld;
   launch_products(kernels_.linear_tile, *plan_.linear, job_, products,
                   ceil_div(pairs.n, plan_.linear->problem.product.columns));
   // As many warps for a row as it has outputs, up to all of a block's.

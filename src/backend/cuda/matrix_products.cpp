@@ -10,7 +10,7 @@ void MatrixProducts::run(const PairArguments& a, std::int64_t groups, const plan
   for (std::int64_t group = 0; group < groups; ++group) {
     const PairArguments one = group_of(a, group, plan, out);
     prepare(one, workspace);
-    store(one, 0, workspace);
+    store(one, {}, workspace);
   }
 }
 

@@ -14,8 +14,8 @@ class MatrixProducts {
   virtual ~MatrixProducts() = default;
   /// Makes the operands of one group (panels.h, group_of).
   virtual void prepare(const PairArguments& group, const Workspace& workspace) const = 0;
-  /// Stores its pairs; `part` are the rows from `first` on, a multiple of the panels' padding (pair_values.h).
-  virtual void store(const PairArguments& part, std::int64_t first, const Workspace& workspace) const = 0;
+  /// Stores its pairs from `first` on, which `part` are (panels.h, part_of).
+  virtual void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const = 0;
   /// Folds over n of that group in `group.splits` ranges; by direct differences where most pairs cancel.
   virtual void fold(const PairArguments& group, const Workspace& workspace) const = 0;
   /// Stores the pairs of every group of `a`.

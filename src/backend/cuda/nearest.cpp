@@ -57,7 +57,7 @@ void select_stored(const PairKernels& kernels, const PairJob& job, const Neighbo
     pair_values.prepare(workspace);
     for (std::int64_t first = 0; first < job.x.count; first += rows) {
       const std::int64_t present = std::min(rows, job.x.count - first);
-      pair_values.store(workspace, first, present, workspace.at<>(pairs), ld, 0);
+      pair_values.store(workspace, {first, 0}, present, workspace.at<>(pairs), ld, 0);
       NearestArguments a{};
       a.values = workspace.at<>(pairs);
       a.keys = workspace.at<>(key_place);
@@ -117,7 +117,7 @@ class CandidateSearch {
 
   void search(const PairValues& pairs, std::int64_t index, std::int64_t first, std::int64_t rows) {
     RankArguments rank{};
-    rank.pairs = pairs.arguments(workspace_, first, rows);
+    rank.pairs = pairs.arguments(workspace_, {first, 0}, rows);
     rank.count = static_cast<unsigned>(to_.count);
     rank.kept = static_cast<unsigned>(kept_);
     to_.write(rank, job_, index, first);
@@ -133,7 +133,7 @@ class CandidateSearch {
     // The first columns are all kept; of those that follow, kGrowth - 1 times as many as are kept already.
     found.end = std::min(blocks, std::max<std::int64_t>(1, capacity_ / MERCER_COLUMN_BLOCK));
     for (;; found.first = found.end, found.end = std::min(blocks, static_cast<std::int64_t>(found.end) * kGrowth)) {
-      pairs.find(workspace_, first, rank.pairs);
+      pairs.find(workspace_, {first, 0}, rank.pairs);
       const bool last = found.end == blocks;
       const std::int64_t threads = capacity_ > kOfWarp ? kThreads : 32;
       launch(step(last ? "rank" : "tighten"), job_, {rows}, threads, capacity_ * kKey, rank);

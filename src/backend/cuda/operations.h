@@ -10,10 +10,6 @@ namespace mercer::cuda {
 void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric);
 
 /// out[..., m, e] = sum over n of f(x_m, z_n) v[..., n, e]: v [N, E], out [M, E].
-struct JobOperand {
-  BatchedArray array;
-  std::int64_t row_stride = 0, col_stride = 0;
-};
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out);
 

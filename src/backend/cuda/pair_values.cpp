@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/sum_planes.h"
 #include "core/integers.h"
 
 namespace mercer::cuda {
@@ -24,31 +25,24 @@ PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int6
     finder_.emplace(kernels, job, panels_, rows, false, workspace);
   else
     products_ = matrix_products(kernels, job, panels_, rows, false, workspace);
+  if (!kernels.sums.empty()) sums_ = std::make_unique<SumPlanes>(kernels, job, rows, workspace);
 }
+
+PairValues::~PairValues() = default;
 
 void PairValues::prepare(const Workspace& workspace) const {
   panels_.run(workspace);
   const MatrixProducts* products = finder_ ? &*finder_ : products_.get();
   if (products != nullptr) products->prepare(panels_.arguments(workspace), workspace);
+  if (sums_) sums_->prepare(workspace);
 }
 
-PairArguments PairValues::arguments(const Workspace& workspace, std::int64_t first, std::int64_t rows) const {
-  const plan::GpuPairPlan& plan = *kernels_.plan;
-  PairArguments a = panels_.arguments(workspace);
-  const std::int64_t streams = static_cast<std::int64_t>(plan.sides.x_streams.size());
-  if (plan.direct)
-    a.x = shifted(a.x, first * job_.x.point_stride, job_.x.points.dtype);
-  else
-    a.x = shifted(a.x, first * plan.panel_rows(job_.features) * streams, job_.type);
-  a.row = shifted(a.row, first, job_.type);
-  a.i_offset += first;
-  a.m = rows;
-  a.tiles_m = ceil_div(rows, plan.tile.tile_m);
-  return a;
+PairArguments PairValues::arguments(const Workspace& workspace, const PairPlace& first, std::int64_t rows) const {
+  return part_of(panels_.arguments(workspace), first, rows, kernels_, job_);
 }
 
-void PairValues::store(const Workspace& workspace, std::int64_t first, std::int64_t rows, void* out, std::int64_t ld,
-                       std::int64_t plane) const {
+void PairValues::store(const Workspace& workspace, const PairPlace& first, std::int64_t rows, void* out,
+                       std::int64_t ld, std::int64_t plane) const {
   if (job_.z.count == 0) return;
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a = arguments(workspace, first, rows);
@@ -58,10 +52,11 @@ void PairValues::store(const Workspace& workspace, std::int64_t first, std::int6
   a.out_plane = plane;
   a.member_count = 1;
   if (products_) return products_->store(a, first, workspace);
+  if (sums_) sums_->write(a, first, workspace);
   launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 
-void PairValues::find(const Workspace& workspace, std::int64_t first, PairArguments& a) const {
+void PairValues::find(const Workspace& workspace, const PairPlace& first, PairArguments& a) const {
   constexpr std::int64_t kWaves = 8;
   const plan::GpuPairPlan& plan = *kernels_.plan;
   if (finder_) finder_->find(a, first, workspace);

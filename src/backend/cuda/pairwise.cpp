@@ -1,9 +1,10 @@
+#include <algorithm>
 #include <optional>
 
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
-#include "backend/cuda/panels.h"
+#include "backend/cuda/sum_planes.h"
 #include "core/error.h"
 
 namespace mercer::cuda {
@@ -18,17 +19,44 @@ bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPai
          panels.z().batch_steps[axis] == 0 && !panels.params().differs(plan.accumulation_params, axis);
 }
 
-}  // namespace
+/// Axes along which the sums in planes differ, or no items share an accumulation.
+std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
+  std::vector<bool> differ(job.batch.size(), plan.problem.by_value);
+  for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
+    for (const JobSide* side : {&job.x, &job.z})
+      differ[axis] = differ[axis] || side->points.steps(axis) || side->user.steps(axis);
+    for (const Expr& leaf : plan.accumulation_params) differ[axis] = differ[axis] || job.param(leaf).array.steps(axis);
+  }
+  return differ;
+}
 
-void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
+/// Pairs that planes are read for, some rows after the others. Of a symmetric matrix a part has the columns from its
+/// first row on.
+void run_parts(const PairKernels& kernels, const PairJob& job, const SumPlanes& sums, const PairArguments& a, Dtype out,
+               const Workspace& workspace) {
   const plan::GpuPairPlan& plan = *kernels.plan;
-  const JobScope scope(job);
-  Workspace workspace;
+  sums.prepare(workspace);
+  for (std::int64_t first = 0; first < a.m; first += sums.rows()) {
+    const PairPlace place{first, a.symmetric != 0 ? first : 0};
+    PairArguments part = part_of(a, place, std::min<std::int64_t>(sums.rows(), a.m - first), kernels, job);
+    sums.write(part, place, workspace);
+    part.out = static_cast<char*>(a.out) +
+               (place.m * a.out_row + place.n * a.out_col) * static_cast<std::int64_t>(size_of(out));
+    launch(kernels.tile, job, {part.tiles_m * part.splits}, plan.tile.threads(), plan.shared_bytes(job.features), part);
+  }
+}
+
+/// False where the call ends with the lay-out of its memory.
+bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric,
+                  Workspace& workspace) {
+  const plan::GpuPairPlan& plan = *kernels.plan;
   const Panels panels(kernels, job, workspace);
   std::optional<MixedPipes> mixed;
   const auto products = matrix_products(kernels, job, panels, job.x.count, symmetric, workspace);
   if (plan.mixed_eighths > 0)
     mixed.emplace(kernels, job, panels, workspace);
+  std::optional<SumPlanes> sums;
+  if (!kernels.sums.empty()) sums.emplace(kernels, job, SumPlanes::rows_of(kernels, job), workspace);
   BatchWalk groups, members;
   groups.steps.resize(4);
   members.steps.resize(2);
@@ -49,7 +77,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   const std::int64_t group_count = groups.items(), member_count = members.items();
   groups.merge(job.op);
   members.merge(job.op);
-  if (!workspace.take(job)) return;
+  if (!workspace.take(job)) return false;
   panels.run(workspace);
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
@@ -65,15 +93,33 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   a.member_count = member_count;
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
-  if (products) return products->run(a, group_count, plan, out.dtype, workspace);
+  if (products) return products->run(a, group_count, plan, out.dtype, workspace), true;
+  if (sums) return run_parts(kernels, job, *sums, a, out.dtype, workspace), true;
   std::int64_t blocks = 0;
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;
   require(fits,
           "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, "
           "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
-  if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace);
+  if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace), true;
   launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);
+  return true;
+}
+
+}  // namespace
+
+void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
+  const JobScope scope(job);
+  Workspace workspace;
+  if (kernels.sums.empty()) {
+    run_pairwise(kernels, job, out, symmetric, workspace);
+    return;
+  }
+  const FixedAxes groups(job.batch, axes_of_sums(*kernels.plan, job));
+  for (std::int64_t index = 0; index < groups.items(); ++index) {
+    workspace.reuse();
+    if (!run_pairwise(kernels, job.at(groups, index), out.at(groups, index), symmetric, workspace)) return;
+  }
 }
 
 }  // namespace mercer::cuda

@@ -207,6 +207,31 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   return a;
 }
 
+PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64_t rows, const PairKernels& kernels,
+                      const PairJob& job) {
+  const plan::GpuPairPlan& plan = *kernels.plan;
+  PairArguments part = a;
+  const auto places = [&](const JobSide& side, std::int64_t at, std::size_t streams) {
+    return plan.direct ? at * side.point_stride
+                       : at * plan.panel_rows(job.features) * static_cast<std::int64_t>(streams);
+  };
+  const Dtype type = plan.direct ? job.x.points.dtype : job.type;
+  part.x = shifted(a.x, places(job.x, first.m, plan.sides.x_streams.size()), type);
+  part.z = shifted(a.z, places(job.z, first.n, plan.sides.z_streams.size()), type);
+  part.row = shifted(a.row, first.m, job.type);
+  part.col = shifted(a.col, first.n, job.type);
+  part.i_offset += first.m;
+  part.j_offset += first.n;
+  part.m = rows;
+  part.n -= first.n;
+  part.tiles_m = ceil_div(rows, plan.tile.tile_m);
+  if (first.n == 0) return part;
+  part.tiles_n = ceil_div(part.n, plan.tile.tile_n);
+  part.splits =
+      static_cast<int>(columns_of_blocks(plan, part.tiles_m, part.tiles_n, job.hardware().multiprocessors));
+  return part;
+}
+
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
   PairArguments one = a;
   const Dtype type = plan.problem.type;

@@ -47,6 +47,14 @@ class Panels {
   std::int64_t weights_ = 0;
 };
 
+/// The first row and column of a part: multiples of the panels' padding.
+struct PairPlace {
+  std::int64_t m = 0, n = 0;
+};
+/// The arguments of `rows` rows and of all columns from `first` on.
+PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64_t rows, const PairKernels& kernels,
+                      const PairJob& job);
+
 /// The arguments of one group of a batch, as those of a call without batch, for paths whose scratch memory is of one.
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out);
 

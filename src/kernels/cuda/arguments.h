@@ -140,6 +140,8 @@ struct PairArguments {
   long long member_count;
   long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+  const void* planes;      // [plane][m][plane_ld] sums of pairs that were computed before (plan/sum_planes.h)
+  long long plane_ld, plane_step;
   // Sums on two sets of pipes; null: everything is computed from the values themselves.
   struct MixedState* mixed;
   const float *x_errors, *z_errors;
@@ -181,7 +183,7 @@ struct BilinearArguments {
   struct PairArguments pairs;
   struct BilinearSide x, z;
   long long units;  // of an image
-  long long x_end;  // points of x's image, from its first one on
+  long long x_end, z_end;  // points of the images, from their first ones on
   int group;        // strips of m that go together through n
   int first_strip, end_strip;  // of a launch, a multiple of `group` and the end
   int ranges;       // of the features, each by a block of its own: few tiles of many features

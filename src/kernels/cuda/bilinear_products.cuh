@@ -46,7 +46,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
       if (!RESIDENT) feed_rows(a, x_first, unit, to, full);
 #pragma unroll
       for (int b = 0; b < kColumnBlocks; ++b) {
-        const u8* from = a.z.image + (image_block(z_first + b, a.pairs.z_ld) * a.units + unit) * kBlock;
+        const u8* from = a.z.image + (image_block(z_first + b, a.z_end) * a.units + unit) * kBlock;
         const u32 place = to + STAGE_ROWS_X * ROW_BYTES + (rank * kColumnBlocks + b) * kBlock;
         if (CLUSTER > 1)
           copy_bulk_to_all(place, from, kBlock, full);
@@ -56,7 +56,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
       ring.advance();
     }
     // What the epilogue reads of the columns; the one before has left.
-    const i64 left = a.pairs.z_ld - walk.n0;
+    const i64 left = a.z_end - walk.n0;
     const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
     barrier_wait(shared.columns_empty(), columns_parity ^ 1);
     columns_parity ^= 1;

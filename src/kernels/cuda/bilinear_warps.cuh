@@ -50,7 +50,7 @@ struct Fetch {
       for (int b = 0; b < kBlocks; ++b) {
         const i64 from = b < kBlocksX
                              ? image_block(walk.m0 / MERCER_IMAGE_ROWS + b, a.x_end)
-                             : image_block(walk.n0 / MERCER_IMAGE_ROWS + b - kBlocksX, a.pairs.z_ld);
+                             : image_block(walk.n0 / MERCER_IMAGE_ROWS + b - kBlocksX, a.z_end);
         const u8* image = b < kBlocksX ? a.x.image : a.z.image;
         copy_16(stages + stage * STAGE_BYTES + b * kBlock + threadIdx.x * 16,
                 image + from * block_bytes + (i64)unit * kBlock + threadIdx.x * 16);
@@ -148,7 +148,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #pragma unroll
     for (int p = 0; p < PLANE_VALUES; ++p) {
       const int place = p * WARP_THREADS + threadIdx.x, column = place % TILE_N;
-      const bool is_there = place < COLUMN_PLANES * TILE_N && walk.n0 + column < a.pairs.z_ld;
+      const bool is_there = place < COLUMN_PLANES * TILE_N && walk.n0 + column < a.z_end;
       planes[p] = is_there ? column_plane(a, place / TILE_N, walk.n0)[column] : 0.0f;
     }
     float sum[SUMS], acc[SUMS];

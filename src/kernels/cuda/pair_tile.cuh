@@ -166,6 +166,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if DOUBLE_PRODUCTS
     to_sums(acc, a, place, at);
 #endif
+#if PLANES
+    read_planes(acc, a, place, at);
+#endif
 #if CONSUMER == 0
     OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
 #if NUMBERS

@@ -190,6 +190,33 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
 }
 #endif
 
+#if PLANES
+// Sums that other kernels stored, behind the states of this one. The last row and column repeat, as in panels.
+MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
+  const bool whole = place.n0 + TILE_N <= a.n;
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    const i64 m = place.m0 + row_of(at, i);
+    const REAL* row = (const REAL*)a.planes + (m < a.m ? m : a.m - 1) * a.plane_ld;
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p, row += a.plane_step)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; j += VECTOR_N) {
+        const i64 n = place.n0 + col_of(at, j);
+        Pack<REAL, VECTOR_N> pack;
+        if (whole) {
+          pack = *(const Pack<REAL, VECTOR_N>*)(row + n);
+        } else {
+#pragma unroll
+          for (int c = 0; c < VECTOR_N; ++c) pack.value[c] = row[n + c < a.n ? n + c : a.n - 1];
+        }
+#pragma unroll
+        for (int c = 0; c < VECTOR_N; ++c) acc.value[i][j + c][STATES - PLANES + p] = pack.value[c];
+      }
+  }
+}
+#endif
+
 // The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
 // compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
 // own place: [row][column][state][thread].

@@ -1,0 +1,42 @@
+#include "backend/cuda/sum_planes.h"
+
+#include "core/integers.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kPadding = 128;
+
+std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
+std::int64_t count_of(const PairKernels& kernels) { return static_cast<std::int64_t>(kernels.sums.size()); }
+
+}  // namespace
+
+std::int64_t SumPlanes::rows_of(const PairKernels& kernels, const PairJob& job) {
+  return rows_of_part(job, count_of(kernels) * round_up(job.z.count, kPadding) * size_in(job.type));
+}
+
+SumPlanes::SumPlanes(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
+    : job_(job.item(0)), rows_(rows), ld_(round_up(job.z.count, kPadding)) {
+  for (const auto& sum : kernels.sums) sums_.push_back(std::make_unique<PairValues>(*sum, job_, rows, workspace));
+  planes_ = workspace.add(count_of(kernels) * rows * ld_ * size_in(job.type));
+}
+
+SumPlanes::~SumPlanes() = default;
+
+void SumPlanes::prepare(const Workspace& workspace) const {
+  for (const auto& sum : sums_) sum->prepare(workspace);
+}
+
+void SumPlanes::write(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
+  char* plane = workspace.at<char>(planes_);
+  part.planes = plane;
+  part.plane_ld = ld_;
+  part.plane_step = rows_ * ld_;
+  for (const auto& sum : sums_) {
+    sum->store(workspace, first, part.m, plane, ld_, 0);
+    plane += part.plane_step * size_in(job_.type);
+  }
+}
+
+}  // namespace mercer::cuda
