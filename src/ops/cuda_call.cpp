@@ -176,7 +176,8 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
                     static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
                     static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
-                    use.product.to_text(), key_of(problem.plane_product), normal_reciprocals, problem.by_value, job.device, problem.sizes.to_text());
+                    use.product.to_text(), key_of(problem.plane_product), normal_reciprocals, problem.by_value,
+                    job.device, problem.sizes.to_text());
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

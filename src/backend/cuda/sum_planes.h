@@ -20,7 +20,7 @@ class SumPlanes {
   void write(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
   std::int64_t rows() const { return rows_; }
 
-  /// Rows of a part, as memory allows.
+  /// Rows of a part: as many as fit four times `job.part_bytes`.
   static std::int64_t rows_of(const PairKernels& kernels, const PairJob& job);
 
  private:

@@ -26,40 +26,59 @@ static __device__ __noinline__ void store_rows(const PairArguments& a, const REA
   }
 }
 
+#if !LONG_EPILOGUE
+// The fast path: whole tiles, vectors of values along n; of a symmetric matrix those above the diagonal, and their
+// mirror images as vectors along m.
+MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+                               const TilePlace& place) {
+  const Position at = position();
+  OUT* row = out + (place.m0 + row_of(at, 0)) * a.out_row + place.n0 + col_of(at, 0);
+  REAL own[PARAMS + 1];
+#pragma unroll
+  for (int p = 0; p < PARAMS; ++p) own[p] = params[p];
+  PointValues points;
+  load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
+  Pack<OUT, VECTOR_M> columns[OUTPUTS * THREAD_N];
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out_row;
+#pragma unroll
+    for (int j0 = 0; j0 < THREAD_N; j0 += VECTOR_N) {
+      Pack<OUT, VECTOR_N> pack[OUTPUTS];
+#pragma unroll
+      for (int c = 0; c < VECTOR_N; ++c) {
+        REAL outputs[OUTPUTS];
+        epilogue(outputs, acc.value[i][j0 + c], points.row[i], points.col[j0 + c], own, points.i[i],
+                 points.j[j0 + c], (REAL)a.features);
+#pragma unroll
+        for (int p = 0; p < OUTPUTS; ++p) {
+          convert(pack[p].value[c], outputs[p]);
+          columns[p * THREAD_N + j0 + c].value[i % VECTOR_M] = pack[p].value[c];
+        }
+      }
+#pragma unroll
+      for (int p = 0; p < OUTPUTS; ++p)
+        store_pack(row + p * a.out_plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
+    }
+    if (i % VECTOR_M != VECTOR_M - 1 || !a.symmetric) continue;
+    OUT* column = out + place.m0 + row_of(at, i - (VECTOR_M - 1)) + place.n0 * a.out_row;
+#pragma unroll
+    for (int p = 0; p < OUTPUTS; ++p)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j)
+        store_pack(column + p * a.out_plane + col_of(at, j) * a.out_row, columns[p * THREAD_N + j]);
+  }
+}
+#endif
+
 MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
                               const TilePlace& place, REAL* scratch) {
 #if !LONG_EPILOGUE
-  const bool whole = !a.symmetric && place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n;
-  if (whole && a.out_col == 1 && a.out_row % VECTOR_N == 0 && (u64)out % (VECTOR_N * sizeof(OUT)) == 0 &&
-      (OUTPUTS == 1 || a.out_plane % VECTOR_N == 0)) {
-    const Position at = position();
-    OUT* row = out + (place.m0 + row_of(at, 0)) * a.out_row + place.n0 + col_of(at, 0);
-    REAL own[PARAMS + 1];
-#pragma unroll
-    for (int p = 0; p < PARAMS; ++p) own[p] = params[p];
-    PointValues points;
-    load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, position());
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i) {
-      if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out_row;
-#pragma unroll
-      for (int j0 = 0; j0 < THREAD_N; j0 += VECTOR_N) {
-        Pack<OUT, VECTOR_N> pack[OUTPUTS];
-#pragma unroll
-        for (int c = 0; c < VECTOR_N; ++c) {
-          REAL outputs[OUTPUTS];
-          epilogue(outputs, acc.value[i][j0 + c], points.row[i], points.col[j0 + c], own, points.i[i],
-                   points.j[j0 + c], (REAL)a.features);
-#pragma unroll
-          for (int p = 0; p < OUTPUTS; ++p) convert(pack[p].value[c], outputs[p]);
-        }
-#pragma unroll
-        for (int p = 0; p < OUTPUTS; ++p)
-          store_pack(row + p * a.out_plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
-      }
-    }
-    return;
-  }
+  constexpr int kLongest = VECTOR_N > VECTOR_M ? VECTOR_N : VECTOR_M;
+  const bool whole = place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n && a.out_col == 1 &&
+                     a.out_row % kLongest == 0 && (u64)out % (kLongest * sizeof(OUT)) == 0 &&
+                     (OUTPUTS == 1 || a.out_plane % kLongest == 0);
+  if (whole && (!a.symmetric || place.n0 >= place.m0 + TILE_M)) return store_whole(acc, a, params, out, place);
 #endif
   // The slices are done with: their memory is scratch.
   if (ONE_TILE) __syncthreads();

@@ -22,6 +22,7 @@
 #include "device/nvrtc.h"
 #include "ir/passes.h"
 #include "plan/gpu_floor.h"
+#include "plan/sum_planes.h"
 
 namespace mercer::cuda {
 namespace {
@@ -56,6 +57,8 @@ struct TileRow {
 constexpr const char* kL1 = "sum(abs(x-z))";
 constexpr const char* kGauss = "exp(-sum(square(x-z))/(2*b^2))";
 constexpr const char* kLong = "expm1(tanh(sin(sum(x*z)/8)))*b";
+
+constexpr const char* kTwoSums = "exp(-sum(square(x-z))/b)*sum(x*z)";
 
 const TileRow kTiles[] = {
     // A tile of plan/gpu_plan.cpp each.
@@ -114,6 +117,13 @@ const TileRow kTiles[] = {
     {.name = "bilinear-nearest-warps", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
      .consumer = Consumer::nearest, .everywhere = true, .tensor_cores = true, .by_warps = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
+    // Sums in planes: all, or some.
+    {.name = "planes", .text = kTwoSums, .sizes = kWhole, .everywhere = true, .tensor_cores = true},
+    {.name = "planes-and-states", .text = "exp(-sum(abs(x-z))/b) + sum(x*z)", .sizes = kWhole, .tensor_cores = true},
+    {.name = "planes-product-16", .text = kTwoSums, .sizes = kWhole, .consumer = Consumer::product, .columns = 16,
+     .tensor_cores = true},
+    {.name = "planes-float64", .text = kTwoSums, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
+     .tensor_cores = true},
     // The same in float64.
     {.name = "doubles", .text = "sum(square(x-z))", .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
      .everywhere = true, .tensor_cores = true},
@@ -263,6 +273,8 @@ class Collection {
                         : k <= plan::kFewFeatures ? plan::wide_tile(m, n, k, row.columns, Precision::fp32)
                                                   : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
     problem.product.by_warps = row.by_warps;
+    if (row.tensor_cores && row.consumer != Consumer::nearest)
+      problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
     problem.mixed_pipes = row.mixed_pipes;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);

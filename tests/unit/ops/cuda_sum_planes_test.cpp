@@ -111,11 +111,13 @@ TEST(SumPlanes, Batches) {
   });
 }
 
+/// The last one's epilogue is too long for values in registers.
 TEST(SumPlanes, Folds) {
-  on_tensor_cores([](TestContext& context) {
+  constexpr Form kLong{"log(1+exp(-sum((x-z)^2)/h))*erf(sum((x-z)^2)/h)", "1+sum((x-z)^2)/h"};
+  on_tensor_cores([&](TestContext& context) {
     context.state().part_bytes = 1;
     for (Dtype dtype : kWide)
-      for (const Form& form : {kForms[0], kForms[3]}) {
+      for (const Form& form : {kForms[0], kForms[3], kLong}) {
         Call call(dtype);
         const Tensor z = call.points.z;
         Reference value(parse(form.text), call.points.x, z, call.extra),

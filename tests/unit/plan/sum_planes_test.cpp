@@ -36,6 +36,9 @@ TEST(SumPlanes, OfSeveralSums) {
   EXPECT_EQ(planes_of("exp(-sum((x-z)^2))*sum(x*z)", Consumer::product), 2u);
   EXPECT_EQ(planes_of("exp(-sum((x-z)^2))*sum(x*z)", Consumer::fold), 2u);
   EXPECT_EQ(planes_of("exp(-sum((x-z)^2))*sum(x*z)", Consumer::nearest), 0u) << "pairs are computed again one by one";
+  constexpr const char* kLong = "log(1+exp(-sum((x-z)^2)))*erf(sum((x-z)^2))";
+  EXPECT_EQ(planes_of(kLong), 0u) << "stored by its own tile";
+  EXPECT_EQ(planes_of(kLong, Consumer::product), 1u) << "an epilogue too long for values in registers";
   GpuPairProblem direct = problem_of("exp(-sum((x-z)^2))*sum(x*z)");
   direct.plane_product = {};
   EXPECT_TRUE(plan_gpu_pairs(direct)->planes.empty());
