@@ -520,10 +520,12 @@ EMULATOR_PTX("ld.global.nc.v2.f64 {%0, %1}, [%2];", (double& x, double& y, const
   const double2 v = global_at<double2>(from);
   std::tie(x, y) = std::tie(v.x, v.y);
 }
-EMULATOR_PTX("st.global.v4.b32 [%0], {%1, %2, %3, %4};", (void* to, u32 x, u32 y, u32 z, u32 w)) {
+EMULATOR_PTX("st.global.L1::no_allocate.v4.b32 [%0], {%1, %2, %3, %4};", (void* to, u32 x, u32 y, u32 z, u32 w)) {
   global_at<uint4>(to) = {x, y, z, w};
 }
-EMULATOR_PTX("st.global.v2.b32 [%0], {%1, %2};", (void* to, u32 x, u32 y)) { global_at<uint2>(to) = {x, y}; }
+EMULATOR_PTX("st.global.L1::no_allocate.v2.b32 [%0], {%1, %2};", (void* to, u32 x, u32 y)) {
+  global_at<uint2>(to) = {x, y};
+}
 EMULATOR_PTX("ld.shared.f32 %0, [%1];", (float& to, u32 from)) { to = shared_at<float>(from); }
 EMULATOR_PTX("ld.shared.v2.f32 {%0, %1}, [%2];", (float& x, float& y, u32 from)) {
   const float2 v = shared_at<float2>(from);
