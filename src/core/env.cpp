@@ -22,6 +22,8 @@ const std::vector<EnvRow>& env_table() {
       {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
       {"MERCER_NVRTC", "the first that is found",
        "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
+      {"MERCER_LAPACK", "the first that is found",
+       "OpenBLAS, for linear algebra on the CPU, to load: a path or a soname."},
       {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
   };
   return table;

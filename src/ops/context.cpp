@@ -7,6 +7,7 @@
 #include "core/env.h"
 #include "core/error.h"
 #include "core/exec_memory.h"
+#include "core/lapack.h"
 #include "core/nvrtc.h"
 #include "plan/target.h"
 
@@ -112,7 +113,8 @@ std::string describe_machine() {
   const Context& context = Context::shared();
   return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu_features().to_text(),
                      ExecutableMemory::available() ? "available" : "denied, the interpreter serves",
-                     name_of(context.target()), context.threads(), describe_cuda(), describe_nvrtc());
+                     name_of(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
+                     describe_lapack());
 }
 
 }  // namespace mercer

@@ -1,0 +1,132 @@
+// LAPACK: found, called in either width of integers, and its number of threads, which calls share.
+#include "core/lapack.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "core/testing.h"
+#include "device/lapack.h"
+
+namespace mercer {
+namespace {
+
+using testing_support::error_of;
+using testing_support::holds_in_child;
+
+/// The first of all, since what was found is kept.
+TEST(Lapack, a_wrong_name_is_told_and_nothing_else_is_tried) {
+  EXPECT_TRUE(holds_in_child([] {
+    ::setenv("MERCER_LAPACK", "libnosuchlapack.so", 1);
+    add_lapack_file("/nowhere/libopenblas.so");  // looks again, were it not found before
+    if (lapack() != nullptr) return true;        // by a test before this one
+    const std::string text = error_of([] { need_lapack("cholesky"); }).what();
+    return text.find("cholesky: needs OpenBLAS") == 0 && text.find("MERCER_LAPACK names no OpenBLAS") < text.size() &&
+           text.find("nowhere") == std::string::npos && describe_lapack().find("pip install") < 400;
+  }));
+}
+
+TEST(Lapack, says_what_it_is) {
+  MERCER_NEEDS_LAPACK();
+  EXPECT_NE(describe_lapack().find(lapack()->file()), std::string::npos) << describe_lapack();
+  EXPECT_GE(lapack()->largest_size(), 2147483647);
+  EXPECT_GE(lapack()->largest_syevd(), 32766);
+}
+
+template <class T>
+void factors_and_solves() {
+  const Lapack& lapack = need_lapack("test");
+  // [4 2; 2 5] = L L^T, L = [2 0; 1 2].
+  std::vector<T> a = {4, 2, -7, 5};
+  ASSERT_EQ(lapack.potrf<T>(true, 2, a.data(), 2), 0);
+  EXPECT_EQ(a, (std::vector<T>{2, 1, -7, 2}));
+  std::vector<T> b = {2, 5, 4, 6};  // two columns
+  lapack.trsm<T>(false, true, false, false, 2, 2, a.data(), 2, b.data(), 2);
+  EXPECT_EQ(b, (std::vector<T>{1, 2, 2, 2}));
+  std::vector<T> v = {5, 0, 2};  // from the back, every second element
+  lapack.trsv<T>(true, false, false, 2, a.data(), 2, v.data() + 2, -2);
+  EXPECT_EQ(v, (std::vector<T>{2, 0, 1}));
+  std::vector<T> indefinite = {1, 2, 0, 1};
+  EXPECT_EQ(lapack.potrf<T>(true, 2, indefinite.data(), 2), 2);
+}
+
+template <class T>
+void pivots_count_from_zero() {
+  std::vector<T> a = {0, 0, 2, 1, 0, 1, 0, 3, 0};  // columns
+  std::vector<std::int64_t> pivots(3, -1);
+  ASSERT_EQ(need_lapack("test").getrf<T>(3, a.data(), 3, pivots.data()), 0);
+  EXPECT_EQ(pivots, (std::vector<std::int64_t>{2, 2, 2}));
+  std::vector<T> singular = {0, 0, 1, 1};
+  EXPECT_EQ(need_lapack("test").getrf<T>(2, singular.data(), 2, pivots.data()), 1);
+}
+
+template <class T>
+void eigenvalues_ascend() {
+  const Lapack& lapack = need_lapack("test");
+  for (const bool range : {false, true}) {
+    std::vector<T> a = {2, 1, 1, 2}, w(2), v(2);  // 1 and 3
+    const auto size = range ? lapack.syevr_scratch<T>(true, 2) : lapack.syevd_scratch<T>(true, 2);
+    std::vector<T> elements(static_cast<std::size_t>(size.elements));
+    std::vector<std::int64_t> integers(static_cast<std::size_t>(size.integers));
+    const auto info =
+        range ? lapack.syevr<T>(true, true, 2, a.data(), 2, 1, 1, w.data(), v.data(), 2, elements.data(),
+                                integers.data(), size)
+              : lapack.syevd<T>(true, true, 2, a.data(), 2, w.data(), elements.data(), integers.data(), size);
+    ASSERT_EQ(info, 0);
+    EXPECT_NEAR(w[range ? 0 : 1], 3, 1e-6);
+    if (!range) EXPECT_NEAR(w[0], 1, 1e-6);
+    const std::vector<T>& vectors = range ? v : a;
+    EXPECT_NEAR(std::abs(vectors[range ? 0 : 2]), std::sqrt(0.5), 1e-6);
+  }
+}
+
+TEST(Lapack, float32) {
+  MERCER_NEEDS_LAPACK();
+  factors_and_solves<float>();
+  pivots_count_from_zero<float>();
+  eigenvalues_ascend<float>();
+}
+
+TEST(Lapack, float64) {
+  MERCER_NEEDS_LAPACK();
+  factors_and_solves<double>();
+  pivots_count_from_zero<double>();
+  eigenvalues_ascend<double>();
+}
+
+TEST(LapackThreads, calls_of_one_number_share_it_and_others_wait) {
+  MERCER_NEEDS_LAPACK();
+  std::atomic<bool> entered{false};
+  std::thread other;
+  {
+    const LapackThreads first(*lapack(), 1);
+    const LapackThreads second(*lapack(), 1);
+    other = std::thread([&] {
+      const LapackThreads third(*lapack(), 2);
+      entered = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(entered);
+  }
+  other.join();
+  EXPECT_TRUE(entered);
+}
+
+TEST(LapackThreads, forked_children_have_their_own) {
+  MERCER_NEEDS_LAPACK();
+  const LapackThreads held(*lapack(), 1);
+  EXPECT_TRUE(holds_in_child([] {
+    const LapackThreads own(*lapack(), 2);
+    std::vector<double> a(300 * 300, 0.5);
+    for (int i = 0; i < 300; ++i) a[static_cast<std::size_t>(i) * 301] = 300;
+    return lapack()->potrf<double>(true, 300, a.data(), 300) == 0;
+  }));
+}
+
+}  // namespace
+}  // namespace mercer
