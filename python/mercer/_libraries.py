@@ -1,4 +1,4 @@
-"""Tells the compiled part where NVIDIA's libraries may lie: in wheels beside this package."""
+"""Tells the compiled part where foreign libraries may lie: in wheels beside this package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from pathlib import Path
 
 from mercer import _mercer
 
-# The wheels of CUDA 13, those of CUDA 12, and what torch's own wheels carry.
+# NVIDIA's: the wheels of CUDA 13, those of CUDA 12, and what torch's own wheels carry.
 FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "torch/lib")
+# OpenBLAS: a wheel of its own, with integers of 64 bits or 32; last the copy that NumPy computes
+# with.
+LAPACK = (
+    ("scipy_openblas64/lib/libscipy_openblas64_.so", False),
+    ("scipy_openblas32/lib/libscipy_openblas.so", False),
+    ("numpy.libs/libscipy_openblas*.so*", True),
+)
 
 
 def hand_over() -> None:
@@ -17,6 +24,9 @@ def hand_over() -> None:
             folder = Path(entry, name)
             if folder.is_dir():
                 _mercer.add_library_folder(str(folder.resolve()))
+        for pattern, shared in LAPACK:
+            for file in sorted(Path(entry or ".").glob(pattern)):
+                _mercer.add_lapack_file(str(file.resolve()), shared)
     store = Path(__file__).parent / "store"
     if store.is_dir():
         _mercer.set_cuda_store(str(store))

@@ -1,7 +1,7 @@
 """The compiled part of mercer; use the package."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import mercer._types
 
@@ -465,6 +465,117 @@ def jax_handler(platform: str) -> object:
     What jax.ffi.register_ffi_target takes: the function that XLA calls, for "cpu" or "CUDA".
     """
 
+@overload
+def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+    """
+    Cholesky's factor of symmetric positive definite matrices: L with a = L L^T, or U with a = U^T U.
+
+    a: [..., n, n] of float32 or float64, any strides; only the triangle that ``lower`` names is read. The factor has zeros
+    in the other one. overwrite_a: the factor takes the place of a, which is returned.
+
+    jitter: for matrices that are not positive definite. A number j adds j, 10 j, then 100 j times the mean of the diagonal
+    to the diagonal, until the factor exists; a sequence of numbers says others. Where the matrix is positive definite
+    nothing is added.
+
+    check: with True a matrix without a factor raises LinAlgError, which names the first and the order of the leading minor
+    that is not positive definite. With False the result is (factor, info), info int64 of the shape [...]: 0; that order; or
+    -1 for a matrix that holds NaN or an infinity. Factors of such matrices are NaN, the others are right.
+
+    out: [..., n, n], the factor, in place of a new array. workspace: scratch memory of a call on CUDA arrays.
+    """
+
+@overload
+def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+
+@overload
+def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+    """
+    Solves a x = b for symmetric positive definite a: x of the shape of b.
+
+    a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
+    overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned; b must have the shape of
+    the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.
+    """
+
+@overload
+def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+
+def cho_solve(factor: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+    """
+    Solves a x = b with the factor that cholesky gave for a, of the same ``lower``.
+
+    factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.
+    """
+
+@overload
+def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+    """
+    The parts of a Gaussian's log-likelihood from one factor: b_e^T a^-1 b_e for each column of b, and log det a.
+
+    a: [..., n, n], symmetric positive definite; b: [..., n, k] or [n]. The first result has the shape [..., k], or [...]
+    for b [n]; the second that of the leading axes of a. Sums are taken in float64. out: a pair of arrays. The other
+    arguments, info and errors: those of cholesky.
+    """
+
+@overload
+def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
+
+@overload
+def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+    """
+    LU with partial pivoting, a = P L U, as (lu, pivots).
+
+    a: [..., n, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
+    out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., n]; row i
+    changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy.
+
+    check: with True a singular matrix raises LinAlgError, which names the first and its zero pivot, counted from 1. With
+    False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position; or -1 for a matrix that holds
+    NaN or an infinity. The lu of such matrices is NaN, the others are right.
+    """
+
+@overload
+def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
+
+def lu_solve(lu_and_pivots: tuple[mercer._types.ArrayT, mercer._types.ArrayT], b: mercer._types.ArrayT, *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+    """
+    Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).
+
+    b: [..., n, k], or [n]. overwrite_b: x takes the place of b, which is returned.
+    """
+
+@overload
+def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+    """
+    Solves a x = b for any a that is not singular: x of the shape of b.
+
+    a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
+    overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned. check, info and errors:
+    those of lu_factor.
+    """
+
+@overload
+def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+
+@overload
+def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[True] = True, out: Any = None, workspace: mercer._types.ArrayT | None = None) -> Any:
+    """
+    Eigenvalues, ascending, and eigenvectors of symmetric matrices, (w, v): a v[:, j] = w[j] v[:, j].
+
+    a: [..., n, n] of float32 or float64, any strides; only the triangle that ``lower`` names is read. w: [..., n]; v: [...,
+    n, n], orthonormal columns, laid out by columns. eigvals_only: w alone.
+
+    subset_by_index: (first, last) of the eigenvalues, counted from 0, both included; w and v have so many columns and keep
+    no more memory. overwrite_a: a becomes scratch memory, or v where all vectors are wanted. out: (w, v), or w.
+
+    check: with True eigenvalues that do not converge raise LinAlgError. With False the result is (what it would be, info),
+    info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
+    matrices are NaN, the others are right.
+    """
+
+@overload
+def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.ArrayT | None = None) -> tuple[Any, mercer._types.ArrayT]: ...
+
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""
 
@@ -514,6 +625,9 @@ def env_rows() -> list[tuple[str, str, str]]:
 
 def add_library_folder(folder: str) -> None:
     """Names a folder in which NVIDIA's libraries may lie."""
+
+def add_lapack_file(file: str, shared: bool) -> None:
+    """Names a file that may be OpenBLAS, a copy that others use if shared."""
 
 def set_cuda_store(folder: str) -> None:
     """Names the folder of GPU kernels that came with the package."""

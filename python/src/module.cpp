@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core/env.h"
 #include "core/file_cache.h"
+#include "core/lapack.h"
 #include "core/nvrtc.h"
 #include "jit/cuda_compile.h"
 #include "mercer/device.h"
@@ -159,6 +160,9 @@ void bind_machine(nb::module_& module) {
       "add_library_folder", [](const std::string& folder) { add_library_folder(folder); }, "folder"_a,
       "Names a folder in which NVIDIA's libraries may lie.");
   module.def(
+      "add_lapack_file", [](const std::string& file, bool shared) { add_lapack_file(file, shared); }, "file"_a,
+      "shared"_a, "Names a file that may be OpenBLAS, a copy that others use if shared.");
+  module.def(
       "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
       "Names the folder of GPU kernels that came with the package.");
   bind_cache(module);
@@ -177,6 +181,7 @@ NB_MODULE(_mercer, module) {
   bind_workspace(module);
   bind_tune(module);
   bind_jax(module);
+  bind_linalg(module);
   bind_machine(module);
 }
 

@@ -48,6 +48,7 @@ void bind_jax(nb::module_& module);
 void bind_compile(nb::module_& module);
 void bind_workspace(nb::module_& module);
 void bind_tune(nb::module_& module);
+void bind_linalg(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

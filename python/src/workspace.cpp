@@ -12,10 +12,10 @@
 namespace mercer::python {
 namespace {
 
-constexpr std::array<std::string_view, 9> kVerbs = {
-    "pairwise", "kernel_matrix",   "kernel_product", "kernel_reduce",
-    "knn",      "kernel_gradient", "kernel_agop",    "gradient_field",
-    "cdist"};
+constexpr std::array<std::string_view, 17> kVerbs = {
+    "pairwise",       "kernel_matrix", "kernel_product", "kernel_reduce",   "knn",       "kernel_gradient",
+    "kernel_agop",    "gradient_field", "cdist",         "cholesky",        "cho_solve", "solve_cholesky",
+    "inv_quad_logdet", "lu_factor",    "lu_solve",       "solve_lu",        "eigh"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";

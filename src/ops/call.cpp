@@ -56,6 +56,8 @@ bool interleaved(const Tensor& a, const Tensor& b) {
   return shift >= a.shape.back() * size && shift + b.shape.back() * size <= pitch;
 }
 
+}  // namespace
+
 bool overlap(const Tensor& a, const Tensor& b) {
   if (a.count() == 0 || b.count() == 0) return false;
   const Extent ea = extent(a), eb = extent(b);
@@ -77,7 +79,6 @@ bool overlaps_itself(const Tensor& t) {
   return false;
 }
 
-/// Tensors are plain structs: a caller may have filled them by hand.
 void check_layout(const char* op, const char* name, const Tensor& tensor) {
   const bool counts = std::all_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t n) { return n >= 0; });
   require(counts && tensor.strides.size() == tensor.shape.size(),
@@ -89,8 +90,6 @@ void check_layout(const char* op, const char* name, const Tensor& tensor) {
 bool same_view(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
-
-}  // namespace
 
 Shape leading(const Tensor& tensor, int trailing) {
   return Shape(tensor.shape.begin(), tensor.shape.end() - trailing);

@@ -23,6 +23,14 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b);
 /// The axes of a tensor but for the last `trailing` ones.
 Shape leading(const Tensor& tensor, int trailing);
 
+/// Tensors are plain structs: a caller may have filled them by hand.
+void check_layout(const char* op, const char* name, const Tensor& tensor);
+/// Whether two arrays share memory. Columns of one wider array do not.
+bool overlap(const Tensor& a, const Tensor& b);
+/// A stride of 0 over several elements, say.
+bool overlaps_itself(const Tensor& t);
+bool same_view(const Tensor& a, const Tensor& b);
+
 /// float16, bfloat16, uint8, float32 or float64.
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes);
 /// An input besides x and z that is converted to the computing type, but neither widened to it nor narrowed.

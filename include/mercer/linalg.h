@@ -1,0 +1,84 @@
+// Linear algebra of kernel machines: Cholesky's factorisation, LU, eigenvalues of symmetric matrices, and what is
+// solved with them. On the CPU by OpenBLAS, which is loaded at the first call.
+//
+// Shapes   a [..., n, n]; b [..., n, k], or [n] alone. Leading axes of a and b broadcast by NumPy's rule; a matrix that
+//          serves several right-hand sides is factored once. n, k and batches may be 0.
+// Dtypes   float32 or float64, one for all arrays of a call; pivots and info are int64.
+// Memory   Any strides, in elements. Rows or columns of neighbouring elements are read where they lie, padded or not;
+//          other layouts are copied. Inputs are left as they are, but for what is said to be overwritten. An output
+//          must not overlap an input or another output; x may be the very view b, and out, lu or v the view a, which is
+//          then overwritten.
+// Info     One number a matrix: 0; or the order of the leading minor that is not positive definite, the position of the
+//          zero pivot counted from 1 (in solve_lu perhaps that of the transpose), the number of eigenvalues that did
+//          not converge; or -1 for a matrix with NaN or an infinity in the part that is read. The outputs of a matrix
+//          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
+//          numerical is, once all outputs are written.
+// Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
+//          OpenBLAS unsupported. NaN in b is no error: it goes to its column of x.
+// Results  Those of LAPACK. Their last bits may depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "mercer/device.h"
+#include "mercer/pairwise.h"
+#include "mercer/tensor.h"
+
+namespace mercer::linalg {
+
+/// What a call takes besides its arrays.
+struct Options {
+  bool lower = true;           // the triangle of a that is read, and that of the factor; the other may hold anything
+  bool overwrite_a = false;    // where a is no output: its memory may serve as scratch memory
+  std::vector<double> jitter = {};  // for matrices that are not positive definite: parts of the mean of the diagonal
+                                    // (of its absolute values) that are added to it, in turn, until one serves
+  const Tensor* info = nullptr;     // [...] of a
+  Queue queue = {};
+  const char* verb = nullptr;  // the name in errors, for wrappers that have one of their own
+};
+
+/// out = L with a = L L^T, or U with a = U^T U when Options::lower is false; zero in the other triangle.
+/// out [..., n, n].
+void cholesky(const Tensor& a, const Tensor& out, const Options& options = {}, Context& context = Context::shared());
+
+/// x = a^-1 b for symmetric positive definite a, of which one triangle is read. x [..., n, k], or [..., n] for b [n].
+void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const Options& options = {},
+                    Context& context = Context::shared());
+
+/// The same with the factor that cholesky gave. Options: lower, queue, verb.
+void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const Options& options = {},
+               Context& context = Context::shared());
+
+/// inv_quad[..., e] = b_e^T a^-1 b_e for the columns b_e of b ([...] for b [n]) and logdet[...] = log det a, of the
+/// axes of a: the two parts of a Gaussian's log-likelihood, from one factor.
+void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, const Tensor& logdet,
+                     const Options& options = {}, Context& context = Context::shared());
+
+/// lu holds L below its diagonal (whose own is of ones) and U on and above it: a = P L U. pivots [..., n] int64: P is
+/// the product of the swaps of the rows i and pivots[i], i = 0 first, counted from 0.
+void lu_factor(const Tensor& a, const Tensor& lu, const Tensor& pivots, const Options& options = {},
+               Context& context = Context::shared());
+
+/// x = a^-1 b, or a^-T b when `transposed`, with what lu_factor gave. Options: queue, verb.
+void lu_solve(const Tensor& lu, const Tensor& pivots, const Tensor& b, const Tensor& x, bool transposed = false,
+              const Options& options = {}, Context& context = Context::shared());
+
+/// x = a^-1 b for any a that is not singular.
+void solve_lu(const Tensor& a, const Tensor& b, const Tensor& x, const Options& options = {},
+              Context& context = Context::shared());
+
+/// Indices of eigenvalues, ascending from 0: both ends belong to it.
+using Subset = std::pair<std::int64_t, std::int64_t>;
+
+/// a v_j = w_j v_j for symmetric a, of which one triangle is read; w ascending, columns of v orthonormal.
+/// w [..., m] and v [..., n, m], m = n or the number of indices in the subset; v = nullptr: eigenvalues alone.
+void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional<Subset>& subset = {},
+          const Options& options = {}, Context& context = Context::shared());
+
+/// Bytes of scratch memory that a call on CUDA arrays takes; 0 on the CPU. See workspace_size of mercer/pairwise.h.
+std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call);
+
+}  // namespace mercer::linalg

@@ -1,0 +1,25 @@
+"""Linear algebra of kernel machines: Cholesky, LU, eigenvalues, and what is solved with them.
+
+Matrices are ``[..., n, n]``, of float32 or float64, in arrays of NumPy, PyTorch and other libraries
+that speak DLPack; leading axes are batches and broadcast, strides are honoured. On the CPU OpenBLAS
+does the work, on as many threads as ``mercer.get_num_threads`` says: a small matrix for each, or
+all of them inside a large one.
+"""
+
+from __future__ import annotations
+
+from mercer._mercer import (
+    cho_solve,
+    cholesky,
+    eigh,
+    inv_quad_logdet,
+    lu_factor,
+    lu_solve,
+    solve_cholesky,
+    solve_lu,
+)  # fmt: skip
+
+__all__ = [
+    "cho_solve", "cholesky", "eigh", "inv_quad_logdet", "lu_factor", "lu_solve", "solve_cholesky",
+    "solve_lu",
+]  # fmt: skip

@@ -1,0 +1,134 @@
+// Signatures and documentation of mercer.linalg, as Python shows them. Each verb that may leave errors to its caller
+// has two: with check=True the result alone, with check=False the result and info.
+#pragma once
+
+namespace mercer::python {
+
+#define MERCER_ARRAY "mercer._types.ArrayT"
+#define MERCER_OPTIONAL MERCER_ARRAY " | None = None"
+#define MERCER_PAIR "tuple[" MERCER_ARRAY ", " MERCER_ARRAY "]"
+#define MERCER_JITTER "jitter: float | collections.abc.Sequence[float] | None = None, "
+#define MERCER_CHECKED "check: typing.Literal[True] = True, "
+#define MERCER_UNCHECKED "check: typing.Literal[False], "
+#define MERCER_WITH_INFO(result) "tuple[" result ", " MERCER_ARRAY "]"
+
+#define MERCER_SIGNATURES(name, arguments, out, result)                                                            \
+  inline constexpr char k##name##Checked[] = arguments MERCER_CHECKED out ") -> " result;                          \
+  inline constexpr char k##name##Unchecked[] = arguments MERCER_UNCHECKED out ") -> " MERCER_WITH_INFO(result);
+
+#define MERCER_OUT "out: " MERCER_OPTIONAL ", workspace: " MERCER_OPTIONAL
+#define MERCER_OUT_PAIR "out: " MERCER_PAIR " | None = None, workspace: " MERCER_OPTIONAL
+
+MERCER_SIGNATURES(Cholesky,
+                  "def cholesky(a: " MERCER_ARRAY ", *, lower: bool = True, overwrite_a: bool = False, " MERCER_JITTER,
+                  MERCER_OUT, MERCER_ARRAY)
+MERCER_SIGNATURES(SolveCholesky,
+                  "def solve_cholesky(a: " MERCER_ARRAY ", b: " MERCER_ARRAY
+                  ", *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, " MERCER_JITTER,
+                  MERCER_OUT, MERCER_ARRAY)
+MERCER_SIGNATURES(InvQuadLogdet,
+                  "def inv_quad_logdet(a: " MERCER_ARRAY ", b: " MERCER_ARRAY
+                  ", *, lower: bool = True, overwrite_a: bool = False, " MERCER_JITTER,
+                  MERCER_OUT_PAIR, MERCER_PAIR)
+MERCER_SIGNATURES(LuFactor, "def lu_factor(a: " MERCER_ARRAY ", *, overwrite_a: bool = False, ", MERCER_OUT_PAIR,
+                  MERCER_PAIR)
+MERCER_SIGNATURES(SolveLu,
+                  "def solve_lu(a: " MERCER_ARRAY ", b: " MERCER_ARRAY
+                  ", *, overwrite_a: bool = False, overwrite_b: bool = False, ",
+                  MERCER_OUT, MERCER_ARRAY)
+MERCER_SIGNATURES(Eigh,
+                  "def eigh(a: " MERCER_ARRAY
+                  ", *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, "
+                  "subset_by_index: tuple[int, int] | None = None, ",
+                  "out: typing.Any = None, workspace: " MERCER_OPTIONAL, "typing.Any")
+
+inline constexpr char kChoSolveSignature[] =
+    "def cho_solve(factor: " MERCER_ARRAY ", b: " MERCER_ARRAY
+    ", *, lower: bool = True, overwrite_b: bool = False, " MERCER_OUT ") -> " MERCER_ARRAY;
+inline constexpr char kLuSolveSignature[] =
+    "def lu_solve(lu_and_pivots: " MERCER_PAIR ", b: " MERCER_ARRAY
+    ", *, transposed: bool = False, overwrite_b: bool = False, " MERCER_OUT ") -> " MERCER_ARRAY;
+
+inline constexpr char kCholeskyDoc[] =
+    R"doc(Cholesky's factor of symmetric positive definite matrices: L with a = L L^T, or U with a = U^T U.
+
+a: [..., n, n] of float32 or float64, any strides; only the triangle that ``lower`` names is read. The factor has zeros
+in the other one. overwrite_a: the factor takes the place of a, which is returned.
+
+jitter: for matrices that are not positive definite. A number j adds j, 10 j, then 100 j times the mean of the diagonal
+to the diagonal, until the factor exists; a sequence of numbers says others. Where the matrix is positive definite
+nothing is added.
+
+check: with True a matrix without a factor raises LinAlgError, which names the first and the order of the leading minor
+that is not positive definite. With False the result is (factor, info), info int64 of the shape [...]: 0; that order; or
+-1 for a matrix that holds NaN or an infinity. Factors of such matrices are NaN, the others are right.
+
+out: [..., n, n], the factor, in place of a new array. workspace: scratch memory of a call on CUDA arrays.)doc";
+
+inline constexpr char kSolveCholeskyDoc[] =
+    R"doc(Solves a x = b for symmetric positive definite a: x of the shape of b.
+
+a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
+overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned; b must have the shape of
+the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.)doc";
+
+inline constexpr char kChoSolveDoc[] =
+    R"doc(Solves a x = b with the factor that cholesky gave for a, of the same ``lower``.
+
+factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.)doc";
+
+inline constexpr char kInvQuadLogdetDoc[] =
+    R"doc(The parts of a Gaussian's log-likelihood from one factor: b_e^T a^-1 b_e for each column of b, and log det a.
+
+a: [..., n, n], symmetric positive definite; b: [..., n, k] or [n]. The first result has the shape [..., k], or [...]
+for b [n]; the second that of the leading axes of a. Sums are taken in float64. out: a pair of arrays. The other
+arguments, info and errors: those of cholesky.)doc";
+
+inline constexpr char kLuFactorDoc[] =
+    R"doc(LU with partial pivoting, a = P L U, as (lu, pivots).
+
+a: [..., n, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
+out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., n]; row i
+changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy.
+
+check: with True a singular matrix raises LinAlgError, which names the first and its zero pivot, counted from 1. With
+False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position; or -1 for a matrix that holds
+NaN or an infinity. The lu of such matrices is NaN, the others are right.)doc";
+
+inline constexpr char kLuSolveDoc[] =
+    R"doc(Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).
+
+b: [..., n, k], or [n]. overwrite_b: x takes the place of b, which is returned.)doc";
+
+inline constexpr char kSolveLuDoc[] =
+    R"doc(Solves a x = b for any a that is not singular: x of the shape of b.
+
+a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
+overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned. check, info and errors:
+those of lu_factor.)doc";
+
+inline constexpr char kEighDoc[] =
+    R"doc(Eigenvalues, ascending, and eigenvectors of symmetric matrices, (w, v): a v[:, j] = w[j] v[:, j].
+
+a: [..., n, n] of float32 or float64, any strides; only the triangle that ``lower`` names is read. w: [..., n]; v: [...,
+n, n], orthonormal columns, laid out by columns. eigvals_only: w alone.
+
+subset_by_index: (first, last) of the eigenvalues, counted from 0, both included; w and v have so many columns and keep
+no more memory. overwrite_a: a becomes scratch memory, or v where all vectors are wanted. out: (w, v), or w.
+
+check: with True eigenvalues that do not converge raise LinAlgError. With False the result is (what it would be, info),
+info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
+matrices are NaN, the others are right.)doc";
+
+#undef MERCER_OUT_PAIR
+#undef MERCER_OUT
+#undef MERCER_SIGNATURES
+#undef MERCER_WITH_INFO
+#undef MERCER_UNCHECKED
+#undef MERCER_CHECKED
+#undef MERCER_JITTER
+#undef MERCER_PAIR
+#undef MERCER_OPTIONAL
+#undef MERCER_ARRAY
+
+}  // namespace mercer::python

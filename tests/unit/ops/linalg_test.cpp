@@ -1,0 +1,432 @@
+// Linear algebra by its residuals, in every layout of memory. With u the rounding unit and n the order, backward
+// stability bounds |a - L L^T| by (n + 1) u |a| (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.3,
+// with |L| |L^T| <= n |a|), that of a x - b by a small multiple of n u |a| |x|, eigenpairs and their orthogonality by
+// p(n) u |a| with a p that is taken as 10 n here. Norms are those of Frobenius.
+#include <algorithm>
+
+#include "device/lapack.h"
+#include "mercer/linalg.h"
+#include "ops/testing.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+using linalg::Options;
+
+double rounding(Dtype dtype) { return dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24; }
+
+/// A matrix of the host in double precision.
+struct Dense {
+  std::int64_t rows, cols;
+  std::vector<double> values;
+  Dense(std::int64_t r, std::int64_t c) : rows(r), cols(c), values(static_cast<std::size_t>(r * c)) {}
+  explicit Dense(const Tensor& t) : Dense(t.shape[0], t.ndim() > 1 ? t.shape[1] : 1) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < cols; ++j) (*this)(i, j) = t.ndim() > 1 ? read(t, {i, j}) : read(t, {i});
+  }
+  double& operator()(std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * cols + j)]; }
+  double operator()(std::int64_t i, std::int64_t j) const { return values[static_cast<std::size_t>(i * cols + j)]; }
+  Dense transposed() const {
+    Dense t(cols, rows);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < cols; ++j) t(j, i) = (*this)(i, j);
+    return t;
+  }
+  double norm() const {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return std::sqrt(sum);
+  }
+};
+Dense operator*(const Dense& a, const Dense& b) {
+  Dense c(a.rows, b.cols);
+  for (std::int64_t i = 0; i < a.rows; ++i)
+    for (std::int64_t k = 0; k < a.cols; ++k)
+      for (std::int64_t j = 0; j < b.cols; ++j) c(i, j) += a(i, k) * b(k, j);
+  return c;
+}
+Dense operator-(Dense a, const Dense& b) {
+  for (std::size_t i = 0; i < a.values.size(); ++i) a.values[i] -= b.values[i];
+  return a;
+}
+
+/// exp(-|x_i - x_j|^2) of points of a line, with a ridge: entries fall off, the condition is near 1 / ridge.
+double kernel_value(std::int64_t i, std::int64_t j, double ridge) {
+  const double gap = 0.3 * static_cast<double>(i - j);
+  return std::exp(-gap * gap) + (i == j ? ridge : 0);
+}
+
+/// The layouts of a matrix: by rows, by columns, either with gaps, and two that no routine reads as they are.
+struct LayoutRow {
+  const char* name;
+  Shape (*strides)(std::int64_t rows, std::int64_t cols);
+};
+const LayoutRow kLayouts[] = {
+    {"rows", [](std::int64_t, std::int64_t c) { return Shape{c, 1}; }},
+    {"columns", [](std::int64_t r, std::int64_t) { return Shape{1, r}; }},
+    {"rows with gaps", [](std::int64_t, std::int64_t c) { return Shape{c + 3, 1}; }},
+    {"columns with gaps", [](std::int64_t r, std::int64_t) { return Shape{1, r + 5}; }},
+    {"every second element", [](std::int64_t, std::int64_t c) { return Shape{2 * c + 1, 2}; }},
+    {"from the back", [](std::int64_t r, std::int64_t) { return Shape{-1, -r}; }},
+};
+
+Array kernel_matrix_of(Dtype dtype, std::int64_t n, const LayoutRow& layout, double ridge = 1e-2) {
+  Array a(dtype, {n, n}, layout.strides(n, n));
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) a.set({i, j}, kernel_value(i, j, ridge));
+  return a;
+}
+/// Neither symmetric nor diagonally dominant, so that rows are swapped.
+Array general_matrix(Dtype dtype, std::int64_t n, const LayoutRow& layout) {
+  return normal(dtype, {n, n}, 7, 1, layout.strides(n, n));
+}
+/// What must not be read holds NaN.
+void spoil_triangle(Array& a, bool lower) {
+  for (std::int64_t i = 0; i < a.shape()[0]; ++i)
+    for (std::int64_t j = 0; j < a.shape()[0]; ++j)
+      if (lower ? j > i : j < i) a.set({i, j}, kNan);
+}
+
+void expect_product(const Dense& left, const Dense& right, const Dense& a, double bound, const std::string& what) {
+  const double error = (left * right - a).norm();
+  EXPECT_LE(error, bound * a.norm()) << what << ": " << error / (bound * a.norm()) << " bounds";
+}
+void expect_solution(const Dense& a, const Dense& x, const Dense& b, double unit, const std::string& what) {
+  const double bound = 4 * static_cast<double>(a.rows) * unit * a.norm() * x.norm();
+  EXPECT_LE((a * x - b).norm(), bound) << what;
+}
+
+/// Runs body(context, dtype, layout of a, layout of b) for all of them.
+template <class Body>
+void in_every_layout(const Body& body) {
+  Context context;
+  for (const Dtype dtype : kWide)
+    for (const LayoutRow& of_a : kLayouts)
+      for (const LayoutRow& of_b : kLayouts) {
+        SCOPED_TRACE(std::string(name_of(dtype)) + ", a " + of_a.name + ", b " + of_b.name);
+        body(context, dtype, of_a, of_b);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+}
+
+class Linalg : public ::testing::Test {
+ protected:
+  void SetUp() override { MERCER_NEEDS_LAPACK(); }
+};
+
+TEST_F(Linalg, CholeskyOfEveryLayout) {
+  constexpr std::int64_t n = 33;
+  in_every_layout([](Context& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_out) {
+    for (const bool lower : {true, false}) {
+      Array a = kernel_matrix_of(dtype, n, of_a);
+      const Dense whole(a.tensor());
+      spoil_triangle(a, lower);
+      const std::vector<char> before = a.bytes();
+      const Array out(dtype, {n, n}, of_out.strides(n, n));
+      linalg::cholesky(a, out, {.lower = lower}, context);
+      const Dense factor(out.tensor());
+      expect_product(lower ? factor : factor.transposed(), lower ? factor.transposed() : factor, whole,
+                     (n + 1) * rounding(dtype), "a = L L^T");
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          if (lower ? j > i : j < i) ASSERT_EQ(factor(i, j), 0);
+      ASSERT_EQ(a.bytes(), before);
+      linalg::cholesky(a, a, {.lower = lower}, context);
+      // By the other triangle where rows lie together: two factors of one matrix, off by its condition (near 1e3).
+      EXPECT_LE((Dense(a.tensor()) - factor).norm(), 1e3 * n * rounding(dtype) * factor.norm()) << "in place";
+    }
+  });
+}
+
+TEST_F(Linalg, SolutionsOfEveryLayout) {
+  constexpr std::int64_t n = 34, k = 3;
+  in_every_layout([](Context& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_b) {
+    const Array b = normal(dtype, {n, k}, 3, 1, of_b.strides(n, k));
+    const Array symmetric = kernel_matrix_of(dtype, n, of_a), general = general_matrix(dtype, n, of_a);
+    for (const bool lower : {true, false}) {
+      const Array x(dtype, {n, k}, of_b.strides(n, k));
+      linalg::solve_cholesky(symmetric, b, x, {.lower = lower}, context);
+      expect_solution(Dense(symmetric.tensor()), Dense(x.tensor()), Dense(b.tensor()), rounding(dtype), "Cholesky");
+      const Array factor(dtype, {n, n}, of_a.strides(n, n));
+      linalg::cholesky(symmetric, factor, {.lower = lower}, context);
+      Array again = copy(b, dtype, of_b.strides(n, k));
+      linalg::cho_solve(factor, again, again, {.lower = lower}, context);  // in the place of b
+      expect_solution(Dense(symmetric.tensor()), Dense(again.tensor()), Dense(b.tensor()), rounding(dtype), "factor");
+    }
+    // The growth of partial pivoting is small for such matrices; 16 is far above it.
+    const double unit = 16 * rounding(dtype);
+    Array x(dtype, {n, k}, of_b.strides(n, k));
+    linalg::solve_lu(general, b, x, {}, context);
+    expect_solution(Dense(general.tensor()), Dense(x.tensor()), Dense(b.tensor()), unit, "LU");
+    const Array lu(dtype, {n, n}, of_a.strides(n, n));
+    const Array pivots(Dtype::int64, {n}, {2});
+    linalg::lu_factor(general, lu, pivots, {}, context);
+    for (const bool transposed : {false, true}) {
+      linalg::lu_solve(lu, pivots, b, x, transposed, {}, context);
+      const Dense matrix(general.tensor());
+      expect_solution(transposed ? matrix.transposed() : matrix, Dense(x.tensor()), Dense(b.tensor()), unit, "factors");
+    }
+  });
+}
+
+TEST_F(Linalg, LuIsThatOfTheIndices) {
+  constexpr std::int64_t n = 20;
+  in_every_layout([](Context& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_lu) {
+    Array a = general_matrix(dtype, n, of_a);
+    const Dense before(a.tensor());
+    const Array lu(dtype, {n, n}, of_lu.strides(n, n)), pivots(Dtype::int64, {n});
+    linalg::lu_factor(a, lu, pivots, {}, context);
+    const Dense both(lu.tensor());
+    Dense lower(n, n), upper(n, n), permuted = before;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        lower(i, j) = i == j ? 1 : j < i ? both(i, j) : 0;
+        upper(i, j) = j >= i ? both(i, j) : 0;
+      }
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        std::swap(permuted(i, j), permuted(static_cast<std::int64_t>(pivots(i)), j));
+    expect_product(lower, upper, permuted, 16 * n * rounding(dtype), "P a = L U");
+    const Array again(Dtype::int64, {n});
+    linalg::lu_factor(a, a, again, {}, context);
+    EXPECT_EQ((Dense(a.tensor()) - both).norm(), 0) << "in place";
+  });
+}
+
+void expect_eigenpairs(const Dense& a, const Dense& w, const Dense& v, double unit) {
+  Dense scaled = v, identity(v.cols, v.cols);
+  for (std::int64_t j = 0; j < v.cols; ++j) {
+    identity(j, j) = 1;
+    for (std::int64_t i = 0; i < v.rows; ++i) scaled(i, j) *= w(j, 0);
+    if (j > 0) EXPECT_LE(w(j - 1, 0), w(j, 0));
+  }
+  const double bound = 10 * static_cast<double>(a.rows) * unit;
+  EXPECT_LE((a * v - scaled).norm(), bound * a.norm());
+  EXPECT_LE((v.transposed() * v - identity).norm(), bound);
+}
+
+TEST_F(Linalg, EigenpairsOfEveryLayout) {
+  constexpr std::int64_t n = 33;
+  in_every_layout([](Context& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_v) {
+    for (const bool lower : {true, false}) {
+      const Dense whole(kernel_matrix_of(dtype, n, of_a).tensor());
+      Array a = kernel_matrix_of(dtype, n, of_a);
+      spoil_triangle(a, lower);
+      const Array w(dtype, {n}, {2}), v(dtype, {n, n}, of_v.strides(n, n)), values(dtype, {n});
+      linalg::eigh(a, w, &static_cast<const Tensor&>(v.tensor()), {}, {.lower = lower}, context);
+      expect_eigenpairs(whole, Dense(w.tensor()), Dense(v.tensor()), rounding(dtype));
+      const Array some(dtype, {5}), vectors(dtype, {n, 5}, of_v.strides(n, 5));
+      const Tensor vectors_view = vectors;
+      linalg::eigh(a, some, &vectors_view, linalg::Subset{n - 5, n - 1}, {.lower = lower}, context);
+      expect_eigenpairs(whole, Dense(some.tensor()), Dense(vectors.tensor()), rounding(dtype));
+      EXPECT_NEAR(some(4), w(n - 1), 10 * n * rounding(dtype) * whole.norm());
+      linalg::eigh(a, values, nullptr, {}, {.lower = lower}, context);
+      EXPECT_LE((Dense(values.tensor()) - Dense(w.tensor())).norm(), 10 * n * rounding(dtype) * whole.norm());
+      const Tensor place = a;
+      linalg::eigh(a, w, &place, {}, {.lower = lower}, context);  // vectors in the place of a
+      expect_eigenpairs(whole, Dense(w.tensor()), Dense(a.tensor()), rounding(dtype));
+    }
+  });
+}
+
+TEST_F(Linalg, LikelihoodsAreThoseOfTheFactor) {
+  constexpr std::int64_t n = 40, k = 2;
+  Context context;
+  for (const Dtype dtype : kWide) {
+    const Array a = kernel_matrix_of(dtype, n, kLayouts[0]), b = normal(dtype, {n, k}, 5);
+    const Array x(dtype, {n, k}), quad(dtype, {k}), logdet(dtype, {}), single(dtype, {}), w(dtype, {n});
+    linalg::inv_quad_logdet(a, b, quad, logdet, {}, context);
+    linalg::solve_cholesky(a, b, x, {}, context);
+    linalg::eigh(a, w, nullptr, {}, {}, context);
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::log(w(i));
+    // Eigenvalues are off by n u |a|, the least of them is 1e-2 and |a| near 10.
+    EXPECT_NEAR(logdet(), sum, 1e5 * n * rounding(dtype));
+    for (std::int64_t e = 0; e < k; ++e) {
+      double product = 0;
+      for (std::int64_t i = 0; i < n; ++i) product += b(i, e) * x(i, e);
+      EXPECT_NEAR(quad(e), product, 4e3 * n * rounding(dtype) * std::abs(product));
+    }
+    Tensor column = b;  // [n], with gaps
+    column.shape = {n};
+    column.strides = {k};
+    linalg::inv_quad_logdet(a, column, single, logdet, {}, context);
+    EXPECT_NEAR(single(), quad(0), 4 * n * rounding(dtype) * quad(0));
+  }
+}
+
+TEST_F(Linalg, BatchesBroadcastBothWays) {
+  Context context;
+  constexpr std::int64_t n = 6;
+  Array a(Dtype::float64, {3, 1, n, n});
+  each_index(a.shape(), [&](const Shape& at) { a.set(at, kernel_value(at[2], at[3], 0.1 * (1 + at[0]))); });
+  const Array b = normal(Dtype::float64, {4, n, 2}, 1), x(Dtype::float64, {3, 4, n, 2});
+  const Array info(Dtype::int64, {3, 1});
+  const Tensor info_view = info;
+  const auto check = [&] {
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < 4; ++j)
+        expect_solution(Dense(item(a, {i, 0})), Dense(item(x, {i, j})), Dense(item(b, {j})), 0x1p-53, "broadcast");
+  };
+  linalg::solve_cholesky(a, b, x, {.info = &info_view}, context);
+  check();
+  linalg::solve_lu(a, b, x, {.info = &info_view}, context);
+  check();
+  const Array lu(Dtype::float64, {3, 1, n, n}), pivots(Dtype::int64, {3, 1, n});
+  linalg::lu_factor(a, lu, pivots, {}, context);
+  linalg::lu_solve(lu, pivots, b, x, false, {}, context);
+  check();
+}
+
+TEST_F(Linalg, ManySmallAndFewLargeGiveWhatOneGives) {
+  for (const int threads : {1, 3}) {
+    Context context;
+    context.set_threads(threads);
+    for (const auto& [batch, n] : {std::pair<std::int64_t, std::int64_t>{50, 9}, {2, 300}}) {
+      Array a(Dtype::float64, {batch, n, n});
+      each_index(a.shape(), [&](const Shape& at) { a.set(at, kernel_value(at[1], at[2], 0.1 * (1 + at[0]))); });
+      const Array b = normal(Dtype::float64, {n, 2}, 1), x(Dtype::float64, {batch, n, 2});
+      linalg::solve_cholesky(a, b, x, {}, context);
+      for (const std::int64_t i : {std::int64_t{0}, batch - 1})
+        expect_solution(Dense(item(a, {i})), Dense(item(x, {i})), Dense(b.tensor()), 0x1p-53, "batch");
+    }
+  }
+}
+
+TEST_F(Linalg, InfoNamesWhatFailedAndTheRestIsRight) {
+  Context context;
+  constexpr std::int64_t n = 5;
+  for (const Dtype dtype : kWide) {
+    Array a(dtype, {4, n, n});
+    each_index(a.shape(), [&](const Shape& at) { a.set(at, kernel_value(at[1], at[2], 1)); });
+    a.set({1, 3, 3}, -1);      // the leading minor of order 4
+    a.set({2, 4, 1}, kNan);    // read with lower
+    a.set({3, 0, 4}, -kInf);   // not read with lower
+    const Array info(Dtype::int64, {4}), x(dtype, {4, n}), out(dtype, {4, n, n}), w(dtype, {4, n});
+    const Tensor info_view = info;
+    const Options unchecked{.info = &info_view};
+    const auto infos = [&] { return std::vector<double>{info(0), info(1), info(2), info(3)}; };
+    const Array b = filled(dtype, {n}, {1, 2, 3, 4, 5});
+    linalg::solve_cholesky(a, b, x, unchecked, context);
+    EXPECT_EQ(infos(), (std::vector<double>{0, 4, -1, 0}));
+    for (const std::int64_t i : {0, 1, 2, 3})
+      for (std::int64_t j = 0; j < n; ++j) EXPECT_EQ(std::isnan(x(i, j)), i == 1 || i == 2);
+    linalg::cholesky(a, out, unchecked, context);
+    EXPECT_EQ(infos(), (std::vector<double>{0, 4, -1, 0}));
+    for (std::int64_t j = 0; j < n; ++j) EXPECT_TRUE(std::isnan(out(1, j, n - 1)));
+    linalg::eigh(a, w, nullptr, {}, unchecked, context);
+    EXPECT_EQ(infos(), (std::vector<double>{0, 0, -1, 0}));
+    for (std::int64_t j = 0; j < n; ++j) a.set({1, j, 2}, 0);  // singular
+    linalg::solve_lu(a, b, x, unchecked, context);
+    EXPECT_TRUE(infos()[0] == 0 && infos()[1] > 0 && infos()[2] == -1 && infos()[3] == -1);
+    EXPECT_TRUE(std::isnan(x(1, 0)) && std::isnan(x(3, 0)) && !std::isnan(x(0, 0)));
+    EXPECT_EQ(message_of([&] { linalg::cholesky(a, out, {}, context); }),
+              "cholesky: a must be positive definite. Received item (1,) (2 of 4 failed) whose leading minor of order "
+              "3 is not; jitter adds to the diagonal.");
+    EXPECT_EQ(message_of([&] { linalg::eigh(a, w, nullptr, {}, {}, context); }),
+              "eigh: a must be finite. Received item (2,) with NaN or infinity.");
+  }
+}
+
+TEST_F(Linalg, JitterIsAddedWhereItIsNeeded) {
+  Context context;
+  constexpr std::int64_t n = 4;
+  Array a(Dtype::float64, {2, n, n});
+  // Ones everywhere have rank 1; twice the identity needs nothing.
+  each_index(a.shape(), [&](const Shape& at) { a.set(at, at[0] == 0 ? 1.0 - 1e-9 * (at[1] == 3 && at[2] == 3)
+                                                                    : 2.0 * (at[1] == at[2])); });
+  const Array out(Dtype::float64, {2, n, n});
+  EXPECT_THROW(linalg::cholesky(a, out, {}, context), Error);
+  EXPECT_THROW(linalg::cholesky(a, out, {.jitter = {1e-12}}, context), Error);
+  linalg::cholesky(a, out, {.jitter = {1e-12, 1e-6}}, context);
+  EXPECT_NEAR(out(0, 0, 0), std::sqrt(1 + 1e-6), 1e-9);
+  EXPECT_EQ(out(1, 0, 0), std::sqrt(2.0));
+  linalg::cholesky(a, a, {.jitter = {1e-12, 1e-6}}, context);
+  EXPECT_TRUE(same_bits(a, out));
+}
+
+TEST_F(Linalg, EmptyArraysAreFine) {
+  Context context;
+  for (const Shape& shape : {Shape{0, 0}, Shape{0, 4, 4}, Shape{2, 0, 0}}) {
+    const std::int64_t n = shape.back();
+    const Shape batch(shape.begin(), shape.end() - 2);
+    Shape of_b = batch;
+    of_b.insert(of_b.end(), {n, 2});
+    Shape of_w = batch;
+    of_w.push_back(n);
+    const Array a(Dtype::float32, shape), out(Dtype::float32, shape), b(Dtype::float32, of_b), x(Dtype::float32, of_b);
+    const Array w(Dtype::float32, of_w), pivots(Dtype::int64, of_w), info(Dtype::int64, batch);
+    const Tensor info_view = info, v = out;
+    const Options options{.info = &info_view};
+    linalg::cholesky(a, out, options, context);
+    linalg::solve_cholesky(a, b, x, options, context);
+    linalg::solve_lu(a, b, x, options, context);
+    linalg::lu_factor(a, out, pivots, options, context);
+    linalg::eigh(a, w, &v, {}, options, context);
+    if (info.tensor().count() > 0) EXPECT_EQ(read(info, Shape(batch.size(), 0)), 0);
+  }
+  const Array a = filled(Dtype::float64, {1, 1}, {4}), b(Dtype::float64, {1, 0}), x(Dtype::float64, {1, 0});
+  linalg::solve_cholesky(a, b, x, {}, context);
+  const Array minus = filled(Dtype::float64, {1, 1}, {-4});
+  EXPECT_THROW(linalg::solve_cholesky(minus, b, x, {}, context), Error) << "no columns, but a matrix to look at";
+}
+
+TEST_F(Linalg, BrokenRulesAreToldBeforeAnythingIsWritten) {
+  Context context;
+  const Array a = kernel_matrix_of(Dtype::float64, 4, kLayouts[0]), b = normal(Dtype::float64, {4, 2}, 1);
+  const Array out(Dtype::float64, {4, 4}), x(Dtype::float64, {4, 2}), w(Dtype::float64, {4}), p(Dtype::int64, {4});
+  const Tensor v = out;
+  const auto row = [&](const std::string& expected, const std::function<void()>& call) {
+    EXPECT_NE(message_of(call).find(expected), std::string::npos) << expected << "\n" << message_of(call);
+    EXPECT_TRUE(out.untouched() && x.untouched() && w.untouched() && p.untouched()) << expected;
+  };
+  row("cholesky: a must have the shape [..., n, n]. Received (4, 2).", [&] { linalg::cholesky(b, out); });
+  row("cholesky: a must be float32 or float64. Received int64.", [&] {
+    linalg::cholesky(Array(Dtype::int64, {4, 4}), out);
+  });
+  row("cholesky: out must be float64. Received float32.", [&] { linalg::cholesky(a, Array(Dtype::float32, {4, 4})); });
+  row("cholesky: out must have shape (4, 4). Received (4, 2).", [&] { linalg::cholesky(a, x); });
+  row("solve_lu: b must have the shape [..., n, k] or [n], n = 4 as in a. Received (3, 2).", [&] {
+    linalg::solve_lu(a, Array(Dtype::float64, {3, 2}), x);
+  });
+  row("solve_lu: b must have the dtype of a, float64. Received float32.", [&] {
+    linalg::solve_lu(a, Array(Dtype::float32, {4, 2}), x);
+  });
+  row("solve_cholesky: batch axes must broadcast. Received (2,) and (3,).", [&] {
+    linalg::solve_cholesky(Array(Dtype::float64, {2, 4, 4}), Array(Dtype::float64, {3, 4, 2}), x);
+  });
+  Tensor shifted = a;
+  shifted.shape = {4, 2};
+  shifted.data = static_cast<double*>(shifted.data) + 1;
+  row("solve_cholesky: x must not overlap a.", [&] { linalg::solve_cholesky(a, b, shifted); });
+  Tensor repeated = out;
+  repeated.strides = {0, 1};
+  row("cholesky: no two elements of out may share memory. Received strides (0, 1).",
+      [&] { linalg::cholesky(a, repeated); });
+  Tensor shared(a.tensor().data, Dtype::float64, {2, 4, 4}, {0, 4, 1});
+  row("solve_cholesky: no two elements of a may share memory.", [&] {
+    const Array many(Dtype::float64, {2, 4, 2});
+    linalg::solve_cholesky(shared, b, many, {.overwrite_a = true});
+  });
+  row("eigh: subset_by_index must be (first, last), 0 <= first <= last < 4. Received (2, 4).",
+      [&] { linalg::eigh(a, w, &v, linalg::Subset{2, 4}); });
+  row("cholesky: jitter must be positive and finite. Received -1.",
+      [&] { linalg::cholesky(a, out, {.jitter = {-1}}); });
+  row("lu_solve: pivot 1 must be from 1 to 3. Received 0.", [&] {
+    linalg::lu_solve(a, filled(Dtype::int64, {4}, {0, 0, 2, 3}), b, x);
+  });
+  Tensor far = a;
+  far.device = {DeviceKind::cuda, 0};
+  row("cholesky: a must lie on the CPU. Received one on cuda:0.", [&] { linalg::cholesky(far, out); });
+  EXPECT_EQ(message_of([&] { linalg::solve_lu(Array(Dtype::float64, {4, 4}).fill([] { return 1; }), b, x); }),
+            "solve_lu: a must not be singular. Received one whose pivot 2 is zero.");
+}
+
+TEST_F(Linalg, WorkspacesOfTheCpuAreEmpty) {
+  const Tensor a(nullptr, Dtype::float32, {0, 0}), out = a;
+  EXPECT_EQ(linalg::workspace_size({}, [&](const Options& options) { linalg::cholesky(a, out, options); }), 0);
+}
+
+}  // namespace
+}  // namespace mercer
