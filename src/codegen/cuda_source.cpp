@@ -350,6 +350,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
+  text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
@@ -417,6 +418,8 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points) {
 }
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }
+
+std::string cuda_factor_source() { return skeleton({"arguments.h", "prelude.cuh", "split_factor.cuh"}); }
 
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program) {
   std::string text = skeleton({"arguments.h"}) + prelude(type) + define("PARAMS", static_cast<std::int64_t>(params)) +

@@ -73,6 +73,7 @@ struct GpuPairProblem {
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;              // of v that one pass takes
   bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
+  bool subtracts = false;       // stored values are taken from what is there; tensor cores alone do that
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,

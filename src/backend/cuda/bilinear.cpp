@@ -216,6 +216,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
                  job_.op);
   }
   launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
+  if (plan.problem.subtracts) return;
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);

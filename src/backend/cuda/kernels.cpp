@@ -75,7 +75,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   const bool doubles = plan.has_double_products();
-  if (!plan.wide && (!doubles || plan::leaves_pairs(plan)))
+  if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
@@ -91,7 +91,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   else if (plan.bilinear)
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
-  const bool lists = plan.bilinear && !doubles && problem.consumer == plan::Consumer::store;
+  const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
   if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
@@ -223,6 +223,10 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 
 Kernel wide_operands(const PairJob& job) {
   return shared_kernel("write_v", "v of many columns", job, codegen::cuda_wide_operands_source);
+}
+
+Kernel factor_kernels(const PairJob& job) {
+  return shared_kernel("find_scale", "blocked factorisation", job, codegen::cuda_factor_source);
 }
 
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }

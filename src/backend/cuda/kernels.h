@@ -63,6 +63,8 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
 /// still to be done.
 Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
+/// `find_scale`; its module has the others of split_factor.cuh.
+Kernel factor_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.

@@ -57,6 +57,13 @@ bool Workspace::take(const PairJob& job) {
   return true;
 }
 
+void Workspace::use(char* memory, std::int64_t bytes, const PairJob& job) {
+  require(bytes_ <= bytes, "{}: a step needs no more scratch memory than the first. Received {} bytes after {}.", job.op,
+          bytes_, bytes);
+  base_ = memory;
+  taken_ = bytes;
+}
+
 bool Workspace::rehearse(Rehearsal& rehearsal) {
   base_ = reinterpret_cast<char*>(kAlignment);  // nothing is there
   rehearsal.bytes = std::max(rehearsal.bytes, bytes_);  // of calls one after the other

@@ -18,6 +18,8 @@ class Workspace {
   /// Takes the memory, once, from the queue, or from a pool of the device, in the order of the stream. False where
   /// the call ends here: it was to find out how much that is.
   bool take(const PairJob& job);
+  /// Lies in memory that is there, of so many bytes, in place of `take`.
+  void use(char* memory, std::int64_t bytes, const PairJob& job);
   /// Lays out anew in the memory that is there: for the next item of a loop, whose kernels run after this one's.
   void reuse() { bytes_ = 0; }
   template <class T = void>

@@ -29,6 +29,14 @@ MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* row
   return value;
 }
 
+// Values are stored, or taken from what is there. Of a symmetric matrix both halves are stored, but subtracted from one
+// of them alone: above the diagonal, or, as mirror images, below.
+MERCER_INLINE OUT stored(OUT before, OUT value) { return SUBTRACTS ? before - value : value; }
+MERCER_INLINE bool stores_pairs(const PairArguments& p) { return !SUBTRACTS || p.symmetric != MERCER_LOWER_HALF; }
+MERCER_INLINE bool stores_mirror(const PairArguments& p) {
+  return SUBTRACTS ? p.symmetric == MERCER_LOWER_HALF : p.symmetric != 0;
+}
+
 // Members of a batch: how many, and where they go.
 MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.member_count; }
 // Where there are registers, parameters of the next member are on their way meanwhile.
@@ -76,13 +84,17 @@ MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip) {
     if (KEEPS_PARAMS && !LOADS_AHEAD) own.load(p, member);
     const float* params = KEEPS_PARAMS ? own.value : member_params(p, member);
     OUT* to = member_out(p, member) + place;
+    Pack<OUT, 4> before[4] = {};
+#pragma unroll
+    for (int pass = 0; SUBTRACTS && pass < 4; ++pass) before[pass] = *(const Pack<OUT, 4>*)(to + pass * step);
 #pragma unroll
     for (int pass = 0; pass < 4; ++pass, to += step) {
       Pack<OUT, 4> pack;
 #pragma unroll
       for (int c = 0; c < 4; ++c)
-        pack.value[c] = pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
-                                   m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns);
+        pack.value[c] = stored(before[pass].value[c],
+                               pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
+                                          m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns));
       store_pack(to, pack);
     }
     if (LOADS_AHEAD) own = next;
@@ -102,8 +114,9 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
     if (m >= p.m || (p.symmetric && n < m)) continue;
     load_row_slots(rows, p, m);
     const OUT value = pair_value(p, shared_float(place_in(strip, row, lane)), rows, cols, params, m, n);
-    out[m * p.out_row + n * p.out_col] = value;
-    if (p.symmetric && n != m) out[n * p.out_row + m * p.out_col] = value;
+    OUT &pair = out[m * p.out_row + n * p.out_col], &mirror = out[n * p.out_row + m * p.out_col];
+    if (stores_pairs(p) || n == m) pair = stored(pair, value);
+    if (stores_mirror(p) && n != m) mirror = stored(mirror, value);
   }
 }
 
@@ -111,8 +124,8 @@ MERCER_INLINE void store_columns(const PairArguments& p, const Strip& strip) {
   const i64 n = strip.n + strip.column;
   const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && (!p.symmetric || n >= strip.m + 16);
   if (!LONG_EPILOGUE && whole && takes_packs(p)) {
-    store_whole<false>(p, strip);
-    if (p.symmetric) store_whole<true>(p, strip);
+    if (stores_pairs(p)) store_whole<false>(p, strip);
+    if (stores_mirror(p)) store_whole<true>(p, strip);
     return;
   }
 #pragma unroll 1
