@@ -25,7 +25,7 @@ class Factoriser {
   /// Where the factor is, and info.
   std::int64_t operator()(std::int64_t matrix, char* memory, Matrix<T>& factor) const {
     const Matrix<T> a = item<T>(job_, a_, matrix);
-    factor = home_ != nullptr ? item<T>(job_, *home_, matrix) : packed_like(a, memory + scratch_);
+    factor = home_ != nullptr ? item<T>(job_, *home_, matrix) : packed(a, memory + scratch_);
     const Part part = triangle_part(job_.lower);
     const bool finite = factor.data == a.data ? all_finite(a, part) : copy(a, factor, part);
     if (!finite) return kNotFinite;
@@ -40,10 +40,16 @@ class Factoriser {
   }
 
  private:
+  /// Small triangles lie in columns as they are factored, others as they are copied.
+  Matrix<T> packed(Matrix<T> a, char* memory) const {
+    if (a.rows > kSmallOrder) return packed_like(a, memory);
+    const Matrix<T> columns = packed_columns(reinterpret_cast<T*>(memory), a.rows, a.rows);
+    return job_.lower ? columns : columns.transposed();
+  }
   bool has_jitter() const { return !job_.jitter.empty(); }
 
   std::int64_t potrf(Matrix<T> factor) const {
-    if (factor.rows == 0) return 0;
+    if (factor.rows <= kSmallOrder) return factor_small(job_.lower ? factor : factor.transposed());
     const Matrix<T> columns = as_columns(factor);
     return lapack_.potrf(job_.lower == factor.is_column_major(), columns.rows, columns.data, columns.stride());
   }

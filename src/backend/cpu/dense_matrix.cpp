@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -65,7 +66,47 @@ bool goes_down(Matrix<T> m) {
   return std::abs(m.row_stride) <= std::abs(m.col_stride) || m.cols <= 1;
 }
 
+/// Row by row, all columns of b at once; t_ip is read once for each.
+template <class T>
+void solve_small(Matrix<T> t, bool forward, bool unit, Matrix<T> b) {
+  const std::int64_t n = b.rows, steps = b.cols, across = b.col_stride;
+  for (std::int64_t count = 0; count < n; ++count) {
+    const std::int64_t i = forward ? count : n - 1 - count;
+    T* const row = &b(i, 0);
+    if (!unit)
+      for (std::int64_t j = 0; j < steps; ++j) row[j * across] /= t(i, i);
+    const std::int64_t end = forward ? n : i;
+    for (std::int64_t p = forward ? i + 1 : 0; p < end; ++p) {
+      const T factor = t(p, i);
+      T* const target = &b(p, 0);
+      for (std::int64_t j = 0; j < steps; ++j) target[j * across] -= factor * row[j * across];
+    }
+  }
+}
+
 }  // namespace
+
+template <class T>
+std::int64_t factor_small(Matrix<T> lower) {
+  const std::int64_t n = lower.rows, down = lower.row_stride;
+  for (std::int64_t j = 0; j < n; ++j) {
+    T* const column = &lower(0, j);
+    for (std::int64_t k = 0; k < j; ++k) {
+      const T factor = lower(j, k);
+      const T* const before = &lower(0, k);
+      if (down == 1) {
+        for (std::int64_t i = j; i < n; ++i) column[i] -= factor * before[i];
+      } else {
+        for (std::int64_t i = j; i < n; ++i) column[i * down] -= factor * before[i * down];
+      }
+    }
+    if (!(lower(j, j) > 0)) return j + 1;
+    const T root = std::sqrt(lower(j, j));
+    lower(j, j) = root;
+    for (std::int64_t i = j + 1; i < n; ++i) column[i * down] /= root;
+  }
+  return 0;
+}
 
 template <class T>
 bool copy(Matrix<T> from, Matrix<T> to, Part part) {
@@ -139,6 +180,9 @@ void transpose_in_place(Matrix<T> square) {
 template <class T>
 void solve_triangular(const Lapack& lapack, Matrix<T> t, bool lower, bool transposed, bool unit, Matrix<T> b) {
   if (b.rows == 0 || b.cols == 0) return;
+  const bool by_rows = b.cols == 1 || (b.col_stride == 1 && b.cols <= kSmallOrder);
+  if (b.rows <= kSmallOrder && by_rows)
+    return solve_small(transposed ? t.transposed() : t, lower != transposed, unit, b);
   if (!t.is_column_major()) {
     t = t.transposed();
     lower = !lower;
@@ -174,6 +218,7 @@ void swap_rows(Matrix<T> b, const std::int64_t* pivots, std::int64_t count, bool
 #define MERCER_INSTANTIATE(T)                                                                            \
   template bool copy(Matrix<T>, Matrix<T>, Part);                                                        \
   template bool all_finite(Matrix<T>, Part);                                                             \
+  template std::int64_t factor_small(Matrix<T>);                                                         \
   template void fill(Matrix<T>, T);                                                                      \
   template void clear_beside(Matrix<T>, bool);                                                           \
   template void transpose_in_place(Matrix<T>);                                                           \

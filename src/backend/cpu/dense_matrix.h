@@ -60,6 +60,12 @@ void clear_beside(Matrix<T> square, bool keeps_lower);
 template <class T>
 void transpose_in_place(Matrix<T> square);
 
+/// Up to this order a call of LAPACK, which takes locks and buffers, costs more than the arithmetic.
+inline constexpr std::int64_t kSmallOrder = 24;
+/// Cholesky's factor L in the lower triangle; 0, or the order of the first leading minor that is not positive.
+template <class T>
+std::int64_t factor_small(Matrix<T> lower);
+
 /// b = op(t)^-1 b. t suits LAPACK; so does b, unless it has one column.
 template <class T>
 void solve_triangular(const Lapack& lapack, Matrix<T> t, bool lower, bool transposed, bool unit, Matrix<T> b);
