@@ -9,6 +9,16 @@ add_library(emulated_nvrtc SHARED ${emulator_source}/nvrtc.cpp ${emulator_source
 target_compile_definitions(emulated_nvrtc PRIVATE
   "EMULATOR_FOLDER=\"${emulator_source}\"" "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"")
 set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
+# cuSOLVER, and cuBLAS beside it: one file of functions under both names.
+foreach(name IN ITEMS cusolver cublas)
+  add_library(emulated_${name} SHARED ${emulator_source}/solver.cpp)
+  target_link_libraries(emulated_${name} PRIVATE mercer_core GTest::gtest)
+  target_include_directories(emulated_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(emulated_${name} PRIVATE "MERCER_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+  set_target_properties(emulated_${name} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
+endforeach()
+set_target_properties(emulated_cusolver PROPERTIES SOVERSION 12)
+set_target_properties(emulated_cublas PROPERTIES SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
 # Of compute capability 9.0, which has both kinds of products, and of 8.0.
@@ -17,7 +27,8 @@ foreach(capability IN ITEMS 90 80)
   list(JOIN emulator_tests ":" emulator_filter)
   add_test(NAME emulated_gpu_${capability} COMMAND test_ops --gtest_filter=${emulator_filter})
   string(JOIN ";" emulator_environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
-    "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CACHE_DIR=off")
+    "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CUSOLVER=${emulator_folder}/libcusolver.so.12"
+    "MERCER_CACHE_DIR=off")
   set_tests_properties(emulated_gpu_${capability} PROPERTIES ENVIRONMENT "${emulator_environment}"
     FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")
 endforeach()

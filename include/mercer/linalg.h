@@ -1,5 +1,5 @@
 // Linear algebra of kernel machines: Cholesky's factorisation, LU, eigenvalues of symmetric matrices, and what is
-// solved with them. On the CPU by OpenBLAS, which is loaded at the first call.
+// solved with them. On the CPU by OpenBLAS, on CUDA devices by cuSOLVER and cuBLAS, all loaded at the first call.
 //
 // Shapes   a [..., n, n]; b [..., n, k], or [n] alone. Leading axes of a and b broadcast by NumPy's rule; a matrix that
 //          serves several right-hand sides is factored once. n, k and batches may be 0.
@@ -13,8 +13,11 @@
 //          not converge; or -1 for a matrix with NaN or an infinity in the part that is read. The outputs of a matrix
 //          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
 //          numerical is, once all outputs are written.
+// Streams  On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it waits, to
+//          know whether to throw. Graph captures are refused.
 // Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
-//          OpenBLAS unsupported. NaN in b is no error: it goes to its column of x.
+//          these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
+//          error: it goes to its column of x.
 // Results  Those of LAPACK. Their last bits may depend on the number of threads.
 #pragma once
 
@@ -31,8 +34,8 @@ namespace mercer::linalg {
 
 /// What a call takes besides its arrays.
 struct Options {
-  bool lower = true;           // the triangle of a that is read, and that of the factor; the other may hold anything
-  bool overwrite_a = false;    // where a is no output: its memory may serve as scratch memory
+  bool lower = true;         // the triangle of a that is read, and that of the factor; the other may hold anything
+  bool overwrite_a = false;  // where a is no output: its memory may serve as scratch memory
   std::vector<double> jitter = {};  // for matrices that are not positive definite: parts of the mean of the diagonal
                                     // (of its absolute values) that are added to it, in turn, until one serves
   const Tensor* info = nullptr;     // [...] of a

@@ -8,7 +8,10 @@ from pathlib import Path
 from mercer import _mercer
 
 # NVIDIA's: the wheels of CUDA 13, those of CUDA 12, and what torch's own wheels carry.
-FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "torch/lib")
+FOLDERS = (
+    "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cusolver/lib", "nvidia/cublas/lib",
+    "nvidia/cusparse/lib", "nvidia/nvjitlink/lib", "torch/lib",
+)  # fmt: skip
 # OpenBLAS: a wheel of its own, with integers of 64 bits or 32; last the copy that NumPy computes
 # with.
 LAPACK = (

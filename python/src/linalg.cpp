@@ -46,9 +46,8 @@ nb::object py_cholesky(nb::handle a, bool lower, bool overwrite_a, nb::handle ji
   const ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
   const Output factor = overwrite_a ? call.in_place(a, call.a(), out, "overwrite_a")
                                     : call.output(out, "out", checked.type(), call.a().shape);
-  return call.run(check, checked.a_batch(), factor.object, [&](const linalg::Options& options) {
-    linalg::cholesky(call.a(), *factor.view, options);
-  });
+  return call.run(check, checked.a_batch(), factor.object,
+                  [&](const linalg::Options& options) { linalg::cholesky(call.a(), *factor.view, options); });
 }
 
 nb::object py_solve_cholesky(nb::handle a, nb::handle b, bool lower, bool overwrite_a, bool overwrite_b,
@@ -61,9 +60,8 @@ nb::object py_solve_cholesky(nb::handle a, nb::handle b, bool lower, bool overwr
   ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
   checked.right_hand_side(rhs);
   const Output x = solution(call, checked, b, rhs, overwrite_b, out);
-  return call.run(check, checked.a_batch(), x.object, [&](const linalg::Options& options) {
-    linalg::solve_cholesky(call.a(), rhs, *x.view, options);
-  });
+  return call.run(check, checked.a_batch(), x.object,
+                  [&](const linalg::Options& options) { linalg::solve_cholesky(call.a(), rhs, *x.view, options); });
 }
 
 nb::object py_cho_solve(nb::handle factor, nb::handle b, bool lower, bool overwrite_b, nb::handle out,
@@ -92,8 +90,8 @@ nb::object py_inv_quad_logdet(nb::handle a, nb::handle b, bool lower, bool overw
   const Output logdet = call.output(given_logdet, "out[1]", checked.type(), checked.a_batch());
   return call.run(check, checked.a_batch(), nb::make_tuple(quad.object, logdet.object),
                   [&](const linalg::Options& options) {
-    linalg::inv_quad_logdet(call.a(), rhs, *quad.view, *logdet.view, options);
-  });
+                    linalg::inv_quad_logdet(call.a(), rhs, *quad.view, *logdet.view, options);
+                  });
 }
 
 nb::object py_lu_factor(nb::handle a, bool overwrite_a, bool check, nb::handle out, nb::handle workspace) {
@@ -102,12 +100,10 @@ nb::object py_lu_factor(nb::handle a, bool overwrite_a, bool check, nb::handle o
   const auto [given_lu, given_pivots] = pair_of(out, call.verb(), "out", "lu, pivots");
   const Output lu = overwrite_a ? call.in_place(a, call.a(), given_lu, "overwrite_a")
                                 : call.output(given_lu, "out[0]", checked.type(), call.a().shape, Layout::columns);
-  const Output pivots =
-      call.output(given_pivots, "out[1]", Dtype::int64, joined(checked.a_batch(), {checked.order()}));
-  return call.run(check, checked.a_batch(), nb::make_tuple(lu.object, pivots.object),
-                  [&](const linalg::Options& options) {
-    linalg::lu_factor(call.a(), *lu.view, *pivots.view, options);
-  });
+  const Output pivots = call.output(given_pivots, "out[1]", Dtype::int64, joined(checked.a_batch(), {checked.order()}));
+  return call.run(
+      check, checked.a_batch(), nb::make_tuple(lu.object, pivots.object),
+      [&](const linalg::Options& options) { linalg::lu_factor(call.a(), *lu.view, *pivots.view, options); });
 }
 
 nb::object py_lu_solve(nb::handle lu_and_pivots, nb::handle b, bool transposed, bool overwrite_b, nb::handle out,
@@ -119,9 +115,8 @@ nb::object py_lu_solve(nb::handle lu_and_pivots, nb::handle b, bool transposed, 
   ops::DenseCall checked(call.verb(), "lu", call.a(), call.options());
   checked.right_hand_side(rhs);
   const Output x = solution(call, checked, b, rhs, overwrite_b, out);
-  call.run([&](const linalg::Options& options) {
-    linalg::lu_solve(call.a(), pivots, rhs, *x.view, transposed, options);
-  });
+  call.run(
+      [&](const linalg::Options& options) { linalg::lu_solve(call.a(), pivots, rhs, *x.view, transposed, options); });
   return x.object;
 }
 
@@ -133,9 +128,8 @@ nb::object py_solve_lu(nb::handle a, nb::handle b, bool overwrite_a, bool overwr
   ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
   checked.right_hand_side(rhs);
   const Output x = solution(call, checked, b, rhs, overwrite_b, out);
-  return call.run(check, checked.a_batch(), x.object, [&](const linalg::Options& options) {
-    linalg::solve_lu(call.a(), rhs, *x.view, options);
-  });
+  return call.run(check, checked.a_batch(), x.object,
+                  [&](const linalg::Options& options) { linalg::solve_lu(call.a(), rhs, *x.view, options); });
 }
 
 std::optional<linalg::Subset> to_subset(nb::handle subset) {
@@ -159,17 +153,16 @@ nb::object py_eigh(nb::handle a, bool lower, bool overwrite_a, bool eigvals_only
   const std::int64_t n = checked.order(), count = ops::check_subset(checked, subset);
   nb::object given_w = nb::borrow(out), given_v = nb::none();
   if (!eigvals_only) std::tie(given_w, given_v) = pair_of(out, call.verb(), "out", "w, v");
-  const Output w = call.output(given_w, eigvals_only ? "out" : "out[0]", checked.type(),
-                               joined(checked.a_batch(), {count}));
+  const Output w =
+      call.output(given_w, eigvals_only ? "out" : "out[0]", checked.type(), joined(checked.a_batch(), {count}));
   Output v;
   if (!eigvals_only)
     v = overwrite_a && count == n && given_v.is_none()
             ? Output{nb::borrow(a), &call.a()}
             : call.output(given_v, "out[1]", checked.type(), joined(checked.a_batch(), {n, count}), Layout::columns);
   const nb::object result = eigvals_only ? w.object : nb::object(nb::make_tuple(w.object, v.object));
-  return call.run(check, checked.a_batch(), result, [&](const linalg::Options& options) {
-    linalg::eigh(call.a(), *w.view, v.view, subset, options);
-  });
+  return call.run(check, checked.a_batch(), result,
+                  [&](const linalg::Options& options) { linalg::eigh(call.a(), *w.view, v.view, subset, options); });
 }
 
 }  // namespace
@@ -190,12 +183,10 @@ void bind_linalg(nb::module_& module) {
              nb::sig(kSolveCholeskyUnchecked));
   module.def("cho_solve", py_cho_solve, "factor"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_b"_a = false,
              MERCER_LAST, nb::sig(kChoSolveSignature), kChoSolveDoc);
-  module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER,
-             "overwrite_a"_a = false, "jitter"_a = nb::none(), "check"_a = true, MERCER_LAST,
-             nb::sig(kInvQuadLogdetChecked), kInvQuadLogdetDoc);
-  module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER,
-             "overwrite_a"_a = false, "jitter"_a = nb::none(), "check"_a, MERCER_LAST,
-             nb::sig(kInvQuadLogdetUnchecked));
+  module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_a"_a = false,
+             "jitter"_a = nb::none(), "check"_a = true, MERCER_LAST, nb::sig(kInvQuadLogdetChecked), kInvQuadLogdetDoc);
+  module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_a"_a = false,
+             "jitter"_a = nb::none(), "check"_a, MERCER_LAST, nb::sig(kInvQuadLogdetUnchecked));
   module.def("lu_factor", py_lu_factor, "a"_a, nb::kw_only(), "overwrite_a"_a = false, "check"_a = true, MERCER_LAST,
              nb::sig(kLuFactorChecked), kLuFactorDoc);
   module.def("lu_factor", py_lu_factor, "a"_a, nb::kw_only(), "overwrite_a"_a = false, "check"_a, MERCER_LAST,

@@ -12,8 +12,8 @@ constexpr double kLadder[] = {1, 10, 100};
 
 nb::handle require_no_jax(nb::handle object, Place place) {
   if (is_jax(object))
-    throw Error(ErrorKind::unsupported, fmt::format("{}: is not offered for arrays of jax. Received one for {}.",
-                                                    place.verb, place.name));
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: is not offered for arrays of jax. Received one for {}.", place.verb, place.name));
   return object;
 }
 
@@ -26,8 +26,7 @@ void swap_last_axes(Tensor& tensor) {
 }  // namespace
 
 LinalgCall::LinalgCall(const char* verb, const char* name, nb::handle a, bool overwrite, nb::handle workspace)
-    : verb_(verb),
-      a_(require_no_jax(a, {verb, name}), {verb, name}, overwrite ? Access::write : Access::read) {
+    : verb_(verb), a_(require_no_jax(a, {verb, name}), {verb, name}, overwrite ? Access::write : Access::read) {
   options_.verb = verb;
   require_type(a_);
   if (!workspace.is_none()) queue_.use_workspace(workspace, a_);
@@ -39,8 +38,8 @@ LinalgCall::LinalgCall(const char* verb, const char* name, nb::handle a, bool ov
 void LinalgCall::require_type(const Array& array) const {
   const Dtype dtype = array.tensor().dtype;
   if (dtype == Dtype::float32 || dtype == Dtype::float64) return;
-  throw DtypeFault(fmt::format("{}: {} must be float32 or float64. Received {}", verb_, array.place().name,
-                               name_of(dtype)));
+  throw DtypeFault(
+      fmt::format("{}: {} must be float32 or float64. Received {}", verb_, array.place().name, name_of(dtype)));
 }
 
 void LinalgCall::read_jitter(nb::handle jitter) {

@@ -12,8 +12,8 @@ namespace mercer::python {
 #define MERCER_UNCHECKED "check: typing.Literal[False], "
 #define MERCER_WITH_INFO(result) "tuple[" result ", " MERCER_ARRAY "]"
 
-#define MERCER_SIGNATURES(name, arguments, out, result)                                                            \
-  inline constexpr char k##name##Checked[] = arguments MERCER_CHECKED out ") -> " result;                          \
+#define MERCER_SIGNATURES(name, arguments, out, result)                                   \
+  inline constexpr char k##name##Checked[] = arguments MERCER_CHECKED out ") -> " result; \
   inline constexpr char k##name##Unchecked[] = arguments MERCER_UNCHECKED out ") -> " MERCER_WITH_INFO(result);
 
 #define MERCER_OUT "out: " MERCER_OPTIONAL ", workspace: " MERCER_OPTIONAL

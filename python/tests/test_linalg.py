@@ -17,11 +17,50 @@ import mercer as mc
 import numpy as np
 import pytest
 import scipy.linalg
-from conftest import in_threads, to_library, to_numpy
+from conftest import in_threads
 
 linalg = mc.linalg
 ORDERS = [0, 1, 2, 33, 100, 1025]
 DTYPES = ["float32", "float64"]
+
+
+class Home:
+    """Where a test's arrays live: NumPy, PyTorch on the CPU, PyTorch on its CUDA device."""
+
+    def __init__(self, name):
+        self.library = pytest.importorskip("numpy" if name == "numpy" else "torch")
+        self.device = "cuda" if name == "cuda" else "cpu"
+        if name == "cuda" and not self.library.cuda.is_available():
+            pytest.skip("no GPU")
+
+    def array(self, values):
+        """The same values, strides and all."""
+        if self.library is np:
+            return values
+        host = self.library.from_numpy(values)
+        if self.device == "cpu":
+            return host
+        if host.numel() == 0:
+            return host.cuda()
+        steps = zip(host.stride(), host.shape, strict=True)
+        extent = 1 + sum(stride * (size - 1) for stride, size in steps)
+        memory = self.library.as_strided(host, (extent,), (1,)).cuda()
+        return memory.as_strided(host.shape, host.stride())
+
+    def empty(self, shape, dtype):
+        if self.library is np:
+            return np.empty(shape, dtype)
+        kind = getattr(self.library, dtype)
+        return self.library.empty(shape, dtype=kind, device=self.device)
+
+
+@pytest.fixture(params=["numpy", "torch", "cuda"])
+def home(request):
+    return Home(request.param)
+
+
+def to_numpy(array):
+    return array.cpu().numpy() if hasattr(array, "cpu") else np.asarray(array)
 
 
 def unit(dtype):
@@ -63,12 +102,12 @@ def assert_eigenpairs(a, w, v):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", ORDERS)
-def test_orders(library, n, dtype):
+def test_orders(home, n, dtype):
     rng = np.random.default_rng(1)
     symmetric, general = kernel(n, dtype), rng.normal(size=(n, n)).astype(dtype)
-    s, g = to_library(library, symmetric), to_library(library, general)
+    s, g = home.array(symmetric), home.array(general)
     for b in (rng.normal(size=(n, 3)).astype(dtype), rng.normal(size=n).astype(dtype)):
-        rhs = to_library(library, b)
+        rhs = home.array(b)
         x = linalg.solve_cholesky(s, rhs)
         assert type(x) is type(rhs)
         assert_solves(symmetric, x, b, 4)
@@ -92,18 +131,19 @@ def test_orders(library, n, dtype):
 
 @pytest.mark.parametrize("ridge", [1e-1, 1e-3, 1e-5])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_conditions(dtype, ridge):
+def test_conditions(home, dtype, ridge):
     """Conditions of 1e3, 1e5 and 1e7: the residual does not grow with them, the error may."""
     n = 200
     a, b = kernel(n, dtype, ridge), np.random.default_rng(2).normal(size=(n, 2)).astype(dtype)
+    matrix, rhs = home.array(a), home.array(b)
     if dtype == "float64" or ridge > 1e-4:
-        x = linalg.solve_cholesky(a, b)
+        x = to_numpy(linalg.solve_cholesky(matrix, rhs))
         assert_solves(a, x, b, 4)
         expected = scipy.linalg.solve(a.astype("d"), b, assume_a="pos")
         condition = np.linalg.cond(a.astype("d"))
         assert norm(x - expected) <= 4 * n * unit(dtype) * condition * norm(expected)
-    assert_solves(a, linalg.solve_lu(a, b), b, 64)
-    assert_eigenpairs(a, *linalg.eigh(a))
+    assert_solves(a, linalg.solve_lu(matrix, rhs), b, 64)
+    assert_eigenpairs(a, *linalg.eigh(matrix))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -112,13 +152,14 @@ def test_conditions(dtype, ridge):
     [np.repeat([1.0, 1 + 1e-9, 5.0], 20), np.r_[np.zeros(50), np.ones(10)], np.logspace(-7, 0, 60)],
     ids=["clustered", "rank 10", "condition 1e7"],
 )
-def test_spectra(dtype, spectrum):
+def test_spectra(home, dtype, spectrum):
     a = with_spectrum(spectrum)[0].astype(dtype)
-    w, v = linalg.eigh(a)
+    matrix = home.array(a)
+    w, v = (to_numpy(array) for array in linalg.eigh(matrix))
     assert_eigenpairs(a, w, v)
     assert np.abs(w - np.sort(spectrum)).max() <= 20 * len(a) * unit(dtype) * norm(a)
     for subset in ((0, 0), (45, 59), (7, 51)):
-        some, vectors = linalg.eigh(a, subset_by_index=subset)
+        some, vectors = (to_numpy(r) for r in linalg.eigh(matrix, subset_by_index=subset))
         assert some.shape == (subset[1] - subset[0] + 1,)
         assert_eigenpairs(a, some, vectors)
         assert np.abs(some - w[subset[0] : subset[1] + 1]).max() <= 20 * 60 * unit(dtype) * norm(a)
@@ -143,7 +184,7 @@ def test_like_scipy(rng):
     assert quad.shape == logdet.shape == ()
 
 
-def test_batches_broadcast(library):
+def test_batches_broadcast(home):
     rng = np.random.default_rng(3)
     a = np.stack([kernel(8, "d", ridge) for ridge in (0.1, 1.0, 10.0)])
     for shape_a, shape_b in [((3,), ()), ((3, 1), (4,)), ((), (5,)), ((1,), (2, 3)), ((3,), (3,))]:
@@ -151,7 +192,7 @@ def test_batches_broadcast(library):
         b = rng.normal(size=(*shape_b, 8, 2))
         expected = np.linalg.solve(*np.broadcast_arrays(matrix, matrix)[:1], b)
         for solve in (linalg.solve_cholesky, linalg.solve_lu):
-            x = solve(to_library(library, matrix), to_library(library, b))
+            x = solve(home.array(matrix), home.array(b))
             np.testing.assert_allclose(to_numpy(x), expected, rtol=1e-9, atol=1e-9)
     assert linalg.solve_cholesky(a, np.ones(8)).shape == (3, 8)
     assert linalg.eigh(a)[1].shape == (3, 8, 8)
@@ -162,21 +203,21 @@ def test_batches_broadcast(library):
     np.testing.assert_array_equal(info, [0, 0, 0])
 
 
-def test_views_are_read_where_they_lie(library):
+def test_views_are_read_where_they_lie(home):
     a, b = kernel(20, "d"), np.random.default_rng(4).normal(size=(20, 6))
     wide, deep = np.full((20, 27), np.nan), np.full((27, 20), np.nan)
     wide[:, :20], deep[:20] = a, a
     for view in (wide[:, :20], deep[:20].T, np.asfortranarray(a)):
         for rhs in (b[:, ::2], b[:, :3], np.asfortranarray(b)):
-            x = linalg.solve_cholesky(to_library(library, view), to_library(library, rhs))
+            x = linalg.solve_cholesky(home.array(view), home.array(rhs))
             assert_solves(a, x, rhs, 4)
 
 
-def test_overwriting(library):
+def test_overwriting(home):
     a, b = kernel(12, "d"), np.random.default_rng(5).normal(size=(12, 2))
 
     def fresh(array):
-        return to_library(library, array.copy())
+        return home.array(array.copy())
 
     rhs, matrix = fresh(b), fresh(a)
     x = linalg.solve_cholesky(matrix, rhs, overwrite_a=True, overwrite_b=True)
@@ -202,14 +243,13 @@ def test_overwriting(library):
     np.testing.assert_array_equal(to_numpy(rhs), b)
 
 
-def test_outputs_of_the_caller(library):
-    a, b = to_library(library, kernel(9, "f")), to_library(library, np.ones((9, 2), "f"))
-    empty = library.empty
-    x, factor = empty((9, 2), dtype=library.float32), empty((9, 9), dtype=library.float32)
+def test_outputs_of_the_caller(home):
+    a, b = home.array(kernel(9, "f")), home.array(np.ones((9, 2), "f"))
+    x, factor = home.empty((9, 2), "float32"), home.empty((9, 9), "float32")
     assert linalg.solve_cholesky(a, b, out=x) is x
     assert linalg.cholesky(a, out=factor) is factor
     assert_solves(a, x, b, 4)
-    w, v = empty((9,), dtype=library.float32), empty((9, 9), dtype=library.float32)
+    w, v = home.empty((9,), "float32"), home.empty((9, 9), "float32")
     pair = linalg.eigh(a, out=(w, v))
     assert pair[0] is w
     assert pair[1] is v
@@ -217,15 +257,16 @@ def test_outputs_of_the_caller(library):
     assert linalg.eigh(a, eigvals_only=True, out=w) is w
 
 
-def test_vectors_of_a_range_keep_no_more_memory():
-    v = linalg.eigh(kernel(100, "d"), subset_by_index=(90, 99))[1]
-    assert v.base.nbytes == v.nbytes == 100 * 10 * 8
+def test_vectors_of_a_range_keep_no_more_memory(home):
+    v = linalg.eigh(home.array(kernel(100, "d")), subset_by_index=(90, 99))[1]
+    memory = v.base.nbytes if home.library is np else v.untyped_storage().nbytes()
+    assert memory == 100 * 10 * 8
 
 
-def test_info(library):
+def test_info(home):
     a = np.stack([kernel(6, "d", 1.0)] * 4)
     a[1, 3, 3], a[2, 4, 1], a[3, 0, 4] = -1, np.nan, np.inf
-    matrices, b = to_library(library, a), to_library(library, np.ones((6, 2)))
+    matrices, b = home.array(a), home.array(np.ones((6, 2)))
     x, info = linalg.solve_cholesky(matrices, b, check=False)
     np.testing.assert_array_equal(to_numpy(info), [0, 4, -1, 0])
     np.testing.assert_array_equal(np.isnan(to_numpy(x)).all((1, 2)), [False, True, True, False])
@@ -247,27 +288,32 @@ def test_info(library):
     np.testing.assert_array_equal(to_numpy(info), [0, 4, -1, 0])
 
 
-def test_nan_in_b_stays_in_its_column():
+def test_nan_in_b_stays_in_its_column(home):
     b = np.ones((5, 2))
     b[2, 0] = np.nan
     for solve in (linalg.solve_cholesky, linalg.solve_lu):
-        x, info = solve(kernel(5, "d"), b, check=False)
-        assert info == 0
+        x, info = solve(home.array(kernel(5, "d")), home.array(b), check=False)
+        x = to_numpy(x)
+        assert int(info) == 0
         assert not np.isnan(x[:, 1]).any()
         assert np.isnan(x[:, 0]).any()
 
 
-def test_jitter():
-    a = np.ones((6, 6)) - 1e-9 * np.eye(6)
+def test_jitter(home):
+    values = np.ones((6, 6)) - 1e-9 * np.eye(6)
+    a = home.array(values)
     with pytest.raises(mc.LinAlgError, match="jitter adds to the diagonal"):
         linalg.cholesky(a)
     with pytest.raises(mc.LinAlgError, match="with jitter 1e-10 too"):
         linalg.cholesky(a, jitter=1e-12)
     for jitter, used in ((1e-8, 1e-8), (1e-10, 1e-8), ([1e-10, 1e-4], 1e-4)):
-        factor = linalg.cholesky(a, jitter=jitter)
-        added = np.diag(factor @ factor.T - a)
-        np.testing.assert_allclose(added, used, rtol=1e-5)
-    np.testing.assert_array_equal(linalg.cholesky(4 * np.eye(2), jitter=1e-3), 2 * np.eye(2))
+        for check in (True, False):
+            factor = linalg.cholesky(a, jitter=jitter, check=check)
+            factor = to_numpy(factor if check else factor[0])
+            added = np.diag(factor @ factor.T - values)
+            np.testing.assert_allclose(added, used, rtol=1e-5)
+    factor = linalg.cholesky(home.array(4 * np.eye(2)), jitter=1e-3)
+    np.testing.assert_array_equal(to_numpy(factor), 2 * np.eye(2))
 
 
 REFUSED = {
@@ -394,3 +440,89 @@ def test_a_thousand_calls_leave_nothing_behind():
     done = run(code)
     # 800 calls that each kept but one matrix of 60 x 60 would take 22 MB.
     assert int(done.stdout) < 8 << 10, done.stderr
+
+
+def gpu():
+    return Home("cuda").library
+
+
+def test_calls_on_cuda_go_into_the_current_stream_and_wait_for_nothing():
+    torch = gpu()
+    a = torch.eye(600, device="cuda") + 0.1
+    b = torch.ones(600, 2, device="cuda")
+    linalg.solve_cholesky(a, b)
+    linalg.solve_lu(a, b)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(400_000_000)  # a fifth of a second or more
+        x, info = linalg.solve_cholesky(a, b, check=False)
+        y, _ = linalg.solve_lu(a, b, check=False)
+        assert not stream.query(), "the call waited for the stream"
+    stream.synchronize()
+    assert int(info) == 0
+    torch.testing.assert_close(a @ x, b)
+    torch.testing.assert_close(x, y)
+
+
+def test_workspaces_on_cuda_are_exact():
+    torch = gpu()
+    a, b = (
+        torch.eye(40, device="cuda").expand(3, 40, 40).contiguous(),
+        torch.ones(40, 2, device="cuda"),
+    )
+    lu = linalg.lu_factor(a)
+    for verb, arguments, options in [
+        ("cholesky", (a,), {}), ("cholesky", (a[0],), {"jitter": 1e-3}),
+        ("solve_cholesky", (a, b), {}), ("cho_solve", (a, b), {}), ("inv_quad_logdet", (a, b), {}),
+        ("lu_factor", (a,), {}), ("lu_solve", (lu, b), {}), ("solve_lu", (a[0], b), {}),
+        ("eigh", (a,), {}), ("eigh", (a[0],), {"subset_by_index": (3, 7)}),
+    ]:  # fmt: skip
+        size = mc.workspace_size(verb, *arguments, **options)
+        assert size > 0, verb
+        memory = torch.empty(size, dtype=torch.uint8, device="cuda")
+        getattr(linalg, verb)(*arguments, workspace=memory, **options)
+        with pytest.raises(ValueError, match=f"at least {size} bytes"):
+            getattr(linalg, verb)(*arguments, workspace=memory[:-1], **options)
+
+
+def test_captures_on_cuda_are_refused():
+    torch = gpu()
+    a = torch.eye(4, device="cuda")
+    linalg.cholesky(a)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    refused = pytest.raises(ValueError, match="must stay out of the capture of a CUDA graph")
+    with refused, torch.cuda.graph(graph):
+        linalg.cholesky(a, check=False)
+    torch.testing.assert_close(linalg.cholesky(a), a)
+
+
+def test_nan_on_cuda_leaves_the_device_alive():
+    torch = gpu()
+    for n in (8, 100, 700):
+        a = torch.full((3, n, n), float("nan"), device="cuda")
+        a[1] = torch.eye(n)
+        for call in (linalg.cholesky, linalg.lu_factor, linalg.eigh):
+            _, info = call(a, check=False)
+            assert info.tolist() == [-1, 0, -1]
+    assert float(torch.ones(3, device="cuda").sum()) == 3
+
+
+def test_a_thousand_calls_on_cuda_leave_nothing_behind():
+    torch = gpu()
+    a, b = torch.eye(60, device="cuda").expand(8, 60, 60) + 0.1, torch.ones(60, 4, device="cuda")
+    streams = [torch.cuda.Stream() for _ in range(50)]  # more than there are handles kept
+
+    def free_after(calls):
+        for call in range(calls):
+            with torch.cuda.stream(streams[call % len(streams)]):
+                linalg.solve_cholesky(a, b, check=False)
+                linalg.solve_lu(a[0], b, check=False)
+                if call % 10 == 0:
+                    linalg.eigh(a, check=False)
+        torch.cuda.synchronize()
+        return torch.cuda.mem_get_info()[0]
+
+    before = free_after(200)
+    assert before - free_after(1000) < 64 << 20

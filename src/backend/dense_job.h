@@ -27,6 +27,10 @@ struct DenseArray {
 /// What info says of a matrix that holds NaN or an infinity.
 inline constexpr std::int64_t kNotFinite = -1;
 
+/// Scratch memory of matrices that go through a device together, and of right-hand sides likewise. Routines of batches
+/// count elements, or bytes, in 32 bits.
+inline constexpr std::int64_t kDenseBytes = std::int64_t{512} << 20;
+
 struct DenseJob {
   const char* op = "";
   Dtype type = Dtype::float32;
@@ -35,7 +39,8 @@ struct DenseJob {
   std::vector<std::int64_t> outer = {}, inner = {};  // extents of the batch axes along which a varies, and of the rest
   std::int64_t matrices = 1, repeats = 1;            // their products
   std::int64_t order = 0;
-  bool lower = true;                // which triangle of a is read
+  bool lower = true;  // which triangle of a is read
+  std::int64_t part_bytes = kDenseBytes;
   std::vector<double> jitter = {};  // parts of the mean of the diagonal to add to it, tried in this order
 
   /// Where an item of the array lies.

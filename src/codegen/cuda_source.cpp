@@ -521,6 +521,10 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
          skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "linear_field.cuh"});
 }
 
+std::string cuda_dense_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"dense.cuh"});
+}
+
 std::string cuda_sum_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
 }

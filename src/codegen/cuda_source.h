@@ -57,6 +57,9 @@ std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan);
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan);
 std::string cuda_sum_source(Dtype type);
 
+/// The kernels `move_dense` and what else surrounds routines of linear algebra (kernels/cuda/dense.cuh).
+std::string cuda_dense_source(Dtype type);
+
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);
 /// Of a plan that finds candidates: the kernels `tighten`, `rank` and `scan_rows`.

@@ -24,6 +24,8 @@ const std::vector<EnvRow>& env_table() {
        "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
       {"MERCER_LAPACK", "the first that is found",
        "OpenBLAS, for linear algebra on the CPU, to load: a path or a soname."},
+      {"MERCER_CUSOLVER", "the first that is found",
+       "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
       {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
   };
   return table;

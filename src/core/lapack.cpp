@@ -1,5 +1,6 @@
 #include "core/lapack.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 #include <mutex>
 #include <type_traits>
 #include <vector>
-
-#include <fmt/ranges.h>
 
 #include "core/env.h"
 #include "core/error.h"
@@ -52,8 +51,8 @@ constexpr Spelling kSpellings[] = {{"", "_", ""}, {"scipy_", "_64_", "64_"}, {"s
 bool read_functions(const Library& library, const Spelling& spelling, Functions& f) {
   for (int type = 0; type < 2; ++type) {
     for (int routine = 0; routine < kRoutines; ++routine) {
-      const auto symbol = fmt::format("{}{}{}{}", spelling.prefix, type == 0 ? 's' : 'd', kNames[routine],
-                                      spelling.suffix);
+      const auto symbol =
+          fmt::format("{}{}{}{}", spelling.prefix, type == 0 ? 's' : 'd', kNames[routine], spelling.suffix);
       f.routines[type][routine] = library.find(symbol.c_str());
       if (f.routines[type][routine] == nullptr) return false;
     }
@@ -196,8 +195,10 @@ const Lapack* lapack() {
 const Lapack& need_lapack(const char* op) {
   if (const Lapack* found = lapack()) return *found;
   const std::lock_guard lock(finder().mutex);
-  fail(ErrorKind::unsupported, "{}: needs OpenBLAS on the CPU; pip install {} brings it, or libopenblas0-pthread of "
-       "Debian. Received none: {}", op, kPackage, finder().reason);
+  fail(ErrorKind::unsupported,
+       "{}: needs OpenBLAS on the CPU; pip install {} brings it, or libopenblas0-pthread of "
+       "Debian. Received none: {}",
+       op, kPackage, finder().reason);
 }
 
 std::string describe_lapack() {
@@ -347,17 +348,17 @@ std::int64_t Lapack::syevr(bool vectors, bool lower, std::int64_t n, T* a, std::
 }
 
 // NOLINTBEGIN: one line a type and routine.
-#define MERCER_INSTANTIATE(T)                                                                                          \
-  template std::int64_t Lapack::potrf(bool, std::int64_t, T*, std::int64_t) const;                                     \
-  template std::int64_t Lapack::getrf(std::int64_t, T*, std::int64_t, std::int64_t*) const;                            \
-  template void Lapack::trsm(bool, bool, bool, bool, std::int64_t, std::int64_t, const T*, std::int64_t, T*,           \
-                             std::int64_t) const;                                                                      \
-  template void Lapack::trsv(bool, bool, bool, std::int64_t, const T*, std::int64_t, T*, std::int64_t) const;          \
-  template Lapack::Scratch Lapack::syevd_scratch<T>(bool, std::int64_t) const;                                         \
-  template std::int64_t Lapack::syevd(bool, bool, std::int64_t, T*, std::int64_t, T*, T*, std::int64_t*, Scratch)      \
-      const;                                                                                                           \
-  template Lapack::Scratch Lapack::syevr_scratch<T>(bool, std::int64_t) const;                                         \
-  template std::int64_t Lapack::syevr(bool, bool, std::int64_t, T*, std::int64_t, std::int64_t, std::int64_t, T*, T*,  \
+#define MERCER_INSTANTIATE(T)                                                                                         \
+  template std::int64_t Lapack::potrf(bool, std::int64_t, T*, std::int64_t) const;                                    \
+  template std::int64_t Lapack::getrf(std::int64_t, T*, std::int64_t, std::int64_t*) const;                           \
+  template void Lapack::trsm(bool, bool, bool, bool, std::int64_t, std::int64_t, const T*, std::int64_t, T*,          \
+                             std::int64_t) const;                                                                     \
+  template void Lapack::trsv(bool, bool, bool, std::int64_t, const T*, std::int64_t, T*, std::int64_t) const;         \
+  template Lapack::Scratch Lapack::syevd_scratch<T>(bool, std::int64_t) const;                                        \
+  template std::int64_t Lapack::syevd(bool, bool, std::int64_t, T*, std::int64_t, T*, T*, std::int64_t*, Scratch)     \
+      const;                                                                                                          \
+  template Lapack::Scratch Lapack::syevr_scratch<T>(bool, std::int64_t) const;                                        \
+  template std::int64_t Lapack::syevr(bool, bool, std::int64_t, T*, std::int64_t, std::int64_t, std::int64_t, T*, T*, \
                                       std::int64_t, T*, std::int64_t*, Scratch) const;
 MERCER_INSTANTIATE(float)
 MERCER_INSTANTIATE(double)

@@ -283,6 +283,15 @@ void add_library_folder(fs::path folder) {
   state.searched = false;
 }
 
+std::vector<fs::path> library_folders() {
+  Finder& state = finder();
+  const std::lock_guard lock(state.mutex);
+  std::vector<fs::path> folders = state.folders;
+  const std::vector<fs::path> toolkits = toolkit_folders();
+  folders.insert(folders.end(), toolkits.begin(), toolkits.end());
+  return folders;
+}
+
 const Nvrtc* nvrtc_if_loaded() { return finder().found.load(std::memory_order_acquire); }
 
 const Nvrtc* nvrtc() {

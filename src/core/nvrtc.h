@@ -16,6 +16,9 @@ namespace mercer {
 /// A folder in which NVRTC may lie, such as site-packages/nvidia/cu13/lib; those of the first call come first.
 void add_library_folder(std::filesystem::path folder);
 
+/// These folders, in the order of the calls, then those of installed toolkits.
+std::vector<std::filesystem::path> library_folders();
+
 struct NvrtcHeader {
   std::string_view name, text;  // for #include "name"
 };

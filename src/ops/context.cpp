@@ -4,6 +4,7 @@
 
 #include "core/cpu_features.h"
 #include "core/cuda_driver.h"
+#include "core/cuda_solver.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/exec_memory.h"
@@ -109,12 +110,19 @@ Context& Context::shared() {
   return context;
 }
 
+namespace {
+
+/// Looked for where there is a GPU to use it.
+std::string describe_solver() { return cuda_device_count() > 0 ? describe_cuda_solver() : std::string(); }
+
+}  // namespace
+
 std::string describe_machine() {
   const Context& context = Context::shared();
   return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu_features().to_text(),
                      ExecutableMemory::available() ? "available" : "denied, the interpreter serves",
                      name_of(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
-                     describe_lapack());
+                     describe_solver() + describe_lapack());
 }
 
 }  // namespace mercer

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/operations.h"
 #include "backend/cuda/operations.h"
+#include "backend/dense_job.h"
 #include "core/parallel.h"
 #include "mercer/device.h"
 
@@ -89,6 +90,7 @@ struct Context::State {
   std::int64_t candidates_from = 4096;  // points of z from which few neighbours are found while pairs are computed
   bool products_by_warps = false;                     // likewise, where a GPU has both kinds
   std::int64_t part_bytes = cuda::kPartBytes;         // likewise
+  std::int64_t dense_bytes = kDenseBytes;  // likewise
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

@@ -22,8 +22,10 @@ class Eigensolver {
     const std::int64_t n = job.order;
     const bool a_serves = item<T>(job, a, 0).suits_lapack();
     const bool v_serves = wants_vectors_ && item<T>(job, v, 0).suits_lapack();
-    if (all_ && v_serves) place_ = Place::v;
-    else if (overwrite_a && a_serves) place_ = Place::a;
+    if (all_ && v_serves)
+      place_ = Place::v;
+    else if (overwrite_a && a_serves)
+      place_ = Place::a;
     if (place_ == Place::scratch) matrix_memory_ = layout_.add<T>({n, n});
     // Vectors of a range have a place of their own beside the matrix.
     v_direct_ = !all_ && v_serves && item<T>(job, v, 0).is_column_major();
@@ -50,8 +52,9 @@ class Eigensolver {
     if (!(is_there ? all_finite(a, part) : copy(a, columns, part))) failed = kNotFinite;
     T* const values = reinterpret_cast<T*>(memory + value_memory_);
     Matrix<T> vectors = columns;
-    if (failed == 0 && a.rows > 0) failed = all_ ? solve_all(columns, lower, values, memory)
-                                                 : solve_range(columns, lower, values, v, memory, vectors);
+    if (failed == 0 && a.rows > 0)
+      failed =
+          all_ ? solve_all(columns, lower, values, memory) : solve_range(columns, lower, values, v, memory, vectors);
     if (failed != 0) {
       fill(w, nan_of<T>());
       if (wants_vectors_) fill(v, nan_of<T>());
@@ -59,8 +62,10 @@ class Eigensolver {
     }
     for (std::int64_t i = 0; i < w.rows; ++i) w(i, 0) = values[i];
     if (!wants_vectors_) return 0;
-    if (vectors.data != v.data) copy(vectors, v);
-    else if (by_rows && all_) transpose_in_place(columns);
+    if (vectors.data != v.data)
+      copy(vectors, v);
+    else if (by_rows && all_)
+      transpose_in_place(columns);
     return 0;
   }
 

@@ -22,8 +22,7 @@ void solve_factored(const Lapack& lapack, Matrix<T> lu, const std::int64_t* pivo
 
 /// Factors the columns of `lu`, which suits LAPACK as it is; `is_there`: they hold the matrix already.
 template <class T>
-std::int64_t factor_columns(const Lapack& lapack, Matrix<T> a, Matrix<T> columns, bool is_there,
-                            std::int64_t* pivots) {
+std::int64_t factor_columns(const Lapack& lapack, Matrix<T> a, Matrix<T> columns, bool is_there, std::int64_t* pivots) {
   const bool finite = is_there ? all_finite(columns, Part::all) : copy(a, columns);
   if (!finite) return kNotFinite;
   return columns.rows == 0 ? 0 : lapack.getrf(columns.rows, columns.data, columns.stride(), pivots);
@@ -74,11 +73,11 @@ void solve_lu_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, 
     set_info(job, info, matrix, failed);
     for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat) {
       const Matrix<T> target = item<T>(job, x, matrix, repeat);
-      if (failed != 0) fill(target, nan_of<T>());
+      if (failed != 0)
+        fill(target, nan_of<T>());
       else
-        solve_into(item<T>(job, b, matrix, repeat), target, memory + column_memory, [&](Matrix<T> rhs) {
-          solve_factored(tools.lapack, columns, pivots, transposed, rhs);
-        });
+        solve_into(item<T>(job, b, matrix, repeat), target, memory + column_memory,
+                   [&](Matrix<T> rhs) { solve_factored(tools.lapack, columns, pivots, transposed, rhs); });
     }
   });
 }

@@ -215,14 +215,14 @@ void swap_rows(Matrix<T> b, const std::int64_t* pivots, std::int64_t count, bool
 }
 
 // NOLINTBEGIN: one line a type and function.
-#define MERCER_INSTANTIATE(T)                                                                            \
-  template bool copy(Matrix<T>, Matrix<T>, Part);                                                        \
-  template bool all_finite(Matrix<T>, Part);                                                             \
-  template std::int64_t factor_small(Matrix<T>);                                                         \
-  template void fill(Matrix<T>, T);                                                                      \
-  template void clear_beside(Matrix<T>, bool);                                                           \
-  template void transpose_in_place(Matrix<T>);                                                           \
-  template void solve_triangular(const Lapack&, Matrix<T>, bool, bool, bool, Matrix<T>);                 \
+#define MERCER_INSTANTIATE(T)                                                            \
+  template bool copy(Matrix<T>, Matrix<T>, Part);                                        \
+  template bool all_finite(Matrix<T>, Part);                                             \
+  template std::int64_t factor_small(Matrix<T>);                                         \
+  template void fill(Matrix<T>, T);                                                      \
+  template void clear_beside(Matrix<T>, bool);                                           \
+  template void transpose_in_place(Matrix<T>);                                           \
+  template void solve_triangular(const Lapack&, Matrix<T>, bool, bool, bool, Matrix<T>); \
   template void swap_rows(Matrix<T>, const std::int64_t*, std::int64_t, bool);
 MERCER_INSTANTIATE(float)
 MERCER_INSTANTIATE(double)

@@ -51,8 +51,10 @@ void for_each_matrix(const DenseJob& job, const DenseTools& tools, const Layout&
     const std::int64_t end = job.matrices * (task + 1) / tasks;
     for (std::int64_t matrix = job.matrices * task / tasks; matrix < end; ++matrix) body(matrix, scratch);
   };
-  if (each) tools.pool.run(tasks, run_task, nullptr, workers);
-  else run_task(0, 0);
+  if (each)
+    tools.pool.run(tasks, run_task, nullptr, workers);
+  else
+    run_task(0, 0);
 }
 
 /// A packed matrix in the layout of `model`, so that copies run along memory.
@@ -99,8 +101,10 @@ void solve_into(Matrix<T> b, Matrix<T> x, char* scratch, const Solve& solve) {
 /// Calls body with a value of the job's type.
 template <class Body>
 void with_type(const DenseJob& job, const Body& body) {
-  if (job.type == Dtype::float64) body(double{});
-  else body(float{});
+  if (job.type == Dtype::float64)
+    body(double{});
+  else
+    body(float{});
 }
 
 }  // namespace mercer::cpu

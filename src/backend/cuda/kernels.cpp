@@ -229,6 +229,11 @@ Kernel factor_kernels(const PairJob& job) {
   return shared_kernel("find_scale", "blocked factorisation", job, codegen::cuda_factor_source);
 }
 
+Kernel dense_kernels(const PairJob& job) {
+  return shared_kernel("move_dense", fmt::format("dense matrices {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_dense_source(job.type); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

@@ -76,6 +76,9 @@ Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 /// `start_doubles`; its module has the others of double_operands.cuh.
 Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 
+/// `move_dense`; its module has the others of dense.cuh.
+Kernel dense_kernels(const PairJob& job);
+
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);
 

@@ -327,4 +327,27 @@ struct FactorArguments {
   const int* block_said;
 };
 
+// A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
+// chunk that is packed, or by the walk over the caller's axes.
+struct DenseSide {
+  void* data;
+  long long row, col, packed;
+  long long step[MERCER_MAX_AXES];
+};
+
+struct DenseArguments {
+  struct DenseSide from, to;
+  int* status;         // of each matrix of the chunk
+  const int* said;     // by the routine
+  const int* adopted;  // by the routine in another attempt at those that failed
+  long long rows, cols, first;  // `first`: the chunk's first matrix in the batch
+  double amount;
+  int part;      // that is read and written: 0 all, 1 the lower triangle, 2 the upper
+  int examines;  // whether a value that is not finite is a failure
+  int spoils;    // NaN goes where the matrix failed
+  int clears;    // zeros go beside the part
+  int wide;
+  struct BatchAxes axes;
+};
+
 #endif

@@ -48,8 +48,6 @@ DenseCall::DenseCall(const char* op, const char* name, const Tensor& a, const li
           "{}: {} must have the shape [..., n, n]. Received {}.", job_.op, name, text_of(a.shape));
   check_type(job_.op, name, a);
   check_layout(job_.op, name, a);
-  if (a.device.kind != DeviceKind::cpu)
-    fail(ErrorKind::unsupported, "{}: {} must lie on the CPU. Received one on {}.", job_.op, name, a.device.to_text());
   job_.order = a.shape.back();
   a_batch_ = batch_ = leading(a, 2);
   inputs_.emplace_back(name, &a_);
@@ -101,8 +99,8 @@ void DenseCall::output(const char* name, const Tensor& out, Dtype dtype, const S
   require(out.device == a_.device, "{}: {} must lie on the device of {}, {}. Received one on {}.", op(), name, a_name_,
           a_.device.to_text(), out.device.to_text());
   check_layout(op(), name, out);
-  require(out.count() == 0 || !overlaps_itself(out),
-          "{}: no two elements of {} may share memory. Received strides {}.", op(), name, text_of(out.strides));
+  require(out.count() == 0 || !overlaps_itself(out), "{}: no two elements of {} may share memory. Received strides {}.",
+          op(), name, text_of(out.strides));
   for (const auto& [other_name, other] : inputs_) {
     const bool in_place = other == in_place_of && same_view(out, *other);
     require(in_place || other == &out || !overlap(out, *other),
@@ -181,17 +179,17 @@ void DenseCall::throw_for(const std::vector<std::int64_t>& info, Failure failure
   if (*first == kNotFinite)
     fail(ErrorKind::numerical, "{}: {} must be finite. Received {} with NaN or infinity.", op(), a_name_, which);
   if (failure == Failure::not_positive) {
-    const std::string advice = job_.jitter.empty() ? "; jitter adds to the diagonal"
-                                                   : fmt::format(", with jitter {} too", job_.jitter.back());
+    const std::string advice =
+        job_.jitter.empty() ? "; jitter adds to the diagonal" : fmt::format(", with jitter {} too", job_.jitter.back());
     fail(ErrorKind::numerical,
          "{}: {} must be positive definite. Received {} whose leading minor of order {} is not{}.", op(), a_name_,
          which, *first, advice);
   }
   if (failure == Failure::singular)
-    fail(ErrorKind::numerical, "{}: {} must not be singular. Received {} whose pivot {} is zero.", op(), a_name_,
-         which, *first);
-  fail(ErrorKind::numerical, "{}: the eigenvalues of {} must converge. Received {} of which {} did not.", op(),
-       a_name_, which, *first);
+    fail(ErrorKind::numerical, "{}: {} must not be singular. Received {} whose pivot {} is zero.", op(), a_name_, which,
+         *first);
+  fail(ErrorKind::numerical, "{}: the eigenvalues of {} must converge. Received {} of which {} did not.", op(), a_name_,
+       which, *first);
 }
 
 }  // namespace mercer::ops

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "backend/cpu/dense.h"
+#include "backend/cuda/dense.h"
 #include "backend/dense_job.h"
 #include "mercer/linalg.h"
 #include "ops/call.h"
+#include "ops/context.h"
 
 namespace mercer::ops {
 
@@ -47,15 +49,18 @@ class DenseCall {
   DenseArray columns(const Tensor& tensor) const { return array(tensor, is_vector_ ? 1 : 2); }
   DenseArray values(const Tensor& tensor) const;
 
-  /// work(job, info, tools), unless nothing is left to do; then throws for matrices that failed, if it should.
-  template <class Work>
-  void run(Failure failure, Context& context, const Work& work);
-  /// The same for a call without info: work(job, tools).
-  template <class Work>
-  void run(Context& context, const Work& work);
+  /// on_cpu(job, info, tools) or on_cuda(job, info), unless nothing is left to do; then throws for matrices that
+  /// failed, if it should.
+  template <class OnCpu, class OnCuda>
+  void run(Failure failure, Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda);
+  /// The same for a call without info: on_cpu(job, tools) or on_cuda(job).
+  template <class OnCpu, class OnCuda>
+  void run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda);
 
  private:
-  bool is_rehearsed() const { return options_.queue.rehearsal != nullptr; }
+  bool on_cuda() const { return a_.device.kind == DeviceKind::cuda; }
+  /// Checked, and there is nothing to compute.
+  bool ends_checked() const { return job_.matrices == 0 || (!on_cuda() && options_.queue.rehearsal != nullptr); }
   cpu::DenseTools tools(Context& context) const;
   void throw_for(const std::vector<std::int64_t>& info, Failure failure) const;
   void split_batch();
@@ -74,22 +79,31 @@ class DenseCall {
 /// How many eigenvalues are wanted; throws for a subset out of range.
 std::int64_t check_subset(const DenseCall& call, const std::optional<linalg::Subset>& subset);
 
-template <class Work>
-void DenseCall::run(Failure failure, Context& context, const Work& work) {
+template <class OnCpu, class OnCuda>
+void DenseCall::run(Failure failure, Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda_device) {
   if (options_.info != nullptr) output("info", *options_.info, Dtype::int64, a_batch_);
   split_batch();
-  if (is_rehearsed() || job_.matrices == 0) return;
+  if (ends_checked()) return;
+  job_.part_bytes = context.state().dense_bytes;
+  if (on_cuda()) {
+    if (options_.info != nullptr) return on_cuda_device(job_, cuda::DenseInfo{array(*options_.info, 0), nullptr});
+    on_cuda_device(job_, cuda::DenseInfo{{}, &own_info_});
+    return throw_for(own_info_, failure);
+  }
   const cpu::DenseTools used = tools(context);
-  if (options_.info != nullptr) return work(job_, array(*options_.info, 0), used);
+  if (options_.info != nullptr) return on_cpu(job_, array(*options_.info, 0), used);
   own_info_.assign(static_cast<std::size_t>(job_.matrices), 0);
-  work(job_, array(Tensor(own_info_.data(), Dtype::int64, a_batch_), 0), used);
+  on_cpu(job_, array(Tensor(own_info_.data(), Dtype::int64, a_batch_), 0), used);
   throw_for(own_info_, failure);
 }
 
-template <class Work>
-void DenseCall::run(Context& context, const Work& work) {
+template <class OnCpu, class OnCuda>
+void DenseCall::run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda_device) {
   split_batch();
-  if (!is_rehearsed() && job_.matrices > 0) work(job_, tools(context));
+  if (ends_checked()) return;
+  job_.part_bytes = context.state().dense_bytes;
+  if (on_cuda()) return on_cuda_device(job_);
+  on_cpu(job_, tools(context));
 }
 
 }  // namespace mercer::ops

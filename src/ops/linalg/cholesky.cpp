@@ -9,9 +9,14 @@ using ops::Failure;
 void cholesky(const Tensor& a, const Tensor& out, const Options& options, Context& context) {
   DenseCall call("cholesky", "a", a, options);
   call.output("out", out, call.type(), a.shape, &a);
-  call.run(Failure::not_positive, context, [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
-    cpu::cholesky(job, call.a(), call.array(out, 2), info, tools);
-  });
+  call.run(
+      Failure::not_positive, context,
+      [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
+        cpu::cholesky(job, call.a(), call.array(out, 2), info, tools);
+      },
+      [&](const DenseJob& job, const cuda::DenseInfo& info) {
+        cuda::cholesky(job, call.a(), call.array(out, 2), info);
+      });
 }
 
 void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const Options& options, Context& context) {
@@ -19,18 +24,26 @@ void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const Opt
   call.right_hand_side(b);
   call.output("x", x, call.type(), call.of_columns(call.order()), &b);
   const bool overwrite_a = call.overwrites_a();
-  call.run(Failure::not_positive, context, [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
-    cpu::solve_cholesky(job, call.a(), call.columns(b), call.columns(x), info, overwrite_a, tools);
-  });
+  call.run(
+      Failure::not_positive, context,
+      [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
+        cpu::solve_cholesky(job, call.a(), call.columns(b), call.columns(x), info, overwrite_a, tools);
+      },
+      [&](const DenseJob& job, const cuda::DenseInfo& info) {
+        cuda::solve_cholesky(job, call.a(), call.columns(b), call.columns(x), info, overwrite_a);
+      });
 }
 
 void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const Options& options, Context& context) {
   DenseCall call("cho_solve", "factor", factor, options);
   call.right_hand_side(b);
   call.output("x", x, call.type(), call.of_columns(call.order()), &b);
-  call.run(context, [&](const DenseJob& job, cpu::DenseTools tools) {
-    cpu::cho_solve(job, call.a(), call.columns(b), call.columns(x), tools);
-  });
+  call.run(
+      context,
+      [&](const DenseJob& job, cpu::DenseTools tools) {
+        cpu::cho_solve(job, call.a(), call.columns(b), call.columns(x), tools);
+      },
+      [&](const DenseJob& job) { cuda::cho_solve(job, call.a(), call.columns(b), call.columns(x)); });
 }
 
 void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, const Tensor& logdet,
@@ -40,10 +53,16 @@ void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, c
   call.output("inv_quad", inv_quad, call.type(), call.of_columns(-1));
   call.output("logdet", logdet, call.type(), call.a_batch());
   const bool overwrite_a = call.overwrites_a();
-  call.run(Failure::not_positive, context, [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
-    cpu::inv_quad_logdet(job, call.a(), call.columns(b), call.values(inv_quad), call.array(logdet, 0), info,
-                         overwrite_a, tools);
-  });
+  call.run(
+      Failure::not_positive, context,
+      [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
+        cpu::inv_quad_logdet(job, call.a(), call.columns(b), call.values(inv_quad), call.array(logdet, 0), info,
+                             overwrite_a, tools);
+      },
+      [&](const DenseJob& job, const cuda::DenseInfo& info) {
+        cuda::inv_quad_logdet(job, call.a(), call.columns(b), call.values(inv_quad), call.array(logdet, 0), info,
+                              overwrite_a);
+      });
 }
 
 std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call) {

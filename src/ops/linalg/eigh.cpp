@@ -30,13 +30,16 @@ void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional
   if (v != nullptr) call.output("v", *v, call.type(), expected, &a);
   const bool v_is_a = v != nullptr && v->count() > 0 && v->data == a.data;
   const bool overwrite_a = v_is_a || call.overwrites_a();
-  call.run(Failure::no_convergence, context, [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
+  const auto vectors = [&] { return v != nullptr ? call.array(*v, 2) : DenseArray{}; };
+  const auto on_cpu = [&](const DenseJob& job, const DenseArray& info, cpu::DenseTools tools) {
     if (count == n && n > tools.lapack.largest_syevd())
       fail(ErrorKind::unsupported,
            "{}: this LAPACK, whose integers have 32 bits ({}), serves orders up to {}. Received {}.", call.op(),
            tools.lapack.file(), tools.lapack.largest_syevd(), n);
-    cpu::eigh(job, call.a(), call.array(w, 1), v != nullptr ? call.array(*v, 2) : DenseArray{}, info, first,
-              overwrite_a, tools);
+    cpu::eigh(job, call.a(), call.array(w, 1), vectors(), info, first, overwrite_a, tools);
+  };
+  call.run(Failure::no_convergence, context, on_cpu, [&](const DenseJob& job, const cuda::DenseInfo& info) {
+    cuda::eigh(job, call.a(), call.array(w, 1), vectors(), info, first, overwrite_a);
   });
 }
 

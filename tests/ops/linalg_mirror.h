@@ -1,0 +1,115 @@
+// The verbs of linear algebra on a TestContext: as they are on the CPU, on CUDA by way of arrays of the device
+// (ops/cuda_mirror.h).
+#pragma once
+
+#include "mercer/linalg.h"
+#include "ops/cuda_mirror.h"
+
+namespace mercer::testing_support {
+
+/// body(view on the device, options on the device). Inputs that may be written are outputs too.
+template <class Body>
+void take_linalg_to_cuda(std::vector<const Tensor*> inputs, std::vector<const Tensor*> outputs,
+                         const linalg::Options& options, const TestContext& context, const Body& body) {
+  if (options.info != nullptr) outputs.push_back(options.info);
+  CudaCall call(std::move(inputs), std::move(outputs), {}, context);
+  linalg::Options moved = options;
+  moved.queue = call.arguments().queue;
+  Tensor info;
+  if (options.info != nullptr) info = call(*options.info);
+  if (options.info != nullptr) moved.info = &info;
+  // What is thrown for a matrix comes when all outputs are written.
+  std::optional<Error> failed;
+  call.run([&] {
+    try {
+      body(call, moved);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::numerical) throw;
+      failed = error;
+    }
+  });
+  if (failed) throw *failed;
+}
+
+inline void cholesky(const Tensor& a, const Tensor& out, const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::cholesky(a, out, options, plain);
+  take_linalg_to_cuda({&a}, {&out}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::cholesky(at(a), at(out), moved, plain);
+  });
+}
+
+inline void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const linalg::Options& options,
+                           TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::solve_cholesky(a, b, x, options, plain);
+  std::vector<const Tensor*> outputs{&x};
+  if (options.overwrite_a) outputs.push_back(&a);
+  take_linalg_to_cuda({&a, &b}, outputs, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::solve_cholesky(at(a), at(b), at(x), moved, plain);
+  });
+}
+
+inline void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const linalg::Options& options,
+                      TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::cho_solve(factor, b, x, options, plain);
+  take_linalg_to_cuda({&factor, &b}, {&x}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::cho_solve(at(factor), at(b), at(x), moved, plain);
+  });
+}
+
+inline void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, const Tensor& logdet,
+                            const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::inv_quad_logdet(a, b, inv_quad, logdet, options, plain);
+  take_linalg_to_cuda({&a, &b}, {&inv_quad, &logdet}, options, context,
+                      [&](const CudaCall& at, const linalg::Options& moved) {
+                        linalg::inv_quad_logdet(at(a), at(b), at(inv_quad), at(logdet), moved, plain);
+                      });
+}
+
+inline void lu_factor(const Tensor& a, const Tensor& lu, const Tensor& pivots, const linalg::Options& options,
+                      TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::lu_factor(a, lu, pivots, options, plain);
+  take_linalg_to_cuda({&a}, {&lu, &pivots}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::lu_factor(at(a), at(lu), at(pivots), moved, plain);
+  });
+}
+
+inline void lu_solve(const Tensor& lu, const Tensor& pivots, const Tensor& b, const Tensor& x, bool transposed,
+                     const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::lu_solve(lu, pivots, b, x, transposed, options, plain);
+  take_linalg_to_cuda({&lu, &pivots, &b}, {&x}, options, context,
+                      [&](const CudaCall& at, const linalg::Options& moved) {
+                        linalg::lu_solve(at(lu), at(pivots), at(b), at(x), transposed, moved, plain);
+                      });
+}
+
+inline void solve_lu(const Tensor& a, const Tensor& b, const Tensor& x, const linalg::Options& options,
+                     TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::solve_lu(a, b, x, options, plain);
+  std::vector<const Tensor*> outputs{&x};
+  if (options.overwrite_a) outputs.push_back(&a);
+  take_linalg_to_cuda({&a, &b}, outputs, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::solve_lu(at(a), at(b), at(x), moved, plain);
+  });
+}
+
+inline void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional<linalg::Subset>& subset,
+                 const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::eigh(a, w, v, subset, options, plain);
+  std::vector<const Tensor*> outputs{&w};
+  if (v != nullptr) outputs.push_back(v);
+  if (options.overwrite_a) outputs.push_back(&a);
+  take_linalg_to_cuda({&a}, outputs, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    const Tensor vectors = v != nullptr ? at(*v) : Tensor();
+    linalg::eigh(at(a), at(w), v != nullptr ? &vectors : nullptr, subset, moved, plain);
+  });
+}
+
+}  // namespace mercer::testing_support
