@@ -25,6 +25,9 @@ struct DenseArray {
 };
 
 /// What info says of a matrix that holds NaN or an infinity.
+/// Orders from which Cholesky's factorisation of float32 goes by blocks, on tensor cores, on a device that has them.
+inline constexpr std::int64_t kBlockedFrom = 8192;
+
 inline constexpr std::int64_t kNotFinite = -1;
 
 /// Scratch memory of matrices that go through a device together, and of right-hand sides likewise. Routines of batches
@@ -41,6 +44,7 @@ struct DenseJob {
   std::int64_t order = 0;
   bool lower = true;  // which triangle of a is read
   std::int64_t part_bytes = kDenseBytes;
+  std::int64_t blocked_from = kBlockedFrom;
   std::vector<double> jitter = {};  // parts of the mean of the diagonal to add to it, tried in this order
 
   /// Where an item of the array lies.

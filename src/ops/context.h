@@ -91,6 +91,7 @@ struct Context::State {
   bool products_by_warps = false;                     // likewise, where a GPU has both kinds
   std::int64_t part_bytes = cuda::kPartBytes;         // likewise
   std::int64_t dense_bytes = kDenseBytes;  // likewise
+  std::int64_t blocked_from = kBlockedFrom;            // likewise
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

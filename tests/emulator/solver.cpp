@@ -173,10 +173,12 @@ int potrf_batched(void* handle, int uplo, int n, T** a, int lda, int* info, int 
 template <class T>
 int trsm(void* handle, int side, int uplo, int op, int diag, int m, int n, const T* alpha, const T* a, int lda, T* b,
          int ldb) {
-  if (!serves(handle) || side != 0 || diag != 0 || is_device_byte(alpha) || *alpha != 1 ||
-      !is_matrix(a, m, m, lda, kType<T>) || !is_matrix(b, m, n, ldb, kType<T>))
+  const bool right = side == 1;
+  const int order = right ? n : m;
+  if (!serves(handle) || (!right && side != 0) || diag != 0 || is_device_byte(alpha) || *alpha != 1 ||
+      !is_matrix(a, order, order, lda, kType<T>) || !is_matrix(b, m, n, ldb, kType<T>))
     return told(false, "trsm");
-  lapack().trsm(false, uplo == kLower, op != kPlain, false, m, n, a, lda, b, ldb);
+  lapack().trsm(right, uplo == kLower, op != kPlain, false, m, n, a, lda, b, ldb);
   return kSuccess;
 }
 

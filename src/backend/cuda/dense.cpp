@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "backend/cuda/dense_run.h"
+#include "backend/cuda/split_factor.h"
 #include "core/error.h"
 
 namespace mercer::cuda {
@@ -36,6 +38,19 @@ bool suits(const DenseArray& m) {
 
 std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(job.order, 1); }
 
+/// Orders from which a copy by rows costs less than what cuSOLVER loses on an upper triangle: half of its speed.
+constexpr std::int64_t kTurnedFrom = 1024;
+
+/// Where a factor is made: at home, unless a copy is faster or, with jitter, the matrix must outlive the first attempt.
+const DenseArray* factor_home(const DenseJob& job, const DenseArray& a, const DenseArray* home) {
+  if (home == nullptr || (home->data == a.data && !job.jitter.empty())) return nullptr;
+  const bool is_lower = is_column_major(*home) == job.lower;
+  if (job.order >= kTurnedFrom && !is_lower) return nullptr;
+  const bool by_blocks = job.type == Dtype::float32 && job.order >= job.blocked_from;
+  const bool is_aligned = SplitCholesky::is_aligned(home->data, std::max(home->row_stride, home->col_stride));
+  return by_blocks && !(is_lower && is_aligned) ? nullptr : home;
+}
+
 /// Cholesky's factor of each chunk, with its ladder of jitter, and solutions by it.
 class CholeskyRun {
  public:
@@ -46,12 +61,21 @@ class CholeskyRun {
         waits_(info.host != nullptr),
         run_(job,
              {.a = &a,
-              .home = home != nullptr && home->data == a.data && !job.jitter.empty() ? nullptr : home,
+              .home = factor_home(job, a, home),
               .columns = columns,
+              .scratch_by_rows = !job.lower,
               .attempts = !job.jitter.empty(),
               .most_together = kTogetherFactor},
              info) {
     if (run_.together() || job.order == 0) return;
+    if (job.type == Dtype::float32 && job.order >= job.blocked_from) {
+      blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order);
+      if (*blocked_) {
+        run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), blocked_->host_bytes());
+        return;
+      }
+      blocked_.reset();
+    }
     std::size_t device = 0, host = 0;
     run_.check(run_.library().potrf_size(run_.handles().solver(), nullptr, kCuLower, job.order, run_.type(), a.data,
                                          least_stride(job), run_.type(), &device, &host),
@@ -85,6 +109,9 @@ class CholeskyRun {
                                                                   run_.said(), static_cast<int>(chunk.count)),
                         "cusolverDnpotrfBatched");
     }
+    if (blocked_)
+      return blocked_->run(reinterpret_cast<float*>(home.data), home.stride, static_cast<char*>(run_.buffer()),
+                           run_.host_buffer(), run_.said());
     run_.check(run_.library().potrf(run_.handles().solver(), nullptr, uplo, job_.order, run_.type(), home.data,
                                     home.stride, run_.type(), run_.buffer(), run_.buffer_bytes(), run_.host_buffer(),
                                     run_.host_bytes(), run_.said()),
@@ -95,6 +122,7 @@ class CholeskyRun {
   const DenseArray& a_;
   const bool waits_;
   DenseRun run_;
+  std::optional<SplitCholesky> blocked_;
 };
 
 /// columns = op(factor)^-1 columns; `first`: by L or U^T, else by L^T or U.

@@ -43,7 +43,9 @@ DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo
   kernels_ = dense_kernels(place_);
 
   together_ = job.matrices > 1 && n <= needs.most_together;
-  const std::int64_t matrix_bytes = std::max<std::int64_t>(n * n, 1) * size();
+  // Routines of batches want no gaps; alone, vectors of four values should fit.
+  scratch_stride_ = std::max<std::int64_t>(together_ ? n : round_up(n, std::int64_t{4}), 1);
+  const std::int64_t matrix_bytes = scratch_stride_ * std::max<std::int64_t>(n, 1) * size();
   if (together_)
     chunk_ = std::clamp<std::int64_t>(job.part_bytes / matrix_bytes, 1, std::min(kMostMatrices, job.matrices));
   part_columns_ = std::clamp<std::int64_t>(job.part_bytes / (std::max<std::int64_t>(n, 1) * size() * chunk_), 1,
@@ -98,8 +100,7 @@ void DenseRun::for_each_chunk(const std::function<void(DenseChunk, const DenseHo
 }
 
 DenseHome DenseRun::home_of(DenseChunk chunk) const {
-  if (together_ || needs_.home == nullptr)
-    return {workspace_.at<char>(matrices_), std::max<std::int64_t>(job_.order, 1)};
+  if (together_ || needs_.home == nullptr) return scratch(matrices_);
   const bool by_rows = !is_column_major(*needs_.home);
   const DenseArray columns = by_rows ? transposed(*needs_.home) : *needs_.home;
   const std::int64_t least = std::max<std::int64_t>(columns.rows, 1);
@@ -107,7 +108,11 @@ DenseHome DenseRun::home_of(DenseChunk chunk) const {
           by_rows, true};
 }
 
-DenseHome DenseRun::attempt() const { return {workspace_.at<char>(attempts_), std::max<std::int64_t>(job_.order, 1)}; }
+DenseHome DenseRun::scratch(std::int64_t place) const {
+  return {workspace_.at<char>(place), scratch_stride_, needs_.scratch_by_rows && !together_};
+}
+
+DenseHome DenseRun::attempt() const { return scratch(attempts_); }
 
 DenseSide DenseRun::packed(const char* data, std::int64_t stride, std::int64_t matrix) const {
   DenseSide side{};

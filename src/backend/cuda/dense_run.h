@@ -41,6 +41,7 @@ struct DenseNeeds {
   const DenseArray* home = nullptr;  // where matrices that go one by one may be worked on
   std::int64_t columns = 0;          // of right-hand sides
   bool keeps_home = false;           // it is an input, ready for use
+  bool scratch_by_rows = false;      // of matrices that go one by one, in scratch memory
   bool attempts = false;             // a second matrix for jitter
   bool pivots = false;
   bool values = false;             // n of them a matrix
@@ -65,6 +66,7 @@ class DenseRun {
   const DenseJob& job() const { return job_; }
   const CudaSolver& library() const { return library_; }
   const SolverHandles& handles() const { return *handles_; }
+  const PairJob& place() const { return place_; }
   void check(int status, const char* function) const { check_solver(status, job_.op, function); }
 
   void* buffer() const { return workspace_.at(buffer_); }
@@ -112,6 +114,7 @@ class DenseRun {
   DenseSide packed(const char* data, std::int64_t stride, std::int64_t matrix) const;
   DenseSide at_home(const DenseHome& home) const;
   DenseHome home_of(DenseChunk chunk) const;
+  DenseHome scratch(std::int64_t place) const;
   /// An array of the caller along the outer axes, of this repeat.
   DenseSide callers(const DenseArray& array, std::int64_t repeat = 0) const;
   DenseArguments arguments(DenseChunk chunk, std::int64_t rows, std::int64_t cols) const;
@@ -131,7 +134,7 @@ class DenseRun {
   Kernel kernels_;
   Workspace workspace_;
   bool together_ = false;
-  std::int64_t chunk_ = 1, part_columns_ = 0;
+  std::int64_t chunk_ = 1, part_columns_ = 0, scratch_stride_ = 1;
   std::size_t buffer_bytes_ = 0, host_bytes_ = 0;
   std::int64_t status_ = 0, said_ = 0, matrices_ = 0, attempts_ = 0, columns_ = 0, pivots_ = 0, values_ = 0,
                matrix_pointers_ = 0, column_pointers_ = 0, buffer_ = 0;

@@ -11,7 +11,7 @@ namespace mercer::cuda {
 
 class SplitCholesky {
  public:
-  /// The matrix [order, order], column-major. `place`: the stream and what errors say.
+  /// `place`: the stream and what errors say.
   SplitCholesky(const PairJob& place, const CudaSolver& library, const SolverHandles& handles, std::int64_t order);
   /// Whether the device serves it.
   explicit operator bool() const { return static_cast<bool>(update_); }
@@ -21,21 +21,20 @@ class SplitCholesky {
   /// Whether stores of this matrix go by vectors.
   static bool is_aligned(const void* a, std::int64_t stride);
 
-  /// In place, of one triangle. `said`, on the device: 0, or the order of the first minor that is not positive.
-  void run(bool lower, float* a, std::int64_t stride, char* memory, void* host_memory, int* said) const;
+  /// In place, of the lower triangle, column-major. `said`, on the device: 0, or the order of the first minor that is not positive.
+  void run(float* a, std::int64_t stride, char* memory, void* host_memory, int* said) const;
 
  private:
   struct Places {
     std::int64_t half = 0, block_said = 0, buffer = 0, update = 0;
   };
-  void factor_block(bool lower, float* a, std::int64_t stride, std::int64_t order, char* memory,
-                    void* host_memory) const;
-  void solve_panel(bool lower, float* a, std::int64_t stride, std::int64_t rest) const;
+  void factor_block(float* a, std::int64_t stride, std::int64_t order, char* memory, void* host_memory) const;
+  void solve_panel(float* a, std::int64_t stride, std::int64_t rest) const;
 
   PairJob place_;
   const CudaSolver& library_;
   const SolverHandles& handles_;
-  std::int64_t order_;
+  std::int64_t order_, block_;
   SplitUpdate update_;
   Kernel find_scale_;
   Places places_;

@@ -72,7 +72,7 @@ PairJob SplitUpdate::job_of(const UpdateSide& x, const UpdateSide& z, std::int64
   return job;
 }
 
-void SplitUpdate::run(const UpdateSide& x, const UpdateSide& z, std::int64_t features, const UpdateTarget& c,
+void SplitUpdate::run(const UpdateSide& x, const UpdateSide& z, std::int64_t features, float* c, std::int64_t stride,
                       char* memory) const {
   const PairJob job = job_of(x, z, features);
   const auto kernels = kernels_of(job);
@@ -82,11 +82,11 @@ void SplitUpdate::run(const UpdateSide& x, const UpdateSide& z, std::int64_t fea
   workspace.use(memory, bytes_, job);
   panels.run(workspace);
   PairArguments a = panels.arguments(workspace);
-  a.out = c.data;
-  a.out_row = c.stride;
+  a.out = c;
+  a.out_row = stride;
   a.out_col = 1;
   a.member_count = 1;
-  a.symmetric = !job.same_points ? 0 : c.lower ? MERCER_LOWER_HALF : 1;
+  a.symmetric = job.same_points;
   products->prepare(a, workspace);
   products->store(a, {}, workspace);
 }

@@ -15,14 +15,6 @@ struct UpdateSide {
   std::int64_t count = 0, point_stride = 0, feature_stride = 0;
 };
 
-/// c[m, n] at data + m row_stride + n col_stride. Where both sides are the same, only one triangle of it is touched;
-/// n runs along memory, or m does (`lower`: of the memory's rows).
-struct UpdateTarget {
-  float* data = nullptr;
-  std::int64_t stride = 0;  // from one row of memory to the next
-  bool lower = false;       // the pairs below the diagonal, in rows of memory; else those above it, or all
-};
-
 class SplitUpdate {
  public:
   /// For sizes up to these. `place`: the stream and what errors say; `same`: of one side for both.
@@ -33,7 +25,9 @@ class SplitUpdate {
   std::int64_t bytes() const { return bytes_; }
 
   /// Values are those that pieces carry: rows of x and z whose largest is in [2^-50, 2^50]; smaller ones count as zeros.
-  void run(const UpdateSide& x, const UpdateSide& z, std::int64_t features, const UpdateTarget& c, char* memory) const;
+  /// c[m, n] lies at c + m stride + n, aligned to 16 bytes, as the stride is. Where both sides are the same, n >= m.
+  void run(const UpdateSide& x, const UpdateSide& z, std::int64_t features, float* c, std::int64_t stride,
+           char* memory) const;
 
  private:
   PairJob job_of(const UpdateSide& x, const UpdateSide& z, std::int64_t features) const;

@@ -10,7 +10,6 @@
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
-#define MERCER_LOWER_HALF 2  // of `symmetric`, where values are subtracted: from the lower half alone; 1: from the upper
 #define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
@@ -321,7 +320,7 @@ struct NearestArguments {
 struct FactorArguments {
   float* a;
   long long n, stride, first;
-  int lower, undoes;
+  int undoes;
   int* half;  // of the exponent that was taken away
   int* said;
   const int* block_said;

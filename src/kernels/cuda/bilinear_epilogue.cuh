@@ -29,13 +29,9 @@ MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* row
   return value;
 }
 
-// Values are stored, or taken from what is there. Of a symmetric matrix both halves are stored, but subtracted from one
-// of them alone: above the diagonal, or, as mirror images, below.
+// Values are stored, or taken from what is there: of a symmetric matrix on and above the diagonal alone.
 MERCER_INLINE OUT stored(OUT before, OUT value) { return SUBTRACTS ? before - value : value; }
-MERCER_INLINE bool stores_pairs(const PairArguments& p) { return !SUBTRACTS || p.symmetric != MERCER_LOWER_HALF; }
-MERCER_INLINE bool stores_mirror(const PairArguments& p) {
-  return SUBTRACTS ? p.symmetric == MERCER_LOWER_HALF : p.symmetric != 0;
-}
+MERCER_INLINE bool mirrors(const PairArguments& p) { return !SUBTRACTS && p.symmetric; }
 
 // Members of a batch: how many, and where they go.
 MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.member_count; }
@@ -114,9 +110,9 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
     if (m >= p.m || (p.symmetric && n < m)) continue;
     load_row_slots(rows, p, m);
     const OUT value = pair_value(p, shared_float(place_in(strip, row, lane)), rows, cols, params, m, n);
-    OUT &pair = out[m * p.out_row + n * p.out_col], &mirror = out[n * p.out_row + m * p.out_col];
-    if (stores_pairs(p) || n == m) pair = stored(pair, value);
-    if (stores_mirror(p) && n != m) mirror = stored(mirror, value);
+    OUT& pair = out[m * p.out_row + n * p.out_col];
+    pair = stored(pair, value);
+    if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
   }
 }
 
@@ -124,8 +120,8 @@ MERCER_INLINE void store_columns(const PairArguments& p, const Strip& strip) {
   const i64 n = strip.n + strip.column;
   const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && (!p.symmetric || n >= strip.m + 16);
   if (!LONG_EPILOGUE && whole && takes_packs(p)) {
-    if (stores_pairs(p)) store_whole<false>(p, strip);
-    if (stores_mirror(p)) store_whole<true>(p, strip);
+    store_whole<false>(p, strip);
+    if (mirrors(p)) store_whole<true>(p, strip);
     return;
   }
 #pragma unroll 1

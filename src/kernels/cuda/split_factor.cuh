@@ -21,13 +21,12 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) find_scale(const __
   *a.said = 0;
 }
 
-// The triangle that is worked on, in columns: below the diagonal (`lower`) or above it. `undoes`: of the factor.
+// The lower triangle, in columns. `undoes`: of the factor.
 extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) scale_triangle(const __grid_constant__ FactorArguments a) {
   const int half = *a.half;
   if (half == 0) return;
   for (i64 j = blockIdx.x; j < a.n; j += gridDim.x) {
-    const i64 end = a.lower ? a.n : j + 1;
-    for (i64 i = (a.lower ? j : 0) + threadIdx.x; i < end; i += FACTOR_THREADS) {
+    for (i64 i = j + threadIdx.x; i < a.n; i += FACTOR_THREADS) {
       float& value = a.a[i + j * a.stride];
       value = scalbnf(value, a.undoes ? half : -2 * half);
     }

@@ -85,6 +85,7 @@ void DenseCall::run(Failure failure, Context& context, const OnCpu& on_cpu, cons
   split_batch();
   if (ends_checked()) return;
   job_.part_bytes = context.state().dense_bytes;
+  job_.blocked_from = context.state().blocked_from;
   if (on_cuda()) {
     if (options_.info != nullptr) return on_cuda_device(job_, cuda::DenseInfo{array(*options_.info, 0), nullptr});
     on_cuda_device(job_, cuda::DenseInfo{{}, &own_info_});
@@ -102,6 +103,7 @@ void DenseCall::run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda
   split_batch();
   if (ends_checked()) return;
   job_.part_bytes = context.state().dense_bytes;
+  job_.blocked_from = context.state().blocked_from;
   if (on_cuda()) return on_cuda_device(job_);
   on_cpu(job_, tools(context));
 }

@@ -153,6 +153,63 @@ TEST_F(Linalg, CholeskyOfEveryLayout) {
   });
 }
 
+/// By blocks on tensor cores: blocks that are whole and rests, values far from 1, in place and not.
+TEST_F(Linalg, BlockedFactorsOfEveryLayoutAndScale) {
+  on_cuda([](TestContext& context) {
+    context.state().blocked_from = 1;
+    for (const std::int64_t n : {128, 300})
+      for (const LayoutRow& layout : kLayouts)
+        for (const bool lower : {true, false})
+          for (const double scale : {1.0, 0x1p-90, 0x1p100}) {
+            Array a = kernel_matrix_of(Dtype::float32, n, layout);
+            each_index({n, n}, [&](const Shape& at) { a.set(at, read(a, at) * scale); });
+            Dense given{Tensor(a)};
+            for (double& value : given.values) value /= scale;
+            spoil_triangle(a, lower);
+            Options options;
+            options.lower = lower;
+            const Array out(Dtype::float32, {n, n});
+            cholesky(a, out, options, context);
+            cholesky(a, a, options, context);
+            for (const Array* each : {&out, static_cast<const Array*>(&a)}) {
+              Dense factor{Tensor(*each)};
+              for (double& value : factor.values) value /= std::sqrt(scale);
+              const Dense other = factor.transposed();
+              const double bound = static_cast<double>(n + 1) * rounding(Dtype::float32);
+              expect_product(lower ? factor : other, lower ? other : factor, given, bound,
+                             fmt::format("{} {} {} {}", n, layout.name, lower, scale));
+            }
+          }
+  });
+}
+
+TEST_F(Linalg, BlockedFactorisationsSayWhatFailed) {
+  on_cuda([](TestContext& context) {
+    context.state().blocked_from = 1;
+    constexpr std::int64_t kOrder = 300;
+    for (const std::int64_t bad : {3, 127, 128, 299}) {
+      Array a = kernel_matrix_of(Dtype::float32, kOrder, kLayouts[0]);
+      a.set({bad, bad}, -1);
+      const Array out(Dtype::float32, {kOrder, kOrder}), info(Dtype::int64, {});
+      Options options;
+      const Tensor said = info;
+      options.info = &said;
+      cholesky(a, out, options, context);
+      EXPECT_EQ(read(info, {}), static_cast<double>(bad + 1));
+      EXPECT_TRUE(std::isnan(out(0, 0)) && std::isnan(out(bad, bad)));
+      a.set({bad, bad}, kNan);
+      cholesky(a, out, options, context);
+      EXPECT_EQ(read(info, {}), -1);
+      // A ridge that makes the matrix dominant.
+      a.set({bad, bad}, -1);
+      options.jitter = {1e-6, 40.0};
+      cholesky(a, out, options, context);
+      EXPECT_EQ(read(info, {}), 0);
+      EXPECT_FALSE(std::isnan(out(bad, bad)));
+    }
+  });
+}
+
 TEST_F(Linalg, SolutionsOfEveryLayout) {
   constexpr std::int64_t n = 34, k = 3;
   in_every_layout([](TestContext& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_b) {
