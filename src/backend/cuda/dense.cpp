@@ -41,14 +41,18 @@ std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(j
 /// Orders from which a copy by rows costs less than what cuSOLVER loses on an upper triangle: half of its speed.
 constexpr std::int64_t kTurnedFrom = 1024;
 
+/// On tensor cores, one matrix after the other.
+bool by_blocks(const DenseJob& job) {
+  return job.type == Dtype::float32 && job.order >= (job.matrices == 1 ? job.blocked_from : kBlockedFrom);
+}
+
 /// Where a factor is made: at home, unless a copy is faster or, with jitter, the matrix must outlive the first attempt.
 const DenseArray* factor_home(const DenseJob& job, const DenseArray& a, const DenseArray* home) {
   if (home == nullptr || (home->data == a.data && !job.jitter.empty())) return nullptr;
   const bool is_lower = is_column_major(*home) == job.lower;
   if (job.order >= kTurnedFrom && !is_lower) return nullptr;
-  const bool by_blocks = job.type == Dtype::float32 && job.order >= job.blocked_from;
   const bool is_aligned = SplitCholesky::is_aligned(home->data, std::max(home->row_stride, home->col_stride));
-  return by_blocks && !(is_lower && is_aligned) ? nullptr : home;
+  return by_blocks(job) && !(is_lower && is_aligned) ? nullptr : home;
 }
 
 /// Cholesky's factor of each chunk, with its ladder of jitter, and solutions by it.
@@ -68,7 +72,7 @@ class CholeskyRun {
               .most_together = kTogetherFactor},
              info) {
     if (run_.together() || job.order == 0) return;
-    if (job.type == Dtype::float32 && job.order >= job.blocked_from) {
+    if (by_blocks(job)) {
       blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order);
       if (*blocked_) {
         run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), blocked_->host_bytes());
@@ -105,9 +109,10 @@ class CholeskyRun {
     if (run_.together()) {
       const int n = narrow(job_.order, job_.op);
       void** const matrices = run_.matrix_pointers(chunk, home);
-      return run_.check(run_.library().potrf_batched[run_.type()](run_.handles().solver(), uplo, n, matrices, n,
-                                                                  run_.said(), static_cast<int>(chunk.count)),
-                        "cusolverDnpotrfBatched");
+      run_.check(run_.library().potrf_batched[run_.type()](run_.handles().solver(), uplo, n, matrices, n, run_.said(),
+                                                           static_cast<int>(chunk.count)),
+                 "cusolverDnpotrfBatched");
+      return run_.check_pivots(chunk, home);
     }
     if (blocked_)
       return blocked_->run(reinterpret_cast<float*>(home.data), home.stride, static_cast<char*>(run_.buffer()),
@@ -116,6 +121,7 @@ class CholeskyRun {
                                     home.stride, run_.type(), run_.buffer(), run_.buffer_bytes(), run_.host_buffer(),
                                     run_.host_bytes(), run_.said()),
                "cusolverDnXpotrf");
+    run_.check_pivots(chunk, home);
   }
 
   const DenseJob& job_;

@@ -192,6 +192,13 @@ void DenseRun::load(DenseChunk chunk, const DenseArray& given, const DenseHome& 
   replace_failed(chunk, home);
 }
 
+void DenseRun::check_pivots(DenseChunk chunk, const DenseHome& home) const {
+  DenseArguments a = arguments(chunk, job_.order, job_.order);
+  a.from = at_home(home);
+  a.to.data = said();
+  launch_kernel("check_pivots", a, 1, chunk.count);
+}
+
 void DenseRun::settle(DenseChunk chunk) const {
   DenseArguments a = arguments(chunk, chunk.count, 1);
   a.said = said();

@@ -84,6 +84,8 @@ class DenseRun {
 
   /// part: 0 all, 1 lower, 2 upper, of the caller's matrix.
   void load(DenseChunk chunk, const DenseArray& a, const DenseHome& home, int part) const;
+  /// `said` of Cholesky's factors at home, where the routine passed a pivot by.
+  void check_pivots(DenseChunk chunk, const DenseHome& home) const;
   /// Statuses from `said`.
   void settle(DenseChunk chunk) const;
   /// The caller's info from statuses.

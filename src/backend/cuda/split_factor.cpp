@@ -81,7 +81,8 @@ void SplitCholesky::run(float* a, std::int64_t stride, char* memory, void* host_
     const std::int64_t block = std::min(block_, order_ - j), rest = order_ - j - block;
     factor_block(corner, stride, block, memory, host_memory);
     arguments.first = j;
-    step("join_info", 1, 1);
+    arguments.block = static_cast<int>(block);
+    step("join_info", 1, kThreads);
     if (rest == 0) break;
     solve_panel(corner, stride, rest);
     // A row of the panel is a point; a column of the rest is a row of memory.

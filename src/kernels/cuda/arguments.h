@@ -320,7 +320,7 @@ struct NearestArguments {
 struct FactorArguments {
   float* a;
   long long n, stride, first;
-  int undoes;
+  int undoes, block;
   int* half;  // of the exponent that was taken away
   int* said;
   const int* block_said;

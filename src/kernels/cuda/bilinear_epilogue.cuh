@@ -30,7 +30,13 @@ MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* row
 }
 
 // Values are stored, or taken from what is there: of a symmetric matrix on and above the diagonal alone.
-MERCER_INLINE OUT stored(OUT before, OUT value) { return SUBTRACTS ? before - value : value; }
+MERCER_INLINE OUT stored(OUT before, OUT value) {
+#if SUBTRACTS
+  return before - value;
+#else
+  return value;
+#endif
+}
 MERCER_INLINE bool mirrors(const PairArguments& p) { return !SUBTRACTS && p.symmetric; }
 
 // Members of a batch: how many, and where they go.

@@ -31,14 +31,22 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) move_dense(const __g
   if (!failed) {
     const REAL* from = (const REAL*)a.from.data + dense_offset(a.from, a.axes, a.first, matrix);
     const bool down = goes_down(a.from);
+    constexpr int kPasses = DENSE_TILE / (DENSE_THREADS / 32);
+    REAL values[kPasses];
     bool bad = false;
-    for (int pass = warp; pass < DENSE_TILE; pass += DENSE_THREADS / 32) {
-      const int r = down ? lane : pass, c = down ? pass : lane;
+    // All loads are on their way before the first is waited for.
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int along = warp + pass * (DENSE_THREADS / 32), r = down ? lane : along, c = down ? along : lane;
       const i64 i = top + r, j = left + c;
-      if (i >= a.rows || j >= a.cols || !is_of_part(a.part, i, j)) continue;
-      const REAL value = from[i * a.from.row + j * a.from.col];
-      bad |= !(fabs(value) < INFINITY);
-      tile[r][c] = value;
+      const bool inside = i < a.rows && j < a.cols && is_of_part(a.part, i, j);
+      values[pass] = inside ? from[i * a.from.row + j * a.from.col] : (REAL)0;
+    }
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int along = warp + pass * (DENSE_THREADS / 32);
+      bad |= !(fabs(values[pass]) < INFINITY);
+      tile[down ? lane : along][down ? along : lane] = values[pass];
     }
     if (bad && a.examines) a.status[matrix] = -1;
   }
@@ -93,6 +101,21 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) raise_dense(const __
     REAL* diagonal = to + i * (a.to.row + a.to.col);
     *diagonal = (REAL)((double)*diagonal + amount);
   }
+}
+
+// The first pivot of a factor that is not positive, where Cholesky's routine passed it by: cuSOLVER does so with the
+// last one of some orders.
+extern "C" __global__ void __launch_bounds__(DENSE_THREADS) check_pivots(const __grid_constant__ DenseArguments a) {
+  __shared__ int bad;
+  const i64 matrix = blockIdx.y;
+  if (threadIdx.x == 0) bad = 0x7fffffff;
+  __syncthreads();
+  const REAL* from = (const REAL*)a.from.data + dense_offset(a.from, a.axes, a.first, matrix);
+  for (i64 i = threadIdx.x; i < a.rows; i += DENSE_THREADS)
+    if (!(from[i * (a.from.row + a.from.col)] > 0)) atomicMin(&bad, (int)i + 1);
+  __syncthreads();
+  int* said = (int*)a.to.data + matrix;
+  if (threadIdx.x == 0 && *said == 0 && bad != 0x7fffffff) *said = bad;
 }
 
 // What routines said becomes the status; with `to`, info of the caller. `adopted`: of another attempt at matrices that

@@ -33,7 +33,14 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) scale_triangle(cons
   }
 }
 
-// What a routine said of the block from `first` on.
-extern "C" __global__ void join_info(const __grid_constant__ FactorArguments a) {
-  if (*a.said == 0 && *a.block_said > 0) *a.said = (int)a.first + *a.block_said;
+// What a routine said of the `block` columns from `first` on, or the first pivot that is not positive, should it have
+// passed by one.
+extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) join_info(const __grid_constant__ FactorArguments a) {
+  __shared__ int bad;
+  if (threadIdx.x == 0) bad = *a.block_said > 0 ? *a.block_said : 0x7fffffff;
+  __syncthreads();
+  for (int i = threadIdx.x; i < a.block; i += FACTOR_THREADS)
+    if (!(a.a[(a.first + i) * (a.stride + 1)] > 0)) atomicMin(&bad, i + 1);
+  __syncthreads();
+  if (threadIdx.x == 0 && *a.said == 0 && bad != 0x7fffffff) *a.said = (int)a.first + bad;
 }

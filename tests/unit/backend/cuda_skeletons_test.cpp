@@ -51,13 +51,12 @@ struct TileRow {
   Dtype points = Dtype::float32;
   Dtype out = Dtype::float32;
   bool everywhere = false;  // else for sm_90a alone
-  bool tensor_cores = false, by_warps = false, mixed_pipes = false;
+  bool tensor_cores = false, by_warps = false, mixed_pipes = false, subtracts = false;
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
 constexpr const char* kGauss = "exp(-sum(square(x-z))/(2*b^2))";
 constexpr const char* kLong = "expm1(tanh(sin(sum(x*z)/8)))*b";
-
 constexpr const char* kTwoSums = "exp(-sum(square(x-z))/b)*sum(x*z)";
 
 const TileRow kTiles[] = {
@@ -117,6 +116,8 @@ const TileRow kTiles[] = {
     {.name = "bilinear-nearest-warps", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
      .consumer = Consumer::nearest, .everywhere = true, .tensor_cores = true, .by_warps = true},
     {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
+    {.name = "bilinear-subtracts", .text = "sum(x*z)", .sizes = kWhole, .everywhere = true, .tensor_cores = true,
+     .subtracts = true},
     // Sums in planes: all, or some.
     {.name = "planes", .text = kTwoSums, .sizes = kWhole, .everywhere = true, .tensor_cores = true},
     {.name = "planes-and-states", .text = "exp(-sum(abs(x-z))/b) + sum(x*z)", .sizes = kWhole, .tensor_cores = true},
@@ -276,6 +277,7 @@ class Collection {
     if (row.tensor_cores && row.consumer != Consumer::nearest)
       problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
     problem.mixed_pipes = row.mixed_pipes;
+    problem.subtracts = row.subtracts;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);
   }
@@ -330,6 +332,7 @@ class Collection {
     }
     add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
     add_plain("fill", codegen::cuda_fill_source());
+    add_plain("blocked-factorisation", codegen::cuda_factor_source());
     add_plain("quantise", codegen::cuda_quantise_source());
     add_plain("wide-operands", codegen::cuda_wide_operands_source());
     for (bool squares : {false, true})
