@@ -486,6 +486,25 @@ def test_workspaces_on_cuda_are_exact():
             getattr(linalg, verb)(*arguments, workspace=memory[:-1], **options)
 
 
+@pytest.mark.parametrize("n", [40, 700])
+def test_batches_on_cuda_repeat(n):
+    """Chunks, and matrices side by side in several streams, with more work before and after."""
+    torch = gpu()
+    x = torch.randn(6, n, 5, device="cuda", dtype=torch.float64)
+    a = torch.exp(-torch.cdist(x, x)) + 0.1 * torch.eye(n, device="cuda", dtype=torch.float64)
+    b = torch.randn(6, n, 3, device="cuda", dtype=torch.float64)
+    expected = linalg.solve_cholesky(a, b), linalg.solve_lu(a, b), linalg.eigh(a)[0]
+    torch.testing.assert_close(a @ expected[0], b)
+    for _ in range(20):
+        again = a * 1  # made in the stream just before, and freed just after
+        y, (x, _) = linalg.solve_lu(again, b), linalg.solve_cholesky(again, b, check=False)
+        (w, v), _ = linalg.eigh(again, check=False)
+        del again
+        for result, wanted in zip((x, y, w), expected, strict=True):
+            torch.testing.assert_close(result, wanted)
+        torch.testing.assert_close(a @ v, v * w[:, None])
+
+
 def test_captures_on_cuda_are_refused():
     torch = gpu()
     a = torch.eye(4, device="cuda")

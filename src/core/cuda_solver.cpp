@@ -222,12 +222,11 @@ std::unique_ptr<SolverHandles::Kept> find_idle(int device, CuStream stream, bool
   for (auto at = idle.list.begin(); at != idle.list.end(); ++at)
     if ((*at)->device == device && (*at)->stream == stream) return taken(at);
   if (idle.list.size() < kMostIdle) return nullptr;
-  for (auto at = idle.list.end(); at-- != idle.list.begin();)
-    if ((*at)->device == device) {
-      is_foreign = true;
-      return taken(at);
-    }
-  return nullptr;
+  const auto oldest = std::find_if(idle.list.rbegin(), idle.list.rend(),
+                                   [&](const auto& handles) { return handles->device == device; });
+  if (oldest == idle.list.rend()) return nullptr;
+  is_foreign = true;
+  return taken(std::prev(oldest.base()));
 }
 
 }  // namespace

@@ -80,11 +80,15 @@ class CholeskyRun {
       }
       blocked_.reset();
     }
-    std::size_t device = 0, host = 0;
-    run_.check(run_.library().potrf_size(run_.handles().solver(), nullptr, kCuLower, job.order, run_.type(), a.data,
-                                         least_stride(job), run_.type(), &device, &host),
-               "cusolverDnXpotrf_bufferSize");
-    run_.add_buffer(device, host);
+    std::size_t device = 0, host = 0, most_device = 0, most_host = 0;
+    for (const int uplo : {kCuLower, kCuUpper}) {
+      run_.check(run_.library().potrf_size(run_.handles().solver(), nullptr, uplo, job.order, run_.type(), a.data,
+                                           least_stride(job), run_.type(), &device, &host),
+                 "cusolverDnXpotrf_bufferSize");
+      most_device = std::max(most_device, device);
+      most_host = std::max(most_host, host);
+    }
+    run_.add_buffer(most_device, most_host);
   }
 
   DenseRun& run() { return run_; }
@@ -243,12 +247,13 @@ class EigenRun {
     std::size_t device = 0, host = 0;
     const CuSolverHandle handle = run_.handles().solver();
     const int type = run_.type();
+    const int uplo = uplo_of(job.lower);
     if (run_.together())
-      run_.check(run_.library().syev_batched_size(handle, nullptr, job_mode_, kCuLower, job.order, type, a.data,
-                                                  job.order, type, w.data, type, &device, &host, run_.chunk()),
+      run_.check(run_.library().syev_batched_size(handle, nullptr, job_mode_, uplo, job.order, type, a.data, job.order,
+                                                  type, w.data, type, &device, &host, run_.chunk()),
                  "cusolverDnXsyevBatched_bufferSize");
     else
-      run_.check(run_.library().syevdx_size(handle, nullptr, job_mode_, range(), kCuLower, job.order, type, a.data,
+      run_.check(run_.library().syevdx_size(handle, nullptr, job_mode_, range(), uplo, job.order, type, a.data,
                                             job.order, limits_, limits_, first_ + 1, first_ + count_, &found_, type,
                                             w.data, type, &device, &host),
                  "cusolverDnXsyevdx_bufferSize");

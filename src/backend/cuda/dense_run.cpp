@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/cuda/batch.h"
+#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
 
@@ -12,7 +13,9 @@ namespace {
 
 constexpr std::int64_t kTile = 32, kThreads = 256;
 constexpr std::int64_t kMostMatrices = 16384;  // some routines of batches fail from 2^15 on
-constexpr std::int64_t kMostBlocks = 1024;     // of a kernel whose threads take several elements
+constexpr std::int64_t kLanes = 4;
+constexpr std::int64_t kMostBeside = 4096;  // larger ones fill a device alone
+constexpr std::int64_t kMostBlocks = 1024;  // of a kernel whose threads take several elements
 
 bool is_column_major(const DenseArray& m) {
   return (m.row_stride == 1 || m.rows <= 1) && (m.cols <= 1 || (m.col_stride >= m.rows && m.col_stride >= 1));
@@ -39,7 +42,7 @@ DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo
   scope_.emplace(job.device);
   require(place_.rehearsal() != nullptr || !cuda_is_capturing(job.device, place_.stream()),
           "{}: linear algebra must stay out of the capture of a CUDA graph. Received a capturing stream.", job.op);
-  handles_.emplace(job.device, place_.stream(), job.op);
+  lanes_.emplace_back(place_, place_.stream());
   kernels_ = dense_kernels(place_);
 
   together_ = job.matrices > 1 && n <= needs.most_together;
@@ -53,6 +56,7 @@ DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo
   if (!together_ && needs_.home != nullptr && !suits(*needs_.home)) needs_.home = nullptr;
 
   status_ = workspace_.add(job.matrices * static_cast<std::int64_t>(sizeof(int)));
+  lane_start_ = workspace_.bytes();
   said_ = workspace_.add(chunk_ * static_cast<std::int64_t>(sizeof(int)));
   const bool at_home = !together_ && needs_.home != nullptr;
   matrices_ = workspace_.add(at_home ? 0 : chunk_ * matrix_bytes);
@@ -71,32 +75,55 @@ void DenseRun::add_buffer(std::size_t device_bytes, std::size_t host_bytes) {
   buffer_ = workspace_.add(static_cast<std::int64_t>(device_bytes));
 }
 
+void DenseRun::add_lanes() {
+  lane_bytes_ = workspace_.bytes() - lane_start_;
+  if (together_ || job_.order > kMostBeside) return;
+  const std::int64_t lanes = std::min(job_.matrices, kLanes);
+  workspace_.add(checked_product({lanes - 1, lane_bytes_}));
+  for (std::int64_t lane = 1; lane < lanes && place_.rehearsal() == nullptr; ++lane)
+    lanes_.emplace_back(place_, side_stream(job_.device, static_cast<int>(lane), job_.op));
+}
+
 bool DenseRun::begin() {
+  add_lanes();
   if (!workspace_.take(place_)) return false;
   if (place_.rehearsal() != nullptr) return false;
-  check_cuda(cuda_driver()->set_bytes_async(reinterpret_cast<CuPointer>(workspace_.at<int>(status_)), 0,
-                                            static_cast<std::size_t>(job_.matrices) * sizeof(int), place_.stream()),
-             job_.op);
-  check_cuda(cuda_driver()->set_bytes_async(reinterpret_cast<CuPointer>(said()), 0,
-                                            static_cast<std::size_t>(chunk_) * sizeof(int), place_.stream()),
-             job_.op);
+  clear(statuses(), job_.matrices * static_cast<std::int64_t>(sizeof(int)));
+  std::vector<CuStream> sides;
+  for (std::size_t lane = 1; lane < lanes_.size(); ++lane) sides.push_back(lanes_[lane].place.stream());
+  fork_.start(place_.stream(), std::move(sides), job_.op);
+  for (lane_ = lanes_.size(); lane_-- > 0;) clear(said(), chunk_ * static_cast<std::int64_t>(sizeof(int)));
+  lane_ = 0;
   return true;
 }
 
+void DenseRun::clear(void* memory, std::int64_t bytes) const {
+  check_cuda(
+      cuda_driver()->set_bytes_async(reinterpret_cast<CuPointer>(memory), 0, static_cast<std::size_t>(bytes), stream()),
+      job_.op);
+}
+
+void DenseRun::download(std::vector<int>& to, const int* from, CuStream stream) const {
+  check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(to.data()), reinterpret_cast<CuPointer>(from),
+                                       to.size() * sizeof(int), stream),
+             job_.op);
+  check_cuda(cuda_driver()->stream_synchronize(stream), job_.op);
+}
+
 void DenseRun::for_each_chunk(const std::function<void(DenseChunk, const DenseHome&)>& body) {
-  for (std::int64_t first = 0; first < job_.matrices; first += chunk_) {
+  std::size_t turn = 0;
+  for (std::int64_t first = 0; first < job_.matrices; first += chunk_, ++turn) {
+    lane_ = turn % lanes_.size();
     const DenseChunk chunk{first, std::min(chunk_, job_.matrices - first)};
     body(chunk, home_of(chunk));
     if (info_.array.data != nullptr) tell(chunk);
   }
+  lane_ = 0;
+  fork_.join();
   if (info_.host == nullptr) return;
-  std::vector<int> statuses(static_cast<std::size_t>(job_.matrices));
-  check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(statuses.data()),
-                                       reinterpret_cast<CuPointer>(workspace_.at<int>(status_)),
-                                       statuses.size() * sizeof(int), place_.stream()),
-             job_.op);
-  check_cuda(cuda_driver()->stream_synchronize(place_.stream()), job_.op);
-  info_.host->assign(statuses.begin(), statuses.end());
+  std::vector<int> found(static_cast<std::size_t>(job_.matrices));
+  download(found, statuses(), place_.stream());
+  info_.host->assign(found.begin(), found.end());
 }
 
 DenseHome DenseRun::home_of(DenseChunk chunk) const {
@@ -109,7 +136,7 @@ DenseHome DenseRun::home_of(DenseChunk chunk) const {
 }
 
 DenseHome DenseRun::scratch(std::int64_t place) const {
-  return {workspace_.at<char>(place), scratch_stride_, needs_.scratch_by_rows && !together_};
+  return {at<char>(place), scratch_stride_, needs_.scratch_by_rows && !together_};
 }
 
 DenseHome DenseRun::attempt() const { return scratch(attempts_); }
@@ -141,7 +168,7 @@ DenseSide DenseRun::callers(const DenseArray& array, std::int64_t repeat) const 
 
 DenseArguments DenseRun::arguments(DenseChunk chunk, std::int64_t rows, std::int64_t cols) const {
   DenseArguments a{};
-  a.status = workspace_.at<int>(status_) + chunk.first;
+  a.status = statuses() + chunk.first;
   a.rows = rows;
   a.cols = cols;
   a.first = chunk.first;
@@ -162,7 +189,7 @@ void DenseRun::walk(DenseArguments& a, const DenseArray* from, const DenseArray*
 
 void DenseRun::launch_kernel(const char* name, DenseArguments& a, std::int64_t blocks, std::int64_t matrices) const {
   const Kernel kernel{kernels_.module, &kernels_.module->function(name)};
-  launch(kernel, place_, {blocks, matrices}, kThreads, 0, a);
+  launch(kernel, lanes_[lane_].place, {blocks, matrices}, kThreads, 0, a);
 }
 
 void DenseRun::move(DenseArguments& a, DenseChunk chunk) const {
@@ -325,29 +352,25 @@ void DenseRun::adopt(DenseChunk chunk, const DenseHome& home, int part) const {
 }
 
 bool DenseRun::has_failed(DenseChunk chunk) const {
-  std::vector<int> statuses(static_cast<std::size_t>(chunk.count));
-  check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(statuses.data()),
-                                       reinterpret_cast<CuPointer>(workspace_.at<int>(status_) + chunk.first),
-                                       statuses.size() * sizeof(int), place_.stream()),
-             job_.op);
-  check_cuda(cuda_driver()->stream_synchronize(place_.stream()), job_.op);
-  return std::any_of(statuses.begin(), statuses.end(), [](int status) { return status > 0; });
+  std::vector<int> found(static_cast<std::size_t>(chunk.count));
+  download(found, statuses() + chunk.first, stream());
+  return std::any_of(found.begin(), found.end(), [](int status) { return status > 0; });
 }
 
 void** DenseRun::matrix_pointers(DenseChunk chunk, const DenseHome& home) const {
   DenseArguments a = arguments(chunk, chunk.count, 1);
   a.from = at_home(home);
-  a.to.data = workspace_.at(matrix_pointers_);
+  a.to.data = at(matrix_pointers_);
   launch_kernel("point_dense", a, ceil_div(chunk.count, kThreads), 1);
-  return workspace_.at<void*>(matrix_pointers_);
+  return at<void*>(matrix_pointers_);
 }
 
 void** DenseRun::column_pointers(DenseChunk chunk, std::int64_t count) const {
   DenseArguments a = arguments(chunk, chunk.count, 1);
   a.from = packed(columns(), job_.order, job_.order * count);
-  a.to.data = workspace_.at(column_pointers_);
+  a.to.data = at(column_pointers_);
   launch_kernel("point_dense", a, ceil_div(chunk.count, kThreads), 1);
-  return workspace_.at<void*>(column_pointers_);
+  return at<void*>(column_pointers_);
 }
 
 }  // namespace mercer::cuda

@@ -7,15 +7,17 @@
 //     store     home → out, NaN where it failed
 //
 // Small matrices go by chunks in packed columns, to routines of batches; others one by one, where their memory allows
-// without a copy.
+// without a copy. Those that do not fill a device go through a few lanes: streams with scratch memory of their own.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "backend/cuda/dense.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/side_streams.h"
 #include "backend/cuda/workspace.h"
 #include "core/cuda_solver.h"
 #include "kernels/cuda/arguments.h"
@@ -65,18 +67,19 @@ class DenseRun {
   int type() const { return job_.type == Dtype::float64; }
   const DenseJob& job() const { return job_; }
   const CudaSolver& library() const { return library_; }
-  const SolverHandles& handles() const { return *handles_; }
+  const SolverHandles& handles() const { return lanes_[lane_].handles; }
+  /// The caller's stream, for steps that launch by themselves.
   const PairJob& place() const { return place_; }
   void check(int status, const char* function) const { check_solver(status, job_.op, function); }
 
-  void* buffer() const { return workspace_.at(buffer_); }
+  void* buffer() const { return at(buffer_); }
   std::size_t buffer_bytes() const { return buffer_bytes_; }
-  void* host_buffer() const { return handles_->host_memory(host_bytes_); }
+  void* host_buffer() const { return handles().host_memory(host_bytes_); }
   std::size_t host_bytes() const { return host_bytes_; }
-  int* said() const { return workspace_.at<int>(said_); }
-  void* pivots() const { return workspace_.at(pivots_); }
-  char* values() const { return workspace_.at<char>(values_); }
-  char* columns() const { return workspace_.at<char>(columns_); }
+  int* said() const { return at<int>(said_); }
+  void* pivots() const { return at(pivots_); }
+  char* values() const { return at<char>(values_); }
+  char* columns() const { return at<char>(columns_); }
   DenseHome attempt() const;
   /// Arrays of pointers to the matrices of a chunk, and to its right-hand sides.
   void** matrix_pointers(DenseChunk chunk, const DenseHome& home) const;
@@ -112,6 +115,27 @@ class DenseRun {
   bool has_failed(DenseChunk chunk) const;
 
  private:
+  /// A stream, what its launches ask for, and its handles.
+  struct Lane {
+    Lane(const PairJob& caller, CuStream stream)
+        : queue{stream}, place(caller), handles(caller.device, stream, caller.op) {
+      queue.rehearsal = caller.queue->rehearsal;
+      place.queue = &queue;
+    }
+    Queue queue;
+    PairJob place;
+    SolverHandles handles;
+  };
+  /// Scratch memory of the lane at work.
+  template <class T = void>
+  T* at(std::int64_t place) const {
+    return workspace_.at<T>(place + static_cast<std::int64_t>(lane_) * lane_bytes_);
+  }
+  int* statuses() const { return workspace_.at<int>(status_); }
+  CuStream stream() const { return lanes_[lane_].place.stream(); }
+  void clear(void* memory, std::int64_t bytes) const;
+  void download(std::vector<int>& to, const int* from, CuStream stream) const;
+  void add_lanes();
   std::int64_t size() const { return static_cast<std::int64_t>(size_of(job_.type)); }
   DenseSide packed(const char* data, std::int64_t stride, std::int64_t matrix) const;
   DenseSide at_home(const DenseHome& home) const;
@@ -132,11 +156,15 @@ class DenseRun {
   PairJob place_;  // what scratch memory and launches ask for
   std::optional<CudaScope> scope_;
   const CudaSolver& library_;
-  std::optional<SolverHandles> handles_;
+  std::deque<Lane> lanes_;
+  std::size_t lane_ = 0;  // at work
   Kernel kernels_;
   Workspace workspace_;
+  Fork fork_;  // joins before the scratch memory goes back
   bool together_ = false;
-  std::int64_t chunk_ = 1, part_columns_ = 0, scratch_stride_ = 1;
+  const SolverHandles& handles() const { return lanes_[lane_].handles; }
+  /// The caller's stream, for steps that launch by themselves.
+  const PairJob& place() const { return place_; }
   std::size_t buffer_bytes_ = 0, host_bytes_ = 0;
   std::int64_t status_ = 0, said_ = 0, matrices_ = 0, attempts_ = 0, columns_ = 0, pivots_ = 0, values_ = 0,
                matrix_pointers_ = 0, column_pointers_ = 0, buffer_ = 0;

@@ -397,6 +397,25 @@ TEST_F(Linalg, ChunksAndPartsGiveWhatOneGives) {
   });
 }
 
+/// Too large for routines of batches: each goes through a stream of its own.
+TEST_F(Linalg, LargerMatricesOfABatchGoSideBySide) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 520, batch = 6;
+    Array a(Dtype::float64, {batch, n, n});
+    each_index(a.shape(), [&](const Shape& at) { a.set(at, kernel_value(at[1], at[2], 0.1 * (1 + at[0]))); });
+    a.set({3, 100, 7}, kNan);
+    a.set({4, 9, 9}, -1);
+    const Array b = normal(Dtype::float64, {batch, n, 2}, 1), x(Dtype::float64, {batch, n, 2}),
+                info(Dtype::int64, {batch});
+    const Tensor info_view = info;
+    solve_cholesky(a, b, x, {.jitter = {1e-9}, .info = &info_view}, context);
+    for (std::int64_t i = 0; i < batch; ++i) EXPECT_EQ(info(i), i == 3 ? -1 : i == 4 ? 10 : 0);
+    for (const std::int64_t i : {0, 1, 5})
+      expect_solution(Dense(item(a, {i})), Dense(item(x, {i})), Dense(item(b, {i})), 0x1p-53, "side by side");
+    EXPECT_TRUE(std::isnan(x(3, 0, 0)) && std::isnan(x(4, n - 1, 1)));
+  });
+}
+
 TEST_F(Linalg, MatricesThatAreOverwrittenServeAsScratch) {
   in_every_layout([](TestContext& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_b) {
     constexpr std::int64_t n = 12, k = 2;
