@@ -162,9 +162,7 @@ class DenseRun {
   Workspace workspace_;
   Fork fork_;  // joins before the scratch memory goes back
   bool together_ = false;
-  const SolverHandles& handles() const { return lanes_[lane_].handles; }
-  /// The caller's stream, for steps that launch by themselves.
-  const PairJob& place() const { return place_; }
+  std::int64_t chunk_ = 1, part_columns_ = 0, scratch_stride_ = 1, lane_start_ = 0, lane_bytes_ = 0;
   std::size_t buffer_bytes_ = 0, host_bytes_ = 0;
   std::int64_t status_ = 0, said_ = 0, matrices_ = 0, attempts_ = 0, columns_ = 0, pivots_ = 0, values_ = 0,
                matrix_pointers_ = 0, column_pointers_ = 0, buffer_ = 0;
