@@ -1,5 +1,5 @@
-// c -= x z^T of float32 by products on tensor cores, in split precision (kernels/cuda/split_precision.cuh): what blocked
-// factorisations spend their time on.
+// c -= x z^T of float32 by products on tensor cores, in split precision (kernels/cuda/split_precision.cuh): what
+// blocked factorisations spend their time on.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ class SplitUpdate {
   /// Of scratch memory.
   std::int64_t bytes() const { return bytes_; }
 
-  /// Values are those that pieces carry: rows of x and z whose largest is in [2^-50, 2^50]; smaller ones count as zeros.
+  /// Values are those that pieces carry: rows of x and z whose largest is in [2^-50, 2^50]; smaller ones count as
+  /// zeros.
   /// c[m, n] lies at c + m stride + n, aligned to 16 bytes, as the stride is. Where both sides are the same, n >= m.
   void run(const UpdateSide& x, const UpdateSide& z, std::int64_t features, float* c, std::int64_t stride,
            char* memory) const;

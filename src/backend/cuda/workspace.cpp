@@ -58,8 +58,8 @@ bool Workspace::take(const PairJob& job) {
 }
 
 void Workspace::use(char* memory, std::int64_t bytes, const PairJob& job) {
-  require(bytes_ <= bytes, "{}: a step needs no more scratch memory than the first. Received {} bytes after {}.", job.op,
-          bytes_, bytes);
+  require(bytes_ <= bytes, "{}: a step needs no more scratch memory than the first. Received {} bytes after {}.",
+          job.op, bytes_, bytes);
   base_ = memory;
   taken_ = bytes;
 }
