@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -80,6 +81,39 @@ using Subset = std::pair<std::int64_t, std::int64_t>;
 /// w [..., m] and v [..., n, m], m = n or the number of indices in the subset; v = nullptr: eigenvalues alone.
 void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional<Subset>& subset = {},
           const Options& options = {}, Context& context = Context::shared());
+
+/// A symmetric matrix that is known by its products.
+struct Operator {
+  std::int64_t order = 0;
+  Dtype dtype = Dtype::float32;  // float32 or float64
+  /// out = a v, both [n, columns] on the CPU, of this dtype.
+  std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
+};
+/// a [n, n] on the CPU, all of which is read; it must outlive the operator.
+Operator matrix_operator(const Tensor& a, Context& context = Context::shared());
+/// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64 on the CPU.
+/// x and what the arguments point to must outlive the operator.
+Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
+                         Context& context = Context::shared());
+
+enum class Which : std::uint8_t { largest, smallest, magnitude };
+
+struct TopOptions {
+  Which which = Which::largest;
+  double tolerance = 0;         // of |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64
+  std::int64_t most_basis = 0;  // vectors held beside v; 0: six times as many as are wanted, or 96
+  std::uint64_t seed = 0;       // of the vectors to start with
+  std::int64_t* unconverged = nullptr;  // how many pairs miss the tolerance; null: numerical is thrown if any does
+  const char* verb = nullptr;
+};
+
+/// Some eigenvalues at one end of the spectrum, ascending, and their vectors, by products alone: w [k], v [n, k],
+/// 1 <= k <= n. Errors of w are relative to the largest eigenvalue, not to each. Stops when the residuals, measured by
+/// one more product, meet the tolerance.
+/// Randomised block Lanczos with full orthogonalisation and thick restarts: Wu, Simon, "Thick-restart Lanczos method
+/// for large symmetric eigenvalue problems", SIAM J. Matrix Anal. Appl. 22 (2000).
+void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOptions& options = {},
+              Context& context = Context::shared());
 
 /// Bytes of scratch memory that a call on CUDA arrays takes; 0 on the CPU. See workspace_size of mercer/pairwise.h.
 std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call);

@@ -576,6 +576,40 @@ def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = Fal
 @overload
 def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.ArrayT | None = None) -> tuple[Any, mercer._types.ArrayT]: ...
 
+class KernelOperator:
+    """
+    The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
+
+    f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64 on the
+    CPU; it must not change while the operator is in use.
+    """
+
+    def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: float = 0.0, **params: mercer._types.Parameter) -> None: ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n) for n points."""
+
+@overload
+def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[True] = True) -> tuple[Any, Any]:
+    """
+    One end of a spectrum by products alone: (w, v), k eigenvalues, ascending, and their vectors in columns.
+
+    a: a symmetric matrix [n, n] of float32 or float64 on the CPU, all of which is read, or a KernelOperator, whose matrix
+    is never stored. k: from 1 to n. which: "largest", "smallest", or "magnitude" for the largest absolute values.
+
+    tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
+    nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
+    vectors of n numbers held beside v, 6 k or 96 when nothing is said; more of them mean fewer products. seed: of the
+    random vectors to start with.
+
+    check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
+    pairs miss it).
+    """
+
+@overload
+def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[False]) -> tuple[tuple[Any, Any], int]: ...
+
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""
 

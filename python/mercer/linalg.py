@@ -9,9 +9,11 @@ all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, in the c
 from __future__ import annotations
 
 from mercer._mercer import (
+    KernelOperator,
     cho_solve,
     cholesky,
     eigh,
+    eigh_top,
     inv_quad_logdet,
     lu_factor,
     lu_solve,
@@ -20,6 +22,6 @@ from mercer._mercer import (
 )  # fmt: skip
 
 __all__ = [
-    "cho_solve", "cholesky", "eigh", "inv_quad_logdet", "lu_factor", "lu_solve", "solve_cholesky",
-    "solve_lu",
+    "KernelOperator", "cho_solve", "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor",
+    "lu_solve", "solve_cholesky", "solve_lu",
 ]  # fmt: skip

@@ -120,6 +120,38 @@ check: with True eigenvalues that do not converge raise LinAlgError. With False 
 info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
 matrices are NaN, the others are right.)doc";
 
+#define MERCER_TOP                                                                                                   \
+  "def eigh_top(a: " MERCER_ARRAY                                                                                    \
+  " | KernelOperator, k: int, *, which: typing.Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float " \
+  "| None = None, max_basis: int | None = None, seed: int = 0, "
+inline constexpr char kEighTopChecked[] =
+    MERCER_TOP "check: typing.Literal[True] = True) -> tuple[typing.Any, typing.Any]";
+inline constexpr char kEighTopUnchecked[] =
+    MERCER_TOP "check: typing.Literal[False]) -> tuple[tuple[typing.Any, typing.Any], int]";
+#undef MERCER_TOP
+inline constexpr char kEighTopDoc[] =
+    R"doc(One end of a spectrum by products alone: (w, v), k eigenvalues, ascending, and their vectors in columns.
+
+a: a symmetric matrix [n, n] of float32 or float64 on the CPU, all of which is read, or a KernelOperator, whose matrix
+is never stored. k: from 1 to n. which: "largest", "smallest", or "magnitude" for the largest absolute values.
+
+tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
+nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
+vectors of n numbers held beside v, 6 k or 96 when nothing is said; more of them mean fewer products. seed: of the
+random vectors to start with.
+
+check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
+pairs miss it).)doc";
+
+inline constexpr char kKernelOperatorSignature[] =
+    "def __init__(self, f: mercer._types.FormulaLike, x: typing.Any, *, ridge: float = 0.0, **params: "
+    "mercer._types.Parameter) -> None";
+inline constexpr char kKernelOperatorDoc[] =
+    R"doc(The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
+
+f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64 on the
+CPU; it must not change while the operator is in use.)doc";
+
 #undef MERCER_OUT_PAIR
 #undef MERCER_OUT
 #undef MERCER_SIGNATURES

@@ -182,6 +182,7 @@ NB_MODULE(_mercer, module) {
   bind_tune(module);
   bind_jax(module);
   bind_linalg(module);
+  bind_eigh_top(module);
   bind_machine(module);
 }
 

@@ -36,7 +36,7 @@ using Functions = Lapack::Functions;
 /// Fortran hands over the lengths of texts behind all else.
 using Length = std::size_t;
 
-constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "trsm", "trsv", "syevd", "syevr"};
+constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "gemm", "trsm", "trsv", "syevd", "syevr"};
 constexpr const char* kPackage = "scipy-openblas64";
 /// The one with threads of its own first: OpenMP's do not survive fork, and its runtime may meet another copy of it.
 const std::vector<std::string> kSonames = {"libopenblasp.so.0", "libopenblas64.so.0", "libopenblas.so.0",
@@ -255,6 +255,22 @@ std::int64_t Lapack::getrf(std::int64_t n, T* a, std::int64_t stride, std::int64
 }
 
 template <class T>
+void Lapack::gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+                  const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, T beta, T* c,
+                  std::int64_t c_stride) const {
+  with_integer(*functions_, [&](auto integer) {
+    using Int = decltype(integer);
+    using Call = void(const char*, const char*, const Int*, const Int*, const Int*, const T*, const T*, const Int*,
+                      const T*, const Int*, const T*, T*, const Int*, Length, Length);
+    const char op_a = a_transposed ? 'T' : 'N', op_b = b_transposed ? 'T' : 'N';
+    const Int rows = static_cast<Int>(m), cols = static_cast<Int>(n), sum = static_cast<Int>(k);
+    const Int lda = static_cast<Int>(a_stride), ldb = static_cast<Int>(b_stride), ldc = static_cast<Int>(c_stride);
+    reinterpret_cast<Call*>(routine_of<T>(*functions_, Routine::gemm))(&op_a, &op_b, &rows, &cols, &sum, &alpha, a,
+                                                                       &lda, b, &ldb, &beta, c, &ldc, 1, 1);
+  });
+}
+
+template <class T>
 void Lapack::trsm(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols, const T* t,
                   std::int64_t stride, T* b, std::int64_t b_stride) const {
   with_integer(*functions_, [&](auto integer) {
@@ -351,6 +367,8 @@ std::int64_t Lapack::syevr(bool vectors, bool lower, std::int64_t n, T* a, std::
 #define MERCER_INSTANTIATE(T)                                                                                         \
   template std::int64_t Lapack::potrf(bool, std::int64_t, T*, std::int64_t) const;                                    \
   template std::int64_t Lapack::getrf(std::int64_t, T*, std::int64_t, std::int64_t*) const;                           \
+  template void Lapack::gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, T, const T*, std::int64_t,         \
+                             const T*, std::int64_t, T, T*, std::int64_t) const;                                      \
   template void Lapack::trsm(bool, bool, bool, bool, std::int64_t, std::int64_t, const T*, std::int64_t, T*,          \
                              std::int64_t) const;                                                                     \
   template void Lapack::trsv(bool, bool, bool, std::int64_t, const T*, std::int64_t, T*, std::int64_t) const;         \

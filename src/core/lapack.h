@@ -16,8 +16,8 @@ namespace mercer {
 /// A file that may be OpenBLAS; those of the first call come first, those that others use (`shared`) after all else.
 void add_lapack_file(std::filesystem::path file, bool shared = false);
 
-enum class Routine : std::uint8_t { potrf, getrf, trsm, trsv, syevd, syevr };
-inline constexpr int kRoutines = 6;
+enum class Routine : std::uint8_t { potrf, getrf, gemm, trsm, trsv, syevd, syevr };
+inline constexpr int kRoutines = 7;
 
 class Lapack {
  public:
@@ -41,6 +41,10 @@ class Lapack {
   /// P a = L U; row i went to where row pivots[i] was, counted from 0. > 0: the first zero on the diagonal of U.
   template <class T>
   std::int64_t getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
+  /// c [m, n] = alpha op(a) op(b) + beta c, k the extent that is summed over.
+  template <class T>
+  void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
+            std::int64_t a_stride, const T* b, std::int64_t b_stride, T beta, T* c, std::int64_t c_stride) const;
   /// b [rows, cols] = op(t)^-1 b, or b op(t)^-1 when t stands on the right; op transposes when asked to.
   template <class T>
   void trsm(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols, const T* t,

@@ -1,0 +1,108 @@
+// mercer.linalg.eigh_top and the operators that it takes.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "calls.h"
+#include "linalg_call.h"
+#include "linalg_docs.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+/// A kernel matrix as it was written down; arrays are looked at when it is used.
+struct KernelOperator {
+  nb::object f, x;
+  double ridge = 0;
+  nb::dict params;
+};
+
+linalg::Which to_which(const std::string& name) {
+  if (name == "largest") return linalg::Which::largest;
+  if (name == "smallest") return linalg::Which::smallest;
+  if (name == "magnitude") return linalg::Which::magnitude;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("eigh_top: which must be largest, smallest or magnitude. Received \"{}\".", name));
+}
+
+/// What an operator's products are called with, and where its results live.
+struct Ends {
+  linalg::Operator matrix;
+  Library* library;
+  nb::object like;
+};
+
+nb::object solve(const Ends& ends, std::int64_t k, linalg::TopOptions options, bool check) {
+  const std::int64_t n = ends.matrix.order;
+  if (k < 1 || k > n)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("eigh_top: k must be from 1 to the order of the operator ({}). Received {}.", n, k));
+  const Dtype dtype = ends.matrix.dtype;
+  nb::object w = make_array(*ends.library, ends.like, dtype, {k}, {"eigh_top", "w"});
+  nb::object rows = make_array(*ends.library, ends.like, dtype, {k, n}, {"eigh_top", "v"});
+  const Array values(w, {"eigh_top", "w"}, Access::fresh), vectors(rows, {"eigh_top", "v"}, Access::fresh);
+  const Tensor columns(vectors.tensor().data, dtype, {n, k}, {1, n});
+  std::int64_t missed = 0;
+  if (!check) options.unconverged = &missed;
+  {
+    nb::gil_scoped_release release;
+    linalg::eigh_top(ends.matrix, values.tensor(), columns, options);
+  }
+  nb::object v =
+      nb::hasattr(rows, "swapaxes") ? nb::object(rows.attr("swapaxes")(-1, -2)) : nb::object(rows.attr("mT"));
+  const nb::object pairs = nb::make_tuple(w, v);
+  return check ? pairs : nb::object(nb::make_tuple(pairs, nb::int_(missed)));
+}
+
+nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, nb::handle tol, nb::handle max_basis,
+                       std::uint64_t seed, bool check) {
+  linalg::TopOptions options;
+  options.which = to_which(which);
+  if (!tol.is_none()) options.tolerance = to_number(tol, "eigh_top", "tol");
+  if (!max_basis.is_none()) options.most_basis = to_offset(max_basis, "eigh_top", "max_basis");
+  options.seed = seed;
+  KernelOperator* kernel = nullptr;
+  if (!nb::try_cast(a, kernel)) {
+    LinalgCall call("eigh_top", "a", a, false, nb::none());
+    Library& library = library_of(a, {"eigh_top", "a"});
+    return solve({linalg::matrix_operator(call.a()), &library, nb::borrow(a)}, k, options, check);
+  }
+  const nb::int_ zero(0);
+  const nb::bool_ no_bar(false);
+  if (is_jax(kernel->x))
+    throw Error(ErrorKind::unsupported, "eigh_top: is not offered for arrays of jax. Received one for x.");
+  Call call("eigh_top", kernel->f, kernel->x, nb::none(),
+            Options{nb::none(), nb::none(), nb::none(), zero, zero, nb::none(), no_bar,
+                    nb::steal<nb::dict>(PyDict_Copy(kernel->params.ptr()))});
+  Arguments arguments = call.arguments();
+  arguments.progress = {};  // asked under the interpreter's lock, which products between others' threads do not hold
+  Library& library = library_of(kernel->x, {"eigh_top", "x"});
+  return solve({linalg::kernel_operator(call.formula(), call.x(), kernel->ridge, arguments), &library, kernel->x}, k,
+               options, check);
+}
+
+}  // namespace
+
+void bind_eigh_top(nb::module_& module) {
+  nb::class_<KernelOperator>(module, "KernelOperator", kKernelOperatorDoc)
+      .def(
+          "__init__",
+          [](KernelOperator* self, nb::object f, nb::object x, double ridge, nb::kwargs params) {
+            new (self) KernelOperator{std::move(f), std::move(x), ridge, nb::dict(params)};
+          },
+          "f"_a, "x"_a, nb::kw_only(), "ridge"_a = 0.0, "params"_a, nb::sig(kKernelOperatorSignature))
+      .def_prop_ro(
+          "shape", [](const KernelOperator& self) { return nb::make_tuple(nb::len(self.x), nb::len(self.x)); },
+          nb::sig("def shape(self) -> tuple[int, int]"), "(n, n) for n points.");
+  module.def("eigh_top", py_eigh_top, "a"_a, "k"_a, nb::kw_only(), "which"_a = "largest", "tol"_a = nb::none(),
+             "max_basis"_a = nb::none(), "seed"_a = 0, "check"_a = true, nb::sig(kEighTopChecked), kEighTopDoc);
+  module.def("eigh_top", py_eigh_top, "a"_a, "k"_a, nb::kw_only(), "which"_a = "largest", "tol"_a = nb::none(),
+             "max_basis"_a = nb::none(), "seed"_a = 0, "check"_a, nb::sig(kEighTopUnchecked));
+}
+
+}  // namespace mercer::python
