@@ -24,10 +24,10 @@ struct DenseArray {
   std::vector<std::int64_t> outer_strides = {}, inner_strides = {};
 };
 
-/// What info says of a matrix that holds NaN or an infinity.
 /// Orders from which Cholesky's factorisation of float32 goes by blocks, on tensor cores, on a device that has them.
 inline constexpr std::int64_t kBlockedFrom = 8192;
 
+/// What info says of a matrix that holds NaN or an infinity.
 inline constexpr std::int64_t kNotFinite = -1;
 
 /// Scratch memory of matrices that go through a device together, and of right-hand sides likewise. Routines of batches

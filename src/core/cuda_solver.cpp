@@ -6,6 +6,7 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <thread>
 #include <type_traits>
 
 #include "core/env.h"
@@ -189,6 +190,7 @@ void check_solver(int status, const char* op, const char* function) {
 
 struct SolverHandles::Kept {
   int device = 0;
+  std::thread::id thread = {};
   CuStream stream = nullptr;
   CuSolverHandle solver = nullptr;
   CuBlasHandle blas = nullptr;
@@ -210,6 +212,12 @@ IdleHandles& idle_handles() {
   return *kept;
 }
 
+/// Whose stream it is: one value stands for each thread's own default stream.
+std::thread::id thread_of(CuStream stream) {
+  constexpr std::uintptr_t kOfThread = 2;  // CU_STREAM_PER_THREAD
+  return reinterpret_cast<std::uintptr_t>(stream) == kOfThread ? std::this_thread::get_id() : std::thread::id();
+}
+
 /// One of the same stream, or, once there are many, the oldest of the device, with nothing left to do.
 std::unique_ptr<SolverHandles::Kept> find_idle(int device, CuStream stream, bool& is_foreign) {
   IdleHandles& idle = idle_handles();
@@ -220,7 +228,7 @@ std::unique_ptr<SolverHandles::Kept> find_idle(int device, CuStream stream, bool
     return handles;
   };
   for (auto at = idle.list.begin(); at != idle.list.end(); ++at)
-    if ((*at)->device == device && (*at)->stream == stream) return taken(at);
+    if ((*at)->device == device && (*at)->stream == stream && (*at)->thread == thread_of(stream)) return taken(at);
   if (idle.list.size() < kMostIdle) return nullptr;
   const auto oldest = std::find_if(idle.list.rbegin(), idle.list.rend(),
                                    [&](const auto& handles) { return handles->device == device; });
@@ -246,6 +254,7 @@ SolverHandles::SolverHandles(int device, CuStream stream, const char* op) {
   }
   if (!is_foreign) return;
   kept_->stream = stream;
+  kept_->thread = thread_of(stream);
   check_solver(library.set_stream(kept_->solver, stream), op, "cusolverDnSetStream");
   check_solver(library.blas_set_stream(kept_->blas, stream), op, "cublasSetStream");
 }

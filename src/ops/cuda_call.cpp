@@ -20,6 +20,9 @@ std::int64_t rows_of_values(const cuda::PairJob& job) {
 
 /// Of sums that are computed first, some rows at a time.
 plan::BilinearTile plane_tile(const cuda::PairJob& job, Context& context) {
+  // A part has 128 rows at least.
+  constexpr std::int64_t kLeastRows = 128, kMostBytes = 4 * cuda::kPartBytes;
+  if (job.z.count > kMostBytes / (kLeastRows * static_cast<std::int64_t>(size_of(job.type)))) return {};
   plan::BilinearTile tile =
       plan::plane_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
                        context.state().tensor_cores_from, rows_of_values(job));
@@ -185,7 +188,8 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   };
   if (problem.by_value && job.type == Dtype::float32) {
     auto kernels = compiled(true);
-    if (cuda::reciprocals_are_normal(*kernels->plan, job)) return kernels;
+    const auto is_normal = [&](const auto& own) { return cuda::reciprocals_are_normal(*own->plan, job); };
+    if (is_normal(kernels) && std::all_of(kernels->sums.begin(), kernels->sums.end(), is_normal)) return kernels;
   }
   return compiled(false);
 }

@@ -226,7 +226,7 @@ Kernel wide_operands(const PairJob& job) {
 }
 
 Kernel factor_kernels(const PairJob& job) {
-  return shared_kernel("find_scale", "blocked factorisation", job, codegen::cuda_factor_source);
+  return shared_kernel("find_scales", "blocked factorisation", job, codegen::cuda_factor_source);
 }
 
 Kernel dense_kernels(const PairJob& job) {

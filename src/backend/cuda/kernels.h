@@ -63,7 +63,7 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
 /// still to be done.
 Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
-/// `find_scale`; its module has the others of split_factor.cuh.
+/// `find_scales`; its module has the others of split_factor.cuh.
 Kernel factor_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);

@@ -22,10 +22,13 @@ bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPai
 /// Axes along which the sums in planes differ, or no items share an accumulation.
 std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
   std::vector<bool> differ(job.batch.size(), plan.problem.by_value);
+  const bool packed = sides_read_params(plan);
   for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
     for (const JobSide* side : {&job.x, &job.z})
       differ[axis] = differ[axis] || side->points.steps(axis) || side->user.steps(axis);
     for (const Expr& leaf : plan.accumulation_params) differ[axis] = differ[axis] || job.param(leaf).array.steps(axis);
+    for (std::size_t p = 0; packed && p < plan.split.params.size(); ++p)
+      differ[axis] = differ[axis] || job.param(plan.split.params[p]).array.steps(axis);
   }
   return differ;
 }
@@ -94,6 +97,8 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
   if (products) return products->run(a, group_count, plan, out.dtype, workspace), true;
+  require(!sums || group_count == 1, "{}: planes serve items that share their sums. Received {} groups.", job.op,
+          group_count);
   if (sums) return run_parts(kernels, job, *sums, a, out.dtype, workspace), true;
   std::int64_t blocks = 0;
   const bool fits = !__builtin_mul_overflow(a.tiles_m * a.splits, group_count, &blocks) && blocks <= kMostBlocks;

@@ -80,6 +80,10 @@ ParamPlan param_plan(const plan::GpuPairPlan& plan) {
   return {&plan.split.params, &plan.uniforms, plan.split.uniforms.size()};
 }
 
+bool sides_read_params(const plan::GpuPairPlan& plan) {
+  return reads_params(plan.sides, true) || reads_params(plan.sides, false);
+}
+
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {
   if (plan.reciprocals.empty()) return true;
   const std::vector<double> values = number_values(param_plan(plan), job);

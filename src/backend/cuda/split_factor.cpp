@@ -16,6 +16,7 @@ std::int64_t block_of(std::int64_t order) {
 }
 
 constexpr std::int64_t kAlignment = 256, kThreads = 256;
+constexpr std::int64_t kPanelColumns = 64;  // of a block of check_panel
 
 }  // namespace
 
@@ -24,18 +25,25 @@ SplitCholesky::SplitCholesky(const PairJob& place, const CudaSolver& library, co
     : place_(place), library_(library), handles_(handles), order_(order), block_(std::min(order, block_of(order))),
       update_(place, order - block_, order - block_, block_, true) {
   if (!update_) return;
-  find_scale_ = factor_kernels(place);
-  std::size_t device = 0;
-  check_solver(library_.potrf_size(handles_.solver(), nullptr, kCuLower, block_, kCuFloat32, nullptr, order, kCuFloat32,
-                                   &device, &host_bytes_),
-               place_.op, "cusolverDnXpotrf_bufferSize");
-  buffer_bytes_ = device;
+  for (std::int64_t rest = order - block_; rest > 0; rest -= block_) update_.prepare(rest, rest, block_, true);
+  find_scales_ = factor_kernels(place);
+  for (const std::int64_t width : {block_, order % block_}) {
+    if (width == 0) continue;
+    std::size_t device = 0, host = 0;
+    check_solver(library_.potrf_size(handles_.solver(), nullptr, kCuLower, width, kCuFloat32, nullptr, order,
+                                     kCuFloat32, &device, &host),
+                 place_.op, "cusolverDnXpotrf_bufferSize");
+    buffer_bytes_ = std::max(buffer_bytes_, device);
+    host_bytes_ = std::max(host_bytes_, host);
+  }
   const auto add = [&](std::int64_t bytes) {
     const std::int64_t at = bytes_;
     bytes_ += round_up(bytes, kAlignment);
     return at;
   };
-  places_.half = add(sizeof(int));
+  places_.halves = add(order * static_cast<std::int64_t>(sizeof(int)));
+  places_.scales = add(sizeof(int));
+  places_.bad = add(sizeof(int));
   places_.block_said = add(sizeof(int));
   places_.buffer = add(static_cast<std::int64_t>(buffer_bytes_));
   places_.update = add(update_.bytes());
@@ -67,30 +75,40 @@ void SplitCholesky::run(float* a, std::int64_t stride, char* memory, void* host_
   arguments.a = a;
   arguments.n = order_;
   arguments.stride = stride;
-  arguments.half = reinterpret_cast<int*>(memory + places_.half);
+  arguments.halves = reinterpret_cast<int*>(memory + places_.halves);
+  arguments.scales = reinterpret_cast<int*>(memory + places_.scales);
+  arguments.bad = reinterpret_cast<int*>(memory + places_.bad);
   arguments.said = said;
   arguments.block_said = reinterpret_cast<const int*>(memory + places_.block_said);
-  const auto step = [&](const char* name, std::int64_t blocks, std::int64_t threads) {
-    launch({find_scale_.module, &find_scale_.module->function(name)}, place_, {blocks}, threads, 0, arguments);
+  const auto step = [&](const char* name, jit::Dim3 blocks, std::int64_t threads) {
+    launch({find_scales_.module, &find_scales_.module->function(name)}, place_, blocks, threads, 0, arguments);
+  };
+  const auto set = [&](const int* word, unsigned value) {
+    const auto at = reinterpret_cast<CuPointer>(word);
+    check_cuda(cuda_driver()->set_words_async(at, value, 1, place_.stream()), place_.op);
   };
   const std::int64_t blocks = 8 * place_.hardware().multiprocessors;
-  step("find_scale", 1, kThreads);
-  step("scale_triangle", blocks, kThreads);
+  set(arguments.scales, 0);
+  set(arguments.bad, 0x7fffffff);
+  step("find_scales", {ceil_div(order_, kThreads)}, kThreads);
+  step("scale_triangle", {blocks}, kThreads);
   for (std::int64_t j = 0; j < order_; j += block_) {
     float* const corner = a + j * (stride + 1);
     const std::int64_t block = std::min(block_, order_ - j), rest = order_ - j - block;
     factor_block(corner, stride, block, memory, host_memory);
     arguments.first = j;
     arguments.block = static_cast<int>(block);
-    step("join_info", 1, kThreads);
+    step("join_info", {1}, kThreads);
     if (rest == 0) break;
     solve_panel(corner, stride, rest);
+    step("check_panel", {ceil_div(rest, kThreads), ceil_div(block_, kPanelColumns)}, kThreads);
     // A row of the panel is a point; a column of the rest is a row of memory.
     const UpdateSide panel{corner + block_, rest, 1, stride};
     update_.run(panel, panel, block_, corner + block_ * (stride + 1), stride, memory + places_.update);
   }
   arguments.undoes = 1;
-  step("scale_triangle", blocks, kThreads);
+  step("scale_triangle", {blocks}, kThreads);
+  step("say_info", {1}, 1);
 }
 
 }  // namespace mercer::cuda

@@ -27,7 +27,7 @@ class SplitCholesky {
 
  private:
   struct Places {
-    std::int64_t half = 0, block_said = 0, buffer = 0, update = 0;
+    std::int64_t halves = 0, scales = 0, bad = 0, block_said = 0, buffer = 0, update = 0;
   };
   void factor_block(float* a, std::int64_t stride, std::int64_t order, char* memory, void* host_memory) const;
   void solve_panel(float* a, std::int64_t stride, std::int64_t rest) const;
@@ -37,7 +37,7 @@ class SplitCholesky {
   const SolverHandles& handles_;
   std::int64_t order_, block_;
   SplitUpdate update_;
-  Kernel find_scale_;
+  Kernel find_scales_;
   Places places_;
   std::int64_t bytes_ = 0;
   std::size_t buffer_bytes_ = 0, host_bytes_ = 0;

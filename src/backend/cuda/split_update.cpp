@@ -58,6 +58,11 @@ SplitUpdate::SplitUpdate(const PairJob& place, std::int64_t rows, std::int64_t c
   bytes_ = workspace.bytes();
 }
 
+void SplitUpdate::prepare(std::int64_t rows, std::int64_t columns, std::int64_t features, bool same) const {
+  const UpdateSide x{nullptr, rows, 1, 1}, z{nullptr, columns, 1, 1};
+  kernels_of(job_of(x, same ? x : z, features));
+}
+
 PairJob SplitUpdate::job_of(const UpdateSide& x, const UpdateSide& z, std::int64_t features) const {
   PairJob job = place_;
   job.features = features;

@@ -24,6 +24,8 @@ class SplitUpdate {
   /// Of scratch memory.
   std::int64_t bytes() const { return bytes_; }
 
+  /// Compiles and loads what a call of these sizes runs.
+  void prepare(std::int64_t rows, std::int64_t columns, std::int64_t features, bool same) const;
   /// Values are those that pieces carry: rows of x and z whose largest is in [2^-50, 2^50]; smaller ones count as
   /// zeros.
   /// c[m, n] lies at c + m stride + n, aligned to 16 bytes, as the stride is. Where both sides are the same, n >= m.

@@ -321,7 +321,8 @@ struct FactorArguments {
   float* a;
   long long n, stride, first;
   int undoes, block;
-  int* half;  // of the exponent that was taken away
+  int *halves, *scales;  // [n] of exponents that were taken away; whether any was
+  int* bad;              // order of the first minor that failed
   int* said;
   const int* block_said;
 };

@@ -1,34 +1,29 @@
-// Beside the steps of a blocked factorisation in split precision (backend/cuda/split_factor.cpp): pieces carry values
-// whose largest is in [2^-50, 2^50], so a matrix far from 1 is multiplied with a power of four, and its factor with the
-// power of two that undoes it. Both are exact.
+// Beside the steps of a blocked factorisation in split precision (backend/cuda/split_factor.cpp). Pieces carry rows
+// whose largest value is in [2^-50, 2^50], so the factorisation is that of D a D, with powers of two D that bring the
+// diagonal into [1, 4). Then no value of the factor is over 2, and what is below 2^-50 changes nothing that float32
+// would show. L = D^-1 L'. Both are exact, but for values that vanish beside the diagonal.
 #define FACTOR_THREADS 256
-#define LEAST_EXPONENT (-40)  // of the diagonal's largest value
-#define MOST_EXPONENT 60
+#define FACTOR_COLUMNS 64      // of a panel, that a block looks at
+#define MOST_OF_FACTOR 0x1p50f
 
-// Half of the exponent to take away, 0 where nothing is to be done; no failure so far.
-extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) find_scale(const __grid_constant__ FactorArguments a) {
-  __shared__ float largest[FACTOR_THREADS / 32];
-  float most = 0;
-  for (i64 i = threadIdx.x; i < a.n; i += FACTOR_THREADS) most = fmaxf(most, fabsf(a.a[i * (a.stride + 1)]));
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int warp = 1; warp < FACTOR_THREADS / 32; ++warp) most = fmaxf(most, largest[warp]);
-  const int exponent = most > 0 && most < INFINITY ? ilogbf(most) : 0;
-  *a.half = exponent < LEAST_EXPONENT || exponent > MOST_EXPONENT ? exponent / 2 : 0;
-  *a.said = 0;
+extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) find_scales(const __grid_constant__ FactorArguments a) {
+  const i64 i = (i64)blockIdx.x * FACTOR_THREADS + threadIdx.x;
+  if (i >= a.n) return;
+  const float pivot = a.a[i * (a.stride + 1)];
+  const int exponent = pivot > 0 && pivot < INFINITY ? ilogbf(pivot) : 0;
+  const int half = exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
+  a.halves[i] = half;
+  if (half != 0) *a.scales = 1;
 }
 
-// The lower triangle, in columns. `undoes`: of the factor.
+// The lower triangle, in columns; `undoes`: of the factor.
 extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) scale_triangle(const __grid_constant__ FactorArguments a) {
-  const int half = *a.half;
-  if (half == 0) return;
+  if (*a.scales == 0) return;
   for (i64 j = blockIdx.x; j < a.n; j += gridDim.x) {
+    const int own = a.halves[j];
     for (i64 i = j + threadIdx.x; i < a.n; i += FACTOR_THREADS) {
       float& value = a.a[i + j * a.stride];
-      value = scalbnf(value, a.undoes ? half : -2 * half);
+      value = a.undoes ? scalbnf(value, a.halves[i]) : scalbnf(scalbnf(value, -a.halves[i]), -own);
     }
   }
 }
@@ -42,5 +37,23 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) join_info(const __g
   for (int i = threadIdx.x; i < a.block; i += FACTOR_THREADS)
     if (!(a.a[(a.first + i) * (a.stride + 1)] > 0)) atomicMin(&bad, i + 1);
   __syncthreads();
-  if (threadIdx.x == 0 && *a.said == 0 && bad != 0x7fffffff) *a.said = (int)a.first + bad;
+  if (threadIdx.x == 0 && bad != 0x7fffffff) atomicMin(a.bad, (int)a.first + bad);
+}
+
+// Rows of the panel beside that pieces cannot carry: their pivots, of what is left of at most 4, would not be positive.
+extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) check_panel(const __grid_constant__ FactorArguments a) {
+  const i64 i = a.first + a.block + (i64)blockIdx.x * FACTOR_THREADS + threadIdx.x;
+  if (i >= a.n) return;
+  bool carried = true;
+#pragma unroll 8
+  for (int c = 0; c < FACTOR_COLUMNS; ++c) {
+    const i64 j = (i64)blockIdx.y * FACTOR_COLUMNS + c;
+    if (j < a.block) carried = carried && fabsf(a.a[i + (a.first + j) * a.stride]) <= MOST_OF_FACTOR;
+  }
+  if (!carried) atomicMin(a.bad, (int)i + 1);
+}
+
+// The first failure of all.
+extern "C" __global__ void say_info(const __grid_constant__ FactorArguments a) {
+  *a.said = *a.bad == 0x7fffffff ? 0 : *a.bad;
 }

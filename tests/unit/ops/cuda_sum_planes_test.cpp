@@ -108,6 +108,52 @@ TEST(SumPlanes, Batches) {
     context.state().part_bytes = 1;
     expect_items_alone("exp(-sum((x-z)^2)/b)*sum(x*z)", 20.0, 50.0, context);
     expect_items_alone("sum((x-z)^2/b)+sum(x*z)", 2.0, 5.0, context);
+    expect_items_alone("b*exp(-sum((x-z)^2)/30)*sum(x*z)+sum(abs(x)^b)", 2.0, 1.5, context);
+  });
+}
+
+/// The tile's own side reads a parameter that is the same for all items, which differ in the epilogue.
+TEST(SumPlanes, ItemsOfSidesWithParameters) {
+  on_tensor_cores([](TestContext& context) {
+    const char* text = "s*exp(-sum((x-z)^2)/h)*sum(x*z)+sum(abs(x)^p)";
+    const PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    const Tensor z = points.z;
+    const std::vector<double> values{0.5, -2, 3};
+    const Array s = filled(Dtype::float32, {3}, values), out(Dtype::float32, {3, kM, kN});
+    Arguments arguments;
+    arguments.params["s"] = s.tensor();
+    arguments.params["p"] = 1.5;
+    arguments.params["h"] = 4.0;
+    pairwise(text, points.x, &z, out, arguments, context);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      Reference value(parse(text), points.x, z, {{{"s", values[i]}, {"p", 1.5}, {"h", 4.0}}, {}, {}, {}, 0, 0});
+      for (std::int64_t m = 0; m < kM; m += 7)
+        for (std::int64_t n = 0; n < kN; n += 5) {
+          const double wanted = value(m, n);
+          ASSERT_NEAR(out(i, m, n), wanted, 1e-5 * std::abs(wanted)) << i << "," << m << "," << n;
+        }
+    }
+  });
+}
+
+/// A divisor inside a sum whose reciprocal is no float32.
+TEST(SumPlanes, DivisorsWithoutReciprocals) {
+  on_tensor_cores([](TestContext& context) {
+    const PointPair points{normal(Dtype::float32, {kM, kK}, 1, 1e-3), normal(Dtype::float32, {kN, kK}, 2, 1e-3)};
+    const Tensor z = points.z;
+    for (double h : {1e-40, 1e42}) {
+      const char* text = "sum((x-z)^2/h)+sum(x*z)";
+      const Array out(Dtype::float32, {kM, kN});
+      Arguments arguments;
+      arguments.params["h"] = h;
+      pairwise(text, points.x, &z, out, arguments, context);
+      Reference value(parse(text), points.x, z, {{{"h", h}}, {}, {}, {}, 0, 0});
+      Reference size(parse("sum((x-z)^2/h)+sqrt(sum(x*x)*sum(z*z))"), points.x, z, {{{"h", h}}, {}, {}, {}, 0, 0});
+      for (std::int64_t m = 0; m < kM; m += 7)
+        for (std::int64_t n = 0; n < kN; n += 5)
+          ASSERT_TRUE(within(out(m, n), value(m, n), 4e-6 * std::abs(size(m, n)), Dtype::float32))
+              << h << " " << out(m, n);
+    }
   });
 }
 

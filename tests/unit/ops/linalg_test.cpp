@@ -159,10 +159,11 @@ TEST_F(Linalg, CholeskyOfEveryLayout) {
 TEST_F(Linalg, BlockedFactorsOfEveryLayoutAndScale) {
   on_cuda([](TestContext& context) {
     context.state().blocked_from = 1;
-    for (const std::int64_t n : {128, 300})
+    for (const std::int64_t n : {256, 257, 300})
       for (const LayoutRow& layout : kLayouts)
         for (const bool lower : {true, false})
           for (const double scale : {1.0, 0x1p-90, 0x1p100}) {
+            if (scale != 1 && &layout != kLayouts) continue;
             Array a = kernel_matrix_of(Dtype::float32, n, layout);
             each_index({n, n}, [&](const Shape& at) { a.set(at, read(a, at) * scale); });
             Dense given{Tensor(a)};
@@ -182,6 +183,45 @@ TEST_F(Linalg, BlockedFactorsOfEveryLayoutAndScale) {
                              fmt::format("{} {} {} {}", n, layout.name, lower, scale));
             }
           }
+  });
+}
+
+/// Rows and columns of unlike scales are those of a factor of unlike scales, to the last digits of each row.
+TEST_F(Linalg, BlockedFactorsOfUnlikeScales) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t kOrder = 300;
+    const Array plain = kernel_matrix_of(Dtype::float32, kOrder, kLayouts[0]);
+    for (const int spread : {8, 40}) {
+      const auto exponent = [&](std::int64_t i) { return static_cast<int>(i * 7919 % (2 * spread + 1)) - spread; };
+      Array a = plain;
+      for (std::int64_t i = 0; i < kOrder; ++i)
+        for (std::int64_t j = 0; j < kOrder; ++j)
+          a.set({i, j}, std::ldexp(plain(i, j), exponent(i) + exponent(j)));
+      const Array out(Dtype::float32, {kOrder, kOrder});
+      context.state().blocked_from = 1;
+      cholesky(a, out, {}, context);
+      Dense factor{Tensor(out)};
+      for (std::int64_t i = 0; i < kOrder; ++i)
+        for (std::int64_t j = 0; j < kOrder; ++j) factor(i, j) = std::ldexp(factor(i, j), -exponent(i));
+      const double bound = static_cast<double>(kOrder + 1) * rounding(Dtype::float32);
+      expect_product(factor, factor.transposed(), Dense{Tensor(plain)}, bound, fmt::format("spread {}", spread));
+    }
+    // One huge pivot beside tiny ones; an entry that no positive definite matrix could have.
+    Array a(Dtype::float32, {kOrder, kOrder});
+    each_index({kOrder, kOrder}, [&](const Shape& at) { a.set(at, at[0] == at[1] ? at[0] == 0 ? 1e19 : 1e-30 : 0); });
+    const Array out(Dtype::float32, {kOrder, kOrder}), info(Dtype::int64, {});
+    const Tensor said = info;
+    Options options;
+    options.info = &said;
+    cholesky(a, out, options, context);
+    EXPECT_EQ(read(info, {}), 0);
+    EXPECT_NEAR(out(200, 200), 1e-15, 1e-21);
+    each_index({kOrder, kOrder}, [&](const Shape& at) { a.set(at, at[0] == at[1]); });
+    a.set({200, 3}, 1e20);
+    a.set({3, 200}, 1e20);
+    cholesky(a, out, options, context);
+    EXPECT_EQ(read(info, {}), 201);
+    EXPECT_TRUE(std::isnan(out(0, 0)));
   });
 }
 
