@@ -500,6 +500,20 @@ void read_planes(ir::Split& split, std::size_t planes) {
   for (Expr& e : split.epilogue) e = ir::substitute(e, accumulators);
 }
 
+/// Values per point, of a plan whose programs are there.
+void count_slots(GpuPairPlan& plan) {
+  const ir::Split& split = plan.split;
+  bool row = split.row_stages > 0, col = split.col_stages > 0;
+  for (const ir::Program* p : {&plan.update, &plan.epilogue}) {
+    row = row || reads_site(*p, {ir::Site::row});
+    col = col || reads_site(*p, {ir::Site::col});
+  }
+  for (const Sides::Stream& s : plan.sides.x_streams) row = row || reads_site(s.program, {ir::Site::row});
+  for (const Sides::Stream& s : plan.sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
+  plan.row_slots = row ? 1 + split.row_stages : 0;
+  plan.col_slots = col ? 1 + split.col_stages : 0;
+}
+
 /// A tile that has no features to go through.
 GpuSizes without_features(GpuSizes sizes) {
   sizes.features = GpuSizes::Features::few;
@@ -562,15 +576,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
     if (r.kind == Op::sum) plan->promoted[static_cast<std::size_t>(r.first_slot)] = true;
   plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
-  bool row = split.row_stages > 0, col = split.col_stages > 0;
-  for (const ir::Program* p : {&plan->update, &plan->epilogue}) {
-    row = row || reads_site(*p, {ir::Site::row});
-    col = col || reads_site(*p, {ir::Site::col});
-  }
-  for (const Sides::Stream& s : plan->sides.x_streams) row = row || reads_site(s.program, {ir::Site::row});
-  for (const Sides::Stream& s : plan->sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
-  plan->row_slots = row ? 1 + split.row_stages : 0;
-  plan->col_slots = col ? 1 + split.col_stages : 0;
+  count_slots(*plan);
   plan->wide = is_wide(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
   const bool packs = plan->bilinear || plan->wide || problem.consumer == Consumer::nearest;

@@ -38,7 +38,7 @@ bool suits(const DenseArray& m) {
 
 std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(job.order, 1); }
 
-/// Orders from which a copy by rows costs less than what cuSOLVER loses on an upper triangle: half of its speed.
+/// Orders from which an upper triangle is turned by a copy: cuSOLVER takes longer for it (docs/kernels/cholesky.md).
 constexpr std::int64_t kTurnedFrom = 128;
 
 /// On tensor cores, one matrix after the other.

@@ -35,7 +35,6 @@ struct Call {
   PointPair points;
   Array w, row, col;
   Extra extra;
-  Arguments arguments;
 
   explicit Call(Dtype dtype, bool self = false)
       : points{drawn(kM, kK, 1, kUniform, dtype), drawn(self ? kM : kN, kK, self ? 1 : 2, kUniform, dtype)},
