@@ -86,13 +86,16 @@ void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional
 struct Operator {
   std::int64_t order = 0;
   Dtype dtype = Dtype::float32;  // float32 or float64
-  /// out = a v, both [n, columns] on the CPU, of this dtype.
+  /// out = a v, both [n, columns] of this dtype on the device, the elements of a column one after another.
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
+  Device device = {};
+  Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
 };
-/// a [n, n] on the CPU, all of which is read; it must outlive the operator.
-Operator matrix_operator(const Tensor& a, Context& context = Context::shared());
-/// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64 on the CPU.
-/// x and what the arguments point to must outlive the operator.
+/// a [n, n], all of which is read; it must outlive the operator, but for a CUDA array without neighbouring elements
+/// along an axis, which is copied. The queue is that of a CUDA array.
+Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared());
+/// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
+/// the arguments point to must outlive the operator. The queue is that of the arguments.
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
                          Context& context = Context::shared());
 

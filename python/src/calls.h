@@ -102,6 +102,8 @@ class Call {
   /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it.
   template <class Work>
   void run(Work&& work);
+  /// After work that ran without it: what the arrays' own streams do next waits for that.
+  void finish() { queue_.release_streams(); }
 
  private:
   const char* verb_;
@@ -131,7 +133,7 @@ void Call::run(Work&& work) {
   } catch (const Cancelled&) {
     throw nb::python_error();
   }
-  queue_.release_streams();
+  finish();
 }
 
 }  // namespace mercer::python

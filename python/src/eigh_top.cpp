@@ -32,7 +32,7 @@ linalg::Which to_which(const std::string& name) {
 
 /// What an operator's products are called with, and where its results live.
 struct Ends {
-  linalg::Operator matrix;
+  const linalg::Operator& matrix;
   Library* library;
   nb::object like;
 };
@@ -46,7 +46,8 @@ nb::object solve(const Ends& ends, std::int64_t k, linalg::TopOptions options, b
   nb::object w = make_array(*ends.library, ends.like, dtype, {k}, {"eigh_top", "w"});
   nb::object rows = make_array(*ends.library, ends.like, dtype, {k, n}, {"eigh_top", "v"});
   const Array values(w, {"eigh_top", "w"}, Access::fresh), vectors(rows, {"eigh_top", "v"}, Access::fresh);
-  const Tensor columns(vectors.tensor().data, dtype, {n, k}, {1, n});
+  Tensor columns(vectors.tensor().data, dtype, {n, k}, {1, n});
+  columns.device = vectors.tensor().device;
   std::int64_t missed = 0;
   if (!check) options.unconverged = &missed;
   {
@@ -70,7 +71,10 @@ nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, n
   if (!nb::try_cast(a, kernel)) {
     LinalgCall call("eigh_top", "a", a, false, nb::none());
     Library& library = library_of(a, {"eigh_top", "a"});
-    return solve({linalg::matrix_operator(call.a()), &library, nb::borrow(a)}, k, options, check);
+    const linalg::Operator matrix = linalg::matrix_operator(call.a(), call.options().queue);
+    const nb::object pairs = solve({matrix, &library, nb::borrow(a)}, k, options, check);
+    call.finish();
+    return pairs;
   }
   const nb::int_ zero(0);
   const nb::bool_ no_bar(false);
@@ -82,8 +86,10 @@ nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, n
   Arguments arguments = call.arguments();
   arguments.progress = {};  // asked under the interpreter's lock, which products between others' threads do not hold
   Library& library = library_of(kernel->x, {"eigh_top", "x"});
-  return solve({linalg::kernel_operator(call.formula(), call.x(), kernel->ridge, arguments), &library, kernel->x}, k,
-               options, check);
+  const linalg::Operator matrix = linalg::kernel_operator(call.formula(), call.x(), kernel->ridge, arguments);
+  const nb::object pairs = solve({matrix, &library, kernel->x}, k, options, check);
+  call.finish();
+  return pairs;
 }
 
 }  // namespace

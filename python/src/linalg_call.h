@@ -53,8 +53,10 @@ class LinalgCall {
       nb::gil_scoped_release release;
       work(options_);
     }
-    queue_.release_streams();
+    finish();
   }
+  /// What the arrays' own streams do next waits for the work.
+  void finish() { queue_.release_streams(); }
 
  private:
   void require_type(const Array& array) const;

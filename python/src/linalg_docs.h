@@ -132,8 +132,9 @@ inline constexpr char kEighTopUnchecked[] =
 inline constexpr char kEighTopDoc[] =
     R"doc(One end of a spectrum by products alone: (w, v), k eigenvalues, ascending, and their vectors in columns.
 
-a: a symmetric matrix [n, n] of float32 or float64 on the CPU, all of which is read, or a KernelOperator, whose matrix
-is never stored. k: from 1 to n. which: "largest", "smallest", or "magnitude" for the largest absolute values.
+a: a symmetric matrix [n, n] of float32 or float64, all of which is read, or a KernelOperator, whose matrix is never
+stored; on the CPU or a CUDA device, where w and v are too. A call on CUDA arrays waits for its work. k: from 1 to n.
+which: "largest", "smallest", or "magnitude" for the largest absolute values.
 
 tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
 nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
@@ -149,8 +150,8 @@ inline constexpr char kKernelOperatorSignature[] =
 inline constexpr char kKernelOperatorDoc[] =
     R"doc(The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
 
-f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64 on the
-CPU; it must not change while the operator is in use.)doc";
+f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64; it
+must not change while the operator is in use.)doc";
 
 #undef MERCER_OUT_PAIR
 #undef MERCER_OUT

@@ -525,6 +525,10 @@ std::string cuda_dense_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"dense.cuh"});
 }
 
+std::string cuda_columns_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"columns.cuh"});
+}
+
 std::string cuda_sum_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
 }

@@ -59,6 +59,7 @@ std::string cuda_sum_source(Dtype type);
 
 /// The kernels `move_dense` and what else surrounds routines of linear algebra (kernels/cuda/dense.cuh).
 std::string cuda_dense_source(Dtype type);
+std::string cuda_columns_source(Dtype type);
 
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);

@@ -45,7 +45,8 @@ bool is_complete(const CudaSolver& s) {
   const bool blas = s.blas_create && s.blas_set_stream;
   bool typed = true;
   for (int type : {0, 1})
-    typed = typed && s.trsm[type] && s.trsm_batched[type] && s.getrf_batched[type] && s.getrs_batched[type];
+    typed = typed && s.gemm[type] && s.axpy[type] && s.trsm[type] && s.trsm_batched[type] && s.getrf_batched[type] &&
+            s.getrs_batched[type];
   return solver && blas && typed;
 }
 
@@ -66,6 +67,10 @@ CudaSolver functions_of(const Library& solver, const Library& blas) {
   take(solver, s.potrf_batched[1], {"cusolverDnDpotrfBatched"});
   take(blas, s.blas_create, {"cublasCreate_v2"});
   take(blas, s.blas_set_stream, {"cublasSetStream_v2"});
+  take(blas, s.gemm[0], {"cublasSgemm_v2"});
+  take(blas, s.gemm[1], {"cublasDgemm_v2"});
+  take(blas, s.axpy[0], {"cublasSaxpy_v2"});
+  take(blas, s.axpy[1], {"cublasDaxpy_v2"});
   take(blas, s.trsm[0], {"cublasStrsm_v2"});
   take(blas, s.trsm[1], {"cublasDtrsm_v2"});
   take(blas, s.trsm_batched[0], {"cublasStrsmBatched"});

@@ -183,6 +183,27 @@ int trsm(void* handle, int side, int uplo, int op, int diag, int m, int n, const
 }
 
 template <class T>
+int gemm(void* handle, int op_a, int op_b, int m, int n, int k, const T* alpha, const T* a, int lda, const T* b,
+         int ldb, const T* beta, T* c, int ldc) {
+  const bool a_turned = op_a != kPlain, b_turned = op_b != kPlain;
+  if (!serves(handle) || is_device_byte(alpha) || is_device_byte(beta) ||
+      !is_matrix(a, a_turned ? k : m, a_turned ? m : k, lda, kType<T>) ||
+      !is_matrix(b, b_turned ? n : k, b_turned ? k : n, ldb, kType<T>) || !is_matrix(c, m, n, ldc, kType<T>))
+    return told(false, "gemm");
+  lapack().gemm<T>(a_turned, b_turned, m, n, k, *alpha, a, lda, b, ldb, *beta, c, ldc);
+  return kSuccess;
+}
+
+template <class T>
+int axpy(void* handle, int n, const T* alpha, const T* x, int x_stride, T* y, int y_stride) {
+  if (!serves(handle) || is_device_byte(alpha) || x_stride != 1 || y_stride != 1 || !is_matrix(x, n, 1, n, kType<T>) ||
+      !is_matrix(y, n, 1, n, kType<T>))
+    return told(false, "axpy");
+  for (int i = 0; i < n; ++i) y[i] += *alpha * x[i];
+  return kSuccess;
+}
+
+template <class T>
 int trsm_batched(void* handle, int side, int uplo, int op, int diag, int m, int n, const T* alpha, const T* const* a,
                  int lda, T* const* b, int ldb, int batch) {
   if (!are_matrices(reinterpret_cast<const void* const*>(a), m, m, lda, kType<T>, batch) ||
@@ -322,6 +343,13 @@ int cusolverDnXsyevBatched(void* handle, void*, int job, int uplo, std::int64_t 
 #define MERCER_TYPED(letter, T)                                                                                     \
   int cusolverDn##letter##potrfBatched(void* handle, int uplo, int n, T** a, int lda, int* info, int batch) {       \
     return potrf_batched(handle, uplo, n, a, lda, info, batch);                                                     \
+  }                                                                                                                 \
+  int cublas##letter##gemm_v2(void* handle, int op_a, int op_b, int m, int n, int k, const T* alpha, const T* a,    \
+                              int lda, const T* b, int ldb, const T* beta, T* c, int ldc) {                         \
+    return gemm(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                  \
+  }                                                                                                                 \
+  int cublas##letter##axpy_v2(void* handle, int n, const T* alpha, const T* x, int x_stride, T* y, int y_stride) {  \
+    return axpy(handle, n, alpha, x, x_stride, y, y_stride);                                                        \
   }                                                                                                                 \
   int cublas##letter##trsm_v2(void* handle, int side, int uplo, int op, int diag, int m, int n, const T* alpha,     \
                               const T* a, int lda, T* b, int ldb) {                                                 \

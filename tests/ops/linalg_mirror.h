@@ -112,4 +112,27 @@ inline void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::o
   });
 }
 
+/// Of a stored matrix, by its operator.
+inline void eigh_top(const Tensor& a, const Tensor& w, const Tensor& v, const linalg::TopOptions& options,
+                     TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::eigh_top(linalg::matrix_operator(a, {}, plain), w, v, options, plain);
+  take_linalg_to_cuda({&a}, {&w, &v}, {}, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::eigh_top(linalg::matrix_operator(at(a), moved.queue, plain), at(w), at(v), options, plain);
+  });
+}
+
+/// Of a formula on points.
+inline void eigh_top(const Formula& f, const Tensor& x, double ridge, const Tensor& w, const Tensor& v,
+                     const linalg::TopOptions& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda())
+    return linalg::eigh_top(linalg::kernel_operator(f, x, ridge, {}, plain), w, v, options, plain);
+  take_linalg_to_cuda({&x}, {&w, &v}, {}, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    Arguments arguments;
+    arguments.queue = moved.queue;
+    linalg::eigh_top(linalg::kernel_operator(f, at(x), ridge, arguments, plain), at(w), at(v), options, plain);
+  });
+}
+
 }  // namespace mercer::testing_support

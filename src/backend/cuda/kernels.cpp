@@ -234,6 +234,11 @@ Kernel dense_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_dense_source(job.type); });
 }
 
+Kernel column_kernels(const PairJob& job) {
+  return shared_kernel("draw_columns", fmt::format("long columns {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_columns_source(job.type); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

@@ -78,6 +78,8 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 
 /// `move_dense`; its module has the others of dense.cuh.
 Kernel dense_kernels(const PairJob& job);
+/// `draw_columns`; its module has the others of columns.cuh.
+Kernel column_kernels(const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

@@ -350,4 +350,14 @@ struct DenseArguments {
   struct BatchAxes axes;
 };
 
+// Long columns of a block method, one after another (columns.cuh).
+struct ColumnArguments {
+  void* data;           // [columns][rows]
+  const void* product;  // likewise
+  const double* values;  // [columns]
+  double* sums;          // [columns][blocks]
+  long long rows, columns;
+  unsigned long long seed;
+};
+
 #endif

@@ -329,6 +329,7 @@ class Collection {
       add_plain(fmt::format("nearest-{}", name_of(type)), codegen::cuda_nearest_source(type));
       add_plain(fmt::format("sum-splits-{}", name_of(type)), codegen::cuda_sum_source(type));
       add_plain(fmt::format("dense-{}", name_of(type)), codegen::cuda_dense_source(type));
+      add_plain(fmt::format("columns-{}", name_of(type)), codegen::cuda_columns_source(type));
     }
     add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
     add_plain("fill", codegen::cuda_fill_source());

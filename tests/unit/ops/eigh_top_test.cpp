@@ -1,11 +1,16 @@
 // The end of a spectrum by products: on operators whose eigenpairs are known. Its properties on kernel matrices are
 // tested from Python, against a whole spectrum.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "device/lapack.h"
 #include "mercer/linalg.h"
+#include "ops/linalg_mirror.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -93,6 +98,129 @@ TEST_F(EighTop, BrokenRulesAreTold) {
   row("eigh_top: w must be float64. Received float32.", [&] { linalg::eigh_top(a, Array(Dtype::float32, {2}), v); });
   row("eigh_top: tol must not be negative. Received -1.", [&] { linalg::eigh_top(a, w, v, {.tolerance = -1}); });
   row("the formula must be symmetric", [&] { linalg::kernel_operator("sum(x-z)", v); });
+}
+
+// On both kinds of devices: residuals, orthogonality and the values themselves, in float64 on the host.
+
+/// Q diag(values) Q, with Q = 1 - 2 q q^T for q of equal numbers: its eigenvectors are the columns of Q.
+double reflected(const std::vector<double>& values, double sum, std::int64_t i, std::int64_t j) {
+  const double n = static_cast<double>(values.size());
+  return (i == j ? values[i] : 0) - 2 / n * (values[i] + values[j]) + 4 / (n * n) * sum;
+}
+
+struct Spectrum {
+  const char* name;
+  std::vector<double> values;
+};
+std::vector<Spectrum> spectra(std::int64_t n) {
+  std::vector<double> falling, multiple, zero(static_cast<std::size_t>(n), 0), clustered;
+  for (std::int64_t i = 0; i < n; ++i) {
+    falling.push_back(std::exp(-0.05 * static_cast<double>(i)));
+    multiple.push_back(i % 3 == 0 ? 2 : i % 3 == 1 ? -5 : 0.125);
+    clustered.push_back(i < 12 ? 4 + 1e-7 * static_cast<double>(i) : std::cos(static_cast<double>(i)));
+  }
+  return {{"falling", falling}, {"multiple", multiple}, {"zero", zero}, {"clustered", clustered}};
+}
+
+/// |a v - w v|, |v^T v - 1| and the distance of w to the wanted values, as parts of the largest |value|.
+void expect_pairs(const Tensor& a, const Tensor& w, const Tensor& v, std::vector<double> wanted, double scale,
+                  double tolerance) {
+  const std::int64_t n = a.shape[0], k = w.shape[0];
+  // Products of orthonormal vectors lose n u in an entry at most; 8 n u is far above that.
+  const double rounding = 8 * static_cast<double>(n) * (a.dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24);
+  std::sort(wanted.begin(), wanted.end());
+  for (std::int64_t p = 0; p < k; ++p) {
+    double gap = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      double sum = -read(w, {p}) * read(v, {i, p});
+      for (std::int64_t j = 0; j < n; ++j) sum += read(a, {i, j}) * read(v, {j, p});
+      gap += sum * sum;
+    }
+    EXPECT_LE(std::sqrt(gap), (tolerance + rounding) * scale) << "pair " << p;
+    EXPECT_NEAR(read(w, {p}), wanted[p], (tolerance + rounding) * scale) << "pair " << p;
+    for (std::int64_t q = 0; q <= p; ++q) {
+      double product = 0;
+      for (std::int64_t i = 0; i < n; ++i) product += read(v, {i, p}) * read(v, {i, q});
+      EXPECT_NEAR(product, p == q ? 1 : 0, rounding * std::sqrt(static_cast<double>(k)));
+    }
+  }
+}
+
+template <class Body>
+void on_cpu_and_cuda(const Body& body) {
+  {
+    TestContext context(Target::interpreter);
+    body(context);
+  }
+  on_cuda(body);
+}
+
+TEST_F(EighTop, SpectraOnBothDevices) {
+  on_cpu_and_cuda([](TestContext& context) {
+    int turn = 0;
+    for (const std::int64_t n : {5, 320})  // as it is, and by blocks
+      for (const Dtype dtype : kWide)
+        for (const Spectrum& spectrum : spectra(n)) {
+          const std::int64_t k = n == 5 ? 3 : 7, padded = n + 3;
+          const Shape strides[] = {{padded, 1}, {1, padded}, {2 * padded, 2}, {-padded, -1}};
+          Array a(dtype, {n, n}, strides[turn % 4]);
+          double sum = 0, scale = 1e-300;
+          for (const double value : spectrum.values) sum += value, scale = std::max(scale, std::abs(value));
+          for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t j = 0; j < n; ++j) a.set({i, j}, reflected(spectrum.values, sum, i, j));
+          // The lower end of `clustered` has no gaps to speak of.
+          const auto which = static_cast<linalg::Which>(spectrum.name != std::string("clustered") ? turn % 2 : 0);
+          const Array w(dtype, {k}, {2}), v(dtype, {n, k}, turn % 2 == 0 ? Shape{1, n + 1} : Shape{k + 1, 1});
+          // What products of float32 lose, n u of sums of absolute values, must be less.
+          const double tolerance = dtype == Dtype::float64 ? 1e-9 : 4e-5;
+          const std::int64_t basis = turn % 3 == 0 ? 40 : 0;
+          SCOPED_TRACE(fmt::format("{} {} {} {}", spectrum.name, n, name_of(dtype), turn));
+          std::int64_t missed = -1;
+          eigh_top(a, w, v,
+                   {.which = which, .tolerance = tolerance, .most_basis = basis, .seed = 1, .unconverged = &missed},
+                   context);
+          EXPECT_EQ(missed, 0);
+          std::vector<double> wanted = spectrum.values;
+          std::sort(wanted.begin(), wanted.end());
+          if (which == linalg::Which::largest) std::reverse(wanted.begin(), wanted.end());
+          wanted.resize(static_cast<std::size_t>(k));
+          expect_pairs(a, w, v, wanted, scale, tolerance);
+          ++turn;
+        }
+  });
+}
+
+TEST_F(EighTop, KernelsOnBothDevices) {
+  on_cpu_and_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 260, k = 5;
+    const Formula f("exp(-sum(square(x-z)))");
+    for (const Dtype dtype : kWide) {
+      const Array x = normal(dtype, {n, 3}, 1), w(dtype, {k}), v(dtype, {n, k});
+      Array a(dtype, {n, n});
+      pairwise(f, x, nullptr, a);
+      for (std::int64_t i = 0; i < n; ++i) a.set({i, i}, read(a, {i, i}) + 0.25);
+      eigh_top(f, x, 0.25, w, v, {}, context);
+      const Array whole(dtype, {n}), vectors(dtype, {n, n});
+      const Tensor all = vectors;
+      linalg::eigh(a, whole, &all);
+      std::vector<double> wanted;
+      for (std::int64_t j = 0; j < k; ++j) wanted.push_back(whole(n - 1 - j));
+      expect_pairs(a, w, v, wanted, whole(n - 1), dtype == Dtype::float64 ? 1e-10 : 2e-6);
+    }
+  });
+}
+
+TEST_F(EighTop, NaNIsToldOnBothDevices) {
+  on_cpu_and_cuda([](TestContext& context) {
+    for (const std::int64_t n : {7, 320}) {
+      Array a(Dtype::float32, {n, n});
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j) a.set({i, j}, i == j ? 1.0 : 0.0);
+      a.set({n - 1, 2}, std::nan(""));
+      const Array w(Dtype::float32, {2}), v(Dtype::float32, {n, 2});
+      EXPECT_NE(message_of([&] { eigh_top(a, w, v, {}, context); }).find("must be finite"), std::string::npos);
+    }
+  });
 }
 
 }  // namespace

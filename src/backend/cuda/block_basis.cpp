@@ -1,0 +1,210 @@
+#include "backend/block_basis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/device_blas.h"
+#include "backend/cuda/workspace.h"
+#include "core/aligned.h"
+#include "core/error.h"
+#include "core/integers.h"
+#include "kernels/cuda/arguments.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kThreads = 256, kMostBlocks = 1024;
+constexpr std::int64_t kGapBlocks = 8;  // that share a column
+
+/// The inverse of an upper triangle.
+std::vector<double> inverse_of(const std::vector<double>& u, std::int64_t n) {
+  std::vector<double> inverse(u.size(), 0);
+  for (std::int64_t j = 0; j < n; ++j)
+    for (std::int64_t i = j; i >= 0; --i) {
+      double sum = i == j ? 1 : 0;
+      for (std::int64_t p = i + 1; p <= j; ++p) sum -= u[i + p * n] * inverse[p + j * n];
+      inverse[i + j * n] = sum / u[i + i * n];
+    }
+  return inverse;
+}
+
+template <class T>
+class Basis final : public BlockBasis {
+ public:
+  Basis(const Sizes& sizes, Device device, const Queue& queue)
+      : op_(sizes.op), n_(sizes.length), seed_(sizes.seed), device_(device),
+        blas_(sizes.op, device, queue, dtype_of<T>()), kernels_(column_kernels(blas_.place())) {
+    const auto add = [&](std::int64_t values, std::size_t bytes = sizeof(T)) {
+      return memory_.add(checked_product({values, static_cast<std::int64_t>(bytes)}));
+    };
+    basis_ = add(checked_product({n_, sizes.columns}));
+    results_ = add(checked_product({n_, sizes.results}));
+    spare_ = add(checked_product({n_, sizes.most_block}));
+    coefficients_ = add(sizes.columns * sizes.most_block);
+    gram_ = add(sizes.most_block * sizes.most_block);
+    small_ = add(sizes.columns * std::max(sizes.results, sizes.most_block));
+    values_ = add(sizes.results, sizeof(double));
+    sums_ = add(sizes.results * kGapBlocks, sizeof(double));
+    memory_.take(blas_.place());
+  }
+
+  Tensor basis(std::int64_t first, std::int64_t count) const override { return columns(basis_, first, count); }
+  Tensor results(std::int64_t first, std::int64_t count) const override { return columns(results_, first, count); }
+
+  void draw(std::int64_t first, std::int64_t count) override {
+    ColumnArguments a{};
+    a.data = column(first);
+    a.rows = n_;
+    a.columns = count;
+    a.seed = seed_ + draws_++;
+    launch_kernel("draw_columns", a, {std::min(ceil_div(n_ * count, kThreads), kMostBlocks), 1});
+  }
+
+  void fill(std::int64_t first, std::int64_t count, const std::vector<double>& values) override {
+    upload(column(first), values, n_ * count);
+  }
+
+  std::vector<double> read(const Tensor& columns) override {
+    std::vector<T> values(static_cast<std::size_t>(columns.count()));
+    blas_.copy(values.data(), columns.data, values.size() * sizeof(T));
+    blas_.wait();
+    return {values.begin(), values.end()};
+  }
+
+  /// NaN and infinities reach the products of columns, which the host reads.
+  bool seems_finite(const Tensor&) const override { return true; }
+
+  Projection project(std::int64_t first, std::int64_t count) override {
+    std::vector<T> c(static_cast<std::size_t>(first * count)), gram(static_cast<std::size_t>(count * count));
+    T *const block = column(first), *const coefficients = memory_.at<T>(coefficients_), *const squares = at(gram_);
+    if (first > 0) {
+      blas_.gemm(true, false, first, count, n_, 1, column(0), n_, block, n_, 0, coefficients, first);
+      blas_.gemm(false, false, n_, count, first, -1, column(0), n_, coefficients, first, 1, block, n_);
+    }
+    blas_.gemm(true, false, count, count, n_, 1, block, n_, block, n_, 0, squares, count);
+    if (first > 0) blas_.copy(c.data(), coefficients, c.size() * sizeof(T));
+    blas_.copy(gram.data(), squares, gram.size() * sizeof(T));
+    blas_.wait();
+    return {{c.begin(), c.end()}, {gram.begin(), gram.end()}};
+  }
+
+  void divide(std::int64_t first, std::int64_t count, const std::vector<double>& u) override {
+    upload(at(small_), inverse_of(u, count), count * count);
+    blas_.gemm(false, false, n_, count, count, 1, column(first), n_, at(small_), count, 0, at(spare_), n_);
+    blas_.copy(column(first), at(spare_), static_cast<std::size_t>(n_ * count) * sizeof(T));
+  }
+
+  void combine(std::int64_t held, std::int64_t count, const std::vector<double>& s) override {
+    upload(at(small_), s, held * count);
+    blas_.gemm(false, false, n_, count, held, 1, column(0), n_, at(small_), held, 0, at(results_), n_);
+  }
+
+  void copy(const Tensor& from, const Tensor& to) override { blas_.move(from, to); }
+
+  std::vector<double> residuals(const Tensor& columns, const Tensor& product,
+                                const std::vector<double>& values) override {
+    const auto count = static_cast<std::int64_t>(values.size());
+    double *const device_values = memory_.at<double>(values_), *const sums = memory_.at<double>(sums_);
+    blas_.copy(device_values, values.data(), values.size() * sizeof(double));
+    ColumnArguments a{};
+    a.data = columns.data;
+    a.product = product.data;
+    a.values = device_values;
+    a.sums = sums;
+    a.rows = n_;
+    launch_kernel("column_gaps", a, {kGapBlocks, count});
+    std::vector<double> parts(static_cast<std::size_t>(count * kGapBlocks)), result(values.size(), 0);
+    blas_.copy(parts.data(), sums, parts.size() * sizeof(double));
+    blas_.wait();
+    for (std::size_t i = 0; i < parts.size(); ++i) result[i / kGapBlocks] += parts[i];
+    for (double& gap : result) gap = std::sqrt(gap);
+    return result;
+  }
+
+  void write(const std::vector<double>& values, const Tensor& to) override {
+    upload(at(small_), values, static_cast<std::int64_t>(values.size()));
+    Tensor from(at(small_), dtype_of<T>(), {to.shape[0], 1}), column = to;
+    column.shape.push_back(1);
+    column.strides.push_back(1);
+    blas_.move(from, column);
+  }
+
+  SmallPairs decompose(const std::vector<double>& h, std::int64_t stride, std::int64_t m,
+                       const Choice& choice) override {
+    const CudaSolver& library = blas_.library();
+    std::vector<double> matrix(static_cast<std::size_t>(m * m));
+    for (std::int64_t j = 0; j < m; ++j) std::copy_n(h.begin() + j * stride, m, matrix.begin() + j * m);
+    std::size_t device_bytes = 0, host_bytes = 0;
+    std::int64_t found = 0;
+    check_solver(library.syevdx_size(blas_.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m,
+                                     kCuFloat64, nullptr, m, nullptr, nullptr, 0, 0, &found, kCuFloat64, nullptr,
+                                     kCuFloat64, &device_bytes, &host_bytes),
+                 op_, "cusolverDnXsyevdx_bufferSize");
+    Workspace memory;
+    const auto bytes = static_cast<std::int64_t>(matrix.size() * sizeof(double));
+    const std::int64_t a = memory.add(bytes), w = memory.add(m * static_cast<std::int64_t>(sizeof(double))),
+                       buffer = memory.add(static_cast<std::int64_t>(device_bytes)), said = memory.add(sizeof(int));
+    memory.take(pool_place());
+    blas_.copy(memory.at(a), matrix.data(), static_cast<std::size_t>(bytes));
+    check_solver(library.syevdx(blas_.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m, kCuFloat64,
+                                memory.at(a), m, nullptr, nullptr, 0, 0, &found, kCuFloat64, memory.at(w), kCuFloat64,
+                                memory.at(buffer), device_bytes, blas_.handles().host_memory(host_bytes), host_bytes,
+                                memory.at<int>(said)),
+                 op_, "cusolverDnXsyevdx");
+    SmallPairs pairs{std::vector<double>(static_cast<std::size_t>(m)), {}, {}};
+    int info = 0;
+    blas_.copy(&info, memory.at(said), sizeof info);
+    blas_.copy(pairs.values.data(), memory.at(w), pairs.values.size() * sizeof(double));
+    blas_.copy(matrix.data(), memory.at(a), static_cast<std::size_t>(bytes));
+    blas_.wait();
+    if (info != 0) fail(ErrorKind::numerical, "{}: the small problem must converge. Received {}.", op_, info);
+    pairs.wanted = choice(pairs.values);
+    for (const std::int64_t index : pairs.wanted)
+      pairs.vectors.insert(pairs.vectors.end(), matrix.begin() + index * m, matrix.begin() + (index + 1) * m);
+    return pairs;
+  }
+
+ private:
+  T* at(std::int64_t place) const { return memory_.at<T>(place); }
+  T* column(std::int64_t j) const { return at(basis_) + j * n_; }
+  Tensor columns(std::int64_t place, std::int64_t first, std::int64_t count) const {
+    Tensor t(at(place) + first * n_, dtype_of<T>(), {n_, count}, {1, n_});
+    t.device = device_;
+    return t;
+  }
+  /// The values of the host may go at once: memory that is not pinned is read before the call returns.
+  void upload(T* to, const std::vector<double>& values, std::int64_t count) const {
+    const std::vector<T> narrow(values.begin(), values.begin() + count);
+    blas_.copy(to, narrow.data(), narrow.size() * sizeof(T));
+  }
+  void launch_kernel(const char* name, ColumnArguments& a, jit::Dim3 grid) const {
+    const Kernel kernel{kernels_.module, &kernels_.module->function(name)};
+    launch(kernel, blas_.place(), grid, kThreads, 0, a);
+  }
+  /// The same stream, with memory from the pool: the queue's is asked for once.
+  PairJob pool_place() const {
+    PairJob place = blas_.place();
+    place.queue = &pool_queue_;
+    return place;
+  }
+
+  const char* op_;
+  const std::int64_t n_;
+  const std::uint64_t seed_;
+  std::uint64_t draws_ = 0;
+  const Device device_;
+  DeviceBlas blas_;
+  Queue pool_queue_{blas_.place().queue->stream};
+  Kernel kernels_;
+  Workspace memory_;
+  std::int64_t basis_ = 0, results_ = 0, spare_ = 0, coefficients_ = 0, gram_ = 0, small_ = 0, values_ = 0, sums_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockBasis> block_basis(const BlockBasis::Sizes& sizes, Device device, const Queue& queue) {
+  if (sizes.type == Dtype::float64) return std::make_unique<Basis<double>>(sizes, device, queue);
+  return std::make_unique<Basis<float>>(sizes, device, queue);
+}
+
+}  // namespace mercer::cuda

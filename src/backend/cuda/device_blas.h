@@ -1,0 +1,52 @@
+// What block methods ask of a device beside products with their operator: cuBLAS, strided copies, transfers, all in one
+// stream. Nothing waits but `wait`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels.h"
+#include "core/cuda_solver.h"
+#include "mercer/tensor.h"
+
+namespace mercer::cuda {
+
+class DeviceBlas {
+ public:
+  /// float32 or float64. Throws unsupported where there is no cuBLAS, and in a graph capture.
+  DeviceBlas(const char* op, Device device, const Queue& queue, Dtype type);
+  DeviceBlas(const DeviceBlas&) = delete;
+  DeviceBlas& operator=(const DeviceBlas&) = delete;
+
+  const PairJob& place() const { return place_; }
+  const CudaSolver& library() const { return library_; }
+  const SolverHandles& handles() const { return handles_; }
+  Dtype type() const { return place_.type; }
+
+  /// c = alpha op(a) op(b) + beta c, column-major; op(a) [m, k], op(b) [k, n]. beta = 0: c may hold anything.
+  void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
+            const void* a, std::int64_t lda, const void* b, std::int64_t ldb, double beta, void* c,
+            std::int64_t ldc) const;
+  /// y += alpha x.
+  void axpy(std::int64_t n, double alpha, const void* x, void* y) const;
+  /// to = from, matrices of one shape and any strides.
+  void move(const Tensor& from, const Tensor& to) const;
+
+  /// Memory of the host may be used again once `wait` has returned.
+  void copy(void* to, const void* from, std::size_t bytes) const;
+  void wait() const;
+
+ private:
+  Queue queue_;
+  PairJob place_;
+  CudaScope scope_;
+  const CudaSolver& library_;
+  SolverHandles handles_;
+  Kernel dense_;
+};
+
+/// out = a v on a device, for a with neighbouring elements along rows or columns; v and out [n, columns] with
+/// neighbouring elements along columns.
+void multiply_matrix(const DeviceBlas& blas, const Tensor& a, const Tensor& v, const Tensor& out);
+
+}  // namespace mercer::cuda

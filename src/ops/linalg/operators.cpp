@@ -1,0 +1,141 @@
+// Symmetric matrices that are known by their products: one that is stored, and one of a formula on points.
+#include <memory>
+#include <optional>
+
+#include "backend/cpu/dense_matrix.h"
+#include "backend/cuda/device_blas.h"
+#include "backend/cuda/workspace.h"
+#include "core/aligned.h"
+#include "core/error.h"
+#include "ops/linalg/block_method.h"
+
+namespace mercer::linalg {
+namespace {
+
+using cpu::Matrix;
+
+/// Calls body with a value of the type, float or double.
+template <class Body>
+void with_type(Dtype dtype, const Body& body) {
+  if (dtype == Dtype::float64)
+    body(double{});
+  else
+    body(float{});
+}
+
+/// Queues of calls inside of a call: the caller's memory is asked for once, for what is kept through all of them.
+Queue without_memory(Queue queue) {
+  queue.allocate = {};
+  return queue;
+}
+
+template <class T>
+void multiply_on_cpu(const Tensor& a, const Tensor& v, const Tensor& out, Context& context) {
+  Matrix<T> matrix = ops::as_matrix<T>(a);
+  AlignedBuffer copied;
+  if (!matrix.suits_lapack()) {
+    copied = aligned_array<T>(matrix.rows * matrix.rows);
+    cpu::copy(matrix, cpu::packed_columns(copied.as<T>(), matrix.rows, matrix.rows));
+    matrix = cpu::packed_columns(copied.as<T>(), matrix.rows, matrix.rows);
+  }
+  const bool by_rows = !matrix.is_column_major();
+  const std::int64_t stride = (by_rows ? matrix.transposed() : matrix).stride();
+  const Lapack& lapack = need_lapack("eigh_top");
+  const LapackThreads threads(lapack, context.state().pool.threads());
+  lapack.gemm<T>(by_rows, false, matrix.rows, v.shape[1], matrix.rows, 1, matrix.data, stride,
+                 static_cast<const T*>(v.data), v.strides[1], 0, static_cast<T*>(out.data), out.strides[1]);
+}
+
+/// A matrix of a device as cuBLAS reads it: where it lies, or a copy that lives as long.
+struct DeviceMatrix {
+  Tensor view;
+  Queue queue;
+  std::optional<cuda::Workspace> memory;
+  ~DeviceMatrix() {
+    if (!memory) return;
+    const CudaScope scope(view.device.index);
+    memory.reset();
+  }
+};
+
+bool suits_blas(const Tensor& a) {
+  const std::int64_t n = a.shape[0];
+  return n <= 1 || (a.strides[0] == 1 && a.strides[1] >= n) || (a.strides[1] == 1 && a.strides[0] >= n);
+}
+
+std::shared_ptr<const DeviceMatrix> on_device(const Tensor& a, const Queue& queue) {
+  auto matrix = std::make_shared<DeviceMatrix>();
+  matrix->view = a;
+  if (suits_blas(a)) {
+    if (a.shape[0] <= 1) matrix->view.strides = {1, 1};
+    return matrix;
+  }
+  matrix->queue = without_memory(queue);
+  const cuda::DeviceBlas blas("eigh_top", a.device, matrix->queue, a.dtype);
+  const std::int64_t n = a.shape[0], bytes = checked_product({n, n, static_cast<std::int64_t>(size_of(a.dtype))});
+  const std::int64_t place = matrix->memory.emplace().add(bytes);
+  matrix->memory->take(blas.place());
+  matrix->view = Tensor(matrix->memory->at(place), a.dtype, {n, n});
+  matrix->view.device = a.device;
+  blas.move(a, matrix->view);
+  return matrix;
+}
+
+void add_ridge(double ridge, const Tensor& v, const Tensor& out, const Queue& queue) {
+  if (v.device.kind == DeviceKind::cuda) {
+    const cuda::DeviceBlas blas("eigh_top", v.device, queue, v.dtype);
+    const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
+    for (std::int64_t j = 0; j < v.shape[1]; ++j)
+      blas.axpy(v.shape[0], ridge, static_cast<const char*>(v.data) + j * v.strides[1] * bytes,
+                static_cast<char*>(out.data) + j * out.strides[1] * bytes);
+    return;
+  }
+  with_type(v.dtype, [&](auto type) {
+    using T = decltype(type);
+    const Matrix<T> from = ops::as_matrix<T>(v), to = ops::as_matrix<T>(out);
+    for (std::int64_t j = 0; j < from.cols; ++j)
+      for (std::int64_t i = 0; i < from.rows; ++i) to(i, j) += static_cast<T>(ridge) * from(i, j);
+  });
+}
+
+}  // namespace
+
+Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context) {
+  require(a.ndim() == 2 && a.shape[0] == a.shape[1], "eigh_top: a must have the shape [n, n]. Received {}.",
+          ops::text_of(a.shape));
+  ops::check_layout("eigh_top", "a", a);
+  require(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
+          "eigh_top: a must be float32 or float64. Received {}.", name_of(a.dtype));
+  Operator result{a.shape[0], a.dtype, {}, a.device, queue};
+  if (a.device.kind == DeviceKind::cuda) {
+    result.multiply = [matrix = on_device(a, queue), inner = without_memory(queue)](const Tensor& v,
+                                                                                    const Tensor& out) {
+      const cuda::DeviceBlas blas("eigh_top", v.device, inner, v.dtype);
+      cuda::multiply_matrix(blas, matrix->view, v, out);
+    };
+    return result;
+  }
+  Context* const used = &context;
+  result.multiply = [a, used](const Tensor& v, const Tensor& out) {
+    with_type(a.dtype, [&](auto type) { multiply_on_cpu<decltype(type)>(a, v, out, *used); });
+  };
+  return result;
+}
+
+Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const Arguments& arguments,
+                         Context& context) {
+  require(x.ndim() == 2, "eigh_top: x must have the shape [n, K]. Received {}.", ops::text_of(x.shape));
+  require(f.symmetric(), "eigh_top: the formula must be symmetric, f(x, z) = f(z, x). Received {}.",
+          f.expression().to_text());
+  Operator result{x.shape[0], x.dtype, {}, x.device, arguments.queue};
+  Context* const used = &context;
+  Arguments inner = arguments;
+  inner.queue = without_memory(arguments.queue);
+  result.multiply = [f, x, ridge, inner, used](const Tensor& v, const Tensor& out) {
+    kernel_product(f, x, nullptr, v, out, inner, *used);
+    if (ridge != 0) add_ridge(ridge, v, out, inner.queue);
+  };
+  return result;
+}
+
+}  // namespace mercer::linalg
