@@ -6,8 +6,24 @@ add_library(emulated_driver SHARED ${emulator_source}/driver.cpp ${emulator_sour
 target_link_libraries(emulated_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 set_target_properties(emulated_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1)
 add_library(emulated_nvrtc SHARED ${emulator_source}/nvrtc.cpp ${emulator_source}/translate.cpp)
+# What every kernel includes is most of what its compiler reads, so it is precompiled where the compiler is GCC; others
+# find the header itself.
+set(emulator_options -std=c++20 -O2 -w -fPIC -mavx2 -mfma -mf16c -ffp-contract=off -fno-strict-aliasing
+  -fno-exceptions -fvisibility=hidden -fno-gnu-unique)
+set(emulator_precompiled ${emulator_folder}/precompiled)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  file(MAKE_DIRECTORY ${emulator_precompiled})
+  add_custom_command(OUTPUT ${emulator_precompiled}/device_text.h.gch
+    COMMAND ${CMAKE_CXX_COMPILER} ${emulator_options} -x c++-header -o ${emulator_precompiled}/device_text.h.gch
+            ${emulator_source}/device_text.h
+    DEPENDS ${emulator_source}/device_text.h ${emulator_source}/machine.h
+    COMMENT "Precompiling device_text.h" VERBATIM)
+  target_sources(emulated_nvrtc PRIVATE ${emulator_precompiled}/device_text.h.gch)
+endif()
+list(JOIN emulator_options " " emulator_options)
 target_compile_definitions(emulated_nvrtc PRIVATE
-  "EMULATOR_FOLDER=\"${emulator_source}\"" "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"")
+  "EMULATOR_FOLDER=\"${emulator_source}\"" "EMULATOR_PRECOMPILED=\"${emulator_precompiled}\""
+  "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"" "EMULATOR_OPTIONS=\"${emulator_options}\"")
 set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
 # cuSOLVER, and cuBLAS beside it: one file of functions under both names.
 foreach(name IN ITEMS cusolver cublas)

@@ -1,4 +1,5 @@
-// NVRTC's interface over the host's compiler: the "cubin" is a shared library that driver.cpp loads.
+// NVRTC's interface over the host's compiler: the "cubin" is a shared library that driver.cpp loads. A text that was
+// compiled before in this process is not compiled again: tests ask for the same kernels over and over.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -6,6 +7,8 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -39,19 +42,42 @@ struct Folder {
   }
 };
 
-void build(Program& program, const std::vector<std::string>& options) {
+/// Code by the text it was compiled from.
+struct Compiled {
+  std::mutex mutex;
+  std::map<std::string, std::string> code;
+};
+Compiled& compiled() {
+  static Compiled* const kept = new Compiled;
+  return *kept;
+}
+
+void compile(Program& program, const std::string& text) {
   const Folder folder;
   const fs::path source = folder.path / "kernel.cpp", library = folder.path / "kernel.so", log = folder.path / "log";
-  std::ofstream(source) << emulator::translate(program.text, options, EMULATOR_FOLDER);
+  std::ofstream(source) << text;
   if (const char* keep = std::getenv("EMULATOR_KEEP")) fs::copy(source, keep, fs::copy_options::overwrite_existing);
   const std::string command =
-      std::string(EMULATOR_COMPILER) +
-      " -std=c++20 -O2 -w -fPIC -shared -mavx2 -mfma -mf16c -ffp-contract=off -fno-strict-aliasing"
-      " -fno-exceptions -fvisibility=hidden -fno-gnu-unique -I" EMULATOR_FOLDER " -o " +
+      EMULATOR_COMPILER " " EMULATOR_OPTIONS " -shared -I" EMULATOR_PRECOMPILED " -I" EMULATOR_FOLDER " -o " +
       library.string() + " " + source.string() + " 2> " + log.string();
   const int status = std::system(command.c_str());
   program.log = read(log);
   if (status == 0) program.code = read(library);
+}
+
+void build(Program& program, const std::vector<std::string>& options) {
+  const std::string text = emulator::translate(program.text, options);
+  Compiled& all = compiled();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (const auto found = all.code.find(text); found != all.code.end()) {
+      program.code = found->second;
+      return;
+    }
+  }
+  compile(program, text);
+  const std::lock_guard lock(all.mutex);
+  if (!program.code.empty()) all.code.emplace(text, program.code);
 }
 
 int copy(const std::string& from, std::size_t extra, char* to) {

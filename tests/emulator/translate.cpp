@@ -121,8 +121,9 @@ std::vector<KernelText> kernels_of(const std::string& text) {
 
 }  // namespace
 
-std::string translate(const std::string& text, const std::vector<std::string>& options, const std::string& folder) {
-  std::string out = "#include \"" + folder + "/device_text.h\"\n#define __cluster_dims__(...)\n";
+std::string translate(const std::string& text, const std::vector<std::string>& options) {
+  // The first line: a compiler takes a precompiled header only there.
+  std::string out = "#include \"device_text.h\"\n#define __cluster_dims__(...)\n";
   for (const std::string& option : options) {
     if (!option.starts_with("-D")) continue;
     const auto equals = option.find('=');

@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-/// A source file that includes device_text.h of `folder` and exports a table of its kernels; `options` are NVRTC's.
-std::string translate(const std::string& text, const std::vector<std::string>& options, const std::string& folder);
+/// A source file that includes device_text.h and exports a table of its kernels; `options` are NVRTC's.
+std::string translate(const std::string& text, const std::vector<std::string>& options);
 
 }  // namespace emulator
