@@ -45,6 +45,6 @@ foreach(capability IN ITEMS 90 80)
   string(JOIN ";" emulator_environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
     "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CUSOLVER=${emulator_folder}/libcusolver.so.12"
     "MERCER_CACHE_DIR=off")
-  set_tests_properties(emulated_gpu_${capability} PROPERTIES ENVIRONMENT "${emulator_environment}"
+  set_tests_properties(emulated_gpu_${capability} PROPERTIES ENVIRONMENT "${emulator_environment}" COST ${capability}
     FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")
 endforeach()
