@@ -66,7 +66,8 @@ struct Runner {
   }
 };
 
-thread_local Runner* runner = nullptr;
+// Read at every switch: initial-exec spares a call for its address.
+[[gnu::tls_model("initial-exec")]] thread_local Runner* runner = nullptr;
 
 [[noreturn]] void fail(const char* what) {
   const Runner& r = *runner;
@@ -178,10 +179,11 @@ void run_cluster(Runner& r, std::size_t first) {
     r.random ^= r.random << 13;
     r.random ^= r.random >> 7;
     r.random ^= r.random << 17;
-    const std::size_t offset = r.random % count;
     const bool backwards = (r.random >> 40 & 1) != 0;
+    std::size_t turn = r.random % count;
     for (std::size_t i = 0; i < count; ++i) {
-      Thread& t = r.threads[(offset + (backwards ? count - i : i)) % count];
+      Thread& t = r.threads[turn];
+      turn = backwards ? (turn == 0 ? count : turn) - 1 : (turn + 1 == count ? 0 : turn + 1);
       if (t.done) continue;
       r.current = *self = &t;
       emulator_switch(&r.scheduler, t.stack);
