@@ -529,6 +529,11 @@ std::string cuda_columns_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"columns.cuh"});
 }
 
+std::string cuda_tridiagonal_source(int cluster, int lane_rows) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + define("CLUSTER", cluster) +
+         define("LANE_ROWS", lane_rows) + skeleton({"warpgroups.cuh", "tridiagonal.cuh"});
+}
+
 std::string cuda_sum_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
 }

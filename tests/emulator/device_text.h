@@ -603,6 +603,10 @@ EMULATOR_PTX("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", ()
   Cluster& cluster = *self->block->cluster;
   meet(cluster.meeting, cluster.live, cluster.progress);
 }
+EMULATOR_PTX("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.f64 [to], %2;}",
+             (u32 place, u32 rank, double value)) {
+  shared_at<double>(rank << kRankShift | (place & ((1u << kRankShift) - 1))) = value;
+}
 EMULATOR_PTX("mov.u32 %0, %%cluster_ctarank;", (u32 & rank)) { rank = self->block->rank; }
 
 // Products of matrices; those of a warpgroup are done when they are asked for.

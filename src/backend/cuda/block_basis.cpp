@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cuda/device_blas.h"
+#include "backend/cuda/small_eigen.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
@@ -131,37 +132,7 @@ class Basis final : public BlockBasis {
 
   SmallPairs decompose(const std::vector<double>& h, std::int64_t stride, std::int64_t m,
                        const Choice& choice) override {
-    const CudaSolver& library = blas_.library();
-    std::vector<double> matrix(static_cast<std::size_t>(m * m));
-    for (std::int64_t j = 0; j < m; ++j) std::copy_n(h.begin() + j * stride, m, matrix.begin() + j * m);
-    std::size_t device_bytes = 0, host_bytes = 0;
-    std::int64_t found = 0;
-    check_solver(library.syevdx_size(blas_.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m,
-                                     kCuFloat64, nullptr, m, nullptr, nullptr, 0, 0, &found, kCuFloat64, nullptr,
-                                     kCuFloat64, &device_bytes, &host_bytes),
-                 op_, "cusolverDnXsyevdx_bufferSize");
-    Workspace memory;
-    const auto bytes = static_cast<std::int64_t>(matrix.size() * sizeof(double));
-    const std::int64_t a = memory.add(bytes), w = memory.add(m * static_cast<std::int64_t>(sizeof(double))),
-                       buffer = memory.add(static_cast<std::int64_t>(device_bytes)), said = memory.add(sizeof(int));
-    memory.take(pool_place());
-    blas_.copy(memory.at(a), matrix.data(), static_cast<std::size_t>(bytes));
-    check_solver(library.syevdx(blas_.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m, kCuFloat64,
-                                memory.at(a), m, nullptr, nullptr, 0, 0, &found, kCuFloat64, memory.at(w), kCuFloat64,
-                                memory.at(buffer), device_bytes, blas_.handles().host_memory(host_bytes), host_bytes,
-                                memory.at<int>(said)),
-                 op_, "cusolverDnXsyevdx");
-    SmallPairs pairs{std::vector<double>(static_cast<std::size_t>(m)), {}, {}};
-    int info = 0;
-    blas_.copy(&info, memory.at(said), sizeof info);
-    blas_.copy(pairs.values.data(), memory.at(w), pairs.values.size() * sizeof(double));
-    blas_.copy(matrix.data(), memory.at(a), static_cast<std::size_t>(bytes));
-    blas_.wait();
-    if (info != 0) fail(ErrorKind::numerical, "{}: the small problem must converge. Received {}.", op_, info);
-    pairs.wanted = choice(pairs.values);
-    for (const std::int64_t index : pairs.wanted)
-      pairs.vectors.insert(pairs.vectors.end(), matrix.begin() + index * m, matrix.begin() + (index + 1) * m);
-    return pairs;
+    return small_eigen(blas_, pool_place(), h, stride, m, choice);
   }
 
  private:

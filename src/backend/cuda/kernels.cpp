@@ -239,6 +239,11 @@ Kernel column_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_columns_source(job.type); });
 }
 
+Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows) {
+  return shared_kernel("reduce_symmetric", fmt::format("tridiagonal {} {}", cluster, lane_rows), job,
+                       [&] { return codegen::cuda_tridiagonal_source(cluster, lane_rows); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

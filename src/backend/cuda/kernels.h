@@ -80,6 +80,8 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 Kernel dense_kernels(const PairJob& job);
 /// `draw_columns`; its module has the others of columns.cuh.
 Kernel column_kernels(const PairJob& job);
+/// `reduce_symmetric`; its module has the others of tridiagonal.cuh.
+Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

@@ -360,4 +360,15 @@ struct ColumnArguments {
   unsigned long long seed;
 };
 
+// Eigenpairs of a symmetric matrix of some hundred rows (tridiagonal.cuh). Arrays of m but for what is said.
+struct TridiagonalArguments {
+  const double* h;                // [columns][stride]
+  double *d, *e, *tau, *v;        // v [reflections][m]
+  double* w;                      // all values, ascending
+  const double* wanted;           // [count] of them
+  double *y, *rows;               // [count][m] and [4][m][count]
+  long long m, stride, count;
+  unsigned long long seed;
+};
+
 #endif
