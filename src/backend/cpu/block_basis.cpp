@@ -15,8 +15,9 @@ template <class T>
 class Basis final : public BlockBasis {
  public:
   Basis(const Sizes& sizes, Pool& pool)
-      : op_(sizes.op), n_(sizes.length), lapack_(need_lapack(sizes.op)), pool_(pool), random_(sizes.seed),
-        basis_(aligned_array<T>(n_ * sizes.columns)), results_(aligned_array<T>(n_ * sizes.results)) {}
+      : BlockBasis(sizes), op_(sizes.op), n_(sizes.length), lapack_(need_lapack(sizes.op)), pool_(pool), random_(sizes.seed),
+        basis_(aligned_array<T>(n_ * sizes.columns)), results_(aligned_array<T>(n_ * sizes.results)),
+        h_(sizes.columns) {}
 
   Tensor basis(std::int64_t first, std::int64_t count) const override { return columns(basis_, first, count); }
   Tensor results(std::int64_t first, std::int64_t count) const override { return columns(results_, first, count); }
@@ -39,25 +40,8 @@ class Basis final : public BlockBasis {
     return all_finite(packed_columns(static_cast<T*>(columns.data), n_, columns.shape[1]), Part::all);
   }
 
-  Projection project(std::int64_t first, std::int64_t count) override {
-    std::vector<T> c(static_cast<std::size_t>(std::max<std::int64_t>(first, 1) * count), 0);
-    std::vector<T> gram(static_cast<std::size_t>(count * count));
-    T* const block = column(first);
-    with_blas([&] {
-      if (first > 0) {
-        lapack_.gemm<T>(true, false, first, count, n_, 1, column(0), n_, block, n_, 0, c.data(), first);
-        lapack_.gemm<T>(false, false, n_, count, first, -1, column(0), n_, c.data(), first, 1, block, n_);
-      }
-      lapack_.gemm<T>(true, false, count, count, n_, 1, block, n_, block, n_, 0, gram.data(), count);
-    });
-    return {{c.begin(), c.end()}, {gram.begin(), gram.end()}};
-  }
-
-  void divide(std::int64_t first, std::int64_t count, const std::vector<double>& u) override {
-    const std::vector<T> narrow(u.begin(), u.end());
-    with_blas(
-        [&] { lapack_.trsm<T>(true, false, false, false, n_, count, narrow.data(), count, column(first), n_); });
-  }
+  void restart(const std::vector<double>& values) override { h_.restart(values); }
+  void set_products(const std::vector<double>& h, std::int64_t m) override { h_.set(h, m); }
 
   void combine(std::int64_t held, std::int64_t count, const std::vector<double>& s) override {
     const std::vector<T> narrow(s.begin(), s.end());
@@ -88,11 +72,10 @@ class Basis final : public BlockBasis {
       static_cast<T*>(to.data)[static_cast<std::int64_t>(j) * to.strides[0]] = static_cast<T>(values[j]);
   }
 
-  SmallPairs decompose(const std::vector<double>& h, std::int64_t stride, std::int64_t m,
-                       const Choice& choice) override {
+  SmallPairs decompose(std::int64_t m, const Choice& choice) override {
     std::vector<double> vectors(m * m);
     SmallPairs pairs{std::vector<double>(m), {}, {}};
-    for (std::int64_t j = 0; j < m; ++j) std::copy_n(h.begin() + j * stride, m, vectors.begin() + j * m);
+    for (std::int64_t j = 0; j < m; ++j) std::copy_n(&h_.at(0, j), m, vectors.begin() + j * m);
     std::int64_t info = 0;
     with_blas([&] {
       const auto size = lapack_.syevd_scratch<double>(true, m);
@@ -106,6 +89,31 @@ class Basis final : public BlockBasis {
     for (const std::int64_t index : pairs.wanted)
       pairs.vectors.insert(pairs.vectors.end(), vectors.begin() + index * m, vectors.begin() + (index + 1) * m);
     return pairs;
+  }
+
+ protected:
+  Projection project(std::int64_t first, std::int64_t count) override {
+    std::vector<T> c(static_cast<std::size_t>(std::max<std::int64_t>(first, 1) * count), 0);
+    std::vector<T> gram(static_cast<std::size_t>(count * count));
+    T* const block = column(first);
+    with_blas([&] {
+      if (first > 0) {
+        lapack_.gemm<T>(true, false, first, count, n_, 1, column(0), n_, block, n_, 0, c.data(), first);
+        lapack_.gemm<T>(false, false, n_, count, first, -1, column(0), n_, c.data(), first, 1, block, n_);
+      }
+      lapack_.gemm<T>(true, false, count, count, n_, 1, block, n_, block, n_, 0, gram.data(), count);
+    });
+    return {{c.begin(), c.end()}, {gram.begin(), gram.end()}};
+  }
+
+  void divide(std::int64_t first, std::int64_t count, const std::vector<double>& u) override {
+    const std::vector<T> narrow(u.begin(), u.end());
+    with_blas(
+        [&] { lapack_.trsm<T>(true, false, false, false, n_, count, narrow.data(), count, column(first), n_); });
+  }
+
+  void record(std::int64_t first, std::int64_t count, const std::vector<double>& c) override {
+    h_.record(first, count, c);
   }
 
  private:
@@ -129,6 +137,7 @@ class Basis final : public BlockBasis {
   Pool& pool_;
   std::mt19937_64 random_;
   AlignedBuffer basis_, results_;
+  HostProducts h_;
 };
 
 }  // namespace

@@ -75,7 +75,7 @@ class CholeskyRun {
     if (by_blocks(job)) {
       blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order);
       if (*blocked_) {
-        run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), blocked_->host_bytes());
+        run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), 0);
         return;
       }
       blocked_.reset();
@@ -120,7 +120,7 @@ class CholeskyRun {
     }
     if (blocked_)
       return blocked_->run(reinterpret_cast<float*>(home.data), home.stride, static_cast<char*>(run_.buffer()),
-                           run_.host_buffer(), run_.said());
+                           run_.said());
     run_.check(run_.library().potrf(run_.handles().solver(), nullptr, uplo, job_.order, run_.type(), home.data,
                                     home.stride, run_.type(), run_.buffer(), run_.buffer_bytes(), run_.host_buffer(),
                                     run_.host_bytes(), run_.said()),

@@ -1,7 +1,6 @@
 #include "backend/cuda/small_eigen.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cuda/workspace.h"
 #include "core/error.h"
@@ -11,33 +10,36 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 256, kWarps = 8, kWarp = 32;
+constexpr std::int64_t kThreads = 256, kWarps = 8, kWarp = 32, kScaleThreads = 1024;
 constexpr double kClose = 1e-6;  // values, for |h| = 1
 constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
 
-/// Clusters that hold matrices of up to 32 lane_rows; those of more than 8 blocks are not on every device.
+/// Clusters that hold matrices of up to 32 lane_rows, on compute capabilities up to `most`: those of more than 8 blocks
+/// are not on every device.
 struct Cluster {
-  int blocks, lane_rows;
-  std::int64_t shared_bytes(std::int64_t m) const { return (ceil_div(m, std::int64_t{blocks}) + 4) * m * kDouble; }
+  int blocks, lane_rows, most;
+  std::int64_t shared_bytes(std::int64_t m) const {
+    const std::int64_t share = ceil_div(m, std::int64_t{blocks});
+    return (share * m + 2 * blocks * share + m + share) * kDouble;
+  }
 };
-constexpr Cluster kClusters[] = {{8, 15}, {16, 20}};
+constexpr Cluster kClusters[] = {{16, 15, 109}, {16, 20, 109}, {8, 15, 999}};
 
 const Cluster* cluster_for(const CudaDevice& device, std::int64_t m) {
   constexpr int kFirstClusters = 90;
   if (device.capability() < kFirstClusters || m < 2) return nullptr;
   for (const Cluster& cluster : kClusters)
-    if (m <= kWarp * cluster.lane_rows && cluster.shared_bytes(m) <= device.shared_per_block) return &cluster;
+    if (device.capability() <= cluster.most && m <= kWarp * cluster.lane_rows && cluster.shared_bytes(m) <= device.shared_per_block) return &cluster;
   return nullptr;
 }
 
-SmallPairs by_cusolver(const DeviceBlas& blas, const PairJob& place, const std::vector<double>& h, std::int64_t stride,
+SmallPairs by_cusolver(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride,
                        std::int64_t m, const Choice& choice) {
   const CudaSolver& library = blas.library();
   std::vector<double> matrix(static_cast<std::size_t>(m * m));
-  for (std::int64_t j = 0; j < m; ++j) std::copy_n(h.begin() + j * stride, m, matrix.begin() + j * m);
   std::size_t device_bytes = 0, host_bytes = 0;
   std::int64_t found = 0;
-  check_solver(library.syevdx_size(blas.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m, kCuFloat64,
+  check_solver(library.syevdx_size(blas.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuUpper, m, kCuFloat64,
                                    nullptr, m, nullptr, nullptr, 0, 0, &found, kCuFloat64, nullptr, kCuFloat64,
                                    &device_bytes, &host_bytes),
                place.op, "cusolverDnXsyevdx_bufferSize");
@@ -45,8 +47,9 @@ SmallPairs by_cusolver(const DeviceBlas& blas, const PairJob& place, const std::
   const std::int64_t a = memory.add(m * m * kDouble), w = memory.add(m * kDouble),
                      buffer = memory.add(static_cast<std::int64_t>(device_bytes)), said = memory.add(sizeof(int));
   memory.take(place);
-  blas.copy(memory.at(a), matrix.data(), matrix.size() * sizeof(double));
-  check_solver(library.syevdx(blas.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuLower, m, kCuFloat64,
+  for (std::int64_t j = 0; j < m; ++j)
+    blas.copy(memory.at<double>(a) + j * m, h + j * stride, static_cast<std::size_t>(m) * sizeof(double));
+  check_solver(library.syevdx(blas.handles().solver(), nullptr, kCuVectors, kCuRangeAll, kCuUpper, m, kCuFloat64,
                               memory.at(a), m, nullptr, nullptr, 0, 0, &found, kCuFloat64, memory.at(w), kCuFloat64,
                               memory.at(buffer), device_bytes, blas.handles().host_memory(host_bytes), host_bytes,
                               memory.at<int>(said)),
@@ -79,48 +82,39 @@ class Tridiagonal {
       : blas_(blas), place_(place), cluster_(cluster), m_(m),
         kernels_(tridiagonal_kernels(place, cluster.blocks, cluster.lane_rows)) {}
 
-  SmallPairs run(const std::vector<double>& h, std::int64_t stride, const Choice& choice) {
-    // Powers of two bring |h| to at most 1.
-    double squares = 0;
-    for (std::int64_t j = 0; j < m_; ++j)
-      for (std::int64_t i = 0; i < m_; ++i) squares += h[i + j * stride] * h[i + j * stride];
-    if (squares == 0) return of_zero(m_, choice);
-    const int exponent = std::ilogb(std::sqrt(squares)) + 1;
+  SmallPairs run(const double* h, std::int64_t stride, const Choice& choice) {
     Workspace memory;
-    lay_out(memory);
+    const std::int64_t lines = memory.add((6 * m_ + 1) * kDouble), reflections = memory.add(m_ * m_ * kDouble);
     memory.take(place_);
-    std::vector<double> scaled(static_cast<std::size_t>(m_ * m_));
-    for (std::int64_t j = 0; j < m_; ++j)
-      for (std::int64_t i = 0; i < m_; ++i) scaled[i + j * m_] = std::ldexp(h[i + j * stride], -exponent);
-    blas_.copy(memory.at(h_), scaled.data(), scaled.size() * sizeof(double));
-    arguments_.h = memory.at<double>(h_);
-    arguments_.d = memory.at<double>(diagonal_);
+    arguments_.h = h;
+    arguments_.d = memory.at<double>(lines);
     arguments_.e = arguments_.d + m_;
     arguments_.tau = arguments_.e + m_;
     arguments_.w = arguments_.tau + m_;
-    arguments_.v = memory.at<double>(reflections_);
-    arguments_.m = arguments_.stride = m_;
+    arguments_.scale = arguments_.w + m_;
+    arguments_.columns = arguments_.scale + 1;
+    arguments_.v = memory.at<double>(reflections);
+    arguments_.m = m_;
+    arguments_.stride = stride;
+    launch_kernel("scale_symmetric", 1, kScaleThreads, 0);
     reduce();
     launch_kernel("tridiagonal_values", ceil_div(m_, kWarps), kThreads, 2 * m_ * kDouble);
-    SmallPairs pairs{std::vector<double>(static_cast<std::size_t>(m_)), {}, {}};
+    SmallPairs pairs{std::vector<double>(static_cast<std::size_t>(m_ + 1)), {}, {}};
     blas_.copy(pairs.values.data(), arguments_.w, pairs.values.size() * sizeof(double));
     blas_.wait();
+    const double scale = pairs.values.back();
+    pairs.values.pop_back();
+    if (scale == 0) return of_zero(m_, choice);
     std::sort(pairs.values.begin(), pairs.values.end());  // equal ones may differ by their last bits
     std::vector<double> wanted;
     pairs.wanted = choice(pairs.values);
     for (const std::int64_t index : pairs.wanted) wanted.push_back(pairs.values[index]);
-    for (double& value : pairs.values) value = std::ldexp(value, exponent);
+    for (double& value : pairs.values) value /= scale;
     find_vectors(wanted, pairs.vectors);
     return pairs;
   }
 
  private:
-  void lay_out(Workspace& memory) {
-    h_ = memory.add(m_ * m_ * kDouble);
-    diagonal_ = memory.add(4 * m_ * kDouble);
-    reflections_ = memory.add(m_ * m_ * kDouble);
-  }
-
   void reduce() {
     void* args[] = {&arguments_};
     const jit::CudaFunction& function = kernels_.module->function("reduce_symmetric");
@@ -193,13 +187,12 @@ class Tridiagonal {
   const std::int64_t m_;
   Kernel kernels_;
   TridiagonalArguments arguments_{};
-  std::int64_t h_ = 0, diagonal_ = 0, reflections_ = 0;
 };
 
 }  // namespace
 
-SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const std::vector<double>& h, std::int64_t stride,
-                       std::int64_t m, const Choice& choice) {
+SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride, std::int64_t m,
+                       const Choice& choice) {
   const Cluster* const cluster = cluster_for(place.hardware(), m);
   if (cluster == nullptr) return by_cusolver(blas, place, h, stride, m, choice);
   return Tridiagonal(blas, place, *cluster, m).run(h, stride, choice);

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "backend/block_basis.h"
 #include "backend/cuda/device_blas.h"
 
 namespace mercer::cuda {
 
-/// Of the leading m x m of h, which lies on the host. By the kernels of tridiagonal.cuh where a cluster of the device
+/// Of the leading m x m of h, by columns on the device, of which the upper triangle is read. By the kernels of tridiagonal.cuh where a cluster of the device
 /// holds the matrix, else by cuSOLVER. `place` says where scratch memory comes from.
-SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const std::vector<double>& h, std::int64_t stride,
-                       std::int64_t m, const Choice& choice);
+SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride, std::int64_t m,
+                       const Choice& choice);
 
 }  // namespace mercer::cuda

@@ -3,20 +3,18 @@
 #include <algorithm>
 
 #include "core/integers.h"
-#include "kernels/cuda/arguments.h"
 
 namespace mercer::cuda {
 namespace {
 
-/// Columns of a panel: fewer make more steps that wait for one another; more leave more to cuSOLVER and cuBLAS. Of
-/// 16384 and 256, 512, 1024 columns: 30.9, 26.1, 24.5 ms.
+/// Columns of a block: fewer make products with less to do for each value that they read; more leave more to cuBLAS.
 std::int64_t block_of(std::int64_t order) {
   constexpr std::int64_t kLarge = 4096, kBlock = 1024, kSmallBlock = 128;
   return order < kLarge ? kSmallBlock : kBlock;
 }
 
 constexpr std::int64_t kAlignment = 256, kThreads = 256;
-constexpr std::int64_t kPanelColumns = 64;  // of a block of check_panel
+constexpr std::int64_t kWidth = 64, kRows = 128;  // of factor_square and solve_rows
 
 }  // namespace
 
@@ -27,15 +25,6 @@ SplitCholesky::SplitCholesky(const PairJob& place, const CudaSolver& library, co
   if (!update_) return;
   for (std::int64_t rest = order - block_; rest > 0; rest -= block_) update_.prepare(rest, rest, block_, true);
   find_scales_ = factor_kernels(place);
-  for (const std::int64_t width : {block_, order % block_}) {
-    if (width == 0) continue;
-    std::size_t device = 0, host = 0;
-    check_solver(library_.potrf_size(handles_.solver(), nullptr, kCuLower, width, kCuFloat32, nullptr, order,
-                                     kCuFloat32, &device, &host),
-                 place_.op, "cusolverDnXpotrf_bufferSize");
-    buffer_bytes_ = std::max(buffer_bytes_, device);
-    host_bytes_ = std::max(host_bytes_, host);
-  }
   const auto add = [&](std::int64_t bytes) {
     const std::int64_t at = bytes_;
     bytes_ += round_up(bytes, kAlignment);
@@ -44,8 +33,6 @@ SplitCholesky::SplitCholesky(const PairJob& place, const CudaSolver& library, co
   places_.halves = add(order * static_cast<std::int64_t>(sizeof(int)));
   places_.scales = add(sizeof(int));
   places_.bad = add(sizeof(int));
-  places_.block_said = add(sizeof(int));
-  places_.buffer = add(static_cast<std::int64_t>(buffer_bytes_));
   places_.update = add(update_.bytes());
 }
 
@@ -54,23 +41,32 @@ bool SplitCholesky::is_aligned(const void* a, std::int64_t stride) {
   return stride % kFloats == 0 && reinterpret_cast<std::uintptr_t>(a) % (kFloats * sizeof(float)) == 0;
 }
 
-void SplitCholesky::factor_block(float* a, std::int64_t stride, std::int64_t order, char* memory,
-                                 void* host_memory) const {
-  check_solver(library_.potrf(handles_.solver(), nullptr, kCuLower, order, kCuFloat32, a, stride, kCuFloat32,
-                              memory + places_.buffer, buffer_bytes_, host_memory, host_bytes_,
-                              reinterpret_cast<int*>(memory + places_.block_said)),
-               place_.op, "cusolverDnXpotrf");
+void SplitCholesky::step(const char* name, jit::Dim3 blocks, std::int64_t threads, FactorArguments& a) const {
+  launch({find_scales_.module, &find_scales_.module->function(name)}, place_, blocks, threads, 0, a);
 }
 
-void SplitCholesky::solve_panel(float* a, std::int64_t stride, std::int64_t rest) const {
-  const float one = 1;
-  const int block = static_cast<int>(block_), ld = static_cast<int>(stride);
-  check_solver(library_.trsm[0](handles_.blas(), kCuRight, kCuLower, kCuTransposed, kCuNonUnit, static_cast<int>(rest),
-                                block, &one, a, ld, a + block_, ld),
-               place_.op, "cublasStrsm");
+void SplitCholesky::factor_columns(FactorArguments& a, std::int64_t first, std::int64_t count) const {
+  if (count <= kWidth) {
+    a.first = first;
+    a.block = static_cast<int>(count);
+    step("factor_square", {1}, kWidth, a);
+    const std::int64_t rows = order_ - first - count;
+    if (rows > 0) step("solve_rows", {ceil_div(rows, kRows)}, kRows, a);
+    return;
+  }
+  const std::int64_t half = round_up(ceil_div(count, std::int64_t{2}), kWidth), rest = count - half;
+  factor_columns(a, first, half);
+  const float minus = -1, one = 1;
+  float* const below = a.a + first + half + first * a.stride;
+  const auto i = [](std::int64_t value) { return static_cast<int>(value); };
+  check_solver(library_.gemm[0](handles_.blas(), kCuPlain, kCuTransposed, i(order_ - first - half), i(rest), i(half),
+                                &minus, below, i(a.stride), below, i(a.stride), &one, below + half * a.stride,
+                                i(a.stride)),
+               place_.op, "cublasSgemm");
+  factor_columns(a, first + half, rest);
 }
 
-void SplitCholesky::run(float* a, std::int64_t stride, char* memory, void* host_memory, int* said) const {
+void SplitCholesky::run(float* a, std::int64_t stride, char* memory, int* said) const {
   FactorArguments arguments{};
   arguments.a = a;
   arguments.n = order_;
@@ -79,10 +75,6 @@ void SplitCholesky::run(float* a, std::int64_t stride, char* memory, void* host_
   arguments.scales = reinterpret_cast<int*>(memory + places_.scales);
   arguments.bad = reinterpret_cast<int*>(memory + places_.bad);
   arguments.said = said;
-  arguments.block_said = reinterpret_cast<const int*>(memory + places_.block_said);
-  const auto step = [&](const char* name, jit::Dim3 blocks, std::int64_t threads) {
-    launch({find_scales_.module, &find_scales_.module->function(name)}, place_, blocks, threads, 0, arguments);
-  };
   const auto set = [&](const int* word, unsigned value) {
     const auto at = reinterpret_cast<CuPointer>(word);
     check_cuda(cuda_driver()->set_words_async(at, value, 1, place_.stream()), place_.op);
@@ -90,25 +82,20 @@ void SplitCholesky::run(float* a, std::int64_t stride, char* memory, void* host_
   const std::int64_t blocks = 8 * place_.hardware().multiprocessors;
   set(arguments.scales, 0);
   set(arguments.bad, 0x7fffffff);
-  step("find_scales", {ceil_div(order_, kThreads)}, kThreads);
-  step("scale_triangle", {blocks}, kThreads);
+  step("find_scales", {ceil_div(order_, kThreads)}, kThreads, arguments);
+  step("scale_triangle", {blocks}, kThreads, arguments);
   for (std::int64_t j = 0; j < order_; j += block_) {
-    float* const corner = a + j * (stride + 1);
     const std::int64_t block = std::min(block_, order_ - j), rest = order_ - j - block;
-    factor_block(corner, stride, block, memory, host_memory);
-    arguments.first = j;
-    arguments.block = static_cast<int>(block);
-    step("join_info", {1}, kThreads);
+    factor_columns(arguments, j, block);
     if (rest == 0) break;
-    solve_panel(corner, stride, rest);
-    step("check_panel", {ceil_div(rest, kThreads), ceil_div(block_, kPanelColumns)}, kThreads);
     // A row of the panel is a point; a column of the rest is a row of memory.
+    float* const corner = a + j * (stride + 1);
     const UpdateSide panel{corner + block_, rest, 1, stride};
     update_.run(panel, panel, block_, corner + block_ * (stride + 1), stride, memory + places_.update);
   }
   arguments.undoes = 1;
-  step("scale_triangle", {blocks}, kThreads);
-  step("say_info", {1}, 1);
+  step("scale_triangle", {blocks}, kThreads, arguments);
+  step("say_info", {1}, 1, arguments);
 }
 
 }  // namespace mercer::cuda

@@ -324,7 +324,6 @@ struct FactorArguments {
   int *halves, *scales;  // [n] of exponents that were taken away; whether any was
   int* bad;              // order of the first minor that failed
   int* said;
-  const int* block_said;
 };
 
 // A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
@@ -360,9 +359,23 @@ struct ColumnArguments {
   unsigned long long seed;
 };
 
+// A block that becomes orthonormal (columns.cuh).
+struct GramArguments {
+  const void* gram;           // [count][count]
+  void* inverse;              // likewise
+  double* factor;             // likewise
+  const void *once, *again;   // [count][first], what the block had along the columns before it, of both passes
+  double* h;                  // [columns][stride]
+  int* put_off;
+  double rounding, least;     // parts of a block that are too small to be kept, of its largest and at all
+  long long first, count, stride;
+};
+
 // Eigenpairs of a symmetric matrix of some hundred rows (tridiagonal.cuh). Arrays of m but for what is said.
 struct TridiagonalArguments {
-  const double* h;                // [columns][stride]
+  const double* h;                // [columns][stride], the upper triangle
+  double* scale;                  // a power of two that brings |h| to at most 1; 0 for h = 0
+  double* columns;                // [2][m], on their way to all blocks
   double *d, *e, *tau, *v;        // v [reflections][m]
   double* w;                      // all values, ascending
   const double* wanted;           // [count] of them

@@ -1,5 +1,6 @@
 // Eigenpairs of one symmetric matrix h of some hundred rows, in double precision, in the shared memory of a cluster.
 //
+//   scale_symmetric     a power of two brings |h| (Frobenius) to at most 1
 //   reduce_symmetric    Q^T h Q = T, tridiagonal, by Householder's reflections H_k = 1 - tau_k v_k v_k^T
 //   tridiagonal_values  all eigenvalues of T by bisection: signs of Sturm's sequence are counted
 //   tridiagonal_vectors y = (T - w)^-1 y, three times from random numbers, for some of them
@@ -12,13 +13,15 @@
 //
 //   all       w = p - (tau / 2) (p v) v;  column k -= v w_k + w v_k;  the next v, tau from it      in every warp
 //   column j  -= v w_j + w v_j, the last step's;  p_j = tau (column j . next v), to all blocks;    of every warp
-//             column k + 1, to all blocks
+//             column k + 1, for all blocks
 //   cluster barrier
 //
-// so there is one barrier a step, and all that blocks tell one another are m numbers p and m of a column. Floor: 4 m^3 / 3
+// so there is one barrier a step, and all that blocks tell one another are m numbers p, by shared memory, a run of them
+// at once, for numbers that go alone take their time; and m of a column, by L2, for a block that stored it to 8 others
+// would take some 2400 cycles, at 12 bytes a cycle. Floor: 4 m^3 / 3
 // multiply-adds, at 64 a cycle of CLUSTER multiprocessors: 0.13 ms for m = 448; what a step waits for (a sum over a warp
-// twice, a root, a quotient, shared memory of other blocks, the barrier: some 1500 cycles) comes to 0.4 ms.
-// Budget: 255 registers, 8 m^2 / CLUSTER + 32 m bytes of shared memory a block.
+// twice, a root, a quotient, p and the column from other blocks, the barrier: some 2000 cycles) comes to 0.5 ms.
+// Budget: 255 registers, 8 m^2 / CLUSTER + 24 m + 8 m / CLUSTER bytes of shared memory a block.
 #define TRIDIAGONAL_WARPS 8
 #define TRIDIAGONAL_THREADS (32 * TRIDIAGONAL_WARPS)
 #define ROWS (32 * LANE_ROWS)  // at most
@@ -30,11 +33,64 @@ MERCER_INLINE double warp_sum(double value) {
   return value;
 }
 
+// From the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient. x is positive, not
+// denormal.
+MERCER_INLINE double inverse_root(double x) {
+  const int half = ((int)(bits_of(x) >> 52) - 1023) >> 1;
+  const double scaled = x * __longlong_as_double((long long)(1023 - 2 * half) << 52);  // in [1, 4)
+  double y = (double)rsqrtf((float)scaled);
+  y = y * fma(-0.5 * scaled * y, y, 1.5);
+  y = y * fma(-0.5 * scaled * y, y, 1.5);
+  return y * __longlong_as_double((long long)(1023 - half) << 52);
+}
+MERCER_INLINE double inverse_of(double x) {
+  const int exponent = (int)(bits_of(x) >> 52) - 1023;
+  const double scaled = x * __longlong_as_double((long long)(1023 - exponent) << 52);  // in [1, 2)
+  double y = (double)(1.0f / (float)scaled);
+  y = fma(y, fma(-scaled, y, 1.0), y);
+  y = fma(y, fma(-scaled, y, 1.0), y);
+  return y * __longlong_as_double((long long)(1023 - exponent) << 52);
+}
+
 // *place = value in the shared memory of another block of the cluster; `place` is this block's.
 MERCER_INLINE void store_at(u32 place, u32 block, double value) {
   asm volatile("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.f64 [to], %2;}" ::"r"(place),
                "r"(block), "d"(value)
                : "memory");
+}
+
+// One block; the sum of squares takes two passes where it might overflow: by the largest.
+extern "C" __global__ void __launch_bounds__(1024) scale_symmetric(const __grid_constant__ TridiagonalArguments a) {
+  __shared__ double parts[32];
+  const int m = (int)a.m, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const auto over_block = [&](double value, bool adds) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      const double other = __shfl_xor_sync(0xffffffffu, value, lanes);
+      value = adds ? value + other : fmax(value, other);
+    }
+    __syncthreads();
+    if (lane == 0) parts[warp] = value;
+    __syncthreads();
+    value = 0;
+    for (int w = 0; w < 32; ++w) value = adds ? value + parts[w] : fmax(value, parts[w]);
+    return value;
+  };
+  double largest = 0, sum = 0;
+  for (int j = warp; j < m; j += 32)
+    for (int i = lane; i <= j; i += 32) largest = fmax(largest, fabs(a.h[i + j * a.stride]));
+  largest = over_block(largest, false);
+  // 2^-e for largest in [2^e, 2^(e + 1)); denormal numbers count as zero.
+  const u64 exponent = bits_of(largest) >> 52;
+  const double first = exponent == 0 || exponent > 2045 ? 0 : __longlong_as_double((long long)((2046 - exponent) << 52));
+  for (int j = warp; j < m; j += 32)
+    for (int i = lane; i <= j; i += 32) {
+      const double value = first * a.h[i + j * a.stride];
+      sum = fma(i == j ? value : 2 * value, value, sum);
+    }
+  const double root = sqrt(over_block(sum, true));
+  const u64 second = bits_of(root) >> 52;
+  if (threadIdx.x == 0) *a.scale = first == 0 ? 0 : first * __longlong_as_double((long long)((2045 - second) << 52));
 }
 
 // An element of h - v w^T - w v^T.
@@ -48,16 +104,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
   constexpr int kSlots = (ROWS + TRIDIAGONAL_WARPS * CLUSTER - 1) / (TRIDIAGONAL_WARPS * CLUSTER);
   static_assert(kSlots <= 32, "a lane for each column of a warp");
   const int m = (int)a.m, rank = (int)cluster_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  double* const columns = (double*)memory;                                         // [column of the block][m]
-  double* const told = columns + (i64)((m + CLUSTER - 1) / CLUSTER) * m;           // [parity][p, column][m]
+  const int share = (m + CLUSTER - 1) / CLUSTER;  // columns of a block
+  double* const columns = (double*)memory;                  // [share][m]
+  double* const told = columns + (i64)share * m;            // p [parity][block][share]
+  double* const column = told + 2 * CLUSTER * share;        // [m]
+  double* const own_p = column + m;                         // [share]
   const auto column_of = [&](int slot) { return rank + CLUSTER * (warp + TRIDIAGONAL_WARPS * slot); };
 
+  const double factor_of_h = *a.scale;
+  const auto element = [&](i64 i, i64 j) { return factor_of_h * a.h[min(i, j) + max(i, j) * a.stride]; };
   for (int l = warp; rank + CLUSTER * l < m; l += TRIDIAGONAL_WARPS)
-    for (int i = lane; i < m; i += 32) columns[l * m + i] = a.h[i + (rank + CLUSTER * l) * a.stride];
+    for (int i = lane; i < m; i += 32) columns[l * m + i] = element(i, rank + CLUSTER * l);
   for (int i = threadIdx.x; i < m; i += TRIDIAGONAL_THREADS) {
-    told[2 * m + i] = 0;
-    told[3 * m + i] = a.h[i];
+    column[i] = element(i, 0);
   }
+  for (int i = threadIdx.x; i < CLUSTER * share; i += TRIDIAGONAL_THREADS) told[CLUSTER * share + i] = 0;
   cluster_barrier();
 
   double v[LANE_ROWS], w[LANE_ROWS];  // of the last step
@@ -66,30 +127,35 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
   for (int t = 0; t < LANE_ROWS; ++t) v[t] = 0;
   const int own = column_of(lane);
   for (int k = 0; k < m; ++k) {
-    const double* const p = told + (k % 2 == 0 ? 2 * m : 0);
-    const double* const column = p + m;
+    const double* const all_p = told + (k % 2 == 0 ? CLUSTER * share : 0);
+    const auto p = [&](int i) { return all_p[i % CLUSTER * share + i / CLUSTER]; };
     const int first = k / 32;
+    if (k > 0) {
+      const volatile double* const from = a.columns + k % 2 * m;
+      for (int i = 32 * first + (int)threadIdx.x; i < m; i += TRIDIAGONAL_THREADS) column[i] = from[i];
+      __syncthreads();
+    }
     // What is left of the last step, and column k after it.
-    double sum = 0;
+    double sums[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int t = 0; t < LANE_ROWS; ++t) {
       const int i = lane + 32 * t;
-      w[t] = t >= first && i < m && i >= k ? p[i] : 0;
-      sum = fma(w[t], v[t], sum);
+      w[t] = t >= first && i < m && i >= k ? p(i) : 0;
+      sums[t % 4] = fma(w[t], v[t], sums[t % 4]);
     }
-    const double factor = 0.5 * tau * warp_sum(sum);
-    const double last_at_k = k > 0 ? 1 : 0, w_at_k = k > 0 ? p[k] - factor : 0;
+    const double factor = 0.5 * tau * warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    const double last_at_k = k > 0 ? 1 : 0, w_at_k = k > 0 ? p(k) - factor : 0;
     double next[LANE_ROWS];
-    double squares = 0;
+    double parts[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int t = 0; t < LANE_ROWS; ++t) {
       const int i = lane + 32 * t;
       w[t] = fma(-factor, v[t], w[t]);
       next[t] = t >= first && i < m && i >= k ? after_step(column[i], v[t], w[t], last_at_k, w_at_k) : 0;
-      if (i > k + 1) squares = fma(next[t], next[t], squares);
+      if (i > k + 1) parts[t % 4] = fma(next[t], next[t], parts[t % 4]);
     }
-    squares = warp_sum(squares);
-    const double own_w = own < m ? fma(-factor, own_v, p[own]) : 0;
+    const double squares = warp_sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
+    const double own_w = own < m ? fma(-factor, own_v, p(own)) : 0;
     const double diagonal = column[k] - 2 * last_at_k * w_at_k;
     if (k == m - 1) {
       if (rank == 0 && threadIdx.x == 0) a.d[k] = diagonal;
@@ -101,9 +167,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
     for (int t = 0; t < LANE_ROWS; ++t)
       if (lane + 32 * t == k + 1) alpha = next[t];
     alpha = __shfl_sync(0xffffffffu, alpha, (k + 1) % 32);
-    const bool flat = !(squares > 0);
-    const double beta = flat ? alpha : -copysign(sqrt(alpha * alpha + squares), alpha);
-    const double next_tau = flat ? 0 : (beta - alpha) / beta, scale = flat ? 0 : 1 / (alpha - beta);
+    const bool flat = !(squares > 0x1p-900);
+    const double length = fma(alpha, alpha, squares), inverse = flat ? 0 : inverse_root(length);
+    const double beta = flat ? alpha : -copysign(length * inverse, alpha);
+    // tau = (beta - alpha) / beta; 1 / (alpha - beta) = (|alpha| + |beta|)^-1 with the sign of alpha.
+    const double next_tau = flat ? 0 : fma(fabs(alpha), inverse, 1.0);
+    const double scale = flat ? 0 : copysign(inverse_of(fabs(alpha) + fabs(beta)), alpha);
     if (rank == k % CLUSTER && warp == 0 && lane == 0) {
       a.d[k] = diagonal;
       a.e[k] = beta;
@@ -116,30 +185,42 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
     for (int t = 0; t < LANE_ROWS; ++t) {
       const int i = lane + 32 * t;
       next[t] = i > k + 1 ? next[t] * scale : i == k + 1 ? 1 : 0;
-      if (rank == k % CLUSTER && warp == 0 && t >= first && i < m) a.v[k * a.m + i] = next[t];
+      // In place of column k, which nobody reads any more.
+      if (rank == k % CLUSTER && warp == 0 && t >= first && i < m) columns[(i64)(k / CLUSTER) * m + i] = next[t];
     }
-    // One pass over the columns.
-    double* const to = told + (k % 2 == 0 ? 0 : 2 * m);
+    // One pass over the columns; their sums go over the warp together.
+    double dots[kSlots];
+#pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
       const int j = column_of(slot);
-      if (j >= m) break;
-      if (j <= k) continue;
+      dots[slot] = 0;
+      if (j <= k || j >= m) continue;
       double* const mine = columns + (i64)(j / CLUSTER) * m;
       const double v_j = __shfl_sync(0xffffffffu, own_v, slot), w_j = __shfl_sync(0xffffffffu, own_w, slot);
-      double dot = 0;
+      double dot[4] = {0, 0, 0, 0};
 #pragma unroll
       for (int t = 0; t < LANE_ROWS; ++t) {
         const int i = lane + 32 * t;
         if (t < first || i >= m) continue;
         const double value = after_step(mine[i], v[t], w[t], v_j, w_j);
         mine[i] = value;
-        dot = fma(value, next[t], dot);
-        if (j == k + 1)
-          for (u32 block = 0; block < CLUSTER; ++block) store_at(shared_address(to + m + i), block, value);
+        dot[t % 4] = fma(value, next[t], dot[t % 4]);
+        if (j == k + 1) a.columns[(k + 1) % 2 * m + i] = value;
       }
-      dot = next_tau * warp_sum(dot);
-      if (lane < CLUSTER) store_at(shared_address(to + j), (u32)lane, dot);
+      dots[slot] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
     }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+#pragma unroll
+      for (int slot = 0; slot < kSlots; ++slot) dots[slot] += __shfl_xor_sync(0xffffffffu, dots[slot], lanes);
+    double own_dot = 0;
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) own_dot = lane == slot ? dots[slot] : own_dot;
+    if (warp + TRIDIAGONAL_WARPS * lane < share) own_p[warp + TRIDIAGONAL_WARPS * lane] = next_tau * own_dot;
+    __syncthreads();
+    const u32 run = shared_address(told + (k % 2 == 0 ? 0 : CLUSTER * share) + rank * share);
+    for (u32 block = warp; block < CLUSTER; block += TRIDIAGONAL_WARPS)
+      for (int l = lane; l < share; l += 32) store_at(run + 8 * l, block, own_p[l]);
     tau = next_tau;
     own_v = own_next;
 #pragma unroll
@@ -147,6 +228,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
     cluster_barrier();
   }
   cluster_barrier();  // nobody writes into a block that has ended
+  for (int l = warp; rank + CLUSTER * l < m - 1; l += TRIDIAGONAL_WARPS)
+    for (int i = lane; i < m; i += 32) a.v[(i64)(rank + CLUSTER * l) * m + i] = columns[(i64)l * m + i];
 }
 
 // Eigenvalues of T below x. p_i / p_{i-1} are the pivots of T - x; one that is zero counts as a tiny negative number.

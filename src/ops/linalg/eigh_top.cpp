@@ -6,7 +6,6 @@
 // vectors u and Q', and H the diagonal of their t.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -22,7 +21,7 @@ constexpr int kMostRestarts = 60;
 constexpr std::int64_t kDense = 192;
 /// Small problems that are solved to see how far the residuals are: the first with so many vectors for each that is
 /// wanted, the next where their rate says that they are there, but not this many blocks later.
-constexpr std::int64_t kFirstLook = 3, kFarthestLook = 6;
+constexpr std::int64_t kFirstLook = 5, kFarthestLook = 6;
 
 /// Indices of the k wanted values of an ascending list, ascending too.
 std::vector<std::int64_t> wanted_of(const std::vector<double>& values, std::int64_t k, Which which) {
@@ -41,27 +40,10 @@ double scale_of(const std::vector<double>& values) {
   return std::max(std::abs(values.front()), std::abs(values.back()));
 }
 
-/// u with a = u^T u, upper, of the leading [n, n] in double precision; false where a pivot is not positive.
-bool factor_small(std::vector<double>& u, std::int64_t n) {
-  for (std::int64_t j = 0; j < n; ++j) {
-    for (std::int64_t i = 0; i <= j; ++i) {
-      double sum = u[i + j * n];
-      for (std::int64_t p = 0; p < i; ++p) sum -= u[p + i * n] * u[p + j * n];
-      if (i == j && !(sum > 0)) return false;
-      u[i + j * n] = i == j ? std::sqrt(sum) : sum / u[i + i * n];
-    }
-    for (std::int64_t i = j + 1; i < n; ++i) u[i + j * n] = 0;
-  }
-  return true;
-}
-
 class Lanczos {
  public:
   Lanczos(const char* op, const Operator& a, std::int64_t k, const TopOptions& options, Context& context)
-      : op_(op), a_(a), n_(a.order), k_(k), options_(options),
-        rounding_(a.dtype == Dtype::float32 ? std::numeric_limits<float>::epsilon()
-                                            : std::numeric_limits<double>::epsilon()),
-        least_(a.dtype == Dtype::float32 ? std::numeric_limits<float>::min() : std::numeric_limits<double>::min()) {
+      : op_(op), a_(a), n_(a.order), k_(k), options_(options) {
     block_ = std::clamp(k / 2, std::min(kLeastBlock, n_), kMostBlock);
     const std::int64_t wanted = options.most_basis > 0 ? options.most_basis : std::max(6 * k, kLeastBasis);
     most_ = std::max(wanted, k + 2 * block_);
@@ -82,8 +64,6 @@ class Lanczos {
   std::int64_t run(const Tensor& w, const Tensor& v) { return is_dense_ ? run_dense(w, v) : run_blocks(w, v); }
 
  private:
-  double& h(std::int64_t i, std::int64_t j) { return h_[static_cast<std::size_t>(i + j * stride_)]; }
-
   void multiply(const Tensor& v, const Tensor& out) const {
     a_.multiply(v, out);
     if (!basis_->seems_finite(out)) fail_products();
@@ -95,10 +75,9 @@ class Lanczos {
          op_);
   }
 
-  SmallPairs decompose(const std::vector<double>& matrix, std::int64_t stride, std::int64_t m, std::int64_t count) {
-    return basis_->decompose(matrix, stride, m, [&](const std::vector<double>& values) {
-      return wanted_of(values, count, options_.which);
-    });
+  SmallPairs decompose(std::int64_t m, std::int64_t count) {
+    return basis_->decompose(
+        m, [&](const std::vector<double>& values) { return wanted_of(values, count, options_.which); });
   }
 
   std::vector<double> wanted_values() const {
@@ -119,7 +98,8 @@ class Lanczos {
     for (std::int64_t i = 0; i < n_; ++i)
       for (std::int64_t j = 0; j < i; ++j)
         matrix[i + j * n_] = matrix[j + i * n_] = 0.5 * (matrix[i + j * n_] + matrix[j + i * n_]);
-    pairs_ = decompose(matrix, n_, n_, k_);
+    basis_->set_products(matrix, n_);
+    pairs_ = decompose(n_, k_);
     basis_->combine(n_, k_, pairs_.vectors);
     basis_->copy(basis_->results(0, k_), v);
     basis_->write(wanted_values(), w);
@@ -127,18 +107,15 @@ class Lanczos {
   }
 
   std::int64_t run_blocks(const Tensor& w, const Tensor& v) {
-    h_.assign(static_cast<std::size_t>(stride_ * stride_), 0);
     basis_->draw(0, block_);
-    std::vector<double> r(static_cast<std::size_t>(block_ * block_));
-    orthonormalise(0, block_, nullptr, r);
+    basis_->append_carefully(0, block_);
     std::int64_t missed = k_;
     look_at_ = kFirstLook * k_;
     for (int restart = 0, measured = 0; restart < kMostRestarts && measured < 3; ++restart) {
       while (held_ + 2 * block_ <= stride_ && held_ + block_ <= most_) {
-        extend(r);
+        extend(false);
         const bool full = held_ + block_ > most_;
-        if (!full && held_ < look_at_) continue;
-        if (!is_near(r)) continue;
+        if ((!full && held_ < look_at_) || !is_sound() || !is_near()) continue;
         ++measured;
         missed = measure(w, v);
         if (missed == 0) return 0;
@@ -147,81 +124,35 @@ class Lanczos {
       thicken();
     }
     if (measured_once_) return missed;
-    pairs_ = decompose(h_, stride_, held_, k_);
+    pairs_ = decompose(held_, k_);
     return measure(w, v);
   }
 
   /// The block behind the basis is multiplied and becomes part of it.
-  void extend(std::vector<double>& r) {
+  void extend(bool carefully) {
     const std::int64_t m = held_ + block_;
     multiply(basis_->basis(held_, block_), basis_->basis(m, block_));
-    std::vector<double> c(static_cast<std::size_t>(m * block_), 0);
     held_ = m;
-    orthonormalise(m, block_, &c, r);
-    for (std::int64_t j = 0; j < block_; ++j)
-      for (std::int64_t i = 0; i < m; ++i) h(i, m - block_ + j) = h(m - block_ + j, i) = c[i + j * m];
-    for (std::int64_t j = m - block_; j < m; ++j)
-      for (std::int64_t i = m - block_; i < j; ++i)
-        h(i, j) = h(j, i) = 0.5 * (c[i + (j - m + block_) * m] + c[j + (i - m + block_) * m]);
+    if (carefully)
+      basis_->append_carefully(m, block_);
+    else
+      basis_->append(m, block_);
   }
 
-  /// Columns from `first` on become orthonormal, and orthogonal to those before: old = V c + new r. Gram matrices are
-  /// factored with a shift where rounding has made them indefinite, so three passes may be needed; what has no
-  /// direction left gets a random one.
-  void orthonormalise(std::int64_t first, std::int64_t count, std::vector<double>* c, std::vector<double>& r) {
-    std::fill(r.begin(), r.end(), 0);
-    for (std::int64_t j = 0; j < count; ++j) r[j * (count + 1)] = 1;
-    for (int pass = 0; pass < 4; ++pass) {
-      const Projection projection = basis_->project(first, count);
-      if (c != nullptr)
-        for (std::int64_t j = 0; j < count; ++j)
-          for (std::int64_t p = 0; p <= j; ++p) {
-            const double factor = r[p + j * count];
-            for (std::int64_t i = 0; i < first && factor != 0; ++i)
-              (*c)[i + j * first] += projection.coefficients[i + p * first] * factor;
-          }
-      const bool clean = factor_gram(first, count, projection.gram, r);
-      if (clean && pass > 0) return;
-    }
-  }
-
-  /// block = block u^-1 with block^T block = u^T u, r = u r. False when a shift was needed.
-  bool factor_gram(std::int64_t first, std::int64_t count, const std::vector<double>& gram, std::vector<double>& r) {
-    double trace = 0;
-    for (std::int64_t j = 0; j < count; ++j) trace += gram[j * (count + 1)];
-    if (!std::isfinite(trace)) fail_products();
-    if (!(trace > least_ * double(n_))) {  // nothing is left of the block
-      basis_->draw(first, count);
-      std::fill(r.begin(), r.end(), 0);
-      return false;
-    }
-    // What lies below this part of the block is rounding; its direction is as good as random.
-    std::vector<double> u;
-    double shift = 0;
-    for (;; shift = shift > 0 ? 10 * shift : 4 * double(count) * rounding_ * trace) {
-      u = gram;
-      for (std::int64_t j = 0; j < count; ++j) u[j * (count + 1)] += shift;
-      if (!factor_small(u, count)) continue;
-      double least = u[0], largest = u[0];
-      for (std::int64_t j = 0; j < count; ++j) {
-        least = std::min(least, u[j * (count + 1)]);
-        largest = std::max(largest, u[j * (count + 1)]);
-      }
-      if (least * least > rounding_ * double(count) * largest * largest) break;
-    }
-    basis_->divide(first, count, u);
-    std::vector<double> product(r.size(), 0);
-    for (std::int64_t j = 0; j < count; ++j)
-      for (std::int64_t i = 0; i <= j; ++i)
-        for (std::int64_t p = i; p <= j; ++p) product[i + j * count] += u[i + p * count] * r[p + j * count];
-    r = std::move(product);
-    return shift == 0;
+  /// False where a block was put off: it has been made, and those behind it are to be made anew.
+  bool is_sound() {
+    const std::int64_t first = basis_->put_off();
+    if (first < 0) return true;
+    held_ = first - block_;
+    extend(true);
+    return false;
   }
 
   /// Whether the wanted pairs should meet the tolerance, by what the recurrence says of their residuals; if not, when
   /// to look again.
-  bool is_near(const std::vector<double>& r) {
-    pairs_ = decompose(h_, stride_, held_, k_);
+  bool is_near() {
+    const std::vector<double> r = basis_->last_factor();
+    pairs_ = decompose(held_, k_);
     double largest = 0;
     for (std::size_t pair = 0; pair < pairs_.wanted.size(); ++pair) {
       const double* s = pairs_.vectors.data() + static_cast<std::int64_t>(pair) * held_ + held_ - block_;
@@ -239,16 +170,16 @@ class Lanczos {
     return false;
   }
 
-  /// Residuals fall by about the same factor with every block.
+  /// Residuals fall by about the same factor with every block, from those of as many vectors as are wanted, or from
+  /// the last look.
   void plan_look(double excess) {
-    std::int64_t blocks = 2;
-    if (last_look_ > 0 && held_ > last_look_ && excess < last_excess_) {
-      const double rate = std::log(last_excess_ / excess) / double((held_ - last_look_) / block_);
-      blocks = static_cast<std::int64_t>(std::clamp(std::ceil(std::log(excess) / rate), 1.0, double(kFarthestLook)));
-    }
+    const bool first = last_look_ == 0 || held_ <= last_look_;
+    const double fall = std::log((first ? 2 / tolerance_ : last_excess_) / excess);
+    const double blocks = static_cast<double>(std::max(held_ - (first ? k_ : last_look_), block_)) / double(block_);
+    const double more = fall > 0 ? std::ceil(std::log(excess) * blocks / fall) : 2;
     last_look_ = held_;
     last_excess_ = excess;
-    look_at_ = held_ + blocks * block_;
+    look_at_ = held_ + block_ * static_cast<std::int64_t>(std::clamp(more, 1.0, double(kFarthestLook)));
   }
 
   /// Writes the pairs; gives how many have a residual beyond the tolerance.
@@ -267,12 +198,11 @@ class Lanczos {
   /// The basis becomes the best vectors, some more than are wanted, and the block behind it.
   void thicken() {
     const std::int64_t kept = std::min(k_ + block_, held_ - block_);
-    pairs_ = decompose(h_, stride_, held_, kept);
+    pairs_ = decompose(held_, kept);
     basis_->combine(held_, kept, pairs_.vectors);
     basis_->copy(basis_->basis(held_, block_), basis_->basis(kept, block_));
     basis_->copy(basis_->results(0, kept), basis_->basis(0, kept));
-    std::fill(h_.begin(), h_.end(), 0);
-    for (std::int64_t j = 0; j < kept; ++j) h(j, j) = pairs_.values[pairs_.wanted[j]];
+    basis_->restart(wanted_values());
     held_ = kept;
     last_look_ = 0;
     look_at_ = held_ + 2 * block_;
@@ -282,14 +212,12 @@ class Lanczos {
   const Operator& a_;
   const std::int64_t n_, k_;
   const TopOptions& options_;
-  const double rounding_, least_;
   std::unique_ptr<BlockBasis> basis_;
   bool is_dense_ = false, measured_once_ = false;
   std::int64_t block_ = 0, most_ = 0, stride_ = 0, held_ = 0;
   std::int64_t look_at_ = 0, last_look_ = 0;  // vectors held at the next and the last look at the residuals
   double last_excess_ = 0;
   double tolerance_ = 0;
-  std::vector<double> h_;  // [stride_, stride_], of which held_ are filled
   SmallPairs pairs_;
 };
 

@@ -332,8 +332,8 @@ class Collection {
       add_plain(fmt::format("columns-{}", name_of(type)), codegen::cuda_columns_source(type));
     }
     if (gpu_.capability >= 90)
-      for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 20)})
-        add_plain(fmt::format("tridiagonal-{}", cluster), codegen::cuda_tridiagonal_source(cluster, rows));
+      for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})
+        add_plain(fmt::format("tridiagonal-{}x{}", cluster, rows), codegen::cuda_tridiagonal_source(cluster, rows));
     add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
     add_plain("fill", codegen::cuda_fill_source());
     add_plain("blocked-factorisation", codegen::cuda_factor_source());
