@@ -27,6 +27,17 @@ struct DenseArray {
 /// Orders from which Cholesky's factorisation of float32 goes by blocks, on tensor cores, on a device that has them.
 inline constexpr std::int64_t kBlockedFrom = 8192;
 
+/// Orders from which LU of float32 goes so, on a device of compute capability 9.0.
+inline constexpr std::int64_t kLuFrom = 2048;
+
+/// How that LU is made; 0: by the order.
+struct LuChoice {
+  std::int64_t from = kLuFrom;
+  std::int64_t block = 0;    // columns of a block, multiples of 32, at most 1024
+  int rows = 0;              // of a thread of the panel's kernel: 1, 2, 4, 8
+  std::int64_t cluster = 0;  // at least so many blocks of that: 1, 2, 4, 8, 16
+};
+
 /// What info says of a matrix that holds NaN or an infinity.
 inline constexpr std::int64_t kNotFinite = -1;
 
@@ -45,6 +56,7 @@ struct DenseJob {
   bool lower = true;  // which triangle of a is read
   std::int64_t part_bytes = kDenseBytes;
   std::int64_t blocked_from = kBlockedFrom;
+  LuChoice lu = {};
   std::vector<double> jitter = {};  // parts of the mean of the diagonal to add to it, tried in this order
 
   /// Where an item of the array lies.

@@ -21,7 +21,8 @@ using CuBlasHandle = struct CuBlasHandleData*;
 inline constexpr int kCuFloat32 = 0, kCuFloat64 = 1;              // cudaDataType
 inline constexpr int kCuLower = 0, kCuUpper = 1;                  // cublasFillMode_t
 inline constexpr int kCuPlain = 0, kCuTransposed = 1;             // cublasOperation_t
-inline constexpr int kCuLeft = 0, kCuRight = 1, kCuNonUnit = 0;   // cublasSideMode_t, cublasDiagType_t
+inline constexpr int kCuLeft = 0, kCuRight = 1;                   // cublasSideMode_t
+inline constexpr int kCuNonUnit = 0, kCuUnit = 1;                 // cublasDiagType_t
 inline constexpr int kCuValuesOnly = 0, kCuVectors = 1;           // cusolverEigMode_t
 inline constexpr int kCuRangeAll = 1001, kCuRangeIndices = 1002;  // cusolverEigRange_t
 

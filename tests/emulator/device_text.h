@@ -60,8 +60,8 @@ inline void meet(Meeting& meeting, const int& live, std::uint64_t& progress) {
   });
 }
 
-/// The values of the lanes in `mask`.
-inline const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
+/// The values of the lanes in `mask`, and which of them there were.
+inline const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t* took_part = nullptr) {
   Warp& warp = *self->warp;
   WarpMeeting* meeting = warp.meetings;
   while (meeting->mask != mask && meeting->mask != 0)
@@ -75,11 +75,13 @@ inline const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
   wait_until("lanes of its warp", [&] {
     if (meeting->generation != mine) return true;
     if ((meeting->arrived & mask & warp.live) != (mask & warp.live)) return false;
+    meeting->took_part[mine & 1] = meeting->arrived;
     meeting->arrived = 0;
     ++meeting->generation;
     ++self->block->cluster->progress;
     return true;
   });
+  if (took_part != nullptr) *took_part = meeting->took_part[mine & 1];
   return values;
 }
 
@@ -162,7 +164,7 @@ inline bool barrier_passed(std::uint32_t address, std::uint32_t parity) {
     }
     const BulkCopy copy = waiting[i];
     waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
-    std::memcpy(copy.to, copy.from, copy.bytes);
+    std::memcpy(copy.to, copy.from != nullptr ? copy.from : copy.value, copy.bytes);
     barrier.bytes -= static_cast<std::int32_t>(copy.bytes);
     barrier_settle(barrier);
   }
@@ -578,6 +580,18 @@ EMULATOR_PTX(
   bulk_copy(shared, shared_place(shared), bytes, barrier, 1u << rank);
 }
 
+EMULATOR_PTX(
+    "{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %6; mapa.shared::cluster.u32 bar, %1, %6; "
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], {%2, %3, %4, %5}, [bar];}",
+    (u32 to, u32 barrier, u32 x, u32 y, u32 z, u32 w, u32 rank)) {
+  if (to % 16 != 0) host->fail("a misaligned address of shared memory");
+  if (rank >= self->block->cluster->blocks.size()) host->fail("a store to a block that is not of the cluster");
+  constexpr u32 kOffset = (1u << kRankShift) - 1;
+  const u32 base = rank << kRankShift;
+  self->block->cluster->blocks[rank].copies.push_back(
+      {base | (barrier & kOffset), shared_place(base | (to & kOffset)), nullptr, 16, {x, y, z, w}});
+}
+
 // Barriers.
 EMULATOR_PTX("mbarrier.init.shared::cta.b64 [%0], %1;", (u32 barrier, int count)) {
   const auto arrivals = static_cast<std::int16_t>(count);
@@ -717,10 +731,11 @@ inline int __syncthreads_or(int predicate) {
   return static_cast<int>(found);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-  const std::uint64_t* values = emulator::exchange(mask, predicate != 0);
+  std::uint32_t took_part = 0;
+  const std::uint64_t* values = emulator::exchange(mask, predicate != 0, &took_part);
   unsigned ballot = 0;
   for (int lane = 0; lane < 32; ++lane)
-    if (mask & emulator::self->warp->live & (1u << lane) && values[lane] != 0) ballot |= 1u << lane;
+    if (took_part & (1u << lane) && values[lane] != 0) ballot |= 1u << lane;
   return ballot;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }

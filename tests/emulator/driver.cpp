@@ -128,6 +128,8 @@ int launch(const emulator::Launch& what, void* stream, void** args) {
   return submit(stream, [what, kept] { emulator::run(what, kept); });
 }
 
+constexpr int kClusterAttribute = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
 struct LaunchAttribute {
   int id, padding;
   union {
@@ -267,7 +269,10 @@ int cuLaunchKernel(const void* function, unsigned gx, unsigned gy, unsigned gz, 
   return launch({kernel, {gx, gy, gz}, {bx, by, bz}, shared_bytes, kernel.cluster}, stream, args);
 }
 int cuLaunchKernelEx(const LaunchConfig* c, const void* function, void** args, void** extra) {
-  return cuLaunchKernel(function, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+  auto kernel = *static_cast<const emulator::Kernel*>(function);
+  for (unsigned i = 0; i < c->count; ++i)
+    if (c->attributes[i].id == kClusterAttribute) kernel.cluster = static_cast<int>(c->attributes[i].words[0]);
+  return cuLaunchKernel(&kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
                         c->shared_bytes, c->stream, args, extra);
 }
 

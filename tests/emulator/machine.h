@@ -30,6 +30,7 @@ struct WarpMeeting {
   std::uint32_t mask = 0, arrived = 0;
   unsigned generation = 0;
   std::uint64_t values[2][kWarp] = {};
+  std::uint32_t took_part[2] = {};  // lanes that may have ended since
 };
 
 struct Warp {
@@ -40,8 +41,9 @@ struct Warp {
 struct BulkCopy {
   std::uint32_t barrier = 0;
   unsigned char* to = nullptr;
-  const void* from = nullptr;
+  const void* from = nullptr;  // null: `value`
   std::size_t bytes = 0;
+  std::uint32_t value[4] = {};
 };
 
 struct Cluster;

@@ -175,10 +175,10 @@ int trsm(void* handle, int side, int uplo, int op, int diag, int m, int n, const
          int ldb) {
   const bool right = side == 1;
   const int order = right ? n : m;
-  if (!serves(handle) || (!right && side != 0) || diag != 0 || is_device_byte(alpha) || *alpha != 1 ||
+  if (!serves(handle) || (!right && side != 0) || (diag != 0 && diag != 1) || is_device_byte(alpha) || *alpha != 1 ||
       !is_matrix(a, order, order, lda, kType<T>) || !is_matrix(b, m, n, ldb, kType<T>))
     return told(false, "trsm");
-  lapack().trsm(right, uplo == kLower, op != kPlain, false, m, n, a, lda, b, ldb);
+  lapack().trsm(right, uplo == kLower, op != kPlain, diag == 1, m, n, a, lda, b, ldb);
   return kSuccess;
 }
 

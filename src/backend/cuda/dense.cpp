@@ -8,6 +8,7 @@
 
 #include "backend/cuda/dense_run.h"
 #include "backend/cuda/split_factor.h"
+#include "backend/cuda/split_lu.h"
 #include "core/error.h"
 
 namespace mercer::cuda {
@@ -162,12 +163,42 @@ void solve_by_factor(DenseRun& run, DenseChunk chunk, const DenseHome& home, con
   });
 }
 
+/// On tensor cores, one matrix after the other, and so only where no lanes are.
+bool lu_by_blocks(const DenseJob& job) {
+  const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
+  const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);
+  const std::int64_t from = job.matrices == 1 ? job.lu.from : std::max(job.lu.from, kMostBeside + 1);
+  return job.type == Dtype::float32 && job.order >= std::max<std::int64_t>(from, 1) && SplitLu::serves(device, job.order);
+}
+
+/// Where a factor is made: by columns for cuSOLVER, by rows and by vectors for blocks.
+DenseNeeds lu_needs(const DenseJob& job, DenseNeeds needs) {
+  needs.pivots = true;
+  needs.most_together = kTogetherFactor;
+  if (!lu_by_blocks(job)) return needs;
+  needs.scratch_by_rows = true;
+  const DenseArray* const home = needs.home;
+  if (home == nullptr) return needs;
+  DenseArray turned = *home;
+  std::swap(turned.rows, turned.cols);
+  std::swap(turned.row_stride, turned.col_stride);
+  bool fits = is_column_major(turned) && SplitLu::is_aligned(home->data, home->row_stride);
+  for (const std::int64_t stride : home->outer_strides) fits = fits && SplitLu::is_aligned(nullptr, stride);
+  if (!fits || (is_column_major(*home) && job.order > 1)) needs.home = nullptr;
+  return needs;
+}
+
 /// LU of each chunk and solutions by it.
 class LuRun {
  public:
   LuRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo& info, bool factors)
       : job_(job), a_(*needs.a), run_(job, needs, info) {
     if (run_.together() || job.order == 0 || !factors) return;
+    if (lu_by_blocks(job)) {
+      blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order, run_.columns_of_part(), job.lu);
+      run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), 0);
+      return;
+    }
     std::size_t device = 0, host = 0;
     run_.check(run_.library().getrf_size(run_.handles().solver(), nullptr, job.order, job.order, run_.type(), a_.data,
                                          least_stride(job), run_.type(), &device, &host),
@@ -191,6 +222,10 @@ class LuRun {
 
  private:
   void getrf(DenseChunk chunk, const DenseHome& home) const {
+    if (blocked_)
+      return blocked_->factor(reinterpret_cast<float*>(home.data), home.stride,
+                              static_cast<std::int64_t*>(run_.pivots()), static_cast<char*>(run_.buffer()),
+                              run_.said());
     if (!run_.together())
       return run_.check(
           run_.library().getrf(run_.handles().solver(), nullptr, job_.order, job_.order, run_.type(), home.data,
@@ -206,6 +241,9 @@ class LuRun {
   }
 
   void getrs(DenseChunk chunk, const DenseHome& home, int op, std::int64_t columns) const {
+    if (blocked_)
+      return blocked_->solve(reinterpret_cast<const float*>(home.data), home.stride,
+                             reinterpret_cast<float*>(run_.columns()), columns, static_cast<char*>(run_.buffer()));
     if (!run_.together())
       return run_.check(run_.library().getrs(run_.handles().solver(), nullptr, op, job_.order, columns, run_.type(),
                                              home.data, home.stride, static_cast<const std::int64_t*>(run_.pivots()),
@@ -225,6 +263,7 @@ class LuRun {
   const DenseJob& job_;
   const DenseArray& a_;
   DenseRun run_;
+  std::optional<SplitLu> blocked_;
 };
 
 /// Eigenvalues and vectors of each chunk.
@@ -359,9 +398,8 @@ void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray&
 
 void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, const DenseArray& pivots,
                const DenseInfo& info) {
-  LuRun factors(
-      job, {.a = &a, .home = is_column_major(lu) ? &lu : nullptr, .pivots = true, .most_together = kTogetherFactor},
-      info, true);
+  const bool serves_as_home = is_column_major(lu) || lu_by_blocks(job);
+  LuRun factors(job, lu_needs(job, {.a = &a, .home = serves_as_home ? &lu : nullptr}), info, true);
   DenseRun& run = factors.run();
   if (!run.begin()) return;
   run.for_each_chunk([&](DenseChunk chunk, const DenseHome& home) {
@@ -392,13 +430,7 @@ void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivot
 
 void solve_lu(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x, const DenseInfo& info,
               bool overwrite_a) {
-  LuRun factors(job,
-                {.a = &a,
-                 .home = overwrite_a ? &a : nullptr,
-                 .columns = x.cols,
-                 .pivots = true,
-                 .most_together = kTogetherFactor},
-                info, true);
+  LuRun factors(job, lu_needs(job, {.a = &a, .home = overwrite_a ? &a : nullptr, .columns = x.cols}), info, true);
   DenseRun& run = factors.run();
   if (!run.begin()) return;
   run.for_each_chunk([&](DenseChunk chunk, const DenseHome& home) {

@@ -14,7 +14,6 @@ namespace {
 constexpr std::int64_t kTile = 32, kThreads = 256;
 constexpr std::int64_t kMostMatrices = 16384;  // some routines of batches fail from 2^15 on
 constexpr std::int64_t kLanes = 4;
-constexpr std::int64_t kMostBeside = 4096;  // larger ones fill a device alone
 constexpr std::int64_t kMostBlocks = 1024;  // of a kernel whose threads take several elements
 
 bool is_column_major(const DenseArray& m) {

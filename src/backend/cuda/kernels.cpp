@@ -229,6 +229,14 @@ Kernel factor_kernels(const PairJob& job) {
   return shared_kernel("find_scales", "blocked factorisation", job, codegen::cuda_factor_source);
 }
 
+Kernel lu_panel_kernels(const PairJob& job) {
+  return shared_kernel("panel_of_1", "panels of LU", job, codegen::cuda_lu_panel_source);
+}
+
+Kernel lu_step_kernels(const PairJob& job) {
+  return shared_kernel("start_block", "steps of LU", job, codegen::cuda_lu_steps_source);
+}
+
 Kernel dense_kernels(const PairJob& job) {
   return shared_kernel("move_dense", fmt::format("dense matrices {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_dense_source(job.type); });

@@ -65,6 +65,10 @@ Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
 /// `find_scales`; its module has the others of split_factor.cuh.
 Kernel factor_kernels(const PairJob& job);
+/// `panel_of_1`; its module has the others of lu_panel.cuh (compute capability 9.0).
+Kernel lu_panel_kernels(const PairJob& job);
+/// `start_block`; its module has the others of lu_steps.cuh.
+Kernel lu_step_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
@@ -91,7 +95,7 @@ template <class KernelArguments>
 void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads, std::int64_t shared_bytes,
             KernelArguments& arguments) {
   if (job.rehearsal() != nullptr) return;
-  void* args[] = {&arguments};
+  void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
   kernel.function->launch(grid, {threads}, shared_bytes, job.stream(), args);
 }
 

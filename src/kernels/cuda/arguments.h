@@ -326,6 +326,45 @@ struct FactorArguments {
   int* said;
 };
 
+// A panel of an LU factorisation (lu_panel.cuh), by rows; everything counts from its first row and column.
+struct LuPanelArguments {
+  float* a;
+  long long stride, rows, first;  // first: the panel's row and column of the matrix
+  int width;
+  long long* pivots;  // [width], from 1 on, of the matrix
+  int *from, *to;     // [width] rows that come to be the first ones; where those go that leave them, or -1
+  int* said;          // the first pivot that is zero, from 1 on
+};
+
+// What lies around the panels of an LU factorisation (lu_steps.cuh), by rows.
+struct LuState {
+  unsigned far;      // some column is far from 1
+  unsigned uneven;   // columns reach too far to be scaled without loss
+  unsigned highest, lowest;  // bits of the largest and the least of the columns' largest values
+  unsigned least;    // likewise of the rows', of the scaled matrix
+  unsigned strays;   // of a block: some row or column is left to update_strays
+};
+struct LuArguments {
+  float* a;
+  long long n, stride, first;  // first: row and column of the block at work
+  int block;                   // its columns
+  int column, width;           // of the panel at work, from the block's first column on
+  int undoes;
+  struct LuState* state;
+  unsigned *most, *least;      // [n] of columns
+  int *from, *to;              // of the panel
+  int* order;                  // [n] of the block: from which of its rows each came
+  int *block_from, *block_to;  // [block] the same as from and to, of a block
+  int* permutation;            // [n] of the whole matrix
+  int* exponents;              // [block] of rows of U
+  float *l, *u;                // [n][block], [block][n]: operands of the update
+  unsigned char *stray_rows, *stray_columns;  // [n]
+  // Right-hand sides, by columns.
+  const float* given;
+  float* columns;
+  long long count;
+};
+
 // A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
 // chunk that is packed, or by the walk over the caller's axes.
 struct DenseSide {

@@ -86,6 +86,7 @@ void DenseCall::run(Failure failure, Context& context, const OnCpu& on_cpu, cons
   if (ends_checked()) return;
   job_.part_bytes = context.state().dense_bytes;
   job_.blocked_from = context.state().blocked_from;
+  job_.lu = context.state().lu;
   if (on_cuda()) {
     if (options_.info != nullptr) return on_cuda_device(job_, cuda::DenseInfo{array(*options_.info, 0), nullptr});
     on_cuda_device(job_, cuda::DenseInfo{{}, &own_info_});
@@ -104,6 +105,7 @@ void DenseCall::run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda
   if (ends_checked()) return;
   job_.part_bytes = context.state().dense_bytes;
   job_.blocked_from = context.state().blocked_from;
+  job_.lu = context.state().lu;
   if (on_cuda()) return on_cuda_device(job_);
   on_cpu(job_, tools(context));
 }
