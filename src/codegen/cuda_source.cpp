@@ -422,7 +422,8 @@ std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", 
 std::string cuda_factor_source() { return skeleton({"arguments.h", "prelude.cuh", "split_factor.cuh"}); }
 
 std::string cuda_lu_panel_source() {
-  return define("CLUSTER", std::int64_t{16}) + skeleton({"arguments.h", "prelude.cuh", "warpgroups.cuh", "lu_panel.cuh"});
+  return define("CLUSTER", std::int64_t{16}) +
+         skeleton({"arguments.h", "prelude.cuh", "warpgroups.cuh", "lu_panel.cuh"});
 }
 
 std::string cuda_lu_steps_source() { return skeleton({"arguments.h", "prelude.cuh", "lu_steps.cuh"}); }

@@ -168,7 +168,8 @@ bool lu_by_blocks(const DenseJob& job) {
   const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
   const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);
   const std::int64_t from = job.matrices == 1 ? job.lu.from : std::max(job.lu.from, kMostBeside + 1);
-  return job.type == Dtype::float32 && job.order >= std::max<std::int64_t>(from, 1) && SplitLu::serves(device, job.order);
+  const bool wanted = job.type == Dtype::float32 && job.order >= std::max<std::int64_t>(from, 1);
+  return wanted && SplitLu::serves(device, job.order);
 }
 
 /// Where a factor is made: by columns for cuSOLVER, by rows and by vectors for blocks.

@@ -158,7 +158,7 @@ void SplitLu::factor_panel(const LuArguments& a, std::int64_t* pivots, int* said
 void SplitLu::join_panel(const LuArguments& a) const {
   const std::int64_t others = a.block - a.width, first = a.first + a.column;
   step("swap_panel", {ceil_div(others, std::int64_t{32}) + 1}, 32, a);
-  const auto columns = static_cast<int>(a.block - a.column - a.width), rows = static_cast<int>(order_ - first - a.width);
+  const int columns = a.block - a.column - a.width, rows = static_cast<int>(order_ - first) - a.width;
   if (columns <= 0 || rows <= 0) return;
   const float minus = -1, one = 1;
   const int ld = static_cast<int>(a.stride);
@@ -227,8 +227,9 @@ void SplitLu::solve(const float* matrix, std::int64_t stride, float* b, std::int
   const int n = static_cast<int>(order_), ld = static_cast<int>(stride), k = static_cast<int>(count);
   // cuBLAS sees the transposes: of L an upper triangle, of U a lower one.
   const auto solve = [&](int uplo, int diagonal) {
-    check_solver(library_.trsm[0](handles_.blas(), kCuLeft, uplo, kCuTransposed, diagonal, n, k, &one, matrix, ld, b, n),
-                 place_.op, "cublasStrsm");
+    check_solver(
+        library_.trsm[0](handles_.blas(), kCuLeft, uplo, kCuTransposed, diagonal, n, k, &one, matrix, ld, b, n),
+        place_.op, "cublasStrsm");
   };
   solve(kCuUpper, kCuUnit);
   solve(kCuLower, kCuNonUnit);

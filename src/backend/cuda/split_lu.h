@@ -2,8 +2,8 @@
 // blocks, which holds them in its registers, and products in split precision on tensor cores for the rest.
 //
 //   for blocks of columns
-//     for panels of 32 of its columns   P A = L U of the panel (lu_panel.cuh); the same rows and U in the block's others
-//     rows of the other columns; U_12 = L_11^-1 A_12; A_22 -= L_21 U_12                     (lu_steps.cuh)
+//     for panels of 32 of its columns   P A = L U of the panel (lu_panel.cuh); rows and U of the block's others
+//     rows of the other columns; U_12 = L_11^-1 A_12; A_22 -= L_21 U_12            (lu_steps.cuh)
 #pragma once
 
 #include <optional>

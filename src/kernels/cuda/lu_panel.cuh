@@ -14,9 +14,9 @@
 // turns: who writes into one again has had this block's next record, which it sent when all its threads were done with
 // the last one.
 //
-// Budget: 512 threads of 128 registers, ROWS x WIDTH of them the rows; 6 KB of shared memory. Floor of a column: some 350
-// cycles of latency (two pairs of redux, a barrier of the block, a store to another block and its wait), beside ROWS x
-// WIDTH / 2 x 4 issue slots a scheduler.
+// Budget: 512 threads of 128 registers, ROWS x WIDTH of them the rows; 6 KB of shared memory. Floor of a column: some
+// 600 cycles of latency (two pairs of redux, a barrier of the block, a store to another block and its wait), beside
+// ROWS x WIDTH / 2 x 4 issue slots a scheduler.
 #define PANEL_THREADS 512
 #define PANEL_WARPS (PANEL_THREADS / 32)
 #define PANEL_BLOCKS 16  // most of a cluster

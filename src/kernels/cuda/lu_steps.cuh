@@ -13,8 +13,8 @@
 // Pieces of products (split_precision.cuh) lose what is far below the largest value of their row, so the operands are
 // L21 S and S^-1 U12, S of powers of two that bring the largest value of each row of U12 into [1, 2): what a row of
 // L21 S has is then what the row's terms amount to, and is lost beside larger ones of the same row alone. Rows of L21 S
-// and columns of S^-1 U12 that pieces cannot carry are the strays. Small ones change nothing where rows and columns of the
-// matrix are of like scale (`is_tame`); others are left to floats.
+// and columns of S^-1 U12 that pieces cannot carry are the strays. Small ones change nothing where rows and columns of
+// the matrix are of like scale (`is_tame`); others are left to floats.
 #define LU_THREADS 256
 #define LU_WIDTH 32            // most columns of a panel
 #define MOST_EXPONENT 8        // of columns that stay as they are
@@ -43,7 +43,7 @@ MERCER_INLINE u32 magnitude(float v) { return bits_of(v) & 0x7fffffffu; }
 
 MERCER_INLINE u32 warp_most(u32 value) { return __reduce_max_sync(0xffffffffu, value); }
 
-// The largest and the least value but zero of each column; blocks have 32 columns, a thread every eighth row of a range.
+// The largest and the least value but zero of each column; blocks have 32 columns, a thread every eighth row.
 extern "C" __global__ void __launch_bounds__(LU_THREADS) find_columns(const __grid_constant__ LuArguments a) {
   const i64 j = (i64)blockIdx.x * 32 + threadIdx.x % 32;
   if (j >= a.n) return;

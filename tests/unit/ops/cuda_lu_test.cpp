@@ -119,11 +119,16 @@ TEST(CudaLu, EveryPanelAndOrder) {
   by_blocks([](TestContext& context) {
     for (const int rows : {1, 2, 4, 8})
       for (const auto& [n, block, cluster] :
-           {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 0, 0}, {31, 32, 2}, {97, 32, 1},
-            {rows == 1 ? 530 : 70, 128, 4}}) {
+           {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 0, 0}, {31, 32, 2}, {70, 32, 4},
+            {530, 128, 1}}) {
         context.state().lu = {.from = 1, .block = block, .rows = rows, .cluster = cluster};
-        const Array a = normal(Dtype::float32, {n, n}, 7);
-        expect_factors(a, lu_of(a, {}, context), fmt::format("{} rows a thread, order {}", rows, n));
+        Array a = normal(Dtype::float32, {n, n}, 7);
+        // Of 530 rows a thread has two, or a second block the last ones: the first of equal candidates is taken.
+        if (n == 530)
+          for (std::int64_t i = 0; i < n; ++i) a.set({i, 0}, i == 5 ? 1 : i == 517 ? -1 : 0.5 * std::tanh(a(i, 0)));
+        const Factors f = lu_of(a, {}, context);
+        expect_factors(a, f, fmt::format("{} rows a thread, order {}", rows, n));
+        if (n == 530) EXPECT_EQ(f.pivots(0), 5);
       }
   });
 }
@@ -171,7 +176,7 @@ TEST(CudaLu, RowsAndColumnsOfUnlikeScales) {
         // Quotients of rows must stay floats: L has them.
         {"rows", [&](auto i, auto) { return spread(i, 50); }},
         {"columns", [&](auto, auto j) { return spread(j, 100); }},
-        {"both", [&](auto i, auto j) { return spread(i, 25) + spread(j, 60); }},
+        {"both", [&](auto i, auto j) { return spread(i, 45) + spread(j, 40); }},
         {"a huge row", [](auto i, auto) { return i == 70 ? 60 : 0; }},
         {"a tiny column", [](auto, auto j) { return j == 140 ? -70 : 0; }},
         {"a huge block", [](auto i, auto j) { return i > 60 && j < 80 ? 60 : 0; }},
