@@ -1,8 +1,9 @@
 // LU of one large float32 matrix by blocks (backend/cuda/split_lu.cpp), with thresholds taken down so that small
 // matrices go through all of it. With u = 2^-24, sums in floats or on tensor cores, which truncate, err by n 2u |L| |U|
 // (Higham, Accuracy and Stability of Numerical Algorithms, theorem 9.3), the pieces of products by three halves of a
-// unit of 22 digits, 2^-20 |L| |U|. What pieces lose is lost beside the largest term of its row, so each row of
-// P a - L U is held against the largest value of its row of |L| |U|: rows of any scale, each by itself.
+// unit of 22 digits, 2^-20 |L| |U|. What pieces lose is lost beside the largest terms of its row and its column, so
+// P a - L U is held against |L| |U| with each value as large as its row's largest r_i times its column's largest of
+// (|L| |U|)_ij / r_i: rows and columns of any scale, each by itself.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ std::vector<double> values_of(const Tensor& t) {
   return values;
 }
 
-/// P a = L U, row by row; |L| <= 1; pivots at or below their row.
+/// P a = L U; |L| <= 1; pivots at or below their row.
 void expect_factors(const Array& a, const Factors& f, const std::string& what) {
   const std::int64_t n = a.shape()[0];
   std::vector<double> left = values_of(a), lu = values_of(f.lu);
@@ -49,22 +50,32 @@ void expect_factors(const Array& a, const Factors& f, const std::string& what) {
     ASSERT_TRUE(pivot >= i && pivot < n) << what << ", pivot " << i << " is " << pivot;
     for (std::int64_t j = 0; j < n; ++j) std::swap(at(left, i, j), at(left, pivot, j));
   }
-  double worst = 0;
+  std::vector<double> errors(left.size()), sizes(left.size()), rows(static_cast<std::size_t>(n)), columns = rows;
   for (std::int64_t i = 0; i < n; ++i) {
-    double error = 0, most = 0;
+    double& row = rows[static_cast<std::size_t>(i)];
     for (std::int64_t j = 0; j < i; ++j) ASSERT_LE(std::abs(at(lu, i, j)), 1) << what << " " << i << " " << j;
     for (std::int64_t j = 0; j < n; ++j) {
-      double sum = 0, sizes = 0;
+      double sum = 0;
       for (std::int64_t k = 0; k <= std::min(i, j); ++k) {
         const double term = (k == i ? 1 : at(lu, i, k)) * at(lu, k, j);
         sum += term;
-        sizes += std::abs(term);
+        at(sizes, i, j) += std::abs(term);
       }
-      error = std::max(error, std::isnan(sum) ? kInf : std::abs(sum - at(left, i, j)));
-      most = std::max(most, sizes);
+      ASSERT_FALSE(std::isnan(sum)) << what;
+      at(errors, i, j) = std::abs(sum - at(left, i, j));
+      row = std::max(row, at(sizes, i, j));
     }
-    if (error > 0) worst = std::max(worst, error / most);
+    for (std::int64_t j = 0; row > 0 && j < n; ++j) {
+      double& column = columns[static_cast<std::size_t>(j)];
+      column = std::max(column, at(sizes, i, j) / row);
+    }
   }
+  double worst = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      if (at(errors, i, j) > 0)
+        worst = std::max(worst, at(errors, i, j) / rows[static_cast<std::size_t>(i)] /
+                                    columns[static_cast<std::size_t>(j)]);
   EXPECT_LE(worst, bound_of(n)) << what;
 }
 
