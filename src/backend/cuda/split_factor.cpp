@@ -14,7 +14,7 @@ std::int64_t block_of(std::int64_t order) {
 }
 
 constexpr std::int64_t kAlignment = 256, kThreads = 256;
-constexpr std::int64_t kWidth = 64, kRows = 128;  // of factor_square and solve_rows
+constexpr std::int64_t kWidth = 64, kRows = 64;  // of factor_square and solve_rows
 
 }  // namespace
 
@@ -49,9 +49,9 @@ void SplitCholesky::factor_columns(FactorArguments& a, std::int64_t first, std::
   if (count <= kWidth) {
     a.first = first;
     a.block = static_cast<int>(count);
-    step("factor_square", {1}, kWidth, a);
+    step("factor_square", {1}, kThreads, a);
     const std::int64_t rows = order_ - first - count;
-    if (rows > 0) step("solve_rows", {ceil_div(rows, kRows)}, kRows, a);
+    if (rows > 0) step("solve_rows", {ceil_div(rows, kRows)}, 2 * kRows, a);
     return;
   }
   const std::int64_t half = round_up(ceil_div(count, std::int64_t{2}), kWidth), rest = count - half;

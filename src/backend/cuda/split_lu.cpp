@@ -148,7 +148,10 @@ void SplitLu::factor_panel(const LuArguments& a, std::int64_t* pivots, int* said
   own.to = a.to;
   own.said = said;
   const auto needed = static_cast<std::uint64_t>(ceil_div(rows, panel.rows * kPanelThreads));
-  const auto cluster = std::max<std::int64_t>(static_cast<std::int64_t>(std::bit_ceil(needed)), choice_.cluster);
+  // A block alone has no cluster to store into.
+  constexpr std::int64_t kLeastCluster = 2;
+  const auto cluster =
+      std::max({static_cast<std::int64_t>(std::bit_ceil(needed)), std::int64_t{choice_.cluster}, kLeastCluster});
   void* args[] = {&own};
   panels_.module->function(panel.function)
       .launch_clusters({cluster}, {kPanelThreads}, {cluster}, 0, place_.stream(), args);
