@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 
+#include "backend/cg_columns.h"
 #include "backend/cpu/dense_matrix.h"
 #include "backend/cuda/device_blas.h"
 #include "backend/cuda/workspace.h"
@@ -83,11 +84,7 @@ std::shared_ptr<const DeviceMatrix> on_device(const Tensor& a, const Queue& queu
 
 void add_ridge(double ridge, const Tensor& v, const Tensor& out, const Queue& queue) {
   if (v.device.kind == DeviceKind::cuda) {
-    const cuda::DeviceBlas blas("eigh_top", v.device, queue, v.dtype);
-    const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
-    for (std::int64_t j = 0; j < v.shape[1]; ++j)
-      blas.axpy(v.shape[0], ridge, static_cast<const char*>(v.data) + j * v.strides[1] * bytes,
-                static_cast<char*>(out.data) + j * out.strides[1] * bytes);
+    cuda::add_multiple("eigh_top", ridge, v, out, queue);
     return;
   }
   with_type(v.dtype, [&](auto type) {
@@ -110,7 +107,7 @@ Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context) 
   if (a.device.kind == DeviceKind::cuda) {
     result.multiply = [matrix = on_device(a, queue), inner = without_memory(queue)](const Tensor& v,
                                                                                     const Tensor& out) {
-      const cuda::DeviceBlas blas("eigh_top", v.device, inner, v.dtype);
+      const cuda::DeviceBlas blas("eigh_top", v.device, inner, v.dtype, cuda::Captures::allowed);
       cuda::multiply_matrix(blas, matrix->view, v, out);
     };
     return result;
