@@ -93,7 +93,8 @@ struct Operator {
 };
 /// a [n, n], all of which is read; it must outlive the operator, but for a CUDA array without neighbouring elements
 /// along an axis, which is copied. The queue is that of a CUDA array.
-Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared());
+Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared(),
+                         const char* verb = nullptr);
 /// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
 /// the arguments point to must outlive the operator. The queue is that of the arguments.
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
@@ -148,7 +149,7 @@ struct CgOptions {
   double tolerance = 0;  // of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64
   std::int64_t most_products = 0;  // with the operator, for each column; 0: ten times the order, 10000 at most
   const Preconditioner* preconditioner = nullptr;
-  bool guess = false;                  // x holds a first guess; else it is zero
+  const Tensor* guess = nullptr;       // of the shape of x, which it may be; null: zeros
   const Tensor* info = nullptr;        // [k], or [] for b [n], int64
   const Tensor* iterations = nullptr;  // likewise: the products each column took
   const char* verb = nullptr;

@@ -156,11 +156,14 @@ inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, 
   std::vector<const Tensor*> outputs{&x};
   for (const Tensor* numbers : {options.info, options.iterations})
     if (numbers != nullptr) outputs.push_back(numbers);
-  take_linalg_to_cuda({&points, &b}, outputs, {}, context, [&](const CudaCall& at, const linalg::Options& queued) {
+  const std::vector<const Tensor*> inputs{&points, &b, options.guess};
+  take_linalg_to_cuda(inputs, outputs, {}, context, [&](const CudaCall& at, const linalg::Options& queued) {
     linalg::CgOptions moved = options;
     const Tensor info = options.info != nullptr ? at(*options.info) : Tensor();
     const Tensor iterations = options.iterations != nullptr ? at(*options.iterations) : Tensor();
+    const Tensor guess = options.guess != nullptr ? at(*options.guess) : Tensor();
     if (options.info != nullptr) moved.info = &info;
+    if (options.guess != nullptr) moved.guess = &guess;
     if (options.iterations != nullptr) moved.iterations = &iterations;
     solve(at(points), at(b), at(x), queued.queue, moved);
   });

@@ -144,7 +144,8 @@ class Columns final : public CgColumns {
     for (std::int64_t i = 0; i < n_; ++i) {
       double value = 0;
       if (state.operand == kCgSolution) value = x[i];
-      if (state.operand == kCgDirection) value = next.beta == 0 ? source[i] : double(source[i]) + next.beta * double(p[i]);
+      if (state.operand == kCgDirection) value = source[i];
+      if (next.beta != 0) value += next.beta * double(p[i]);  // what p holds at first may be anything
       p[i] = static_cast<T>(value);
     }
   }

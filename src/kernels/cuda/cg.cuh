@@ -154,10 +154,8 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_turn_columns(const _
   for (i64 i = at.first; i < a.rows; i += at.step) {
     double value = 0;
     if (state.operand == kCgSolution) value = (double)x[i];
-    if (state.operand == kCgDirection) {
-      value = (double)source[i];
-      if (next.beta != 0) value += next.beta * (double)p[i];  // what p holds at first may be anything
-    }
+    if (state.operand == kCgDirection) value = (double)source[i];
+    if (next.beta != 0) value += next.beta * (double)p[i];  // what p holds at first may be anything
     p[i] = (REAL)value;
   }
   if (at.part != 0 || threadIdx.x != 0) return;
@@ -172,7 +170,8 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_con
   const bool failed = state.status == kCgNotFinite || state.status == kCgNotPositive;
   const REAL* x = at.of(a, a.x);
   for (i64 i = at.first; i < a.rows; i += at.step) {
-    const double value = failed ? (double)__int_as_float(0x7fc00000) : state.right == 0 ? 0 : (double)x[i] * state.scale;
+    const double solved = state.right == 0 ? 0 : (double)x[i] * state.scale;
+    const double value = failed ? (double)__int_as_float(0x7fc00000) : solved;
     ((REAL*)a.out)[i * a.out_row + at.column * a.out_col] = (REAL)value;
   }
   if (at.part != 0 || threadIdx.x != 0) return;

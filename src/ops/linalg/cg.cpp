@@ -45,7 +45,8 @@ class Solve {
     check_shapes();
     check_numbers(options.info, "info");
     check_numbers(options.iterations, "iterations");
-    require(options.info == nullptr || options.iterations == nullptr || !ops::overlap(*options.info, *options.iterations),
+    const bool counts = options.info != nullptr && options.iterations != nullptr;
+    require(!counts || !ops::overlap(*options.info, *options.iterations),
             "{}: iterations must not overlap info. Received arrays that share memory.", op);
     require(options.tolerance >= 0 && options.tolerance < 1, "{}: tol must be from 0 to 1. Received {}.", op,
             options.tolerance);
@@ -68,9 +69,10 @@ class Solve {
                                                    : cpu::cg_columns(sizes, context.state().pool);
     Queue inner = a_.queue;
     inner.allocate = {};  // asked once, for the columns
-    columns->begin(b, options_.guess ? &x : nullptr);
+    const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
+    columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
     for (std::int64_t round = 0;; ++round) {
-      const bool is_guess = round == 0 && options_.guess, is_last = round == most_;
+      const bool is_guess = round == 0 && options_.guess != nullptr, is_last = round == most_;
       if (inverse != nullptr && !is_guess && !is_last)
         inverse->apply(columns->residual(), columns->preconditioned(), inner);
       columns->turn({.first = round == 0, .measures = is_guess || round + 1 == most_, .last = is_last});
@@ -89,8 +91,9 @@ class Solve {
     expected[0] = a_.order;
     ops::check_operand(op_, "b", b_, expected, a_);
     ops::check_operand(op_, "x", x_, expected, a_);
-    require(x_.count() == 0 || !ops::overlaps_itself(x_), "{}: no two elements of x may share memory. Received strides {}.", op_,
-            ops::text_of(x_.strides));
+    if (options_.guess != nullptr) ops::check_operand(op_, "x0", *options_.guess, expected, a_);
+    require(x_.count() == 0 || !ops::overlaps_itself(x_),
+            "{}: no two elements of x may share memory. Received strides {}.", op_, ops::text_of(x_.strides));
     require(ops::same_view(b_, x_) || !ops::overlap(b_, x_),
             "{}: x must not overlap b, unless it is the same view. Received {} and {}.", op_, x_.to_text(),
             b_.to_text());
@@ -99,12 +102,14 @@ class Solve {
   void check_numbers(const Tensor* numbers, const char* name) const {
     if (numbers == nullptr) return;
     const Shape expected(b_.shape.begin() + 1, b_.shape.end());
-    require(numbers->shape == expected && numbers->dtype == Dtype::int64, "{}: {} must be int64 of shape {}. Received {}.",
-            op_, name, ops::text_of(expected), numbers->to_text());
+    require(numbers->shape == expected && numbers->dtype == Dtype::int64,
+            "{}: {} must be int64 of shape {}. Received {}.", op_, name, ops::text_of(expected), numbers->to_text());
     ops::check_layout(op_, name, *numbers);
-    require(numbers->device == a_.device, "{}: {} must lie on {}. Received one on {}.", op_, name, a_.device.to_text(),
-            numbers->device.to_text());
-    require(numbers->count() == 0 || (!ops::overlaps_itself(*numbers) && !ops::overlap(*numbers, x_) && !ops::overlap(*numbers, b_)),
+    require(numbers->device == a_.device, "{}: {} must lie on {}. Received one on {}.", op_, name,
+            a_.device.to_text(), numbers->device.to_text());
+    const bool is_alone =
+        !ops::overlaps_itself(*numbers) && !ops::overlap(*numbers, x_) && !ops::overlap(*numbers, b_);
+    require(numbers->count() == 0 || is_alone,
             "{}: {} must not share memory with itself, b or x. Received {}.", op_, name, numbers->to_text());
   }
 
@@ -112,7 +117,8 @@ class Solve {
     const Preconditioner* const inverse = options_.preconditioner;
     if (inverse == nullptr) return;
     require(inverse->order == a_.order && inverse->dtype == a_.dtype && inverse->device == a_.device && inverse->apply,
-            "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, {}.",
+            "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, "
+            "{}.",
             op_, a_.order, name_of(a_.dtype), a_.device.to_text(), inverse->order, name_of(inverse->dtype),
             inverse->device.to_text());
   }

@@ -115,8 +115,8 @@ class Approximation {
   void require_finite(const std::vector<double>& values) const {
     const bool finite = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
     if (!finite)
-      fail(ErrorKind::numerical, "{}: products with a must be finite, as must be their squares. Received NaN, infinity "
-           "or larger ones.", op_);
+      fail(ErrorKind::numerical,
+           "{}: products with a must be finite, as must be their squares. Received NaN, infinity or larger ones.", op_);
   }
 
  private:
@@ -205,8 +205,8 @@ class Nystrom {
       if (ops::factor_upper(c, shift)) return c;
       if (shift > kMostShift * size)
         fail(ErrorKind::numerical,
-             "{}: a less the ridge must be positive semi-definite. Received a matrix that is not, by more than {:.3g} of "
-             "its size.",
+             "{}: a less the ridge must be positive semi-definite. Received a matrix that is not, by more than {:.3g} "
+             "of its size.",
              op_, shift / size);
     }
   }
