@@ -16,9 +16,10 @@ def points(n, dtype="float64", features=3):
 
 
 def assert_promise(a, b, x, tolerance):
-    """|b - a x| <= tol |b| in the products of the call, whose rounding is n u of the sums |a| |x| at most.
+    """|b - a x| <= tol |b| in the products of the call.
 
-    Kernel products of float32 keep 1e-6 of the sums, which is more.
+    Their rounding is n u of the sums |a| |x| at most. Kernel products of float32 keep 1e-6 of them,
+    which is more.
     """
     exact = a.astype("d")
     unit = 1e-6 if b.dtype == np.float32 else len(a) * 2.0**-53
@@ -65,7 +66,7 @@ def test_conditions(condition, dtype):
     if dtype == "float64" or condition <= 1e2:
         assert done.all()
     assert_promise(a, b[:, done], x[:, done], TOLERANCE[dtype])
-    # The bound of the theory, 2 ((c - 1) / (c + 1))^i with c the root of the condition, and what measuring takes.
+    # The bound of the theory, 2 ((c - 1) / (c + 1))^i, c the root, and what measuring takes.
     if done.all():
         root = np.sqrt(condition)
         most = np.log(4 * root / TOLERANCE[dtype]) / np.log((root + 1) / (root - 1))
@@ -106,7 +107,7 @@ def test_preconditioners_save_products(dtype):
 
 @pytest.mark.parametrize("ridge", [1e-1, 1e-3, 1e-6, 1e-9])
 def test_preconditioners_of_small_ridges(ridge):
-    """float32 solves to no digits there, but neither preconditioner makes a positive definite matrix fail."""
+    """float32 has no digits there, but neither preconditioner makes a positive matrix fail."""
     for dtype in ("float32", "float64"):
         x = np.concatenate([points(150, dtype)] * 2)  # singular but for the ridge
         operator = linalg.KernelOperator(KERNELS["gauss"], x, ridge=ridge)
@@ -138,7 +139,7 @@ def test_identity_and_guesses():
     assert inverse.rank == 0
     plain = linalg.cg(a, b, check=False)
     same = linalg.cg(a, b, preconditioner=inverse, check=False)
-    for left, right in zip(plain, same):
+    for left, right in zip(plain, same, strict=True):
         np.testing.assert_array_equal(left, right)
     assert (plain[2] == 2).all()
     assert (linalg.cg(a, b, x0=b / 3, check=False)[2] == 1).all()
@@ -189,9 +190,7 @@ def test_failures_stay_in_their_columns():
     a[4, 4] = -1
     with pytest.raises(mc.LinAlgError, match="a must be positive definite"):
         linalg.cg(a, b[:, :1])
-    with pytest.raises(
-        mc.LinAlgError, match=r"residuals must be at most 1e-10 of b. Received .* 3 p"
-    ):
+    with pytest.raises(mc.LinAlgError, match=r"must be at most 1e-10 of b. Received .* 3 products"):
         linalg.cg(np.diag(np.linspace(1, 10, 30)), b[:, 0], max_iter=3)
     x, info, iterations = linalg.cg(
         np.diag(np.linspace(1, 10, 30)), b[:, 0], max_iter=3, check=False
