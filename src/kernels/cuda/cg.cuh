@@ -6,7 +6,7 @@
 // that changes a column's state writes it to another place than it is read from, as all blocks of the column read it.
 //
 // Floor: bytes. A round without a preconditioner reads or writes eleven vectors, with one two more and its products.
-// Budget: 40 registers, no shared memory but for the sums of warps.
+// Budget: 72 registers, no shared memory but for the sums of warps.
 #define CG_THREADS 256
 #define CG_RESIDUAL 0
 #define CG_PRECONDITIONED 1

@@ -1,6 +1,6 @@
 // The next pivot of Cholesky's factor by columns: the largest diagonal that is left, the first of equal ones.
 //
-// Floor: bytes, a column and twice the diagonal, in double, for each pivot. Budget: 32 registers.
+// Floor: bytes, a column and twice the diagonal, in double, for each pivot. Budget: 64 registers.
 #define PIVOT_THREADS 256
 
 struct PivotChoice {
