@@ -249,3 +249,91 @@ def test_refused(case):
     call, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
         call(np.eye(5), np.ones((5, 2)))
+
+
+# ---- CUDA devices --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("inverse", ["none", "nystrom", "pivots"])
+def test_on_cuda(cuda, inverse, dtype):
+    n, ridge, tol = 1500, 0.05, 1e-8 if dtype == "float64" else 2e-3
+    x = points(n, dtype)
+    b = points(n, dtype, features=7)
+    a = mc.kernel_matrix(KERNELS["gauss"], x) + np.asarray(ridge, dtype) * np.eye(n, dtype=dtype)
+    kernel = linalg.KernelOperator(KERNELS["gauss"], cuda.from_numpy(x).cuda(), ridge=ridge)
+    make = {
+        "none": lambda: None,
+        "nystrom": lambda: linalg.nystrom(kernel, 200),
+        "pivots": lambda: linalg.pivoted_cholesky(kernel, 200),
+    }
+    preconditioner = make[inverse]()
+    matrix = cuda.from_numpy(a).cuda()
+    wide = cuda.zeros((n, 2 * n), dtype=matrix.dtype, device="cuda")
+    wide[:, ::2] = matrix
+    right = cuda.from_numpy(b).cuda()
+    for operator in (kernel, matrix, wide[:, ::2]):
+        solved, info, iterations = linalg.cg(
+            operator, right, preconditioner=preconditioner, tol=tol, check=False
+        )
+        assert solved.device == info.device == iterations.device == right.device
+        assert (info == 0).all()
+        assert_promise(a, b, solved.cpu().numpy(), tol)
+        again = linalg.cg(operator, right, preconditioner=preconditioner, tol=tol)
+        assert cuda.equal(again, solved)
+    if inverse != "none":
+        alone = linalg.cg(kernel, right, tol=tol, check=False)[2]
+        assert 3 * iterations.max() < alone.max()
+    bad = right.clone()
+    bad[3, 1] = float("nan")
+    with pytest.raises(mc.LinAlgError, match="column 1"):
+        linalg.cg(kernel, bad, preconditioner=preconditioner, tol=tol)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "matrix", "nystrom"])
+def test_captured_calls_solve_for_new_right_hand_sides(cuda, kind):
+    n = 700
+    x = cuda.from_numpy(points(n, "float32")).cuda()
+    kernel = linalg.KernelOperator(KERNELS["gauss"], x, ridge=1.0)
+    matrix = mc.kernel_matrix(KERNELS["gauss"], x) + cuda.eye(n, device="cuda")
+    operator = matrix if kind == "matrix" else kernel
+    options = {
+        "tol": 1e-3,
+        "max_iter": 40,
+        "check": False,
+        "preconditioner": linalg.nystrom(kernel, 100) if kind == "nystrom" else None,
+    }
+    b = cuda.randn(n, 4, device="cuda")
+    cuda.cuda.synchronize()
+    stream = cuda.cuda.Stream()
+    with cuda.cuda.stream(stream):
+        linalg.cg(operator, b, **options)  # compiles, and makes the handles of this stream
+    cuda.cuda.synchronize()
+    graph = cuda.cuda.CUDAGraph()
+    with cuda.cuda.graph(graph, stream=stream):
+        solved, info, iterations = linalg.cg(operator, b, **options)
+    for _ in range(3):
+        b.copy_(cuda.randn(n, 4, device="cuda"))
+        b[:, 2] = 0
+        cuda.cuda.synchronize()
+        graph.replay()
+        cuda.cuda.synchronize()
+        expected = linalg.cg(operator, b, **options)
+        for got, wanted in zip((solved, info, iterations), expected, strict=True):
+            assert cuda.equal(got, wanted)
+        assert (info == 0).all()
+        assert iterations[2] == 0
+    refused = cuda.cuda.CUDAGraph()
+    with (
+        pytest.raises(ValueError, match="in a graph capture nothing can be thrown"),
+        cuda.cuda.graph(refused, stream=stream),
+    ):
+        linalg.cg(operator, b, tol=1e-3)
