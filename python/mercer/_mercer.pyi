@@ -666,7 +666,7 @@ def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float
 
 def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
     """
-    A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, L the first columns of its Cholesky factor.
+    A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
 
     The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), and it ends before where they
     are used up. Cheaper than nystrom, n numbers a row in place of a product, and as good where the spectrum falls fast. a:
