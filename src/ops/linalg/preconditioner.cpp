@@ -57,13 +57,16 @@ class Approximation {
 
   Pairs decompose(const SmallMatrix& matrix) {
     const std::int64_t m = matrix.cols;
-    const SmallPairs found = basis_->decompose(matrix.values, m, m, [](const std::vector<double>& values) {
+    basis_->set_products(matrix.values, m);
+    const SmallPairs found = basis_->decompose(m, [](const std::vector<double>& values) {
       std::vector<std::int64_t> all(values.size());
       std::iota(all.begin(), all.end(), 0);
-      std::reverse(all.begin(), all.end());
       return all;
     });
-    return {{found.values.rbegin(), found.values.rend()}, SmallMatrix(m, m, found.vectors)};
+    Pairs pairs{{found.values.rbegin(), found.values.rend()}, SmallMatrix(m, m)};
+    for (std::int64_t j = 0; j < m; ++j)
+      std::copy_n(found.vectors.data() + (m - 1 - j) * m, m, pairs.vectors.column(j));
+    return pairs;
   }
 
   /// The first columns become orthonormal, each a combination of those before it; gives how far they are from it.
