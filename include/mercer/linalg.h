@@ -14,7 +14,7 @@
 //          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
 //          numerical is, once all outputs are written.
 // Streams  On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it waits, to
-//          know whether to throw. Graph captures are refused.
+//          know whether to throw. Graph captures are refused, but for cg.
 // Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
 //          these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
 //          error: it goes to its column of x.
@@ -93,7 +93,8 @@ struct Operator {
 };
 /// a [n, n], all of which is read; it must outlive the operator, but for a CUDA array without neighbouring elements
 /// along an axis, which is copied. The queue is that of a CUDA array.
-Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared());
+Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared(),
+                         const char* verb = nullptr);
 /// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
 /// the arguments point to must outlive the operator. The queue is that of the arguments.
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
@@ -117,6 +118,61 @@ struct TopOptions {
 /// for large symmetric eigenvalue problems", SIAM J. Matrix Anal. Appl. 22 (2000).
 void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOptions& options = {},
               Context& context = Context::shared());
+
+/// The inverse of a symmetric positive definite matrix that is near an operator, known by its products. It may be
+/// copied, outlive the operator, and serve many calls, at once too.
+struct Preconditioner {
+  std::int64_t order = 0, rank = 0;
+  Dtype dtype = Dtype::float32;
+  Device device = {};
+  /// out = P^-1 r, both [order, columns] of this dtype on the device, the elements of a column one after another; in
+  /// the stream of the queue.
+  std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
+};
+/// Of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T, where U L U^T is
+/// Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least eigenvalue. Worth it
+/// where few eigenvalues are far above the ridge. 1 <= rank; ranks beyond the order are taken for it.
+/// Frangella, Tropp, Udell, "Randomized Nystrom preconditioning", SIAM J. Matrix Anal. Appl. 44 (2023).
+/// Memory: rank vectors, four times as many while it is made. On CUDA the call waits.
+/// Throws numerical for products that are not finite, and for a matrix that is not positive semi-definite.
+Preconditioner nystrom_preconditioner(const Operator& a, std::int64_t rank, double ridge, std::uint64_t seed = 0,
+                                      Context& context = Context::shared());
+/// Of k + ridge, k of a formula on points x as in kernel_operator: P = L L^T + ridge, where L has `rank` columns of
+/// Cholesky's factor of k, each the one with the largest diagonal that is left. It reads `rank` rows of k, takes no
+/// product with it, and ends before where nothing is left of the diagonal. ridge > 0; 1 <= rank.
+/// Harbrecht, Peters, Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", Appl. Numer.
+/// Math. 62 (2012). Memory, errors: those of nystrom_preconditioner; unsupported for formulas that read indices.
+Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x, double ridge, std::int64_t rank,
+                                               const Arguments& arguments = {}, Context& context = Context::shared());
+
+struct CgOptions {
+  double tolerance = 0;  // of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64
+  std::int64_t most_products = 0;  // with the operator, for each column; 0: ten times the order, 10000 at most
+  const Preconditioner* preconditioner = nullptr;
+  const Tensor* guess = nullptr;       // of the shape of x, which it may be; null: zeros
+  const Tensor* info = nullptr;        // [k], or [] for b [n], int64
+  const Tensor* iterations = nullptr;  // likewise: the products each column took
+  const char* verb = nullptr;
+};
+
+/// x = a^-1 b for a symmetric positive definite operator, by products alone. b and x [n, k] or [n], of the operator's
+/// dtype and device; x may be the very view b.
+/// Conjugate gradients (Hestenes, Stiefel, J. Res. Nat. Bur. Standards 49, 1952) on all columns at once: each has its
+/// own steps, and none any more once it has ended. A column ends when its residual b_j - a x_j, computed by one more
+/// product, meets the tolerance; where the recurrence promised too much, it starts again from there. A column of zeros
+/// gives zeros.
+/// info     0; or, where the tolerance was missed, the products taken, which were too many or gained nothing any more
+///          (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN, where a value was not
+///          finite or a is not positive definite. Without info numerical is thrown for the worst column, once x is
+///          written.
+/// Streams  On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one round
+///          later, so that the device never waits for it, and returns when all columns have ended, after one product
+///          too many. With info it does not wait for the last of the work.
+/// Captures With info and most_products, which is then the number of products recorded: those of a column that ended
+///          are with zeros. The operator, and the preconditioner, must have been used in this stream before, and
+///          outlive the graph.
+void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
+        Context& context = Context::shared());
 
 /// Bytes of scratch memory that a call on CUDA arrays takes; 0 on the CPU. See workspace_size of mercer/pairwise.h.
 std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call);

@@ -580,8 +580,8 @@ class KernelOperator:
     """
     The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
 
-    f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64 on the
-    CPU; it must not change while the operator is in use.
+    f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64; it
+    must not change while the operator is in use.
     """
 
     def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: float = 0.0, **params: mercer._types.Parameter) -> None: ...
@@ -595,8 +595,9 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
     """
     One end of a spectrum by products alone: (w, v), k eigenvalues, ascending, and their vectors in columns.
 
-    a: a symmetric matrix [n, n] of float32 or float64 on the CPU, all of which is read, or a KernelOperator, whose matrix
-    is never stored. k: from 1 to n. which: "largest", "smallest", or "magnitude" for the largest absolute values.
+    a: a symmetric matrix [n, n] of float32 or float64, all of which is read, or a KernelOperator, whose matrix is never
+    stored; on the CPU or a CUDA device, where w and v are too. A call on CUDA arrays waits for its work. k: from 1 to n.
+    which: "largest", "smallest", or "magnitude" for the largest absolute values.
 
     tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
     nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
@@ -609,6 +610,68 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
 
 @overload
 def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[False]) -> tuple[tuple[Any, Any], int]: ...
+
+class Preconditioner:
+    """
+    The inverse of a matrix that is near an operator, for cg. Made by nystrom and pivoted_cholesky.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n), that of the operator."""
+
+    @property
+    def rank(self) -> int:
+        """Columns of its factor."""
+
+@overload
+def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
+    """
+    Solves a x = b for a symmetric positive definite operator by products alone: conjugate gradients.
+
+    a: a matrix [n, n] of float32 or float64, all of which is read, or a KernelOperator, whose matrix is never stored; on
+    the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each ends on its own.
+    preconditioner: of nystrom or pivoted_cholesky; it serves any number of calls.
+
+    tol: |b_j - a x_j| of each column at most, as a part of |b_j|; 1e-5 in float32 and 1e-10 in float64 when nothing is
+    said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
+    less may be out of its reach. max_iter: products with a, for each column; ten times n and at most 10000 when nothing is
+    said. x0: a first guess, of the shape of b. out: x, in place of a new array; it may be b.
+
+    check: with True the worst column that misses the tolerance raises LinAlgError. With False the result is (x, info,
+    iterations), int64 of the shape [k], or [] for b [n]. info: 0; the products taken where the tolerance was missed, and x
+    is what they led to; or -1 where b or a product was not finite, or a is not positive definite, and x is NaN.
+    iterations: the products that each column took.
+
+    On CUDA the work is in the current stream. The host looks at what the device decided one product ago, so that nothing
+    waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter
+    and check=False must be given: so many products are recorded, and a column that has ended takes part with zeros. A call
+    outside of the capture must have gone before, in the same stream, and a, b and the preconditioner must live as long as
+    the graph.
+    """
+
+@overload
+def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
+
+def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:
+    """
+    A preconditioner from products of a with ``rank`` random vectors, for a = k + ridge, k positive semi-definite.
+
+    It turns the largest eigenvalues of a into its smallest one that was seen (Frangella, Tropp, Udell, "Randomized Nystrom
+    preconditioning", 2023): worth it where few of them are far above the ridge. a: as for cg. ridge: the multiple of the
+    identity that a contains; a KernelOperator's own, and 0 for a matrix, when nothing is said. It holds rank vectors of n
+    numbers, and four times as many while it is made; the call waits for its work. Raises LinAlgError for products that are
+    not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.
+    """
+
+def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
+    """
+    A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
+
+    The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), and it ends before where they
+    are used up. Cheaper than nystrom, n numbers a row in place of a product, and as good where the spectrum falls fast. a:
+    a KernelOperator with a positive ridge. Memory, waiting and errors: those of nystrom.
+    """
 
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""

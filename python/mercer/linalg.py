@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from mercer._mercer import (
     KernelOperator,
+    Preconditioner,
+    cg,
     cho_solve,
     cholesky,
     eigh,
@@ -17,11 +19,14 @@ from mercer._mercer import (
     inv_quad_logdet,
     lu_factor,
     lu_solve,
+    nystrom,
+    pivoted_cholesky,
     solve_cholesky,
     solve_lu,
 )  # fmt: skip
 
 __all__ = [
-    "KernelOperator", "cho_solve", "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor",
-    "lu_solve", "solve_cholesky", "solve_lu",
+    "KernelOperator", "Preconditioner", "cg", "cho_solve", "cholesky", "eigh", "eigh_top",
+    "inv_quad_logdet", "lu_factor", "lu_solve", "nystrom", "pivoted_cholesky", "solve_cholesky",
+    "solve_lu",
 ]  # fmt: skip

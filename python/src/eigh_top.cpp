@@ -4,9 +4,8 @@
 
 #include <optional>
 
-#include "calls.h"
-#include "linalg_call.h"
 #include "linalg_docs.h"
+#include "operators.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -14,13 +13,6 @@ namespace mercer::python {
 using namespace nb::literals;
 
 namespace {
-
-/// A kernel matrix as it was written down; arrays are looked at when it is used.
-struct KernelOperator {
-  nb::object f, x;
-  double ridge = 0;
-  nb::dict params;
-};
 
 linalg::Which to_which(const std::string& name) {
   if (name == "largest") return linalg::Which::largest;
@@ -67,27 +59,8 @@ nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, n
   if (!tol.is_none()) options.tolerance = to_number(tol, "eigh_top", "tol");
   if (!max_basis.is_none()) options.most_basis = to_offset(max_basis, "eigh_top", "max_basis");
   options.seed = seed;
-  KernelOperator* kernel = nullptr;
-  if (!nb::try_cast(a, kernel)) {
-    LinalgCall call("eigh_top", "a", a, false, nb::none());
-    Library& library = library_of(a, {"eigh_top", "a"});
-    const linalg::Operator matrix = linalg::matrix_operator(call.a(), call.options().queue);
-    const nb::object pairs = solve({matrix, &library, nb::borrow(a)}, k, options, check);
-    call.finish();
-    return pairs;
-  }
-  const nb::int_ zero(0);
-  const nb::bool_ no_bar(false);
-  if (is_jax(kernel->x))
-    throw Error(ErrorKind::unsupported, "eigh_top: is not offered for arrays of jax. Received one for x.");
-  Call call("eigh_top", kernel->f, kernel->x, nb::none(),
-            Options{nb::none(), nb::none(), nb::none(), zero, zero, nb::none(), no_bar,
-                    nb::steal<nb::dict>(PyDict_Copy(kernel->params.ptr()))});
-  Arguments arguments = call.arguments();
-  arguments.progress = {};  // asked under the interpreter's lock, which products between others' threads do not hold
-  Library& library = library_of(kernel->x, {"eigh_top", "x"});
-  const linalg::Operator matrix = linalg::kernel_operator(call.formula(), call.x(), kernel->ridge, arguments);
-  const nb::object pairs = solve({matrix, &library, kernel->x}, k, options, check);
+  OperatorCall call("eigh_top", a);
+  const nb::object pairs = solve({call.matrix(), &call.library(), nb::borrow(call.like())}, k, options, check);
   call.finish();
   return pairs;
 }

@@ -50,6 +50,7 @@ void bind_workspace(nb::module_& module);
 void bind_tune(nb::module_& module);
 void bind_linalg(nb::module_& module);
 void bind_eigh_top(nb::module_& module);
+void bind_cg(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

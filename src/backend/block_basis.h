@@ -80,11 +80,12 @@ class BlockBasis {
   /// to[j] = values_j, an array of the caller.
   virtual void write(const std::vector<double>& values, const Tensor& to) = 0;
 
- protected:
   /// block -= V V^T block for the columns V before it.
   virtual Projection project(std::int64_t first, std::int64_t count) = 0;
   /// block = block u^-1 for an upper triangle u [count, count].
   virtual void divide(std::int64_t first, std::int64_t count, const std::vector<double>& u) = 0;
+
+ protected:
   /// The last columns of H: c [first, count].
   virtual void record(std::int64_t first, std::int64_t count, const std::vector<double>& c) = 0;
 

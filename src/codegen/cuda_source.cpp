@@ -541,6 +541,14 @@ std::string cuda_tridiagonal_source(int cluster, int lane_rows) {
          define("LANE_ROWS", lane_rows) + skeleton({"warpgroups.cuh", "tridiagonal.cuh"});
 }
 
+std::string cuda_cg_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"cg_state.h", "cg.cuh"});
+}
+
+std::string cuda_pivots_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pivots.cuh"});
+}
+
 std::string cuda_sum_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
 }

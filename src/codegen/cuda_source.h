@@ -65,6 +65,8 @@ std::string cuda_dense_source(Dtype type);
 std::string cuda_columns_source(Dtype type);
 /// Of clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
 std::string cuda_tridiagonal_source(int cluster, int lane_rows);
+std::string cuda_cg_source(Dtype type);
+std::string cuda_pivots_source(Dtype type);
 
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);

@@ -74,6 +74,7 @@ struct Table {
     take(driver.memory_info, "cuMemGetInfo_v2");
     take(driver.memory_alloc, "cuMemAlloc_v2");
     take(driver.memory_free, "cuMemFree_v2");
+    take(driver.host_memory_alloc, "cuMemAllocHost_v2");
     take(driver.memory_alloc_async, "cuMemAllocAsync");
     take(driver.memory_free_async, "cuMemFreeAsync");
     take(driver.pool_create, "cuMemPoolCreate");

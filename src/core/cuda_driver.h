@@ -97,6 +97,7 @@ struct CudaDriver {
   int (*memory_info)(std::size_t* free, std::size_t* total);
   int (*memory_alloc)(CuPointer* pointer, std::size_t bytes);
   int (*memory_free)(CuPointer pointer);
+  int (*host_memory_alloc)(void** pointer, std::size_t bytes);  // pinned
   int (*memory_alloc_async)(CuPointer* pointer, std::size_t bytes, CuStream stream);
   int (*memory_free_async)(CuPointer pointer, CuStream stream);
   int (*pool_create)(CuPool* pool, const CuPoolProperties* properties);

@@ -283,6 +283,10 @@ int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 }
 int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t bytes) { return allocate(pointer, bytes); }
 int cuMemFree_v2(std::uint64_t pointer) { return release(pointer); }
+int cuMemAllocHost_v2(void** pointer, std::size_t bytes) {
+  *pointer = std::malloc(bytes);
+  return *pointer != nullptr ? kSuccess : kOutOfMemory;
+}
 int cuMemAllocAsync(std::uint64_t* pointer, std::size_t bytes, void*) { return allocate(pointer, bytes); }
 // What a graph has allocated stays for its next run.
 int cuMemFreeAsync(std::uint64_t pointer, void* stream) { return is_recording(stream) ? kSuccess : release(pointer); }

@@ -135,4 +135,43 @@ inline void eigh_top(const Formula& f, const Tensor& x, double ridge, const Tens
   });
 }
 
+/// What a preconditioner is made of, where the call is.
+using MakePreconditioner =
+    std::function<linalg::Preconditioner(const linalg::Operator& a, const Tensor& points, Context& context)>;
+using MakeOperator = std::function<linalg::Operator(const Tensor& points, const Queue& queue, Context& context)>;
+
+/// Of the operator that `make` gives for a matrix or points.
+inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, const Tensor& x,
+               const linalg::CgOptions& options, TestContext& context, const MakePreconditioner& precondition = {}) {
+  Context& plain = context;
+  const auto solve = [&](const Tensor& at_points, const Tensor& at_b, const Tensor& at_x, const Queue& queue,
+                         linalg::CgOptions moved) {
+    const linalg::Operator a = make(at_points, queue, plain);
+    linalg::Preconditioner inverse;
+    if (precondition) inverse = precondition(a, at_points, plain);
+    if (precondition) moved.preconditioner = &inverse;
+    linalg::cg(a, at_b, at_x, moved, plain);
+  };
+  if (!context.on_cuda()) return solve(points, b, x, {}, options);
+  std::vector<const Tensor*> outputs{&x};
+  for (const Tensor* numbers : {options.info, options.iterations})
+    if (numbers != nullptr) outputs.push_back(numbers);
+  const std::vector<const Tensor*> inputs{&points, &b, options.guess};
+  take_linalg_to_cuda(inputs, outputs, {}, context, [&](const CudaCall& at, const linalg::Options& queued) {
+    linalg::CgOptions moved = options;
+    const Tensor info = options.info != nullptr ? at(*options.info) : Tensor();
+    const Tensor iterations = options.iterations != nullptr ? at(*options.iterations) : Tensor();
+    const Tensor guess = options.guess != nullptr ? at(*options.guess) : Tensor();
+    if (options.info != nullptr) moved.info = &info;
+    if (options.guess != nullptr) moved.guess = &guess;
+    if (options.iterations != nullptr) moved.iterations = &iterations;
+    solve(at(points), at(b), at(x), queued.queue, moved);
+  });
+}
+
+/// Of a stored matrix.
+inline linalg::Operator stored(const Tensor& a, const Queue& queue, Context& context) {
+  return linalg::matrix_operator(a, queue, context);
+}
+
 }  // namespace mercer::testing_support

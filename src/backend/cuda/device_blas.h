@@ -11,10 +11,13 @@
 
 namespace mercer::cuda {
 
+/// Products of cuBLAS alone may be captured, with handles of this stream from a call before.
+enum class Captures : std::uint8_t { refused, allowed };
+
 class DeviceBlas {
  public:
-  /// float32 or float64. Throws unsupported where there is no cuBLAS, and in a graph capture.
-  DeviceBlas(const char* op, Device device, const Queue& queue, Dtype type);
+  /// float32 or float64. Throws unsupported where there is no cuBLAS, and in a graph capture that is refused.
+  DeviceBlas(const char* op, Device device, const Queue& queue, Dtype type, Captures captures = Captures::refused);
   DeviceBlas(const DeviceBlas&) = delete;
   DeviceBlas& operator=(const DeviceBlas&) = delete;
 

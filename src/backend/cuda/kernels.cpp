@@ -252,6 +252,16 @@ Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows) {
                        [&] { return codegen::cuda_tridiagonal_source(cluster, lane_rows); });
 }
 
+Kernel cg_kernels(const PairJob& job) {
+  return shared_kernel("cg_begin", fmt::format("conjugate gradients {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_cg_source(job.type); });
+}
+
+Kernel pivot_kernels(const PairJob& job) {
+  return shared_kernel("begin_pivots", fmt::format("pivots {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_pivots_source(job.type); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

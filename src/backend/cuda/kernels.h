@@ -86,6 +86,10 @@ Kernel dense_kernels(const PairJob& job);
 Kernel column_kernels(const PairJob& job);
 /// `reduce_symmetric`; its module has the others of tridiagonal.cuh.
 Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows);
+/// `cg_begin`; its module has the others of cg.cuh.
+Kernel cg_kernels(const PairJob& job);
+/// `begin_pivots`; its module has the others of pivots.cuh.
+Kernel pivot_kernels(const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

@@ -423,4 +423,14 @@ struct TridiagonalArguments {
   unsigned long long seed;
 };
 
+// The choice of pivots (pivots.cuh).
+struct PivotArguments {
+  const void* diagonal;
+  void* column;
+  double *left, *values;  // [rows], [blocks]
+  long long* indices;     // [blocks]
+  long long rows, diagonal_step, pivot;
+  double root;  // of what is left of the pivot's diagonal
+};
+
 #endif

@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 
+#include "backend/cg_columns.h"
 #include "backend/cpu/dense_matrix.h"
 #include "backend/cuda/device_blas.h"
 #include "backend/cuda/workspace.h"
@@ -30,7 +31,7 @@ Queue without_memory(Queue queue) {
 }
 
 template <class T>
-void multiply_on_cpu(const Tensor& a, const Tensor& v, const Tensor& out, Context& context) {
+void multiply_on_cpu(const char* op, const Tensor& a, const Tensor& v, const Tensor& out, Context& context) {
   Matrix<T> matrix = ops::as_matrix<T>(a);
   AlignedBuffer copied;
   if (!matrix.suits_lapack()) {
@@ -40,7 +41,7 @@ void multiply_on_cpu(const Tensor& a, const Tensor& v, const Tensor& out, Contex
   }
   const bool by_rows = !matrix.is_column_major();
   const std::int64_t stride = (by_rows ? matrix.transposed() : matrix).stride();
-  const Lapack& lapack = need_lapack("eigh_top");
+  const Lapack& lapack = need_lapack(op);
   const LapackThreads threads(lapack, context.state().pool.threads());
   lapack.gemm<T>(by_rows, false, matrix.rows, v.shape[1], matrix.rows, 1, matrix.data, stride,
                  static_cast<const T*>(v.data), v.strides[1], 0, static_cast<T*>(out.data), out.strides[1]);
@@ -63,7 +64,7 @@ bool suits_blas(const Tensor& a) {
   return n <= 1 || (a.strides[0] == 1 && a.strides[1] >= n) || (a.strides[1] == 1 && a.strides[0] >= n);
 }
 
-std::shared_ptr<const DeviceMatrix> on_device(const Tensor& a, const Queue& queue) {
+std::shared_ptr<const DeviceMatrix> on_device(const char* op, const Tensor& a, const Queue& queue) {
   auto matrix = std::make_shared<DeviceMatrix>();
   matrix->view = a;
   if (suits_blas(a)) {
@@ -71,7 +72,7 @@ std::shared_ptr<const DeviceMatrix> on_device(const Tensor& a, const Queue& queu
     return matrix;
   }
   matrix->queue = without_memory(queue);
-  const cuda::DeviceBlas blas("eigh_top", a.device, matrix->queue, a.dtype);
+  const cuda::DeviceBlas blas(op, a.device, matrix->queue, a.dtype);
   const std::int64_t n = a.shape[0], bytes = checked_product({n, n, static_cast<std::int64_t>(size_of(a.dtype))});
   const std::int64_t place = matrix->memory.emplace().add(bytes);
   matrix->memory->take(blas.place());
@@ -81,13 +82,9 @@ std::shared_ptr<const DeviceMatrix> on_device(const Tensor& a, const Queue& queu
   return matrix;
 }
 
-void add_ridge(double ridge, const Tensor& v, const Tensor& out, const Queue& queue) {
+void add_ridge(const char* op, double ridge, const Tensor& v, const Tensor& out, const Queue& queue) {
   if (v.device.kind == DeviceKind::cuda) {
-    const cuda::DeviceBlas blas("eigh_top", v.device, queue, v.dtype);
-    const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
-    for (std::int64_t j = 0; j < v.shape[1]; ++j)
-      blas.axpy(v.shape[0], ridge, static_cast<const char*>(v.data) + j * v.strides[1] * bytes,
-                static_cast<char*>(out.data) + j * out.strides[1] * bytes);
+    cuda::add_multiple(op, ridge, v, out, queue);
     return;
   }
   with_type(v.dtype, [&](auto type) {
@@ -100,40 +97,42 @@ void add_ridge(double ridge, const Tensor& v, const Tensor& out, const Queue& qu
 
 }  // namespace
 
-Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context) {
-  require(a.ndim() == 2 && a.shape[0] == a.shape[1], "eigh_top: a must have the shape [n, n]. Received {}.",
+Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context, const char* verb) {
+  const char* op = verb != nullptr ? verb : "matrix_operator";
+  require(a.ndim() == 2 && a.shape[0] == a.shape[1], "{}: a must have the shape [n, n]. Received {}.", op,
           ops::text_of(a.shape));
-  ops::check_layout("eigh_top", "a", a);
-  require(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
-          "eigh_top: a must be float32 or float64. Received {}.", name_of(a.dtype));
+  ops::check_layout(op, "a", a);
+  require(a.dtype == Dtype::float32 || a.dtype == Dtype::float64, "{}: a must be float32 or float64. Received {}.",
+          op, name_of(a.dtype));
   Operator result{a.shape[0], a.dtype, {}, a.device, queue};
   if (a.device.kind == DeviceKind::cuda) {
-    result.multiply = [matrix = on_device(a, queue), inner = without_memory(queue)](const Tensor& v,
-                                                                                    const Tensor& out) {
-      const cuda::DeviceBlas blas("eigh_top", v.device, inner, v.dtype);
+    result.multiply = [op, matrix = on_device(op, a, queue), inner = without_memory(queue)](const Tensor& v,
+                                                                                            const Tensor& out) {
+      const cuda::DeviceBlas blas(op, v.device, inner, v.dtype, cuda::Captures::allowed);
       cuda::multiply_matrix(blas, matrix->view, v, out);
     };
     return result;
   }
   Context* const used = &context;
-  result.multiply = [a, used](const Tensor& v, const Tensor& out) {
-    with_type(a.dtype, [&](auto type) { multiply_on_cpu<decltype(type)>(a, v, out, *used); });
+  result.multiply = [op, a, used](const Tensor& v, const Tensor& out) {
+    with_type(a.dtype, [&](auto type) { multiply_on_cpu<decltype(type)>(op, a, v, out, *used); });
   };
   return result;
 }
 
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const Arguments& arguments,
                          Context& context) {
-  require(x.ndim() == 2, "eigh_top: x must have the shape [n, K]. Received {}.", ops::text_of(x.shape));
-  require(f.symmetric(), "eigh_top: the formula must be symmetric, f(x, z) = f(z, x). Received {}.",
+  const char* op = arguments.verb != nullptr ? arguments.verb : "kernel_operator";
+  require(x.ndim() == 2, "{}: x must have the shape [n, K]. Received {}.", op, ops::text_of(x.shape));
+  require(f.symmetric(), "{}: the formula must be symmetric, f(x, z) = f(z, x). Received {}.", op,
           f.expression().to_text());
   Operator result{x.shape[0], x.dtype, {}, x.device, arguments.queue};
   Context* const used = &context;
   Arguments inner = arguments;
   inner.queue = without_memory(arguments.queue);
-  result.multiply = [f, x, ridge, inner, used](const Tensor& v, const Tensor& out) {
+  result.multiply = [op, f, x, ridge, inner, used](const Tensor& v, const Tensor& out) {
     kernel_product(f, x, nullptr, v, out, inner, *used);
-    if (ridge != 0) add_ridge(ridge, v, out, inner.queue);
+    if (ridge != 0) add_ridge(op, ridge, v, out, inner.queue);
   };
   return result;
 }

@@ -330,6 +330,8 @@ class Collection {
       add_plain(fmt::format("sum-splits-{}", name_of(type)), codegen::cuda_sum_source(type));
       add_plain(fmt::format("dense-{}", name_of(type)), codegen::cuda_dense_source(type));
       add_plain(fmt::format("columns-{}", name_of(type)), codegen::cuda_columns_source(type));
+      add_plain(fmt::format("conjugate-gradients-{}", name_of(type)), codegen::cuda_cg_source(type));
+      add_plain(fmt::format("pivots-{}", name_of(type)), codegen::cuda_pivots_source(type));
     }
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})

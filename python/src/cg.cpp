@@ -1,0 +1,108 @@
+// mercer.linalg.cg and its preconditioners.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "linalg_docs.h"
+#include "operators.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// What is not there stands for nothing.
+const linalg::Preconditioner* to_preconditioner(nb::handle object) {
+  if (object.is_none()) return nullptr;
+  linalg::Preconditioner* found = nullptr;
+  if (nb::try_cast(object, found)) return found;
+  throw nb::type_error(
+      fmt::format("cg: preconditioner must come from nystrom or pivoted_cholesky. Received {}", type_text(object))
+          .c_str());
+}
+
+nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::handle tol, nb::handle max_iter,
+                 nb::handle x0, nb::handle out, bool check) {
+  linalg::CgOptions options;
+  options.verb = "cg";
+  if (!tol.is_none()) options.tolerance = to_number(tol, "cg", "tol");
+  if (!max_iter.is_none()) options.most_products = to_offset(max_iter, "cg", "max_iter");
+  options.preconditioner = to_preconditioner(preconditioner);
+  OperatorCall call("cg", a);
+  const Tensor& right = call.input(b, "b");
+  if (!x0.is_none()) options.guess = &call.input(x0, "x0");
+  if (right.ndim() < 1 || right.ndim() > 2 || right.shape[0] != call.matrix().order)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("cg: b must have the shape [n, k] or [n], n = {} as in a. Received {}.",
+                            call.matrix().order, right.to_text()));
+  const Shape columns(right.shape.begin() + 1, right.shape.end());
+  const OperatorCall::Output x = call.output(out, "out", call.matrix().dtype, right.shape);
+  OperatorCall::Output info, iterations;
+  if (!check) {
+    info = call.output(nb::none(), "info", Dtype::int64, columns);
+    iterations = call.output(nb::none(), "iterations", Dtype::int64, columns);
+    options.info = info.view;
+    options.iterations = iterations.view;
+  }
+  {
+    nb::gil_scoped_release release;
+    linalg::cg(call.matrix(), right, *x.view, options);
+  }
+  call.finish();
+  return check ? x.object : nb::object(nb::make_tuple(x.object, info.object, iterations.object));
+}
+
+linalg::Preconditioner py_nystrom(nb::handle a, std::int64_t rank, nb::handle ridge, std::uint64_t seed) {
+  OperatorCall call("nystrom", a);
+  double part = call.kernel() != nullptr ? call.kernel()->ridge : 0;
+  if (!ridge.is_none()) part = to_number(ridge, "nystrom", "ridge");
+  std::optional<linalg::Preconditioner> made;
+  {
+    nb::gil_scoped_release release;
+    made = linalg::nystrom_preconditioner(call.matrix(), rank, part, seed);
+  }
+  call.finish();
+  return *made;
+}
+
+linalg::Preconditioner py_pivoted_cholesky(const KernelOperator& kernel, std::int64_t rank) {
+  OperatorCall call("pivoted_cholesky", nb::find(kernel));
+  Arguments arguments = call.kernel_call().arguments();
+  arguments.progress = {};
+  std::optional<linalg::Preconditioner> made;
+  {
+    nb::gil_scoped_release release;
+    made = linalg::pivoted_cholesky_preconditioner(call.kernel_call().formula(), call.kernel_call().x(), kernel.ridge,
+                                                   rank, arguments);
+  }
+  call.finish();
+  return *made;
+}
+
+}  // namespace
+
+void bind_cg(nb::module_& module) {
+  using linalg::Preconditioner;
+  nb::class_<Preconditioner>(module, "Preconditioner", kPreconditionerDoc)
+      .def_prop_ro(
+          "shape", [](const Preconditioner& self) { return nb::make_tuple(self.order, self.order); },
+          nb::sig("def shape(self) -> tuple[int, int]"), "(n, n), that of the operator.")
+      .def_prop_ro(
+          "rank", [](const Preconditioner& self) { return self.rank; }, "Columns of its factor.");
+  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "preconditioner"_a = nb::none(), "tol"_a = nb::none(),
+             "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a = true,
+             nb::sig(kCgChecked), kCgDoc);
+  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "preconditioner"_a = nb::none(), "tol"_a = nb::none(),
+             "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a, nb::sig(kCgUnchecked));
+  module.def("nystrom", py_nystrom, "a"_a, "rank"_a, nb::kw_only(), "ridge"_a = nb::none(), "seed"_a = 0,
+             nb::sig(kNystromSignature), kNystromDoc);
+  module.def("pivoted_cholesky", py_pivoted_cholesky, "a"_a, "rank"_a, nb::sig(kPivotedCholeskySignature),
+             kPivotedCholeskyDoc);
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,56 @@
+// Operators of mercer.linalg as Python writes them: a matrix, or a KernelOperator.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+#include "linalg_call.h"
+#include "mercer/linalg.h"
+
+namespace mercer::python {
+
+/// A kernel matrix as it was written down; arrays are looked at when it is used.
+struct KernelOperator {
+  nb::object f, x;
+  double ridge = 0;
+  nb::dict params;
+};
+
+/// One call on an operator, its arrays gathered with the GIL held.
+class OperatorCall {
+ public:
+  OperatorCall(const char* verb, nb::handle a);
+
+  const linalg::Operator& matrix() const { return *matrix_; }
+  /// Null for a matrix.
+  const KernelOperator* kernel() const { return kernel_; }
+  const Call& kernel_call() const { return *kernel_call_; }
+  /// Whose array results are like.
+  Library& library() const { return *library_; }
+  nb::handle like() const { return like_; }
+  /// A further array of the call.
+  const Tensor& input(nb::handle object, const char* name);
+  /// The caller's array, or a new one of the caller's library.
+  struct Output {
+    nb::object object;
+    const Tensor* view = nullptr;
+  };
+  Output output(nb::handle out, const char* name, Dtype dtype, const std::vector<std::int64_t>& shape);
+  /// What the arrays' own streams do next waits for the work.
+  void finish();
+
+ private:
+  const char* verb_;
+  KernelOperator* kernel_ = nullptr;
+  std::optional<LinalgCall> stored_call_;
+  std::optional<Call> kernel_call_;
+  std::optional<linalg::Operator> matrix_;
+  Library* library_ = nullptr;
+  nb::object like_;
+};
+
+}  // namespace mercer::python

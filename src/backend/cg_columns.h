@@ -1,0 +1,69 @@
+// Columns that conjugate gradients solve for, on the CPU or a CUDA device: all that is done with them beside products
+// with the operator and the preconditioner. What a column does next is decided where it lies (kernels/cuda/cg_state.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/parallel.h"
+#include "kernels/cuda/cg_state.h"
+#include "mercer/device.h"
+#include "mercer/pairwise.h"
+#include "mercer/tensor.h"
+
+namespace mercer {
+
+class CgColumns {
+ public:
+  struct Sizes {
+    const char* op = "";
+    Dtype type = Dtype::float32;
+    std::int64_t length = 0, columns = 0;
+    double tolerance = 0;
+    bool preconditioned = false;
+  };
+  /// What a round ends with; see CgTurn.
+  struct Round {
+    bool first = false, measures = false, last = false;
+  };
+
+  virtual ~CgColumns() = default;
+  // [length, columns], columns one after another.
+  virtual Tensor operand() const = 0;         // what the operator is multiplied with
+  virtual Tensor product() const = 0;         // and what that gives
+  virtual Tensor residual() const = 0;        // what the preconditioner is multiplied with
+  virtual Tensor preconditioned() const = 0;  // and what that gives
+
+  /// b [length, columns], and the same of the caller's guess or null: zeros.
+  virtual void begin(const Tensor& b, const Tensor* guess) = 0;
+  /// After the product: solutions and residuals.
+  virtual void step() = 0;
+  /// After the preconditioner: the next operand.
+  virtual void turn(Round round) = 0;
+  /// Whether every column has ended, by now or some rounds before; false while a graph is captured.
+  virtual bool has_ended() = 0;
+  /// Solutions into x; info and rounds [columns] may be null.
+  virtual void end(const Tensor& x, const Tensor* info, const Tensor* rounds) = 0;
+  /// How the columns ended. Waits for a device.
+  virtual std::vector<CgColumn> states() = 0;
+
+ protected:
+  static CgTurn turn_of(const Sizes& sizes, Round round) {
+    // Far below what anybody asks for, and far from where squares and products of such numbers vanish.
+    const double least = sizes.type == Dtype::float32 ? 1e-40 : 1e-200;
+    return {round.first, round.measures, round.last, sizes.tolerance * sizes.tolerance, least};
+  }
+};
+
+namespace cpu {
+std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Pool& pool);
+}
+namespace cuda {
+/// In the stream of the queue, whose memory it takes.
+std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Device device, const Queue& queue);
+/// out += amount v, both [n, columns], of any strides.
+void add_multiple(const char* op, double amount, const Tensor& v, const Tensor& out, const Queue& queue);
+}  // namespace cuda
+
+}  // namespace mercer

@@ -1,0 +1,168 @@
+#include "backend/cg_columns.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/aligned.h"
+
+namespace mercer::cpu {
+namespace {
+
+/// A column of the caller's.
+template <class T>
+struct Strided {
+  T* data;
+  std::int64_t step;
+  T& operator[](std::int64_t i) const { return data[i * step]; }
+};
+
+template <class T>
+Strided<T> column_of(const Tensor& t, std::int64_t j) {
+  return {static_cast<T*>(t.data) + j * t.strides[1], t.strides[0]};
+}
+
+/// One thread works on a column; its sums are in double.
+template <class T>
+class Columns final : public CgColumns {
+ public:
+  Columns(const Sizes& sizes, Pool& pool)
+      : sizes_(sizes), n_(sizes.length), pool_(pool), states_(static_cast<std::size_t>(sizes.columns)),
+        sums_(states_.size()), right_(vectors()), x_(vectors()), r_(vectors()), p_(vectors()), product_(vectors()),
+        z_(sizes.preconditioned ? vectors() : AlignedBuffer()) {}
+
+  Tensor operand() const override { return all(p_); }
+  Tensor product() const override { return all(product_); }
+  Tensor residual() const override { return all(r_); }
+  Tensor preconditioned() const override { return all(z_); }
+
+  void begin(const Tensor& b, const Tensor* guess) override {
+    for_each([&](std::int64_t j) { begin_column(j, b, guess); });
+  }
+  void step() override {
+    for_each([&](std::int64_t j) { step_column(j); });
+  }
+  void turn(Round round) override {
+    const CgTurn turn = turn_of(sizes_, round);
+    for_each([&](std::int64_t j) { turn_column(j, turn); });
+  }
+
+  bool has_ended() override {
+    for (const CgColumn& state : states_)
+      if (state.status == kCgLive) return false;
+    return true;
+  }
+
+  void end(const Tensor& x, const Tensor* info, const Tensor* rounds) override {
+    for_each([&](std::int64_t j) {
+      const CgColumn& state = states_[j];
+      const bool failed = state.status == kCgNotFinite || state.status == kCgNotPositive;
+      const auto out = column_of<T>(x, j);
+      for (std::int64_t i = 0; i < n_; ++i)
+        out[i] = failed              ? std::numeric_limits<T>::quiet_NaN()
+                 : state.right == 0 ? T(0)
+                                    : static_cast<T>(double(at(x_, j)[i]) * state.scale);
+      const std::int64_t said = failed ? -1 : state.status == kCgConverged ? 0 : state.rounds;
+      if (info != nullptr) static_cast<std::int64_t*>(info->data)[j * info->strides[0]] = said;
+      if (rounds != nullptr) static_cast<std::int64_t*>(rounds->data)[j * rounds->strides[0]] = state.rounds;
+    });
+  }
+
+  std::vector<CgColumn> states() override { return states_; }
+
+ private:
+  AlignedBuffer vectors() const { return aligned_array<T>(n_ * sizes_.columns); }
+  T* at(const AlignedBuffer& vectors, std::int64_t j) const { return vectors.as<T>() + j * n_; }
+  Tensor all(const AlignedBuffer& vectors) const {
+    return {vectors.as<T>(), dtype_of<T>(), {n_, sizes_.columns}, {1, n_}};
+  }
+  void for_each(const std::function<void(std::int64_t)>& body) {
+    pool_.run(sizes_.columns, [&](std::int64_t j, int) { body(j); });
+  }
+  double dot(const AlignedBuffer& u, const AlignedBuffer& v, std::int64_t j) const {
+    constexpr int kLanes = 8;  // sums that do not wait for each other
+    const T *left = at(u, j), *right = at(v, j);
+    double lanes[kLanes] = {}, sum = 0;
+    std::int64_t i = 0;
+    for (; i + kLanes <= n_; i += kLanes)
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += double(left[i + lane]) * double(right[i + lane]);
+    for (; i < n_; ++i) sum += double(left[i]) * double(right[i]);
+    for (const double lane : lanes) sum += lane;
+    return sum;
+  }
+
+  /// The power of two at or below the largest |b|; infinite where b or the guess is not finite.
+  double scale_of(std::int64_t j, const Tensor& b, const Tensor* guess) const {
+    double most = 0;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const double value = column_of<T>(b, j)[i], x = guess != nullptr ? column_of<T>(*guess, j)[i] : 0;
+      if (!std::isfinite(value) || !std::isfinite(x)) return std::numeric_limits<double>::infinity();
+      most = std::max(most, std::abs(value));
+    }
+    return most == 0 ? 1 : std::max(std::ldexp(1.0, std::ilogb(most)), std::numeric_limits<double>::min());
+  }
+
+  void begin_column(std::int64_t j, const Tensor& b, const Tensor* guess) {
+    const double scale = scale_of(j, b, guess);
+    const bool finite = std::isfinite(scale);
+    states_[j] = CgColumn{};
+    states_[j].scale = finite ? scale : 1;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const T value = finite ? static_cast<T>(double(column_of<T>(b, j)[i]) / scale) : T(0);
+      at(right_, j)[i] = at(r_, j)[i] = value;
+      at(x_, j)[i] = finite && guess != nullptr ? static_cast<T>(double(column_of<T>(*guess, j)[i]) / scale) : T(0);
+    }
+    sums_[j].residual = finite ? dot(r_, r_, j) : scale;
+  }
+
+  void step_column(std::int64_t j) {
+    const CgColumn& state = states_[j];
+    if (state.operand == kCgZeros) return;
+    T *x = at(x_, j), *r = at(r_, j);
+    const T *p = at(p_, j), *product = at(product_, j), *right = at(right_, j);
+    sums_[j].curvature = 0;
+    if (state.operand == kCgSolution) {
+      for (std::int64_t i = 0; i < n_; ++i) r[i] = static_cast<T>(double(right[i]) - double(product[i]));
+    } else {
+      const double curvature = sums_[j].curvature = dot(p_, product_, j);
+      const double alpha = curvature > 0 ? state.product / curvature : 0;
+      for (std::int64_t i = 0; i < n_; ++i) {
+        x[i] = static_cast<T>(double(x[i]) + alpha * double(p[i]));
+        r[i] = static_cast<T>(double(r[i]) - alpha * double(product[i]));
+      }
+    }
+    sums_[j].residual = dot(r_, r_, j);
+  }
+
+  void turn_column(std::int64_t j, CgTurn turn) {
+    CgColumn& state = states_[j];
+    if (state.status == kCgLive) sums_[j].preconditioned = sizes_.preconditioned ? dot(r_, z_, j) : sums_[j].residual;
+    const CgNext next = cg_turn(&state, sums_[j], turn);
+    const T *source = at(next.source == kCgOfResidual || !sizes_.preconditioned ? r_ : z_, j), *x = at(x_, j);
+    T* p = at(p_, j);
+    for (std::int64_t i = 0; i < n_; ++i) {
+      double value = 0;
+      if (state.operand == kCgSolution) value = x[i];
+      if (state.operand == kCgDirection) value = source[i];
+      if (next.beta != 0) value += next.beta * double(p[i]);  // what p holds at first may be anything
+      p[i] = static_cast<T>(value);
+    }
+  }
+
+  const Sizes sizes_;
+  const std::int64_t n_;
+  Pool& pool_;
+  std::vector<CgColumn> states_;
+  std::vector<CgSums> sums_;
+  AlignedBuffer right_, x_, r_, p_, product_, z_;
+};
+
+}  // namespace
+
+std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Pool& pool) {
+  if (sizes.type == Dtype::float64) return std::make_unique<Columns<double>>(sizes, pool);
+  return std::make_unique<Columns<float>>(sizes, pool);
+}
+
+}  // namespace mercer::cpu

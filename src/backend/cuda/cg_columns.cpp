@@ -1,0 +1,255 @@
+#include "backend/cg_columns.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <mutex>
+#include <optional>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/workspace.h"
+#include "core/aligned.h"
+#include "core/error.h"
+#include "core/integers.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64, kMostBlocks = 1024;
+
+PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type) {
+  PairJob place;
+  place.op = op;
+  place.device = device.index;
+  place.queue = &queue;
+  place.type = type;
+  return place;
+}
+
+/// Pinned memory of the host, which a device writes while the host goes on. Never given back to the driver, which
+/// would wait for all work; kept for the next call.
+class PinnedMemory {
+ public:
+  PinnedMemory(std::size_t bytes, const char* op) {
+    std::lock_guard lock(idle().mutex);
+    auto& list = idle().list;
+    const auto found = std::find_if(list.begin(), list.end(), [&](const Block& block) { return block.bytes >= bytes; });
+    if (found != list.end()) {
+      block_ = *found;
+      list.erase(found);
+      return;
+    }
+    block_.bytes = std::max<std::size_t>(bytes, 4096);
+    check_cuda(need_cuda(op).host_memory_alloc(&block_.data, block_.bytes), op,
+               static_cast<std::int64_t>(block_.bytes));
+  }
+  ~PinnedMemory() {
+    std::lock_guard lock(idle().mutex);
+    idle().list.push_front(block_);
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(block_.data);
+  }
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Idle {
+    std::mutex mutex;
+    std::list<Block> list;
+  };
+  static Idle& idle() {
+    static Idle* const kept = new Idle;
+    return *kept;
+  }
+  Block block_;
+};
+
+/// What columns said of themselves some rounds ago. The device is never waited for while it has no further round to
+/// work on: the host looks at the flags of a round when the next one is in the stream.
+class LateFlags {
+ public:
+  LateFlags(const PairJob& place, const int* flags, std::int64_t columns)
+      : place_(place), flags_(flags), columns_(columns), bytes_(static_cast<std::size_t>(columns) * sizeof(int)),
+        memory_(2 * bytes_, place.op) {
+    for (CuEvent& event : events_) check_cuda(cuda_driver()->event_create(&event, kCuEventNoTiming), place.op);
+  }
+  ~LateFlags() {
+    // The device may still write to the memory, which others get next.
+    for (int slot = 0; slot < std::min(asked_, 2); ++slot) cuda_driver()->event_synchronize(events_[slot]);
+    for (CuEvent event : events_)
+      if (event != nullptr) cuda_driver()->event_destroy(event);
+  }
+  LateFlags(const LateFlags&) = delete;
+  LateFlags& operator=(const LateFlags&) = delete;
+
+  /// Asks for the flags as they are now in the stream; whether all columns had ended one question ago.
+  bool ask() {
+    const int slot = asked_ % 2;
+    check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(of(slot)), reinterpret_cast<CuPointer>(flags_),
+                                         bytes_, place_.stream()),
+               place_.op);
+    check_cuda(cuda_driver()->event_record(events_[slot], place_.stream()), place_.op);
+    if (++asked_ < 2) return false;
+    check_cuda(cuda_driver()->event_synchronize(events_[1 - slot]), place_.op);
+    const int* const said = of(1 - slot);
+    return std::none_of(said, said + columns_, [](int status) { return status == kCgLive; });
+  }
+
+ private:
+  int* of(int slot) const { return memory_.as<int>() + slot * columns_; }
+
+  const PairJob& place_;
+  const int* const flags_;
+  const std::int64_t columns_;
+  const std::size_t bytes_;
+  PinnedMemory memory_;
+  std::array<CuEvent, 2> events_{};
+  int asked_ = 0;
+};
+
+class Columns final : public CgColumns {
+ public:
+  Columns(const Sizes& sizes, Device device, const Queue& queue)
+      : sizes_(sizes), device_(device), queue_(queue), place_(place_of(sizes.op, device, queue_, sizes.type)),
+        scope_(device.index), kernels_(cg_kernels(place_)),
+        parts_(std::clamp<std::int64_t>(ceil_div(sizes.length, kRowsOfPart), 1, kMostParts)) {
+    const auto element = static_cast<std::int64_t>(size_of(sizes.type));
+    const auto add = [&](std::int64_t values, std::int64_t bytes) {
+      return memory_.add(checked_product({values, sizes.columns, bytes}));
+    };
+    std::array<std::int64_t, 6> vectors{};
+    const std::size_t count = sizes.preconditioned ? 6 : 5;
+    for (std::size_t i = 0; i < count; ++i) vectors[i] = add(sizes.length, element);
+    const std::int64_t sums = add(3 * parts_, sizeof(double)), states = add(2, sizeof(CgColumn)),
+                       flags = add(1, sizeof(int));
+    memory_.take(place_);
+    const auto at = [&](std::size_t i) { return memory_.at(vectors[i]); };
+    a_.right = at(0);
+    a_.x = at(1);
+    a_.r = at(2);
+    a_.p = at(3);
+    a_.product = at(4);
+    a_.z = sizes.preconditioned ? at(5) : a_.r;
+    a_.sums = memory_.at<double>(sums);
+    a_.largest = a_.sums + 2 * parts_ * sizes.columns;  // that of the curvatures
+    a_.state = memory_.at<CgColumn>(states);
+    a_.state_next = a_.state + sizes.columns;
+    a_.flags = memory_.at<int>(flags);
+    a_.rows = sizes.length;
+    a_.columns = sizes.columns;
+    a_.parts = parts_;
+  }
+
+  Tensor operand() const override { return all(a_.p); }
+  Tensor product() const override { return all(a_.product); }
+  Tensor residual() const override { return all(a_.r); }
+  Tensor preconditioned() const override { return all(const_cast<void*>(a_.z)); }
+
+  void begin(const Tensor& b, const Tensor* guess) override {
+    a_.b = b.data;
+    a_.b_row = b.strides[0];
+    a_.b_col = b.strides[1];
+    a_.guess = guess != nullptr ? guess->data : nullptr;
+    if (guess != nullptr) {
+      a_.guess_row = guess->strides[0];
+      a_.guess_col = guess->strides[1];
+    }
+    run("cg_find_scales");
+    run("cg_begin");
+  }
+
+  void step() override {
+    run("cg_measure_curvature");
+    run("cg_step");
+  }
+
+  void turn(Round round) override {
+    a_.turn = turn_of(sizes_, round);
+    if (sizes_.preconditioned) run("cg_measure_preconditioned");
+    run("cg_turn_columns");
+    std::swap(a_.state, a_.state_next);
+  }
+
+  bool has_ended() override {
+    if (!flags_) {
+      if (cuda_is_capturing(place_.device, place_.stream())) return false;
+      flags_.emplace(place_, a_.flags, sizes_.columns);
+    }
+    return flags_->ask();
+  }
+
+  void end(const Tensor& x, const Tensor* info, const Tensor* rounds) override {
+    a_.out = x.data;
+    a_.out_row = x.strides[0];
+    a_.out_col = x.strides[1];
+    a_.info = info != nullptr ? static_cast<long long*>(info->data) : nullptr;
+    a_.info_step = info != nullptr ? info->strides[0] : 0;
+    a_.rounds_out = rounds != nullptr ? static_cast<long long*>(rounds->data) : nullptr;
+    a_.rounds_step = rounds != nullptr ? rounds->strides[0] : 0;
+    run("cg_end");
+  }
+
+  std::vector<CgColumn> states() override {
+    std::vector<CgColumn> states(static_cast<std::size_t>(sizes_.columns));
+    check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(states.data()),
+                                         reinterpret_cast<CuPointer>(a_.state), states.size() * sizeof(CgColumn),
+                                         place_.stream()),
+               place_.op);
+    check_cuda(cuda_driver()->stream_synchronize(place_.stream()), place_.op);
+    return states;
+  }
+
+ private:
+  Tensor all(void* vectors) const {
+    Tensor t(vectors, sizes_.type, {sizes_.length, sizes_.columns}, {1, sizes_.length});
+    t.device = device_;
+    return t;
+  }
+  void run(const char* name) {
+    const Kernel kernel{kernels_.module, &kernels_.module->function(name)};
+    launch(kernel, place_, {parts_ * sizes_.columns, 1}, kThreads, 0, a_);
+  }
+
+  const Sizes sizes_;
+  const Device device_;
+  const Queue queue_;
+  const PairJob place_;
+  const CudaScope scope_;
+  const Kernel kernels_;
+  const std::int64_t parts_;
+  Workspace memory_;
+  CgArguments a_{};
+  std::optional<LateFlags> flags_;
+};
+
+}  // namespace
+
+std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Device device, const Queue& queue) {
+  return std::make_unique<Columns>(sizes, device, queue);
+}
+
+void add_multiple(const char* op, double amount, const Tensor& v, const Tensor& out, const Queue& queue) {
+  if (v.count() == 0) return;
+  const PairJob place = place_of(op, v.device, queue, v.dtype);
+  const CudaScope scope(v.device.index);
+  const Kernel kernels = cg_kernels(place), kernel{kernels.module, &kernels.module->function("add_multiple")};
+  CgArguments a{};
+  a.b = v.data;
+  a.b_row = v.strides[0];
+  a.b_col = v.strides[1];
+  a.out = out.data;
+  a.out_row = out.strides[0];
+  a.out_col = out.strides[1];
+  a.rows = v.shape[0];
+  a.columns = v.shape[1];
+  a.amount = amount;
+  launch(kernel, place, {std::min(ceil_div(v.count(), kThreads), kMostBlocks), 1}, kThreads, 0, a);
+}
+
+}  // namespace mercer::cuda

@@ -1,0 +1,191 @@
+// Conjugate gradients on many columns at once (cg_state.h), every number of them on the device.
+//
+//   blockIdx.x = column * parts + part;   sums[kind][column][part] = what a block has of a sum over the rows
+//
+// Sums are taken in double and in a fixed order: a block adds its part, whoever needs the sum adds the parts. A kernel
+// that changes a column's state writes it to another place than it is read from, as all blocks of the column read it.
+//
+// Floor: bytes. A round without a preconditioner reads or writes eleven vectors, with one two more and its products.
+// Budget: 72 registers, no shared memory but for the sums of warps.
+#define CG_THREADS 256
+#define CG_RESIDUAL 0
+#define CG_PRECONDITIONED 1
+#define CG_CURVATURE 2
+
+// What this block works on.
+struct CgPart {
+  i64 column, part, first, step;
+  MERCER_METHOD explicit CgPart(const CgArguments& a)
+      : column(blockIdx.x / a.parts), part(blockIdx.x % a.parts), first(part * CG_THREADS + threadIdx.x),
+        step(a.parts * CG_THREADS) {}
+  MERCER_METHOD REAL* of(const CgArguments& a, const void* vectors) const { return (REAL*)vectors + column * a.rows; }
+};
+
+MERCER_INLINE double cg_max(double u, double v) { return u > v ? u : v; }
+
+// All threads get the sum, or the largest.
+template <bool kSums>
+MERCER_INLINE double cg_fold(double value) {
+  __shared__ double warps[CG_THREADS / 32];
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const double other = __shfl_xor_sync(0xffffffffu, value, lanes);
+    value = kSums ? value + other : cg_max(value, other);
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  double total = warps[0];
+  for (int warp = 1; warp < CG_THREADS / 32; ++warp) total = kSums ? total + warps[warp] : cg_max(total, warps[warp]);
+  return total;
+}
+
+MERCER_INLINE double* cg_place(const CgArguments& a, const CgPart& at, int kind) {
+  return a.sums + ((i64)kind * a.columns + at.column) * a.parts;
+}
+MERCER_INLINE void cg_store(const CgArguments& a, const CgPart& at, int kind, double value) {
+  const double total = cg_fold<true>(value);
+  if (threadIdx.x == 0) cg_place(a, at, kind)[at.part] = total;
+}
+MERCER_INLINE double cg_sum(const CgArguments& a, const CgPart& at, int kind) {
+  const double* parts = cg_place(a, at, kind);
+  double sum = 0;
+  for (i64 part = 0; part < a.parts; ++part) sum += parts[part];
+  return sum;
+}
+
+// largest = max |b|, infinite where b or the guess is not finite.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_find_scales(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  double most = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    const double b = (double)((const REAL*)a.b)[i * a.b_row + at.column * a.b_col];
+    const double x = a.guess == nullptr ? 0 : (double)((const REAL*)a.guess)[i * a.guess_row + at.column * a.guess_col];
+    const double size = cg_is_finite(b) && cg_is_finite(x) ? fabs(b) : (double)INFINITY;
+    most = cg_max(most, size);
+  }
+  most = cg_fold<false>(most);
+  if (threadIdx.x == 0) a.largest[at.column * a.parts + at.part] = most;
+}
+
+// r = b, x = guess, divided by the power of two at or below the largest |b|.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_begin(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  double most = 0;
+  for (i64 part = 0; part < a.parts; ++part) most = cg_max(most, a.largest[at.column * a.parts + part]);
+  const bool finite = cg_is_finite(most);
+  const i64 exponent = __double_as_longlong(most) & 0x7ff0000000000000ll;
+  const double scale = finite && exponent != 0 ? __longlong_as_double(exponent) : finite && most > 0 ? 0x1p-1022 : 1;
+  double sum = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    REAL b = 0, x = 0;
+    if (finite) b = (REAL)((double)((const REAL*)a.b)[i * a.b_row + at.column * a.b_col] / scale);
+    if (finite && a.guess != nullptr)
+      x = (REAL)((double)((const REAL*)a.guess)[i * a.guess_row + at.column * a.guess_col] / scale);
+    at.of(a, a.right)[i] = b;
+    at.of(a, a.r)[i] = b;
+    at.of(a, a.x)[i] = x;
+    sum += (double)b * (double)b;
+  }
+  cg_store(a, at, CG_RESIDUAL, finite ? sum : (double)INFINITY);
+  if (at.part != 0 || threadIdx.x != 0) return;
+  CgColumn state = {};
+  state.scale = scale;
+  a.state[at.column] = state;
+}
+
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_curvature(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  if (a.state[at.column].operand != kCgDirection) return;
+  const REAL *p = at.of(a, a.p), *product = at.of(a, a.product);
+  double sum = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)p[i] * (double)product[i];
+  cg_store(a, at, CG_CURVATURE, sum);
+}
+
+// x and r after the round's product.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  const CgColumn state = a.state[at.column];
+  if (state.operand == kCgZeros) return;
+  REAL *x = at.of(a, a.x), *r = at.of(a, a.r);
+  const REAL *p = at.of(a, a.p), *product = at.of(a, a.product), *right = at.of(a, a.right);
+  double sum = 0;
+  if (state.operand == kCgSolution) {
+    for (i64 i = at.first; i < a.rows; i += at.step) {
+      r[i] = (REAL)((double)right[i] - (double)product[i]);
+      sum += (double)r[i] * (double)r[i];
+    }
+  } else {
+    const double curvature = cg_sum(a, at, CG_CURVATURE);
+    const double alpha = curvature > 0 ? state.product / curvature : 0;
+    for (i64 i = at.first; i < a.rows; i += at.step) {
+      x[i] = (REAL)((double)x[i] + alpha * (double)p[i]);
+      r[i] = (REAL)((double)r[i] - alpha * (double)product[i]);
+      sum += (double)r[i] * (double)r[i];
+    }
+  }
+  cg_store(a, at, CG_RESIDUAL, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_preconditioned(
+    const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  if (a.state[at.column].status != kCgLive) return;
+  const REAL *r = at.of(a, a.r), *z = at.of(a, a.z);
+  double sum = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)r[i] * (double)z[i];
+  cg_store(a, at, CG_PRECONDITIONED, sum);
+}
+
+// The next state and operand of each column.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_turn_columns(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  CgColumn state = a.state[at.column];
+  CgSums sums = {};
+  if (state.status == kCgLive) {
+    sums.residual = cg_sum(a, at, CG_RESIDUAL);
+    sums.preconditioned = a.z == a.r ? sums.residual : cg_sum(a, at, CG_PRECONDITIONED);
+    sums.curvature = state.operand == kCgDirection ? cg_sum(a, at, CG_CURVATURE) : 0;
+  }
+  const CgNext next = cg_turn(&state, sums, a.turn);
+  const REAL *source = at.of(a, next.source == kCgOfResidual ? a.r : a.z), *x = at.of(a, a.x);
+  REAL* p = at.of(a, a.p);
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    double value = 0;
+    if (state.operand == kCgSolution) value = (double)x[i];
+    if (state.operand == kCgDirection) value = (double)source[i];
+    if (next.beta != 0) value += next.beta * (double)p[i];  // what p holds at first may be anything
+    p[i] = (REAL)value;
+  }
+  if (at.part != 0 || threadIdx.x != 0) return;
+  a.state_next[at.column] = state;
+  a.flags[at.column] = state.status;
+}
+
+// The caller's arrays.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  const CgColumn state = a.state[at.column];
+  const bool failed = state.status == kCgNotFinite || state.status == kCgNotPositive;
+  const REAL* x = at.of(a, a.x);
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    const double solved = state.right == 0 ? 0 : (double)x[i] * state.scale;
+    const double value = failed ? (double)__int_as_float(0x7fc00000) : solved;
+    ((REAL*)a.out)[i * a.out_row + at.column * a.out_col] = (REAL)value;
+  }
+  if (at.part != 0 || threadIdx.x != 0) return;
+  if (a.info != nullptr)
+    a.info[at.column * a.info_step] = failed ? -1 : state.status == kCgConverged ? 0 : state.rounds;
+  if (a.rounds_out != nullptr) a.rounds_out[at.column * a.rounds_step] = state.rounds;
+}
+
+// out += amount b.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) add_multiple(const __grid_constant__ CgArguments a) {
+  const i64 step = (i64)gridDim.x * CG_THREADS;
+  for (i64 at = (i64)blockIdx.x * CG_THREADS + threadIdx.x; at < a.rows * a.columns; at += step) {
+    const i64 i = at % a.rows, j = at / a.rows;
+    REAL* out = (REAL*)a.out + i * a.out_row + j * a.out_col;
+    *out = (REAL)((double)*out + a.amount * (double)((const REAL*)a.b)[i * a.b_row + j * a.b_col]);
+  }
+}

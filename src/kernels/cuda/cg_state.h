@@ -1,0 +1,115 @@
+// What a column of conjugate gradients does next, for the host and the device, and the arguments of the kernels of
+// cg.cuh. Columns share their products with the operator and nothing else: each has a state of its own, and in every
+// round its column of the operand is one of
+//
+//   a direction p    x += alpha p, r -= alpha a p  with alpha = r^T z / p^T a p
+//   x itself         r = b - a x, where the recurrence says that r is small enough: only that ends a column
+//   zeros            when it has ended
+#ifndef MERCER_CUDA_CG_STATE
+#define MERCER_CUDA_CG_STATE
+
+#ifndef MERCER_INLINE
+#define MERCER_INLINE inline
+#endif
+
+enum CgStatus {
+  kCgLive = 0,
+  kCgConverged = 1,
+  kCgStopped = 2,     // out of rounds, or what is measured does not fall any more
+  kCgNotFinite = 3,
+  kCgNotPositive = 4  // p^T a p <= 0
+};
+enum CgOperand { kCgZeros = 0, kCgDirection = 1, kCgSolution = 2 };
+// What the next direction is made of.
+enum CgSource { kCgOfPreconditioned = 0, kCgOfResidual = 1 };
+
+// Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2.
+struct CgColumn {
+  double scale;
+  double right;     // |b|^2, of the scaled b
+  double product;   // r^T z of the last direction
+  double measured;  // |b - a x|^2 when that was last measured
+  long long rounds;
+  int status, operand;
+};
+
+// Sums over a column, after the round's product.
+struct CgSums {
+  double residual;        // r^T r
+  double preconditioned;  // r^T z
+  double curvature;       // p^T a p
+};
+
+struct CgTurn {
+  int first;       // r = b: nothing has been multiplied yet
+  int measures;    // whatever is live is measured next
+  int last;        // no round is left
+  double part;     // squared tolerance
+  double least;    // squared residuals below this are taken for small enough to be measured
+};
+
+struct CgNext {
+  double beta;  // direction = source + beta direction
+  int source;
+};
+
+// The recurrence must undershoot: what is measured lies above it by what products lose.
+#define MERCER_CG_UNDERSHOOT 0.25
+// A measured residual that has not fallen to this part of the one before, squared, never will.
+#define MERCER_CG_FALL 0.5625
+
+MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
+
+// The state after a round, and the next direction where the operand is one.
+MERCER_INLINE struct CgNext cg_turn(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
+  struct CgNext next = {0.0, kCgOfPreconditioned};
+  const int was = c->operand;
+  const double before = c->measured;
+  if (c->status != kCgLive) return next;
+  if (turn.first) {
+    c->right = sums.residual;
+    c->measured = turn.measures ? -1.0 : sums.residual;  // nothing is known of a guess
+    if (!cg_is_finite(sums.residual)) c->status = kCgNotFinite;
+    else if (sums.residual == 0.0) c->status = kCgConverged;
+  } else {
+    c->rounds += 1;
+    if (!cg_is_finite(sums.residual) || !cg_is_finite(sums.curvature)) c->status = kCgNotFinite;
+    else if (was == kCgDirection && !(sums.curvature > 0.0)) c->status = kCgNotPositive;
+    else if (was == kCgSolution) {
+      c->measured = sums.residual;
+      if (sums.residual <= turn.part * c->right) c->status = kCgConverged;
+      else if (turn.last || (before >= 0.0 && sums.residual > MERCER_CG_FALL * before)) c->status = kCgStopped;
+    }
+  }
+  c->operand = kCgZeros;
+  if (c->status != kCgLive) return next;
+  const double wanted = MERCER_CG_UNDERSHOOT * turn.part * c->right;
+  const int is_small = sums.residual <= wanted || sums.residual <= turn.least;
+  c->operand = turn.measures || (was == kCgDirection && is_small) ? kCgSolution : kCgDirection;
+  if (c->operand == kCgSolution) return next;
+  // A preconditioner whose product is lost in rounding is left out for this direction.
+  const int serves = cg_is_finite(sums.preconditioned) && sums.preconditioned > 0.0;
+  if (serves && was == kCgDirection) next.beta = sums.preconditioned / c->product;
+  if (!serves) next.source = kCgOfResidual;
+  c->product = serves ? sums.preconditioned : sums.residual;
+  return next;
+}
+
+// Vectors are [columns][rows]; b, guess and out have the caller's strides.
+struct CgArguments {
+  const void *b, *guess;
+  void* out;
+  long long *info, *rounds_out;  // of the caller, or null
+  void *right, *x, *r, *p, *product;
+  const void* z;             // the preconditioned r, or r
+  double *largest, *sums;    // [columns][parts], and three of them for the sums
+  struct CgColumn* state;      // [columns]
+  struct CgColumn* state_next; // written by cg_turn_columns alone
+  int* flags;                  // [columns] of status
+  long long rows, columns, parts;
+  long long b_row, b_col, guess_row, guess_col, out_row, out_col, info_step, rounds_step;
+  struct CgTurn turn;
+  double amount;  // of add_multiple
+};
+
+#endif

@@ -1,0 +1,185 @@
+// Conjugate gradients with a preconditioner, on many columns at once:
+//
+//   r = b - a x;  z = P^-1 r;  p = z
+//   until |r| is small:  alpha = r^T z / p^T a p;  x += alpha p;  r -= alpha a p
+//                        beta = (P^-1 r)^T r / z^T r before;  z = P^-1 r;  p = z + beta p
+//
+// A round is one product with the operator, of which every column makes what it needs (kernels/cuda/cg_state.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cg_columns.h"
+#include "core/error.h"
+#include "ops/linalg/block_method.h"
+
+namespace mercer::linalg {
+namespace {
+
+constexpr std::int64_t kProductsOfRow = 10, kMostProducts = 10000;
+
+/// A vector as one column.
+Tensor as_columns(const Tensor& t) {
+  Tensor columns = t;
+  if (t.ndim() == 1) {
+    columns.shape.push_back(1);
+    columns.strides.push_back(1);
+  }
+  return columns;
+}
+
+/// A number a column.
+Tensor as_numbers(const Tensor& t) {
+  Tensor numbers = t;
+  if (t.ndim() == 0) {
+    numbers.shape = {1};
+    numbers.strides = {1};
+  }
+  return numbers;
+}
+
+class Solve {
+ public:
+  Solve(const char* op, const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options)
+      : op_(op), a_(a), b_(b), x_(x), options_(options) {
+    check_shapes();
+    check_numbers(options.info, "info");
+    check_numbers(options.iterations, "iterations");
+    const bool counts = options.info != nullptr && options.iterations != nullptr;
+    require(!counts || !ops::overlap(*options.info, *options.iterations),
+            "{}: iterations must not overlap info. Received arrays that share memory.", op);
+    require(options.tolerance >= 0 && options.tolerance < 1, "{}: tol must be from 0 to 1. Received {}.", op,
+            options.tolerance);
+    require(options.most_products >= 0, "{}: max_iter must not be negative. Received {}.", op, options.most_products);
+    check_preconditioner();
+    check_capture();
+    tolerance_ = options.tolerance > 0 ? options.tolerance : a.dtype == Dtype::float32 ? 1e-5 : 1e-10;
+    most_ = options.most_products > 0 ? options.most_products
+                                      : std::min(kProductsOfRow * std::max<std::int64_t>(a.order, 1), kMostProducts);
+    if (a.order == 0) most_ = 0;
+  }
+
+  void run(Context& context) {
+    const Tensor b = as_columns(b_), x = as_columns(x_);
+    if (b.shape[1] == 0) return;
+    const Preconditioner* const inverse = options_.preconditioner;
+    const CgColumns::Sizes sizes{op_, a_.dtype, a_.order, b.shape[1], tolerance_, inverse != nullptr};
+    const std::unique_ptr<CgColumns> columns = a_.device.kind == DeviceKind::cuda
+                                                   ? cuda::cg_columns(sizes, a_.device, a_.queue)
+                                                   : cpu::cg_columns(sizes, context.state().pool);
+    Queue inner = a_.queue;
+    inner.allocate = {};  // asked once, for the columns
+    const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
+    columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
+    for (std::int64_t round = 0;; ++round) {
+      const bool is_guess = round == 0 && options_.guess != nullptr, is_last = round == most_;
+      if (inverse != nullptr && !is_guess && !is_last)
+        inverse->apply(columns->residual(), columns->preconditioned(), inner);
+      columns->turn({.first = round == 0, .measures = is_guess || round + 1 == most_, .last = is_last});
+      if (is_last || columns->has_ended()) break;
+      a_.multiply(columns->operand(), columns->product());
+      columns->step();
+    }
+    end(*columns, x);
+  }
+
+ private:
+  void check_shapes() const {
+    require(b_.ndim() == 1 || b_.ndim() == 2, "{}: b must have the shape [n, k] or [n]. Received {}.", op_,
+            ops::text_of(b_.shape));
+    Shape expected = b_.shape;
+    expected[0] = a_.order;
+    ops::check_operand(op_, "b", b_, expected, a_);
+    ops::check_operand(op_, "x", x_, expected, a_);
+    if (options_.guess != nullptr) ops::check_operand(op_, "x0", *options_.guess, expected, a_);
+    require(x_.count() == 0 || !ops::overlaps_itself(x_),
+            "{}: no two elements of x may share memory. Received strides {}.", op_, ops::text_of(x_.strides));
+    require(ops::same_view(b_, x_) || !ops::overlap(b_, x_),
+            "{}: x must not overlap b, unless it is the same view. Received {} and {}.", op_, x_.to_text(),
+            b_.to_text());
+  }
+
+  void check_numbers(const Tensor* numbers, const char* name) const {
+    if (numbers == nullptr) return;
+    const Shape expected(b_.shape.begin() + 1, b_.shape.end());
+    require(numbers->shape == expected && numbers->dtype == Dtype::int64,
+            "{}: {} must be int64 of shape {}. Received {}.", op_, name, ops::text_of(expected), numbers->to_text());
+    ops::check_layout(op_, name, *numbers);
+    require(numbers->device == a_.device, "{}: {} must lie on {}. Received one on {}.", op_, name,
+            a_.device.to_text(), numbers->device.to_text());
+    const bool is_alone =
+        !ops::overlaps_itself(*numbers) && !ops::overlap(*numbers, x_) && !ops::overlap(*numbers, b_);
+    require(numbers->count() == 0 || is_alone,
+            "{}: {} must not share memory with itself, b or x. Received {}.", op_, name, numbers->to_text());
+  }
+
+  void check_preconditioner() const {
+    const Preconditioner* const inverse = options_.preconditioner;
+    if (inverse == nullptr) return;
+    require(inverse->order == a_.order && inverse->dtype == a_.dtype && inverse->device == a_.device && inverse->apply,
+            "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, "
+            "{}.",
+            op_, a_.order, name_of(a_.dtype), a_.device.to_text(), inverse->order, name_of(inverse->dtype),
+            inverse->device.to_text());
+  }
+
+  void check_capture() const {
+    const bool is_captured = a_.device.kind == DeviceKind::cuda &&
+                             cuda_is_capturing(a_.device.index, static_cast<CuStream>(a_.queue.stream));
+    require(!is_captured || (options_.info != nullptr && options_.most_products > 0),
+            "{}: in a graph capture nothing can be thrown, and the number of products is fixed: info (check=False) and "
+            "max_iter must be given. Received {} and {}.",
+            op_, options_.info != nullptr ? "info" : "no info", options_.most_products);
+  }
+
+  void end(CgColumns& columns, const Tensor& x) const {
+    Tensor info, rounds;
+    if (options_.info != nullptr) info = as_numbers(*options_.info);
+    if (options_.iterations != nullptr) rounds = as_numbers(*options_.iterations);
+    columns.end(x, options_.info != nullptr ? &info : nullptr, options_.iterations != nullptr ? &rounds : nullptr);
+    if (options_.info == nullptr) throw_for(columns.states());
+  }
+
+  /// The worst column, that which failed or that with the largest residual.
+  void throw_for(const std::vector<CgColumn>& states) const {
+    const auto badness = [](const CgColumn& state) {
+      if (state.status == kCgConverged) return -1.0;
+      return state.status == kCgStopped ? state.measured / state.right : std::numeric_limits<double>::infinity();
+    };
+    const auto worst = std::max_element(states.begin(), states.end(), [&](const CgColumn& u, const CgColumn& v) {
+      return badness(u) < badness(v);
+    });
+    if (worst->status == kCgConverged) return;
+    const auto failed = std::count_if(states.begin(), states.end(),
+                                      [](const CgColumn& state) { return state.status != kCgConverged; });
+    const std::string which = fmt::format("column {} ({} of {} failed)", worst - states.begin(), failed, states.size());
+    if (worst->status == kCgNotFinite)
+      fail(ErrorKind::numerical, "{}: b, x and products with a must be finite. Received NaN or infinity in {}.", op_,
+           which);
+    if (worst->status == kCgNotPositive)
+      fail(ErrorKind::numerical, "{}: a must be positive definite. Received p^T a p <= 0 in {} after {} products.", op_,
+           which, worst->rounds);
+    fail(ErrorKind::numerical,
+         "{}: residuals must be at most {:.3g} of b. Received {:.3g} in {} after {} products; a larger ridge, tol or "
+         "max_iter, a preconditioner or float64 help.",
+         op_, tolerance_, std::sqrt(worst->measured / worst->right), which, worst->rounds);
+  }
+
+  using Shape = ops::Shape;
+  const char* op_;
+  const Operator& a_;
+  const Tensor &b_, &x_;
+  const CgOptions& options_;
+  double tolerance_ = 0;
+  std::int64_t most_ = 0;
+};
+
+}  // namespace
+
+void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options, Context& context) {
+  const char* op = options.verb != nullptr ? options.verb : "cg";
+  ops::check_operator(op, a);
+  Solve(op, a, b, x, options).run(context);
+}
+
+}  // namespace mercer::linalg

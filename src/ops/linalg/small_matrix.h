@@ -1,0 +1,64 @@
+// Small matrices of the host, column-major, in double precision: what block methods do with them beside eigenvalues.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace mercer::ops {
+
+struct SmallMatrix {
+  std::int64_t rows = 0, cols = 0;
+  std::vector<double> values;
+
+  SmallMatrix() = default;
+  SmallMatrix(std::int64_t rows_in, std::int64_t cols_in, std::vector<double> values_in)
+      : rows(rows_in), cols(cols_in), values(std::move(values_in)) {}
+  SmallMatrix(std::int64_t rows_in, std::int64_t cols_in)
+      : SmallMatrix(rows_in, cols_in, std::vector<double>(static_cast<std::size_t>(rows_in * cols_in), 0)) {}
+  double* column(std::int64_t j) { return values.data() + j * rows; }
+  const double* column(std::int64_t j) const { return values.data() + j * rows; }
+  double& operator()(std::int64_t i, std::int64_t j) { return column(j)[i]; }
+  double operator()(std::int64_t i, std::int64_t j) const { return column(j)[i]; }
+  double squares() const {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return sum;
+  }
+};
+
+/// u with a + shift = u^T u, upper, in place of a; false where a pivot is not positive.
+inline bool factor_upper(SmallMatrix& a, double shift) {
+  for (std::int64_t j = 0; j < a.cols; ++j) {
+    a(j, j) += shift;
+    for (std::int64_t i = 0; i <= j; ++i) {
+      double sum = a(i, j);
+      for (std::int64_t p = 0; p < i; ++p) sum -= a(p, i) * a(p, j);
+      if (i == j && !(sum > 0)) return false;
+      a(i, j) = i == j ? std::sqrt(sum) : sum / a(i, i);
+    }
+    for (std::int64_t i = j + 1; i < a.rows; ++i) a(i, j) = 0;
+  }
+  return true;
+}
+
+/// a^T b.
+inline SmallMatrix transposed_product(const SmallMatrix& a, const SmallMatrix& b) {
+  SmallMatrix product(a.cols, b.cols);
+  for (std::int64_t j = 0; j < b.cols; ++j)
+    for (std::int64_t i = 0; i < a.cols; ++i) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < a.rows; ++p) sum += a(p, i) * b(p, j);
+      product(i, j) = sum;
+    }
+  return product;
+}
+
+inline SmallMatrix transposed(const SmallMatrix& a) {
+  SmallMatrix turned(a.cols, a.rows);
+  for (std::int64_t j = 0; j < a.cols; ++j)
+    for (std::int64_t i = 0; i < a.rows; ++i) turned(j, i) = a(i, j);
+  return turned;
+}
+
+}  // namespace mercer::ops
