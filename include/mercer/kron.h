@@ -3,8 +3,8 @@
 //   matmul        out = alpha op(X) (op(F1) (x) ... (x) op(FN)) + beta Y
 //   kron_matmul   out = alpha (op(F1) (x) ... (x) op(FN)) op(X) + beta Y
 //
-// With A (x) B [i P + k, j Q + l] = A[i, j] B[k, l] for B of P x Q, the first factor belongs to the slowest index. A row
-// of X is read as an array of N axes, one for each factor, and each factor is multiplied along its own axis:
+// With A (x) B [i P + k, j Q + l] = A[i, j] B[k, l] for B of P x Q, the first factor belongs to the slowest index. A
+// row of X is read as an array of N axes, one for each factor, and each factor is multiplied along its own axis:
 // M K (Q1 + ... + QN) multiply-adds for square factors in place of M K^2. Van Loan, "The ubiquitous Kronecker product",
 // J. Comput. Appl. Math. 123 (2000).
 //

@@ -183,6 +183,7 @@ NB_MODULE(_mercer, module) {
   bind_jax(module);
   bind_linalg(module);
   bind_eigh_top(module);
+  bind_kron(module);
   bind_machine(module);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/integers.h"
+
 namespace mercer::plan {
 namespace {
 
@@ -159,7 +161,10 @@ void lay_out(KronPlan& plan) {
     } else {
       const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / element, problem.lanes);
       const std::int64_t held = std::max<std::int64_t>(most / problem.lanes * problem.lanes, 1);
-      pass.tile_right = std::min({pass.right, std::max(piece, std::min(held, piece)), std::max<std::int64_t>(held, 1)});
+      const std::int64_t most_right = std::min({pass.right, piece, held});
+      // Pieces of about one size, of whole vectors.
+      const std::int64_t even = ceil_div(pass.right, ceil_div(pass.right, most_right));
+      pass.tile_right = std::min(most_right, round_up(even, std::int64_t{problem.lanes}));
     }
   }
 }

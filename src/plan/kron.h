@@ -1,7 +1,7 @@
 // The plan of a product with a Kronecker product: which factors are multiplied out first, and which go together.
 //
-// A block of rows is an array [mb, d_1, ..., d_N, c], d_i = P_i until factor i is applied and Q_i from then on; c is the
-// number of columns of a block that lies by columns (kron_matmul), else 1. Applying a factor,
+// A block of rows is an array [mb, d_1, ..., d_N, c], d_i = P_i until factor i is applied and Q_i from then on; c is
+// the number of columns of a block that lies by columns (kron_matmul), else 1. Applying a factor,
 //
 //   out[l, q, r] = sum_p in[l, p, r] F[p, q],   l: what stands before its axis, r: what stands behind it
 //

@@ -1,7 +1,7 @@
 // Runs a plan: blocks of rows, in each the passes, in each pass its tiles, in each tile its steps (plan/kron.h).
 //
-// Many blocks go to the threads one each; the tiles of few large ones are shared out pass by pass. Blocks are read where
-// they lie if their elements neighbour each other and have the computing type, else packed first; likewise written.
+// Many blocks go to the threads one each; the tiles of few large ones are shared out pass by pass. Blocks are read
+// where they lie if their elements neighbour each other and have the computing type, else packed first; likewise written.
 #include "backend/cpu/kron.h"
 
 #include <algorithm>
@@ -313,7 +313,8 @@ void KronRun::run_tiles(const Block& block, std::size_t index, std::int64_t firs
   char* const between[] = {tile_memory, tile_memory + tile_bytes_};
   for (std::int64_t tile = first; tile < end; ++tile) {
     const std::int64_t l = tile / pieces * pass.tile_left, r = tile % pieces * pass.tile_right;
-    const std::int64_t left = std::min(pass.tile_left, lefts_here - l), right = std::min(pass.tile_right, pass.right - r);
+    const std::int64_t left = std::min(pass.tile_left, lefts_here - l);
+    const std::int64_t right = std::min(pass.tile_right, pass.right - r);
     const auto kernels = std::find_if(kernels_[index].begin(), kernels_[index].end(),
                                       [&](const TileKernels& k) { return k.left == left && k.right == right; });
     KronStepArgs args;

@@ -1,0 +1,14 @@
+// Machine code for a step of a Kronecker product: a matrix product whose extents and strides are all known.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/kron_step.h"
+
+namespace mercer::codegen {
+
+/// Code for a function `void(const KronStepArgs*)`; float32 and float64 alone.
+std::vector<std::uint8_t> emit_kron_step(const plan::KronStepSource& source);
+
+}  // namespace mercer::codegen
