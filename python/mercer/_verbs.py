@@ -7,7 +7,6 @@ function is opaque to it, so it is shown the registered operator instead. PyTorc
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ NAMES = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
     "kernel_agop", "gradient_field", "cdist",
 )  # fmt: skip
-# Those of mercer.kron, and the module that torch.compile reads in their place.
+# Those of mercer.kron.
 KRON = ("matmul", "kron_matmul")
 _modules = sys.modules
 
@@ -30,13 +29,15 @@ def _signature_of(compiled: Any) -> inspect.Signature:
     return inspect.signature(scope[compiled.__name__])
 
 
-def _traceable(name: str, module: str, traced: str) -> Callable[..., Any]:
+def _traceable(name: str, module: str) -> Callable[..., Any]:
     compiled = getattr(_mercer, name)
 
     @functools.wraps(compiled)
     def verb(*args: Any, **kwargs: Any) -> Any:
         if "torch" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
-            return getattr(importlib.import_module(traced), name)(*args, **kwargs)
+            from mercer._torch import traced
+
+            return getattr(traced, name)(*args, **kwargs)
         return compiled(*args, **kwargs)
 
     verb.__module__ = module
@@ -46,6 +47,6 @@ def _traceable(name: str, module: str, traced: str) -> Callable[..., Any]:
 
 
 for _name in NAMES:
-    globals()[_name] = _traceable(_name, "mercer", "mercer._torch.traced")
+    globals()[_name] = _traceable(_name, "mercer")
 for _name in KRON:
-    globals()[_name] = _traceable(_name, "mercer.kron", "mercer._torch.kron")
+    globals()[_name] = _traceable(_name, "mercer.kron")

@@ -40,9 +40,9 @@ op(x): [..., M, P1 ... PN], or a vector. factors: 1 to 64 arrays, op(F_i) [..., 
 result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. transpose_x: op(x) is x with its last two
 axes swapped; transpose_factors: likewise, one flag for all factors or one for each.
 
-All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around; alpha
-and beta must be whole numbers). Any strides. With alpha = 0 neither x nor factors are read; y is read where beta is not
-0, and broadcasts to the result.
+All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around;
+alpha and beta must be whole numbers). Any strides. With alpha = 0 neither x nor factors are read; y is read where beta
+is not 0, and broadcasts to the result.
 
 out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
 scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.

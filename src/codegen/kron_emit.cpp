@@ -3,9 +3,9 @@
 //   right > 1     for each l, s:  C[q, r] = sum_p factor[p, q] in[p, r]      rows are q, vectors lie along r
 //   right = 1     for each s:     C[l, q] = sum_p in[l, p] factor[p, q]      rows are l, vectors lie along q
 //
-// Elements of A are broadcast, rows of B and C are vectors. A block of rows times vectors stays in registers over all p.
-// Its size is the cheapest by counting, for each p, the multiply-adds against the loads: a broadcast takes half a cycle
-// of the load ports, a 512-bit vector a whole one; narrower vectors are half a multiply-add.
+// Elements of A are broadcast, rows of B and C are vectors. A block of rows times vectors stays in registers over all
+// p. Its size is the cheapest by counting, for each p, the multiply-adds against the loads: a broadcast takes half a
+// cycle of the load ports, a 512-bit vector a whole one; narrower vectors are half a multiply-add.
 #include "codegen/kron_emit.h"
 
 #include <algorithm>
@@ -80,14 +80,18 @@ class KronEmitter {
  public:
   explicit KronEmitter(const KronStepSource& source)
       : m_(product_of(source)), info_(plan::target_info(source.target)), a(info_, source.type),
+        ahead_in_(source.ahead_in), ahead_out_(source.ahead_out), streams_(source.streams),
         is_double_(source.type == Dtype::float64), lanes_(info_.lanes(source.type)) {}
 
   std::vector<std::uint8_t> emit() {
     a.enter(0);
     const bool by_factor = !m_.b_is_padded;
-    a.mov(a_, a.ptr[a.args + static_cast<int>(by_factor ? offsetof(KronStepArgs, factor) : offsetof(KronStepArgs, in))]);
-    a.mov(b_, a.ptr[a.args + static_cast<int>(by_factor ? offsetof(KronStepArgs, in) : offsetof(KronStepArgs, factor))]);
-    a.mov(c_, a.ptr[a.args + static_cast<int>(offsetof(KronStepArgs, out))]);
+    const auto argument = [&](std::size_t offset) { return a.ptr[a.args + static_cast<int>(offset)]; };
+    a.mov(by_factor ? a_ : b_, argument(offsetof(KronStepArgs, factor)));
+    a.mov(by_factor ? b_ : a_, argument(offsetof(KronStepArgs, in)));
+    a.mov(c_, argument(offsetof(KronStepArgs, out)));
+    if (ahead_in_ > 0) a.mov(read_ahead_, argument(offsetof(KronStepArgs, ahead_in)));
+    if (ahead_out_ > 0) a.mov(write_ahead_, argument(offsetof(KronStepArgs, ahead_out)));
     loop(m_.outer[0].count, count_[0], {{a_, m_.outer[0].a}, {b_, m_.outer[0].b}, {c_, m_.outer[0].c}}, [&] {
       loop(m_.outer[1].count, count_[1], {{a_, m_.outer[1].a}, {b_, m_.outer[1].b}, {c_, m_.outer[1].c}},
            [&] { all_columns(); });
@@ -213,8 +217,20 @@ class KronEmitter {
 
   // ---- one block ----------------------------------------------------------------------------------------------------
 
+  /// Lines for later, between the loads of this block.
+  void fetch_ahead(std::int64_t vectors) {
+    constexpr int kLine = 64;
+    const int reads = ahead_in_ > 0 ? static_cast<int>(ceil_div(vectors, ahead_in_)) : 0;
+    const int writes = ahead_out_ > 0 ? static_cast<int>(ceil_div(vectors, ahead_out_)) : 0;
+    for (int line = 0; line < reads; ++line) a.prefetcht1(a.ptr[read_ahead_ + line * kLine]);
+    for (int line = 0; line < writes; ++line) a.prefetchw(a.ptr[write_ahead_ + line * kLine]);
+    move(read_ahead_, reads * kLine);
+    move(write_ahead_, writes * kLine);
+  }
+
   void block(const Columns& columns, int rows) {
     const std::int64_t sums = static_cast<std::int64_t>(rows) * columns.vectors();
+    fetch_ahead(sums);
     std::int64_t unrolled = std::max<std::int64_t>(kMostUnrolled / sums, 1);
     const std::int64_t stride = std::max(std::abs(m_.a_depth), std::abs(m_.b_depth));
     if (stride > 0) unrolled = std::max<std::int64_t>(std::min(unrolled, kMostDisplacement / stride), 1);
@@ -302,7 +318,8 @@ class KronEmitter {
         const int index = i * vectors + v;
         const Xbyak::Xmm from = view(columns, v, index);
         const Xbyak::Address to = a.ptr[c_ + static_cast<int>(i * m_.c_row + v * info_.vector_bytes)];
-        if (!is_partial(columns, v)) a.store(to, from);
+        if (streams_) is_double_ ? a.vmovntpd(to, from) : a.vmovntps(to, from);
+        else if (!is_partial(columns, v)) a.store(to, from);
         else if (wide()) is_double_ ? a.vmovupd(to | a.k1, from) : a.vmovups(to | a.k1, from);
         else if (from.isYMM())
           is_double_ ? a.vmaskmovpd(to, Xbyak::Ymm(mask_), Xbyak::Ymm(index))
@@ -335,10 +352,12 @@ class KronEmitter {
   const Product m_;
   const plan::TargetInfo& info_;
   VectorAssembler a;
-  bool is_double_;
+  std::int64_t ahead_in_, ahead_out_;
+  bool streams_, is_double_;
   int lanes_;
   static constexpr int mask_ = 15;  // of AVX2
   const Xbyak::Reg64 a_ = Xbyak::util::rsi, b_ = Xbyak::util::rdx, c_ = Xbyak::util::r8;
+  const Xbyak::Reg64 read_ahead_ = Xbyak::util::r9, write_ahead_ = Xbyak::util::r10;
   const Xbyak::Reg64 count_[5] = {Xbyak::util::rbx, Xbyak::util::r12, Xbyak::util::r13, Xbyak::util::r14,
                                   Xbyak::util::rax};
 };

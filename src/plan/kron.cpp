@@ -19,7 +19,7 @@ constexpr double kTilePart = 0.75;
 /// Elements of a block of several rows, enough to hide what a call of a kernel costs.
 constexpr std::int64_t kBlockElements = 8192;
 /// Bytes of a tile's piece of r: long enough for streams of the cache.
-constexpr std::int64_t kPieceBytes = 256;
+constexpr std::int64_t kPieceBytes = 192;
 
 /// Cycles of one vector of so many elements, in units of a full vector: halves cost half.
 double vectors_of(std::int64_t extent, int lanes) {
@@ -156,7 +156,7 @@ void lay_out(KronPlan& plan) {
     const std::int64_t most = std::max<std::int64_t>(budget / one, 1);
     const auto element = static_cast<std::int64_t>(size_of(problem.type));
     if (pass.right == 1) {
-      const std::int64_t enough = std::max<std::int64_t>(kBlockElements / 2 / std::max(pass.in, pass.out), 1);
+      const std::int64_t enough = std::max<std::int64_t>(1024 / std::max(pass.in, pass.out), 1);
       pass.tile_left = std::min({pass.left * plan.block_rows, most, enough});
     } else {
       const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / element, problem.lanes);

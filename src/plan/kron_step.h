@@ -28,6 +28,10 @@ struct KronStepSource {
   std::int64_t in_p = 1, out_q = 1;      // strides
   std::int64_t pitch = 16;
   KronLoop left, middle;
+  /// Lines of the cache are fetched ahead, from args.ahead_in to read and from args.ahead_out to write: one for so many
+  /// vectors of out; 0: none.
+  std::int64_t ahead_in = 0, ahead_out = 0;
+  bool streams = false;  // out goes past the caches: its rows are whole vectors at multiples of 64 bytes
 
   /// Equal texts are equal kernels.
   std::string key() const;
@@ -37,6 +41,8 @@ struct KronStepArgs {
   const void* in = nullptr;
   const void* factor = nullptr;
   void* out = nullptr;
+  const void* ahead_in = nullptr;
+  const void* ahead_out = nullptr;
 };
 
 }  // namespace mercer::plan

@@ -1,11 +1,14 @@
 // Runs a plan: blocks of rows, in each the passes, in each pass its tiles, in each tile its steps (plan/kron.h).
 //
 // Many blocks go to the threads one each; the tiles of few large ones are shared out pass by pass. Blocks are read
-// where they lie if their elements neighbour each other and have the computing type, else packed first; likewise written.
+// where they lie if their elements neighbour each other and have the computing type, else packed first; likewise
+// written.
 #include "backend/cpu/kron.h"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <tuple>
 #include <utility>
 
 #include "backend/cpu/kron_stage.h"
@@ -26,6 +29,10 @@ using plan::KronStepSource;
 /// Multiply-adds of a task: some tens of microseconds.
 constexpr double kTaskFlops = 1e6;
 
+/// A line of the cache, and the operations for each byte of out below which it goes past the caches.
+constexpr std::int64_t kLine = 64;
+constexpr double kStreamedFlops = 24;
+
 /// The steps of one pass on tiles of one size.
 struct TileKernels {
   std::int64_t left = 1, right = 1;
@@ -41,6 +48,8 @@ class KronRun {
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(type_)); }
   std::int64_t bytes_of(std::int64_t elements) const { return round_up(elements * element(), plan::kKronRowBytes); }
   KronStepSource step_source(const KronPass& pass, std::size_t step, std::int64_t left, std::int64_t right) const;
+  void choose_ahead();
+  bool can_stream(const KronPass& pass) const;
   void resolve_kernels();
   void add_kernels(const KronPass& pass, std::int64_t left, std::int64_t right, std::vector<TileKernels>& list) const;
 
@@ -60,6 +69,7 @@ class KronRun {
     KronRows x, y, out;
     const char* factors;
     std::array<char*, 2> rows;  // arrays between passes, in turn
+    const char *next_x, *next_out;  // what is fetched while this block is computed
   };
   KronRows rows_of(const KronArray& array, std::int64_t extent, std::int64_t item, std::int64_t row,
                    std::int64_t count) const;
@@ -81,8 +91,10 @@ class KronRun {
   Dtype type_;
   KronPlan plan_;
   int workers_;
-  bool reads_directly_ = false, writes_directly_ = false, shares_blocks_ = false, shares_items_ = false;
+  bool reads_directly_ = false, writes_directly_ = false, streams_ = false;
+  bool shares_blocks_ = false, shares_items_ = false;  // among the threads, in place of blocks
   std::vector<std::vector<TileKernels>> kernels_;  // of each pass
+  std::vector<std::pair<std::int64_t, std::int64_t>> ahead_;  // of each pass: vectors for a line to read, to write
   std::vector<std::int64_t> factor_offsets_;       // bytes
   std::int64_t factor_bytes_ = 0, arrays_ = 0, array_bytes_ = 0, tile_bytes_ = 0;  // of all groups; of one array
   std::int64_t shared_bytes_ = 0, slot_bytes_ = 0, runs_ = 1, runs_done_ = 0;
@@ -145,6 +157,8 @@ KronStepSource KronRun::step_source(const KronPass& pass, std::size_t step, std:
   const bool joined = in == right && out == right;
   source.right = joined ? behind * right : right;
   source.middle = joined ? KronLoop{} : KronLoop{behind, in, out};
+  std::tie(source.ahead_in, source.ahead_out) = ahead_[static_cast<std::size_t>(&pass - plan_.passes.data())];
+  source.streams = streams_ && step + 1 == pass.order.size() && &pass == &plan_.passes.back();
   return source;
 }
 
@@ -156,6 +170,50 @@ void KronRun::add_kernels(const KronPass& pass, std::int64_t left, std::int64_t 
   TileKernels& made = list.emplace_back(TileKernels{left, right, {}});
   for (std::size_t step = 0; step < pass.order.size(); ++step)
     made.steps.push_back(tools_.kernels.get(step_source(pass, step, left, right)));
+}
+
+/// Where memory does not hold still in the caches, each block fetches the input of the next one while its last pass
+/// runs, and its own output before. A single pass fetches both for the next block.
+void KronRun::choose_ahead() {
+  ahead_.assign(plan_.passes.size(), {0, 0});
+  const double bytes = static_cast<double>(job_.k + job_.j) * static_cast<double>(job_.row_count * job_.items);
+  const std::int64_t from = tools_.kernels.ahead_from;
+  const double least = from < 0 ? 0.5 * static_cast<double>(cpu_features().l3_bytes) : static_cast<double>(from);
+  if (bytes * static_cast<double>(element()) < least || plan_.columns > 1) return;
+  const auto vectors_of = [&](std::size_t first, std::size_t end) {
+    double elements = 0;
+    for (std::size_t pass = first; pass < end; ++pass) {
+      double size = static_cast<double>(plan_.passes[pass].left * plan_.passes[pass].in * plan_.passes[pass].right);
+      for (const int group : plan_.passes[pass].order) {
+        size = size / static_cast<double>(plan_.groups[group].p) * static_cast<double>(plan_.groups[group].q);
+        elements += size;
+      }
+    }
+    return elements;
+  };
+  const auto rate = [](double elements, std::int64_t row) {
+    return std::max<std::int64_t>(static_cast<std::int64_t>(elements / static_cast<double>(row)), 1);
+  };
+  const std::size_t last = ahead_.size() - 1;
+  if (reads_directly_) ahead_[last].first = rate(vectors_of(last, last + 1), job_.k);
+  if (!writes_directly_) return;
+  streams_ = can_stream(plan_.passes.back());
+  if (streams_) return;
+  for (std::size_t pass = 0; pass < std::max<std::size_t>(last, 1); ++pass)
+    ahead_[pass].second = rate(vectors_of(0, std::max<std::size_t>(last, 1)), job_.j);
+}
+
+/// Past the caches, where rows of out are whole lines and so little is computed that reading them first would be felt.
+bool KronRun::can_stream(const KronPass& pass) const {
+  const std::int64_t line = kLine / element();
+  const auto whole = [line](std::int64_t elements) { return elements % line == 0; };
+  bool aligned = reinterpret_cast<std::uintptr_t>(job_.out.data) % kLine == 0 && whole(job_.j);
+  for (const auto* strides : {&job_.out.outer_strides, &job_.out.row_strides})
+    for (const std::int64_t stride : *strides) aligned = aligned && whole(stride);
+  const std::int64_t q = plan_.groups[pass.order.back()].q;
+  const bool vectors = pass.right > 1 ? whole(pass.right) && whole(pass.tile_right) : pass.steps() == 1 && whole(q);
+  return tools_.target != Target::interpreter && aligned && vectors &&
+         plan_.flops < kStreamedFlops * static_cast<double>(job_.j * element());
 }
 
 /// Tiles are whole, or the last ones of a block, along either axis; so are blocks.
@@ -207,6 +265,7 @@ void KronRun::run() {
 void KronRun::run_in(void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   memory_ = static_cast<char*>(memory) + (round_up(address, std::uintptr_t{plan::kKronRowBytes}) - address);
+  choose_ahead();
   resolve_kernels();
   runs_ = shares_items_ ? 1 : job_.items * (shares_blocks_ ? blocks() * (std::ssize(plan_.passes) + 2) : 1);
   if (shares_items_) return share(job_.items, [&](std::int64_t item, int worker) { run_item(item, slot(worker)); });
@@ -263,9 +322,13 @@ KronRun::Block KronRun::block_at(std::int64_t item, std::int64_t index, const ch
   const std::int64_t extent = job_.rows.back(), each = ceil_div(extent, plan_.block_rows);
   const std::int64_t first = index % each * plan_.block_rows, row = index / each * extent + first;
   const std::int64_t count = std::min(plan_.block_rows, extent - first);
-  return {rows_of(job_.x, job_.k, item, row, count),   rows_of(job_.y, job_.j, item, row, count),
-          rows_of(job_.out, job_.j, item, row, count), factors,
-          {rows, rows + (arrays_ - 1) * array_bytes_}};
+  Block block{rows_of(job_.x, job_.k, item, row, count),   rows_of(job_.y, job_.j, item, row, count),
+              rows_of(job_.out, job_.j, item, row, count), factors,
+              {rows, rows + (arrays_ - 1) * array_bytes_}, nullptr, nullptr};
+  const std::int64_t step = static_cast<std::int64_t>(size_of(job_.dtype)) * plan_.block_rows;
+  block.next_x = block.x.data + step * block.x.row_stride;
+  block.next_out = block.out.data + (plan_.passes.size() == 1 ? step * block.out.row_stride : 0);
+  return block;
 }
 
 char* KronRun::array_at(const Block& block, std::size_t index) const {
@@ -278,6 +341,7 @@ void KronRun::run_block(const Block& block, char* tile_memory) const {
   if (!reads_directly_) read_rows(job_, block.x, 0, job_.k, array_at(block, 0));
   for (std::size_t pass = 0; pass < plan_.passes.size(); ++pass)
     run_tiles(block, pass, 0, tiles(block, plan_.passes[pass]), tile_memory);
+  if (streams_) std::atomic_thread_fence(std::memory_order_seq_cst);  // streamed stores are ordered by a fence alone
   if (!writes_directly_) write_rows(job_, array_at(block, plan_.passes.size()), block.y, block.out, 0, job_.j);
 }
 
@@ -297,6 +361,7 @@ void KronRun::share_block(const Block& block) {
   for (std::size_t pass = 0; pass < plan_.passes.size(); ++pass)
     in_pieces(tiles(block, plan_.passes[pass]), [&](std::int64_t first, std::int64_t end, int worker) {
       run_tiles(block, pass, first, end, slot(worker));
+      if (streams_) std::atomic_thread_fence(std::memory_order_seq_cst);
     });
   const auto write = [&](std::int64_t first, std::int64_t end, int) {
     write_rows(job_, array_at(block, plan_.passes.size()), block.y, block.out, first, end);
@@ -311,6 +376,12 @@ void KronRun::run_tiles(const Block& block, std::size_t index, std::int64_t firs
   char* const to = array_at(block, index + 1);
   const std::int64_t pieces = ceil_div(pass.right, pass.tile_right), lefts_here = lefts(block, pass);
   char* const between[] = {tile_memory, tile_memory + tile_bytes_};
+  // What is fetched ahead goes on with the tiles; passes before the last one share the output.
+  const auto [ahead_in, ahead_out] = ahead_[index];
+  const std::int64_t parts = tiles(block, pass) * pass.steps(), row_bytes = block.x.count * element();
+  const std::int64_t writers = std::max<std::int64_t>(std::ssize(plan_.passes) - 1, 1);
+  const std::int64_t in_part = job_.k * row_bytes / parts, out_part = job_.j * row_bytes / (writers * parts);
+  const std::int64_t out_first = static_cast<std::int64_t>(index) * (job_.j * row_bytes / writers);
   for (std::int64_t tile = first; tile < end; ++tile) {
     const std::int64_t l = tile / pieces * pass.tile_left, r = tile % pieces * pass.tile_right;
     const std::int64_t left = std::min(pass.tile_left, lefts_here - l);
@@ -322,6 +393,9 @@ void KronRun::run_tiles(const Block& block, std::size_t index, std::int64_t firs
     for (std::size_t step = 0; step < pass.order.size(); ++step) {
       const bool is_last = step + 1 == pass.order.size();
       args.factor = block.factors + factor_offsets_[pass.order[step]];
+      const std::int64_t part = tile * pass.steps() + static_cast<std::int64_t>(step);
+      if (ahead_in > 0) args.ahead_in = block.next_x + part * in_part;
+      if (ahead_out > 0) args.ahead_out = block.next_out + out_first + part * out_part;
       args.out = is_last ? to + (l * pass.out * pass.right + r) * element() : between[step % 2];
       (*kernels->steps[step])(args);
       args.in = args.out;

@@ -24,6 +24,9 @@ class KronKernels {
   AlignedBuffer take(std::int64_t bytes);
   void give_back(AlignedBuffer buffer);
 
+  /// Bytes of x and out from which lines are fetched ahead; -1: half of the third-level cache. Tests take it down.
+  std::int64_t ahead_from = -1;
+
  private:
   /// Steps kept: shapes of some hundred products. Then all are forgotten.
   static constexpr std::size_t kMost = 4096;

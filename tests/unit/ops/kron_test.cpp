@@ -1,6 +1,7 @@
 // Products with Kronecker products against the product written out in double precision, by the bound of
 // mercer/kron.h: (P1 + ... + PN + 2 N + 2) u of the same product of magnitudes, and one rounding to 16 bits.
 #include <algorithm>
+#include <array>
 
 #include "ops/context.h"
 #include "ops/testing.h"
@@ -232,6 +233,34 @@ TEST(Kron, ThreadsChangeNothing) {
           ASSERT_EQ(results[0], results[1]) << name_of(dtype) << " " << rows;
           ASSERT_EQ(results[0], results[2]) << name_of(dtype) << " " << rows;
         }
+  });
+}
+
+/// Large products fetch lines ahead and may write past the caches.
+TEST(Kron, FetchingAheadChangesNothing) {
+  on_each_cpu_target([&](TestContext& context) {
+    for (const Dtype dtype : kWide)
+      for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
+               {8, 8, 8, 8}, {64, 64}, {16, 16, 16}, {32}, {5, 7}, {4, 4, 4, 4, 4}}) {
+        std::vector<Array> factors;
+        std::int64_t k = 1;
+        for (const std::int64_t size : sizes) {
+          factors.push_back(random_array(dtype, {size, size}, static_cast<unsigned>(size)));
+          k *= size;
+        }
+        const std::vector<Tensor> views(factors.begin(), factors.end());
+        const Array x = random_array(dtype, {7, k}, 3), expected(dtype, {7, k});
+        context.state().kron.ahead_from = -1;
+        kron::matmul(x, views, expected, {}, context);
+        context.state().kron.ahead_from = 0;
+        alignas(64) static std::array<char, 7 * 4096 * 8> memory;
+        for (const int threads : {1, 3}) {
+          context.set_threads(threads);
+          memory.fill(0x5a);
+          kron::matmul(x, views, Tensor(memory.data(), dtype, {7, k}), {}, context);
+          ASSERT_EQ(std::memcmp(memory.data(), expected.tensor().data, 7 * k * size_of(dtype)), 0) << k;
+        }
+      }
   });
 }
 
