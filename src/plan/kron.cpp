@@ -18,6 +18,8 @@ constexpr std::int64_t kMostMerged = 1024;
 constexpr double kTilePart = 0.75;
 /// Elements of a block of several rows, enough to hide what a call of a kernel costs.
 constexpr std::int64_t kBlockElements = 8192;
+/// Bytes of a row of a block that lies by columns.
+constexpr std::int64_t kColumnBytes = 256;
 /// Bytes of a tile's piece of r: long enough for streams of the cache.
 constexpr std::int64_t kPieceBytes = 192;
 
@@ -134,6 +136,13 @@ void group_passes(KronPlan& plan) {
   });
 }
 
+/// A part of the columns that divides them.
+std::int64_t piece_of_columns(std::int64_t columns, std::int64_t held, int lanes) {
+  std::int64_t piece = columns;
+  while (piece > std::max<std::int64_t>(held, lanes) && piece % 2 == 0) piece /= 2;
+  return piece;
+}
+
 /// Extents around each pass at its turn, and its tiles.
 void lay_out(KronPlan& plan) {
   const KronProblem& problem = plan.problem;
@@ -165,6 +174,7 @@ void lay_out(KronPlan& plan) {
       // Pieces of about one size, of whole vectors.
       const std::int64_t even = ceil_div(pass.right, ceil_div(pass.right, most_right));
       pass.tile_right = std::min(most_right, round_up(even, std::int64_t{problem.lanes}));
+      if (plan.columns > 1 && !problem.packed) pass.tile_right = piece_of_columns(plan.columns, held, problem.lanes);
     }
   }
 }
@@ -173,12 +183,18 @@ void choose_block(KronPlan& plan) {
   const KronProblem& problem = plan.problem;
   const std::int64_t row = std::max(plan.k, plan.j);
   std::int64_t rows = std::max<std::int64_t>(kBlockElements / row, 1);
-  if (problem.by_columns) rows = std::max<std::int64_t>(rows / problem.lanes, 1) * problem.lanes;
+  if (problem.by_columns) rows = kron_columns(problem, row);
   plan.block_rows = std::max<std::int64_t>(std::min(rows, problem.rows), 1);
   plan.columns = problem.by_columns ? plan.block_rows : 1;
 }
 
 }  // namespace
+
+/// Columns of a block, if there are so many: a few lines of the cache of each row of x, more where a row is short.
+std::int64_t kron_columns(const KronProblem& problem, std::int64_t row) {
+  const std::int64_t piece = kColumnBytes / static_cast<std::int64_t>(size_of(problem.type));
+  return std::max<std::int64_t>(kBlockElements / row / piece, 1) * piece;
+}
 
 KronPlan plan_kron(const KronProblem& problem) {
   KronPlan plan;

@@ -32,6 +32,7 @@ struct KronProblem {
   std::vector<KronShape> factors;
   std::int64_t rows = 1;        // that step alike
   bool by_columns = false;      // neighbouring rows are neighbours in memory
+  bool packed = true;           // arrays by columns have nothing between their rows
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
 };
 
@@ -66,5 +67,8 @@ struct KronPlan {
 };
 
 KronPlan plan_kron(const KronProblem& problem);
+
+/// Rows of a whole block of a problem by columns; those that are left over are better a problem of their own.
+std::int64_t kron_columns(const KronProblem& problem, std::int64_t row);
 
 }  // namespace mercer::plan

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <tuple>
 #include <utility>
 
@@ -42,7 +43,11 @@ struct TileKernels {
 class KronRun {
  public:
   KronRun(const KronJob& job, const KronTools& tools);
-  void run();
+  std::int64_t bytes() const {
+    return checked_product({workers_, slot_bytes_}) + shared_bytes_ + plan::kKronRowBytes;
+  }
+  /// In memory of so many bytes.
+  void run(void* memory);
 
  private:
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(type_)); }
@@ -54,7 +59,6 @@ class KronRun {
   void add_kernels(const KronPass& pass, std::int64_t left, std::int64_t right, std::vector<TileKernels>& list) const;
 
   void lay_out_memory();
-  void run_in(void* memory);
   template <class Body>
   void share(std::int64_t tasks, const Body& body);
   char* slot(int worker) const { return memory_ + shared_bytes_ + worker * slot_bytes_; }
@@ -79,6 +83,19 @@ class KronRun {
   void run_block(const Block& block, char* tile_memory) const;
   void share_block(const Block& block);
   void run_tiles(const Block& block, std::size_t index, std::int64_t first, std::int64_t end, char* tile_memory) const;
+  /// How far neighbours along the axes of a pass lie apart in what it reads, or writes; more than there is behind them
+  /// in a piece of the caller's array by columns.
+  std::int64_t apart(const KronPass& pass, bool of_input) const {
+    const bool is_outer = of_input ? &pass == &plan_.passes.front() && reads_directly_
+                                   : &pass == &plan_.passes.back() && writes_directly_;
+    if (!is_outer || plan_.columns == 1) return pass.right;
+    return pass.right / plan_.columns * (of_input ? job_.x.stride : job_.out.stride);
+  }
+  /// Where the element r of what is behind lies.
+  std::int64_t behind(const KronPass& pass, std::int64_t r, std::int64_t apart) const {
+    if (apart == pass.right) return r;
+    return r / plan_.columns * (apart / (pass.right / plan_.columns)) + r % plan_.columns;
+  }
   std::int64_t lefts(const Block& block, const KronPass& pass) const {
     return plan_.columns > 1 ? pass.left : block.x.count * pass.left;
   }
@@ -110,6 +127,8 @@ plan::KronProblem problem_of(const KronJob& job, const KronTools& tools) {
   problem.rows = job.rows.back();
   const auto magnitude = [](std::int64_t stride) { return std::abs(stride); };
   problem.by_columns = problem.rows > 1 && job.k > 1 && magnitude(job.x.row_strides.back()) < magnitude(job.x.stride);
+  problem.packed = problem.rows <= kron_columns(problem, std::max(job.k, job.j)) && job.x.stride == problem.rows &&
+                   job.out.stride == problem.rows;
   const CpuFeatures& cpu = cpu_features();
   if (cpu.l1d_bytes > 0) problem.l1_bytes = cpu.l1d_bytes;
   if (cpu.l2_bytes > 0) problem.l2_bytes = cpu.l2_bytes;
@@ -121,8 +140,13 @@ KronRun::KronRun(const KronJob& job, const KronTools& tools)
       workers_(tools.pool.threads()) {
   const bool one_row = plan_.block_rows == 1;
   const auto neighbours = [&](const KronArray& array, std::int64_t extent) {
-    return job.dtype == type_ && plan_.columns == 1 && (array.stride == 1 || extent == 1) &&
-           (one_row || array.row_strides.back() == extent);
+    if (job.dtype != type_) return false;
+    if (plan_.columns > 1) {  // whole blocks, of whole pieces
+      const bool packed = array.stride == plan_.columns;
+      return array.row_strides.back() == 1 && job.rows.back() % plan_.columns == 0 &&
+             (packed || (!plan_.problem.packed && array.stride > 0));
+    }
+    return (array.stride == 1 || extent == 1) && (one_row || array.row_strides.back() == extent);
   };
   // A single pass would write what other tiles have yet to read.
   reads_directly_ = neighbours(job.x, job.k) && !(job.in_place && plan_.passes.size() == 1);
@@ -130,6 +154,7 @@ KronRun::KronRun(const KronJob& job, const KronTools& tools)
   const double flops = plan_.flops * static_cast<double>(job.row_count);
   shares_items_ = job.items >= 2 * workers_ || flops < kTaskFlops;
   shares_blocks_ = !shares_items_ && blocks() < 2 * workers_ && workers_ > 1 && flops > 2 * kTaskFlops;
+  lay_out_memory();
 }
 
 KronStepSource KronRun::step_source(const KronPass& pass, std::size_t step, std::int64_t left,
@@ -143,8 +168,8 @@ KronStepSource KronRun::step_source(const KronPass& pass, std::size_t step, std:
   std::int64_t before = left, behind = 1;
   for (int i = pass.first; i < last; ++i) (i < group ? before : behind) *= i == group ? 1 : extents[i - pass.first];
   // Neighbours along the axes of the pass lie so far apart: in an array of a block, or in a tile.
-  const std::int64_t in = step == 0 ? pass.right : right;
-  const std::int64_t out = step + 1 == pass.order.size() ? pass.right : right;
+  const std::int64_t in = step == 0 ? apart(pass, true) : right;
+  const std::int64_t out = step + 1 == pass.order.size() ? apart(pass, false) : right;
   KronStepSource source;
   source.type = type_;
   source.target = tools_.target;
@@ -249,20 +274,7 @@ void KronRun::lay_out_memory() {
   slot_bytes_ = tiles + (shares_items_ ? factor_bytes_ : 0) + (shares_blocks_ ? 0 : rows);
 }
 
-void KronRun::run() {
-  lay_out_memory();
-  const std::int64_t bytes = checked_product({workers_, slot_bytes_}) + shared_bytes_ + plan::kKronRowBytes;
-  if (job_.queue->rehearsal != nullptr) {
-    job_.queue->rehearsal->bytes = bytes;
-    return;
-  }
-  if (job_.queue->allocate) return run_in(job_.queue->allocate(bytes));
-  AlignedBuffer buffer = tools_.kernels.take(bytes);
-  run_in(buffer.data());
-  tools_.kernels.give_back(std::move(buffer));
-}
-
-void KronRun::run_in(void* memory) {
+void KronRun::run(void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   memory_ = static_cast<char*>(memory) + (round_up(address, std::uintptr_t{plan::kKronRowBytes}) - address);
   choose_ahead();
@@ -375,6 +387,7 @@ void KronRun::run_tiles(const Block& block, std::size_t index, std::int64_t firs
   const char* const from = array_at(block, index);
   char* const to = array_at(block, index + 1);
   const std::int64_t pieces = ceil_div(pass.right, pass.tile_right), lefts_here = lefts(block, pass);
+  const std::int64_t from_apart = apart(pass, true), to_apart = apart(pass, false);
   char* const between[] = {tile_memory, tile_memory + tile_bytes_};
   // What is fetched ahead goes on with the tiles; passes before the last one share the output.
   const auto [ahead_in, ahead_out] = ahead_[index];
@@ -389,14 +402,15 @@ void KronRun::run_tiles(const Block& block, std::size_t index, std::int64_t firs
     const auto kernels = std::find_if(kernels_[index].begin(), kernels_[index].end(),
                                       [&](const TileKernels& k) { return k.left == left && k.right == right; });
     KronStepArgs args;
-    args.in = from + (l * pass.in * pass.right + r) * element();
+    args.in = from + (l * pass.in * from_apart + behind(pass, r, from_apart)) * element();
     for (std::size_t step = 0; step < pass.order.size(); ++step) {
       const bool is_last = step + 1 == pass.order.size();
       args.factor = block.factors + factor_offsets_[pass.order[step]];
       const std::int64_t part = tile * pass.steps() + static_cast<std::int64_t>(step);
       if (ahead_in > 0) args.ahead_in = block.next_x + part * in_part;
       if (ahead_out > 0) args.ahead_out = block.next_out + out_first + part * out_part;
-      args.out = is_last ? to + (l * pass.out * pass.right + r) * element() : between[step % 2];
+      args.out = is_last ? to + (l * pass.out * to_apart + behind(pass, r, to_apart)) * element()
+                         : between[step % 2];
       (*kernels->steps[step])(args);
       args.in = args.out;
     }
@@ -422,11 +436,38 @@ void write_scaled(const KronJob& job, const KronTools& tools) {
   });
 }
 
+/// Columns that fill no block are a job of their own.
+std::vector<KronJob> parts_of(const KronJob& job, const KronTools& tools) {
+  const plan::KronProblem problem = problem_of(job, tools);
+  const std::int64_t rows = job.rows.back(), block = kron_columns(problem, std::max(job.k, job.j)), rest = rows % block;
+  if (!problem.by_columns || rows < block || rest == 0) return {job};
+  std::vector<KronJob> parts(2, job);
+  parts[0].rows.back() = rows - rest;
+  parts[1].rows.back() = rest;
+  for (KronJob& part : parts) part.row_count = part.row_count / rows * part.rows.back();
+  for (KronArray* array : {&parts[1].x, &parts[1].y, &parts[1].out})
+    if (array->data != nullptr)
+      array->data += (rows - rest) * array->row_strides.back() * static_cast<std::int64_t>(size_of(job.dtype));
+  return parts;
+}
+
 }  // namespace
 
 void kron_matmul(const KronJob& job, const KronTools& tools) {
   if (job.k == 0 || job.alpha == 0) return write_scaled(job, tools);
-  KronRun(job, tools).run();
+  std::vector<KronJob> jobs = parts_of(job, tools);
+  std::deque<KronRun> runs;
+  std::int64_t bytes = 0;
+  for (const KronJob& part : jobs) bytes = std::max(bytes, runs.emplace_back(part, tools).bytes());
+  if (job.queue->rehearsal != nullptr) {
+    job.queue->rehearsal->bytes = bytes;
+    return;
+  }
+  AlignedBuffer own;
+  if (!job.queue->allocate) own = tools.kernels.take(bytes);
+  void* const memory = job.queue->allocate ? job.queue->allocate(bytes) : own.data();
+  for (KronRun& run : runs) run.run(memory);
+  if (!job.queue->allocate) tools.kernels.give_back(std::move(own));
 }
 
 }  // namespace mercer::cpu

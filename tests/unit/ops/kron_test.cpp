@@ -167,6 +167,8 @@ TEST(Kron, ShapesOfFactors) {
       {.factors = {{3, 40}, {31, 2}}, .rows = 17},
       {.factors = {{13, 10}, {11, 12}}, .rows = 2},
       {.factors = {{64, 64}}, .rows = 33},
+      {.factors = {{12, 9}, {10, 7}}, .rows = 150},  // several blocks of columns, and a part of one
+      {.factors = {{3, 5}}, .rows = 3001},
       {.factors = std::vector<std::pair<std::int64_t, std::int64_t>>(64, {1, 1}), .rows = 2},
   };
   for_each_type([&](TestContext& context, Dtype dtype) {
@@ -266,8 +268,8 @@ TEST(Kron, FetchingAheadChangesNothing) {
 
 TEST(Kron, InPlace) {
   for_each_type([&](TestContext& context, Dtype dtype) {
-    for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{6}, {4, 5}, {8, 8, 8, 8}, {40, 40}})
-      for (const bool left : {false, true}) {
+    for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{6}, {4, 5}, {8, 8, 8}, {40, 40}})
+      for (const auto& [left, rows] : {std::pair<bool, std::int64_t>{false, 5}, {true, 5}, {true, 128}, {true, 131}}) {
         std::vector<Array> factors;
         std::int64_t k = 1;
         for (const std::int64_t size : sizes) {
@@ -275,7 +277,7 @@ TEST(Kron, InPlace) {
           k *= size;
         }
         const std::vector<Tensor> views(factors.begin(), factors.end());
-        const Shape shape = left ? Shape{k, 5} : Shape{5, k};
+        const Shape shape = left ? Shape{k, rows} : Shape{rows, k};
         Array x = random_array(dtype, shape, 3);
         const Array out(dtype, shape);
         const auto call = [&](const Tensor& to) {
