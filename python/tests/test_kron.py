@@ -332,3 +332,23 @@ def test_linear_operator(torch):
         torch.testing.assert_close(ours.add_jitter(0.1).solve(v), plain.add_jitter(0.1).solve(v))
         found = torch.autograd.grad((ours @ v).square().sum(), factors)
         torch.testing.assert_close(found, torch.autograd.grad((plain @ v).square().sum(), factors))
+
+
+# ---- Benchmarks. --------------------------------------------------------------------------------
+
+
+def test_benchmark_rows(monkeypatch):
+    from mercer.benchmarks import kron as rows
+    from mercer.benchmarks import runs
+
+    settings_ = runs.Settings(quick=True)
+    settings_.repeats = 1
+    monkeypatch.setattr(rows, "KRON", (rows.Kron(32, 3, 4, 3),))
+    names = [name for name in runs.all_rows() if name.startswith("kron")]
+    assert names == ["kron", "kron-fp64", "kron-threads"]
+    for line in rows.lines(settings_):
+        assert (line.row, line.shape) == ("kron (3->4)^3", (2, 27, 64))
+        assert line.seconds > 0
+        assert line.gelem == pytest.approx(2 * 3 * (36 + 48 + 64) / line.seconds / 1e9)
+        assert "error" not in line.misses()
+    assert [line.row for line in rows.fp64_lines(settings_)] == ["fp64 kron (3->4)^3"]

@@ -79,9 +79,10 @@ struct Columns {
 class KronEmitter {
  public:
   explicit KronEmitter(const KronStepSource& source)
-      : m_(product_of(source)), info_(plan::target_info(source.target)), a(info_, source.type),
+      : m_(product_of(source)), info_(plan::target_info(source.target)),
+        a(info_, size_of(source.type) == 8 ? Dtype::float64 : Dtype::float32),
         ahead_in_(source.ahead_in), ahead_out_(source.ahead_out), streams_(source.streams),
-        is_double_(source.type == Dtype::float64), lanes_(info_.lanes(source.type)) {}
+        is_double_(size_of(source.type) == 8), is_whole_(is_whole(source.type)), lanes_(info_.lanes(source.type)) {}
 
   std::vector<std::uint8_t> emit() {
     a.enter(0);
@@ -141,7 +142,8 @@ class KronEmitter {
     const int vectors = columns.vectors();
     const int masks = !wide() && columns.tail > 0 ? 1 : 0;
     const int broadcasts = embeds(columns) ? 0 : 1;
-    return (info_.registers - vectors - masks - broadcasts) / vectors;
+    const int products = is_whole_ ? 1 : 0;
+    return (info_.registers - vectors - masks - broadcasts - products) / vectors;
   }
   /// One vector: the multiply-add broadcasts by itself.
   bool embeds(const Columns& columns) const { return wide() && columns.vectors() == 1; }
@@ -259,6 +261,8 @@ class KronEmitter {
   /// sums += a column of A times a row of B.
   void rank_one(const Columns& columns, int rows, std::int64_t k, bool is_first) {
     const int vectors = columns.vectors(), first = rows * vectors;
+    const bool has_mask = !wide() && columns.tail > 0;
+    product_ = info_.registers - 1 - (has_mask ? 1 : 0);
     for (int v = 0; v < vectors; ++v) load_b(columns, v, first + v, static_cast<int>(k * m_.b_depth));
     for (int i = 0; i < rows; ++i) {
       const int at = static_cast<int>(i * m_.a_row + k * m_.a_depth);
@@ -288,8 +292,19 @@ class KronEmitter {
   }
 
   void multiply(const Xbyak::Xmm& sum, const Xbyak::Xmm& b, const Xbyak::Operand& x, bool is_first) {
+    if (is_whole_) return multiply_whole(sum, b, x, is_first);
     if (!is_first) a.multiply_into(false, sum, b, x);
     else a.binary(ir::Prim::mul, sum, b, x);
+  }
+
+  /// There is no multiply-add of whole numbers that keeps the low half.
+  void multiply_whole(const Xbyak::Xmm& sum, const Xbyak::Xmm& b, const Xbyak::Operand& x, bool is_first) {
+    const Xbyak::Xmm product = is_first ? sum : sum.copyAndSetIdx(product_);
+    if (is_double_) a.vpmullq(product, b, x);
+    else a.vpmulld(product, b, x);
+    if (is_first) return;
+    if (is_double_) a.vpaddq(sum, sum, product);
+    else a.vpaddd(sum, sum, product);
   }
 
   void broadcast(const Columns& columns, int index, int at) {
@@ -353,9 +368,10 @@ class KronEmitter {
   const plan::TargetInfo& info_;
   VectorAssembler a;
   std::int64_t ahead_in_, ahead_out_;
-  bool streams_, is_double_;
+  bool streams_, is_double_, is_whole_;  // is_double_: elements of 64 bits
   int lanes_;
   static constexpr int mask_ = 15;  // of AVX2
+  int product_ = 0;                 // of whole numbers, before it is added
   const Xbyak::Reg64 a_ = Xbyak::util::rsi, b_ = Xbyak::util::rdx, c_ = Xbyak::util::r8;
   const Xbyak::Reg64 read_ahead_ = Xbyak::util::r9, write_ahead_ = Xbyak::util::r10;
   const Xbyak::Reg64 count_[5] = {Xbyak::util::rbx, Xbyak::util::r12, Xbyak::util::r13, Xbyak::util::r14,
@@ -364,8 +380,15 @@ class KronEmitter {
 
 }  // namespace
 
+bool can_emit(const KronStepSource& source) {
+  if (source.target == Target::interpreter) return false;
+  // Of 64-bit products AVX-512 alone gives the low half.
+  return source.type == Dtype::float32 || source.type == Dtype::float64 || source.type == Dtype::int32 ||
+         (source.type == Dtype::int64 && source.target == Target::x86_avx512);
+}
+
 std::vector<std::uint8_t> emit_kron_step(const KronStepSource& source) {
-  if (source.type != Dtype::float32 && source.type != Dtype::float64)
+  if (!can_emit(source))
     fail(ErrorKind::compile, "codegen: no steps of {}.", name_of(source.type));
   return KronEmitter(source).emit();
 }

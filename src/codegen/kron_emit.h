@@ -8,7 +8,9 @@
 
 namespace mercer::codegen {
 
-/// Code for a function `void(const KronStepArgs*)`; float32 and float64 alone.
+/// Whether the target has the instructions for steps of this type.
+bool can_emit(const plan::KronStepSource& source);
+/// Code for a function `void(const KronStepArgs*)`.
 std::vector<std::uint8_t> emit_kron_step(const plan::KronStepSource& source);
 
 }  // namespace mercer::codegen

@@ -1,4 +1,4 @@
-// A step of a Kronecker product in plain C++: whole numbers, and floats where no code can be emitted.
+// A step of a Kronecker product in plain C++, where no code can be emitted.
 #pragma once
 
 #include "plan/kron_step.h"

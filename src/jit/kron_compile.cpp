@@ -36,7 +36,7 @@ class PortableStep final : public KronKernel {
 }  // namespace
 
 std::unique_ptr<KronKernel> compile(const plan::KronStepSource& source) {
-  if (source.target != Target::interpreter && !is_whole(source.type) && ExecutableMemory::available()) {
+  if (codegen::can_emit(source) && ExecutableMemory::available()) {
     try {
       return std::make_unique<NativeStep>(codegen::emit_kron_step(source));
     } catch (const Error& error) {

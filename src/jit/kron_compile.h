@@ -1,5 +1,5 @@
-// Steps of Kronecker products → something that runs: machine code for floats where the target and the system allow it,
-// else plain C++.
+// Steps of Kronecker products → something that runs: machine code where the target and the system allow it, else plain
+// C++.
 #pragma once
 
 #include <memory>

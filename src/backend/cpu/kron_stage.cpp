@@ -1,9 +1,14 @@
 #include "backend/cpu/kron_stage.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/half.h"
 #include "core/integers.h"
@@ -60,6 +65,43 @@ struct RowBlock {
   explicit RowBlock(const KronRows& rows)
       : data(reinterpret_cast<T*>(rows.data)), count(rows.count), row_stride(rows.row_stride), stride(rows.stride) {}
 };
+
+#if defined(__x86_64__)
+constexpr std::int64_t kEight = 8;  // halves of a conversion
+
+#define MERCER_F16C __attribute__((target("avx,f16c")))
+MERCER_F16C std::int64_t widen_eights(const std::uint16_t* from, float* to, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kEight <= count; i += kEight)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  return i;
+}
+MERCER_F16C std::int64_t narrow_eights(const float* from, std::uint16_t* to, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kEight <= count; i += kEight)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+#undef MERCER_F16C
+#else
+std::int64_t widen_eights(const std::uint16_t*, float*, std::int64_t) { return 0; }
+std::int64_t narrow_eights(const float*, std::uint16_t*, std::int64_t) { return 0; }
+#endif
+
+/// Neighbours in memory on both sides; returns how many of them were converted, by instructions that round alike.
+template <class E>
+std::int64_t widen(const typename E::Element* from, typename E::Computed* to, std::int64_t count) {
+  if constexpr (std::is_same_v<E, HalfElement>)
+    if (cpu_features().avx2) return widen_eights(from, to, count);
+  return 0;
+}
+template <class E>
+std::int64_t narrow(const typename E::Computed* from, typename E::Element* to, std::int64_t count) {
+  if constexpr (std::is_same_v<E, HalfElement>)
+    if (cpu_features().avx2) return narrow_eights(from, to, count);
+  return 0;
+}
 
 /// Calls body(m, i, packed position) along what is contiguous.
 template <class Body>
@@ -118,6 +160,15 @@ void read_rows(const KronJob& job, const KronRows& from, std::int64_t first, std
     if (from.columns > from.count)
       for (std::int64_t i = first; i < end; ++i)
         std::fill(to + i * from.columns + from.count, to + (i + 1) * from.columns, T{0});
+    if (from.columns == 1 && x.stride == 1) {
+      for (std::int64_t m = 0; m < from.count; ++m) {
+        const typename E::Element* const row = x.data + m * x.row_stride;
+        T* const packed_row = to + m * from.extent;
+        for (std::int64_t i = first + widen<E>(row + first, packed_row + first, end - first); i < end; ++i)
+          packed_row[i] = E::load(row[i]);
+      }
+      return;
+    }
     each_element(from, first, end, [&](std::int64_t m, std::int64_t i, std::int64_t at) {
       to[at] = E::load(x.data[m * x.row_stride + i * x.stride]);
     });
@@ -133,6 +184,15 @@ void write_rows(const KronJob& job, const void* packed, const KronRows& y, const
     const T beta = scalar<T>(job.beta);
     const RowBlock<typename E::Element> to(out);
     const RowBlock<const typename E::Element> add(y);
+    if (out.columns == 1 && to.stride == 1 && add.data == nullptr && from != nullptr) {
+      for (std::int64_t m = 0; m < out.count; ++m) {
+        typename E::Element* const row = to.data + m * to.row_stride;
+        const T* const packed_row = from + m * out.extent;
+        for (std::int64_t i = first + narrow<E>(packed_row + first, row + first, end - first); i < end; ++i)
+          row[i] = E::store(packed_row[i]);
+      }
+      return;
+    }
     each_element(out, first, end, [&](std::int64_t m, std::int64_t i, std::int64_t at) {
       T value = from ? from[at] : T{0};
       if (add.data) value = value + beta * E::load(add.data[m * add.row_stride + i * add.stride]);

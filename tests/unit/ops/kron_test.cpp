@@ -268,7 +268,7 @@ TEST(Kron, FetchingAheadChangesNothing) {
 
 TEST(Kron, InPlace) {
   for_each_type([&](TestContext& context, Dtype dtype) {
-    for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{6}, {4, 5}, {8, 8, 8}, {40, 40}})
+    for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{6}, {4, 5}, {4, 4, 8}, {40, 10}})
       for (const auto& [left, rows] : {std::pair<bool, std::int64_t>{false, 5}, {true, 5}, {true, 128}, {true, 131}}) {
         std::vector<Array> factors;
         std::int64_t k = 1;
