@@ -1,5 +1,7 @@
 // Products with Kronecker products against the product written out in double precision, by the bound of
 // mercer/kron.h: (P1 + ... + PN + 2 N + 2) u of the same product of magnitudes, and one rounding to 16 bits.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 
@@ -349,6 +351,59 @@ TEST(Kron, RowsAreApart) {
             else if (m == 10) ASSERT_FALSE(std::isfinite(value));
             else ASSERT_EQ(value, left ? clean(i, m) : clean(m, i));
           }
+      }
+  });
+}
+
+/// Memory that ends where none may be touched.
+class Fenced {
+ public:
+  explicit Fenced(std::size_t bytes) : room_((bytes / kPage + 1) * kPage) {
+    base_ = static_cast<char*>(
+        ::mmap(nullptr, room_ + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ::mprotect(base_ + room_, kPage, PROT_NONE);
+    data_ = base_ + room_ - bytes;
+    std::memset(base_, 0x5a, room_);
+  }
+  ~Fenced() { ::munmap(base_, room_ + kPage); }
+  Fenced(const Fenced&) = delete;
+  Fenced& operator=(const Fenced&) = delete;
+  char* data() const { return data_; }
+  bool is_whole_before() const {
+    return std::all_of(base_, data_, [](char byte) { return byte == 0x5a; });
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::size_t room_;
+  char *base_, *data_;
+};
+
+TEST(Kron, NothingBeyondTheArraysIsTouched) {
+  for_each_type([&](TestContext& context, Dtype dtype) {
+    for (const auto& [p, q, n] : std::vector<std::array<std::int64_t, 3>>{
+             {1, 1, 1}, {3, 5, 2}, {13, 7, 1}, {7, 13, 2}, {18, 17, 2}, {2, 3, 4}, {33, 35, 1}})
+      for (const bool left : {false, true}) {
+        std::int64_t k = 1, j = 1;
+        std::vector<Tensor> views;
+        const Fenced factor(static_cast<std::size_t>(p * q) * size_of(dtype));
+        for (int i = 0; i < n; ++i) {
+          views.emplace_back(factor.data(), dtype, left ? Shape{q, p} : Shape{p, q});
+          k *= p;
+          j *= q;
+        }
+        constexpr std::int64_t kRows = 3;
+        const Fenced x(static_cast<std::size_t>(kRows * k) * size_of(dtype));
+        const Fenced out(static_cast<std::size_t>(kRows * j) * size_of(dtype));
+        std::memset(factor.data(), 0, static_cast<std::size_t>(p * q) * size_of(dtype));
+        std::memset(x.data(), 0, static_cast<std::size_t>(kRows * k) * size_of(dtype));
+        if (left) kron::kron_matmul(views, Tensor(x.data(), dtype, {k, kRows}), Tensor(out.data(), dtype, {j, kRows}),
+                                    {}, context);
+        else kron::matmul(Tensor(x.data(), dtype, {kRows, k}), views, Tensor(out.data(), dtype, {kRows, j}), {},
+                          context);
+        const std::size_t bytes = static_cast<std::size_t>(kRows * j) * size_of(dtype);
+        ASSERT_TRUE(std::all_of(out.data(), out.data() + bytes, [](char byte) { return byte == 0; }));
+        ASSERT_TRUE(out.is_whole_before());
       }
   });
 }
