@@ -278,10 +278,24 @@ def test_derivatives(torch, name):
         assert torch.autograd.gradcheck(function, alone)
 
 
+def test_refusals_of_followed_tensors(torch):
+    x, a, y = tensors(torch, (2, 4), (2, 2), (3, 2, 4))
+    for options, message in (
+        ({"beta": 1, "y": y}, "y must broadcast to the shape of out"),
+        ({"beta": 1}, "y must be given"),
+        ({"transpose_x": True}, "the product of the extents"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kron.matmul(x, [a, a], **options)
+    with pytest.raises(NotImplementedError, match="out is not offered"):
+        kron.matmul(x, [a, a], out=torch.empty(2, 4, dtype=x.dtype))
+
+
 def test_opcheck(torch):
     x, a, b = tensors(torch, (2, 3, 6), (2, 3), (2, 1, 3, 2))
     kron.matmul(x, [a, b])
-    torch.library.opcheck(torch.ops.mercer.kron.default, (x, [a, b]))
+    torch.library.opcheck(torch.ops.mercer.kron.default, (x, [a, b], False))
+    torch.library.opcheck(torch.ops.mercer.kron.default, (x.mT, [a.mT, b.mT], True))
 
 
 @pytest.mark.parametrize("name", DERIVED)

@@ -1,6 +1,7 @@
 """The products of mercer.kron as an operator that PyTorch knows.
 
-mercer::kron  [..., M, J]   x [..., M, K] times the Kronecker product of factors [..., P_i, Q_i]
+mercer::kron  [..., M, J]   x [..., M, K] times the Kronecker product of factors [..., P_i, Q_i];
+                            from the left, [..., J, M], that product times x [..., K, M]
 
 It is linear in x and in each factor, so its derivatives are products again. With G the cotangent,
 
@@ -25,27 +26,35 @@ from mercer import _mercer
 from mercer._torch import autograd, batching, operators, rules, tangents
 
 
-def _compute(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    return _mercer.unfollowed("matmul", x.resolve_neg(), [f.resolve_neg() for f in factors])
+def _compute(x: Tensor, factors: Sequence[Tensor], left: bool) -> Tensor:
+    x, factors = x.resolve_neg(), [f.resolve_neg() for f in factors]
+    if left:
+        return _mercer.unfollowed("kron_matmul", factors, x)
+    return _mercer.unfollowed("matmul", x, factors)
 
 
-def _shape(x: Tensor, factors: Sequence[Tensor]) -> tuple[int, ...]:
+def _shape(x: Tensor, factors: Sequence[Tensor], left: bool) -> tuple[int, ...]:
     batch = torch.broadcast_shapes(x.shape[:-2], *(f.shape[:-2] for f in factors))
+    if left:
+        return (*batch, math.prod(f.shape[-2] for f in factors), x.shape[-1])
     return (*batch, x.shape[-2], math.prod(f.shape[-1] for f in factors))
 
 
 _operator = torch.library.custom_op(
-    "mercer::kron", _compute, mutates_args=(), schema="(Tensor x, Tensor[] factors) -> Tensor"
+    "mercer::kron",
+    _compute,
+    mutates_args=(),
+    schema="(Tensor x, Tensor[] factors, bool left) -> Tensor",
 )
 
 
 @_operator.register_fake
-def _(x, factors):
-    return x.new_empty(_shape(x, factors))
+def _(x, factors, left):
+    return x.new_empty(_shape(x, factors, left))
 
 
-def product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    return autograd.call("kron", x, list(factors))
+def product(x: Tensor, factors: Sequence[Tensor], left: bool = False) -> Tensor:
+    return autograd.call("kron", x, list(factors), left)
 
 
 def _along(t: Tensor, factor: Tensor, right: int) -> Tensor:
@@ -55,8 +64,8 @@ def _along(t: Tensor, factor: Tensor, right: int) -> Tensor:
     if right == 1:
         rows = product(t.reshape(*t.shape[:-2], m * left, p), [factor])
     else:
-        rows = t.reshape(*t.shape[:-2], m * left, p, right).mT
-        rows = product(rows, [factor.unsqueeze(-3)]).mT
+        columns = t.reshape(*t.shape[:-2], m * left, p, right)
+        rows = product(columns, [factor.mT.unsqueeze(-3)], left=True)
     return rows.reshape(*rows.shape[: rows.ndim - (2 if right == 1 else 3)], m, left * q * right)
 
 
@@ -74,8 +83,16 @@ def _empty_gradients(x: Tensor, factors: Sequence[Tensor], needs: tuple) -> tupl
 
 
 def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
-    (x, factors), (g,) = inputs, cotangents
-    needs = (needs[0], needs[1] if isinstance(needs[1], (list, tuple)) else [needs[1]])
+    x, factors, left = inputs
+    if not left:
+        return *_right_gradients(x, factors, cotangents[0], needs), None
+    sides = [f.mT for f in factors]
+    by_x, by_factors = _right_gradients(x.mT, sides, cotangents[0].mT, needs)
+    turned = [None if each is None else each.mT for each in by_factors]
+    return None if by_x is None else by_x.mT, turned, None
+
+
+def _right_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tuple) -> tuple:
     if x.numel() == 0 or g.numel() == 0 or any(f.numel() == 0 for f in factors):
         return _empty_gradients(x, factors, needs)
     found: list[Tensor | None] = [None] * len(factors)
@@ -97,22 +114,22 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
 
 
 def _tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
-    (x, factors), (dx, along) = inputs, given
-    parts = [] if dx is None else [product(dx, factors)]
+    (x, factors, left), (dx, along, _) = inputs, given
+    parts = [] if dx is None else [product(dx, factors, left)]
     for i, direction in enumerate(along):
         if direction is not None:
-            parts.append(product(x, [*factors[:i], direction, *factors[i + 1 :]]))
+            parts.append(product(x, [*factors[:i], direction, *factors[i + 1 :]], left))
     return sum(parts[1:], parts[0])
 
 
 def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
-    (x, factors), (x_dim, dims) = inputs, in_dims
+    (x, factors, left), (x_dim, dims, _) = inputs, in_dims
     axes = [None] * len(factors) if dims is None else dims
     operands = [batching.Operand(x, x_dim, 2)]
     operands += [batching.Operand(f, d, 2) for f, d in zip(factors, axes, strict=True)]
     leading = max(o.leading for o in operands)
     x, *factors = [o.aligned(leading) for o in operands]
-    return product(x, factors), 0
+    return product(x, factors, left), 0
 
 
 operators.FUNCTIONS["kron"] = _compute
@@ -141,17 +158,22 @@ def call(
     turned = [turned] * len(factors) if isinstance(turned, bool) else list(turned)
     _check(verb, left, x, factors, beta, y, transpose_x, turned)
     is_vector = x.ndim == 1
-    # The product from the left is that of the transposes from the right.
-    rows = x.unsqueeze(0) if is_vector else x.mT if transpose_x != left else x
-    sides = [f.mT if t != left else f for f, t in zip(factors, turned, strict=True)]
-    result = product(rows, sides)
+    axis = -1 if left else -2  # of the rows of a vector
+    operand = x.unsqueeze(axis) if is_vector else x.mT if transpose_x else x
+    sides = [f.mT if t else f for f, t in zip(factors, turned, strict=True)]
+    result = product(operand, sides, left)
     if is_vector:
-        result = result.squeeze(-2)
-    elif left:
-        result = result.mT
+        result = result.squeeze(axis)
     if alpha != 1:
         result = result * alpha
-    return result if beta == 0 else result + beta * y
+    if beta == 0:
+        return result
+    if y.ndim > result.ndim or torch.broadcast_shapes(result.shape, y.shape) != result.shape:
+        raise ValueError(
+            f"{verb}: y must broadcast to the shape of out, {tuple(result.shape)}. "
+            f"Received {tuple(y.shape)}"
+        )
+    return result + beta * y
 
 
 def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
