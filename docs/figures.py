@@ -118,9 +118,31 @@ def gradient() -> None:
     save(figure, "gradient")
 
 
+def kronecker() -> None:
+    """A Gaussian process on the grid of an image's pixels."""
+    from sklearn.datasets import load_sample_image
+
+    picture = load_sample_image("flower.jpg")[100:340, 180:520].mean(axis=2) / 255
+    noise = 0.1
+    noisy = picture + noise * np.random.default_rng(0).normal(size=picture.shape)
+    factors = [
+        0.22 * mc.kernel_matrix("matern32", np.arange(n, dtype=float)[:, None], bandwidth=8.0)
+        for n in picture.shape
+    ]
+    weights = mc.kron.solve(factors, (noisy - noisy.mean()).ravel(), shift=noise**2)
+    mean = noisy.mean() + mc.kron.kron_matmul(factors, weights).reshape(picture.shape)
+    figure, axes = plt.subplots(1, 3, figsize=(8.4, 2.3))
+    panels = {"photograph": picture, "with noise": noisy, "mean of the Gaussian process": mean}
+    for axis, (title, values) in zip(axes, panels.items(), strict=True):
+        axis.imshow(values, cmap="gray", vmin=0, vmax=1)
+        axis.set_title(title, fontsize=10)
+        axis.set_axis_off()
+    save(figure, "kronecker")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for draw in (norms, kernels, memory, gradient):
+    for draw in (norms, kernels, memory, gradient, kronecker):
         draw()
     print(f"figures in {OUT}")
 

@@ -6,6 +6,7 @@
 #include "mercer/error.h"
 #include "mercer/explain.h"
 #include "mercer/formula.h"
+#include "mercer/kron.h"
 #include "mercer/linalg.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"

@@ -11,14 +11,16 @@
 
 namespace mercer {
 
-/// Element types. Points are float16, bfloat16, float32, float64 or uint8; int64 is for indices and parameters, boolean
-/// is known so that it can be refused by name.
-enum class Dtype : std::uint8_t { float16, bfloat16, float32, float64, uint8, int64, boolean };
+/// Element types. Points are float16, bfloat16, float32, float64 or uint8; int64 is for indices and parameters, int32
+/// for products of whole numbers (mercer/kron.h), boolean is known so that it can be refused by name.
+enum class Dtype : std::uint8_t { float16, bfloat16, float32, float64, uint8, int64, boolean, int32 };
 
 /// Bytes of one element.
 std::size_t size_of(Dtype dtype);
 /// "float32" and so on.
 const char* name_of(Dtype dtype);
+/// int32 or int64.
+bool is_whole(Dtype dtype);
 /// The type in which values of `dtype` are computed: float64 for float64, float32 for all others.
 Dtype compute_type(Dtype dtype);
 
@@ -57,11 +59,12 @@ struct Tensor {
 template <class T>
 constexpr Dtype dtype_of() {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::uint8_t> ||
-                    std::is_same_v<T, std::int64_t>,
-                "Mercer's arrays hold float, double, std::uint8_t or std::int64_t");
+                    std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::int32_t>,
+                "Mercer's arrays hold float, double, std::uint8_t, std::int32_t or std::int64_t");
   if constexpr (std::is_same_v<T, float>) return Dtype::float32;
   else if constexpr (std::is_same_v<T, double>) return Dtype::float64;
   else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::uint8;
+  else if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::int32;
   else return Dtype::int64;
 }
 

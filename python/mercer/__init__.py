@@ -20,7 +20,7 @@ import builtins as _builtins
 import typing as _typing
 
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
-from mercer import linalg, zoo
+from mercer import kron, linalg, zoo
 from mercer._context import info, options
 from mercer._mercer import (
     Expr, K, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile, copysign, cos,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from mercer import _mercer
 
@@ -33,3 +34,8 @@ def hand_over() -> None:
     store = Path(__file__).parent / "store"
     if store.is_dir():
         _mercer.set_cuda_store(str(store))
+
+
+def namespace_of(array: Any) -> Any:
+    """The module whose functions take this array: numpy, torch, cupy."""
+    return sys.modules[type(array).__module__.partition(".")[0]]

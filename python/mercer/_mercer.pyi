@@ -448,7 +448,7 @@ def write_cuda_store(folder: str, f: mercer._types.FormulaLike, *, shapes: Seque
 
 def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
     """
-    Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
+    Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU, but for the verbs of mercer.kron.
 
     The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
     An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
@@ -671,6 +671,32 @@ def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
     The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), and it ends before where they
     are used up. Cheaper than nystrom, n numbers a row in place of a product, and as good where the spectrum falls fast. a:
     a KernelOperator with a positive ridge. Memory, waiting and errors: those of nystrom.
+    """
+
+def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float = 1, beta: float = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
+    """
+    alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.
+
+    op(x): [..., M, P1 ... PN], or a vector. factors: 1 to 64 arrays, op(F_i) [..., P_i, Q_i], each of its own shape. The
+    result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. transpose_x: op(x) is x with its last two
+    axes swapped; transpose_factors: likewise, one flag for all factors or one for each.
+
+    All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around;
+    alpha and beta must be whole numbers). Any strides. With alpha = 0 neither x nor factors are read; y is read where beta
+    is not 0, and broadcasts to the result.
+
+    out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
+    scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
+
+    PyTorch's tensors may require gradients, by x, y and every factor.
+    """
+
+def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT, *, alpha: float = 1, beta: float = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
+    """
+    alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
+
+    op(x): [..., Q1 ... QN, M], or a vector; op(F_i): [..., P_i, Q_i]; the result is [..., P1 ... PN, M]. Everything else is
+    as for matmul.
     """
 
 def describe_machine() -> str:

@@ -18,6 +18,8 @@ NAMES = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
     "kernel_agop", "gradient_field", "cdist",
 )  # fmt: skip
+# Those of mercer.kron.
+KRON = ("matmul", "kron_matmul")
 _modules = sys.modules
 
 
@@ -27,7 +29,7 @@ def _signature_of(compiled: Any) -> inspect.Signature:
     return inspect.signature(scope[compiled.__name__])
 
 
-def _traceable(name: str) -> Callable[..., Any]:
+def _traceable(name: str, module: str) -> Callable[..., Any]:
     compiled = getattr(_mercer, name)
 
     @functools.wraps(compiled)
@@ -38,11 +40,13 @@ def _traceable(name: str) -> Callable[..., Any]:
             return getattr(traced, name)(*args, **kwargs)
         return compiled(*args, **kwargs)
 
-    verb.__module__ = "mercer"
+    verb.__module__ = module
     verb.__doc__ = compiled.__nb_signature__[0][1]
     verb.__signature__ = _signature_of(compiled)
     return verb
 
 
 for _name in NAMES:
-    globals()[_name] = _traceable(_name)
+    globals()[_name] = _traceable(_name, "mercer")
+for _name in KRON:
+    globals()[_name] = _traceable(_name, "mercer.kron")

@@ -20,6 +20,7 @@ bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
     case 'd': dtype = Dtype::float64; return true;
     case 'B': dtype = Dtype::uint8; return true;
     case '?': dtype = Dtype::boolean; return true;
+    case 'i': dtype = Dtype::int32; return item_size == 4;
     case 'l':
     case 'q': dtype = Dtype::int64; return item_size == 8;
     default: return false;
@@ -41,6 +42,8 @@ bool dtype_from_dlpack(DLDataType type, Dtype& dtype) {
     dtype = Dtype::uint8;
   else if (is(kDLInt, 64))
     dtype = Dtype::int64;
+  else if (is(kDLInt, 32))
+    dtype = Dtype::int32;
   else if (is(kDLBool, 8))
     dtype = Dtype::boolean;
   else
@@ -60,6 +63,7 @@ bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
                          {"f8", Dtype::float64},
                          {"u1", Dtype::uint8},
                          {"i8", Dtype::int64},
+                         {"i4", Dtype::int32},
                          {"b1", Dtype::boolean}}) {
     if (type.compare(1, 2, row.code) != 0) continue;
     dtype = row.dtype;
@@ -115,6 +119,7 @@ Array::Array(nb::handle object, Place place, Access access)
     view_capsule();
   else
     view_interface();
+  if (tensor_.dtype == Dtype::int32 && !place.takes_int32) fail_element(true);
 }
 
 /// An element type in the letters of NumPy and the struct module, native byte order only.
@@ -327,7 +332,8 @@ void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {
 void Array::fail_element(bool is_whole) const {
   if (access_ == Access::write) fail_dtype("must have the dtype of the result");
   const char* rule = access_ == Access::parameter ? "must be float32, float64 or int64"
-                                                  : "must be float16, bfloat16, float32, float64 or uint8";
+                     : place_.takes_int32 ? "must be float16, bfloat16, float32, float64, int32 or int64"
+                                          : "must be float16, bfloat16, float32, float64 or uint8";
   fail_dtype(rule, is_whole ? as_float32() : "");
 }
 

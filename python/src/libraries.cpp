@@ -214,6 +214,7 @@ DLDataType to_dlpack(Dtype dtype) {
   switch (dtype) {
     case Dtype::bfloat16: return {kDLBfloat, bits, 1};
     case Dtype::uint8: return {kDLUInt, bits, 1};
+    case Dtype::int32:
     case Dtype::int64: return {kDLInt, bits, 1};
     case Dtype::boolean: return {kDLBool, bits, 1};
     default: return {kDLFloat, bits, 1};

@@ -21,7 +21,7 @@ struct Library {
   std::string name;                          // "numpy", "torch", …
   nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none
   nb::object namespace_;                     // what holds the dtypes
-  nb::object dtypes[7];                      // the library's own, by Dtype; found at the first use
+  nb::object dtypes[8];                      // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
   nb::handle forward_mode;                   // of PyTorch: the dict of torch.autograd.forward_ad
   nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
@@ -37,6 +37,7 @@ struct Library {
 struct Place {
   const char* verb;
   const char* name;
+  bool takes_int32 = false;  // an element type of few verbs
 };
 
 /// "torch.Tensor".

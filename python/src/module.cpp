@@ -184,6 +184,7 @@ NB_MODULE(_mercer, module) {
   bind_linalg(module);
   bind_eigh_top(module);
   bind_cg(module);
+  bind_kron(module);
   bind_machine(module);
 }
 

@@ -90,7 +90,7 @@ void CallQueue::release_streams() {
 }
 
 void* CallQueue::allocate(std::int64_t bytes) {
-  if (workspace_) return workspace_memory(bytes);
+  if (workspace_) return workspace_memory(bytes, kAlignment);
   if (bytes == 0) return nullptr;
   const Library& library = x_->library();
   if (library.kind == Library::Kind::torch && library.exchange != nullptr) return exchange_memory(bytes);  // no GIL
@@ -99,18 +99,18 @@ void* CallQueue::allocate(std::int64_t bytes) {
   return library_memory(bytes);
 }
 
-void* CallQueue::workspace_memory(std::int64_t bytes) const {
+void* CallQueue::workspace_memory(std::int64_t bytes, std::uintptr_t alignment) const {
   const Tensor& memory = workspace_->tensor();
   const char* verb = workspace_->place().verb;
   if (memory.count() < bytes) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{}: workspace must have at least {} bytes. Received {}.", verb, bytes, memory.count()));
   }
-  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(memory.data) % kAlignment;
+  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(memory.data) % alignment;
   if (excess != 0 && bytes != 0) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{}: workspace must start at a multiple of {} bytes. Received one {} bytes behind.", verb,
-                            kAlignment, excess));
+                            alignment, excess));
   }
   return memory.data;
 }

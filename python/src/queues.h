@@ -22,6 +22,8 @@ class CallQueue {
   /// From now on scratch memory lies in this array instead. Throws unless it is a contiguous one of uint8 on x's
   /// device.
   void use_workspace(nb::handle workspace, const Array& x);
+  /// The workspace of a call on the CPU, of at least so many bytes.
+  void* cpu_workspace(std::int64_t bytes) const { return workspace_memory(bytes, 1); }
   /// Work waits for the stream in which this array is in use, where its library names another one.
   void wait_for(const Array& array);
   /// Those streams wait for the work. After the call.
@@ -29,7 +31,7 @@ class CallQueue {
 
  private:
   void* allocate(std::int64_t bytes);
-  void* workspace_memory(std::int64_t bytes) const;
+  void* workspace_memory(std::int64_t bytes, std::uintptr_t alignment) const;
   void* exchange_memory(std::int64_t bytes);
   void* library_memory(std::int64_t bytes);
 

@@ -49,6 +49,7 @@ void bind_compile(nb::module_& module);
 void bind_workspace(nb::module_& module);
 void bind_tune(nb::module_& module);
 void bind_linalg(nb::module_& module);
+void bind_kron(nb::module_& module);
 void bind_eigh_top(nb::module_& module);
 void bind_cg(nb::module_& module);
 void bind_machine(nb::module_& module);

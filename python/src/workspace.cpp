@@ -12,15 +12,16 @@
 namespace mercer::python {
 namespace {
 
-constexpr std::array<std::string_view, 17> kVerbs = {
+constexpr std::array<std::string_view, 19> kVerbs = {
     "pairwise",       "kernel_matrix", "kernel_product", "kernel_reduce",   "knn",       "kernel_gradient",
     "kernel_agop",    "gradient_field", "cdist",         "cholesky",        "cho_solve", "solve_cholesky",
-    "inv_quad_logdet", "lu_factor",    "lu_solve",       "solve_lu",        "eigh"};
+    "inv_quad_logdet", "lu_factor",    "lu_solve",       "solve_lu",        "eigh",
+    "kron.matmul",    "kron.kron_matmul"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";
 constexpr char kDoc[] =
-    R"doc(Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU.
+    R"doc(Bytes of scratch memory that a call of a verb takes, exactly; 0 on the CPU, but for the verbs of mercer.kron.
 
 The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
 An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
@@ -33,7 +34,8 @@ std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, co
   }
   const Measuring measuring;
   const Unfollowed unfollowed;
-  nb::module_::import_("mercer._mercer").attr(verb.c_str())(*args, **kwargs);
+  const std::string name = verb.substr(verb.find('.') + 1);
+  nb::module_::import_("mercer._mercer").attr(name.c_str())(*args, **kwargs);
   return measuring.rehearsal.bytes;
 }
 

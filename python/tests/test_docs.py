@@ -37,7 +37,7 @@ def names() -> dict:
         "math": math, "np": np, "mc": mc, "f": mc.gauss(bandwidth=2.0), "x": x, "z": z,
         "x1": x, "x2": z, "x_new": z, "x_test": z, "queries": x, "points": z, "v": n, "y": m,
         "coef": n, "ones": np.ones_like(n), "weights": x[0], "c": pairs, "k": pairs, "b": 2.0,
-        "ridge": 0.1,
+        "ridge": 0.1, "k1": pairs[:5, :5], "k2": pairs[:8, :8],
     }  # fmt: skip
 
 

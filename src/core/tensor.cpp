@@ -15,12 +15,13 @@ struct DtypeRow {
 
 // In the order of the enumeration.
 constexpr DtypeRow kDtypes[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
-                                {"uint8", 1},   {"int64", 8},    {"bool", 1}};
+                                {"uint8", 1},   {"int64", 8},    {"bool", 1},     {"int32", 4}};
 
 }  // namespace
 
 std::size_t size_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].size; }
 const char* name_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].name; }
+bool is_whole(Dtype dtype) { return dtype == Dtype::int32 || dtype == Dtype::int64; }
 Dtype compute_type(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
 
 std::string Device::to_text() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }

@@ -117,7 +117,7 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes) {
   require(tensor.ndim() >= least_axes, "{}: {} must have at least {} axes. Received shape {}.", op, name, least_axes,
           text_of(tensor.shape));
-  require(tensor.dtype != Dtype::int64 && tensor.dtype != Dtype::boolean,
+  require(!is_whole(tensor.dtype) && tensor.dtype != Dtype::boolean,
           "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. Received {}.",
           op, name, name_of(tensor.dtype));
   check_layout(op, name, tensor);

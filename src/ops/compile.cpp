@@ -205,7 +205,7 @@ void check(const CompileRequest& request) {
             kOp, batch, m, n, k);
   }
   for (Dtype dtype : request.dtypes) {
-    require(dtype != Dtype::int64 && dtype != Dtype::boolean,
+    require(!is_whole(dtype) && dtype != Dtype::boolean,
             "{}: dtypes must be float16, bfloat16, float32, float64 or uint8. Received {}.", kOp, name_of(dtype));
   }
   for (const CompileRequest::Where& where : request.devices) {

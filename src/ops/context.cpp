@@ -103,6 +103,7 @@ void Context::clear_plans() {
   state_->cuda_fields.clear();
   state_->dots.clear();
   state_->exponentials.clear();
+  state_->kron.clear();
 }
 
 Context& Context::shared() {

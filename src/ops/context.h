@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "backend/cpu/kron_kernels.h"
 #include "backend/cpu/operations.h"
 #include "backend/cuda/operations.h"
 #include "backend/dense_job.h"
@@ -101,6 +102,7 @@ struct Context::State {
   RecentCache<cuda::FieldKernels> cuda_fields{kPlans};
   RecentCache<jit::UpdateKernel> dots{32};
   RecentCache<jit::EpilogueKernel> exponentials{32};
+  cpu::KronKernels kron;
 };
 
 }  // namespace mercer

@@ -44,6 +44,7 @@ inline double read(const Tensor& t, const Shape& index) {
     case Dtype::float32: return load(float{});
     case Dtype::float64: return load(double{});
     case Dtype::int64: return static_cast<double>(load(std::int64_t{}));
+    case Dtype::int32: return load(std::int32_t{});
     default: return load(std::uint8_t{});
   }
 }
@@ -59,6 +60,7 @@ inline void write(const Tensor& t, const Shape& index, double value) {
     case Dtype::float32: return store(static_cast<float>(value));
     case Dtype::float64: return store(value);
     case Dtype::int64: return store(static_cast<std::int64_t>(value));
+    case Dtype::int32: return store(static_cast<std::int32_t>(value));
     default: return store(static_cast<std::uint8_t>(value));
   }
 }

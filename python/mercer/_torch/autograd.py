@@ -114,7 +114,7 @@ def _mark(ctx: Any, outputs: tuple) -> None:
 # ---- Through the dispatcher. --------------------------------------------------------------------
 
 
-def _register(name: str) -> None:
+def register(name: str, operator: Any) -> None:
     def setup(ctx: Any, inputs: tuple, output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.form, tensors = separate(inputs)
@@ -130,13 +130,12 @@ def _register(name: str) -> None:
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> tuple[Any, Any]:
         return batching.rule(name, info, in_dims, inputs)
 
-    operator = getattr(operators, name)
     operator.register_autograd(backward, setup_context=setup)
     operator.register_vmap(vmap)
 
 
 for _name in _NAMES:
-    _register(_name)
+    register(_name, getattr(operators, _name))
 
 
 # ---- Through torch.autograd.Function. -----------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ _FIELDS = len(Pairs._fields)
 _MATRIX_AXES = 2
 
 
-class _Operand:
+class Operand:
     """A tensor among the operands, and where its mapped axis is."""
 
     def __init__(self, tensor: Tensor, mapped: int | None, axes: int):
@@ -37,45 +37,51 @@ class _Operand:
 
 
 def _operands(inputs: Sequence[Any], in_dims: Sequence[Any]) -> list[Any]:
-    """The inputs with an _Operand in place of each tensor, in the same structure."""
+    """The inputs with an Operand in place of each tensor, in the same structure."""
     pairs, dims = Pairs(*inputs[:_FIELDS]), Pairs(*in_dims[:_FIELDS])
     axes = {"x": 2, "z": 2, "row": 1, "col": 1, "w": 1}
     found: list[Any] = []
     for name, value, dim in zip(Pairs._fields, pairs, dims, strict=True):
         if name in axes and value is not None:
-            found.append(_Operand(value, dim, axes[name]))
+            found.append(Operand(value, dim, axes[name]))
         elif name == "params":
-            found.append([_Operand(p, d, 0) for p, d in zip(value, dim, strict=True)])
+            found.append([Operand(p, d, 0) for p, d in zip(value, dim, strict=True)])
         elif name == "directions":
             kinds = [1 if target == "w" else 2 for target in pairs.along]
-            found.append([_Operand(*each) for each in zip(value, dim, kinds, strict=True)])
+            found.append([Operand(*each) for each in zip(value, dim, kinds, strict=True)])
         else:
             found.append(value)
     for value, dim in zip(inputs[_FIELDS:], in_dims[_FIELDS:], strict=True):
-        found.append(_Operand(value, dim, _MATRIX_AXES) if isinstance(value, Tensor) else value)
+        found.append(Operand(value, dim, _MATRIX_AXES) if isinstance(value, Tensor) else value)
     return found
 
 
-def _flat(operands: Sequence[Any]) -> list[_Operand]:
+def _flat(operands: Sequence[Any]) -> list[Operand]:
     lists = [o if isinstance(o, list) else [o] for o in operands]
-    return [o for each in lists for o in each if isinstance(o, _Operand)]
+    return [o for each in lists for o in each if isinstance(o, Operand)]
 
 
 def _mapped(operands: Sequence[Any], change: Any) -> list[Any]:
     return [
         [change(o) for o in value] if isinstance(value, list) and _flat([value])
-        else change(value) if isinstance(value, _Operand)
+        else change(value) if isinstance(value, Operand)
         else value
         for value in operands
     ]  # fmt: skip
 
 
+# Operators that are no pairs of points bring rules of their own, called like `rule`.
+RULES: dict[str, Callable[..., tuple[Any, Any]]] = {}
+
+
 def rule(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
     """The results of an operator on mapped inputs, and where their mapped axes are."""
+    if name in RULES:
+        return RULES[name](name, info, in_dims, inputs)
     operands = _operands(inputs, in_dims)
     # Weights [K] take no leading axis in the engine: one call after the other.
     weights = operands[Pairs._fields.index("w")]
-    if isinstance(weights, _Operand) and weights.is_mapped:
+    if isinstance(weights, Operand) and weights.is_mapped:
         items = [
             autograd.call(
                 name, *_mapped(operands, lambda o, b=b: o.tensor[b] if o.is_mapped else o.tensor)

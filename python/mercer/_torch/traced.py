@@ -8,6 +8,7 @@ import torch
 
 from mercer import _mercer
 from mercer._torch import call
+from mercer._torch.kron import kron_matmul, matmul  # noqa: F401
 
 
 @torch.compiler.assume_constant_result

@@ -9,7 +9,7 @@ import numpy as np
 
 import mercer
 
-from . import engine, peers
+from . import engine, kron, peers
 from .data import Case
 from .result import Line
 from .rows import (
@@ -240,4 +240,7 @@ def all_rows() -> dict[str, Callable[[Settings], Iterator[Line]]]:
     rows["avx2"] = avx2_lines
     rows["fp64"] = fp64_lines
     rows["threads"] = thread_lines
+    rows["kron"] = kron.lines
+    rows["kron-fp64"] = kron.fp64_lines
+    rows["kron-threads"] = kron.thread_lines
     return rows

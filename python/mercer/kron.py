@@ -1,0 +1,156 @@
+"""Kronecker products of small matrices, which are never stored.
+
+``matmul(x, factors)`` is x (F1 (x) ... (x) FN), ``kron_matmul(factors, x)`` the product from the
+left. ``solve``, ``eigh`` and ``logdet`` work on the factors one by one: the kernel matrix of a grid
+of points is such a product, and a Gaussian process on a grid needs nothing else: Saatci, "Scalable
+inference for structured Gaussian process models", PhD thesis, Cambridge (2011).
+
+Arrays come from NumPy, PyTorch and other libraries that speak DLPack; any strides, and batches that
+broadcast.
+"""
+
+from __future__ import annotations
+
+import math as _math
+import typing as _typing
+from collections.abc import Sequence as _Sequence
+
+from mercer import linalg as _linalg
+from mercer._libraries import namespace_of as _namespace_of
+from mercer.errors import LinAlgError
+
+if _typing.TYPE_CHECKING:
+    from mercer._mercer import kron_matmul, matmul
+    from mercer._types import ArrayT
+else:
+    from mercer._verbs import kron_matmul, matmul
+
+__all__ = ["eigh", "kron_matmul", "linear_operator", "logdet", "matmul", "solve"]
+
+
+def solve(
+    factors: _Sequence[ArrayT],
+    b: ArrayT,
+    *,
+    shift: float = 0.0,
+    positive: bool = True,
+    jitter: float | _Sequence[float] | None = None,
+) -> ArrayT:
+    """x with (F1 (x) ... (x) FN + shift I) x = b.
+
+    factors: square, ``[..., n_i, n_i]``, float32 or float64. b: ``[..., n_1 ... n_N, C]`` or
+    ``[n_1 ... n_N]``; x has its shape, and the batch. Leading axes broadcast.
+
+    Without a shift each factor is solved with along its own axis: by Cholesky's factorisation where
+    ``positive`` says that all are symmetric positive definite (``jitter`` as in
+    ``mercer.linalg.solve_cholesky``), else by LU. With a shift the factors must be symmetric; their
+    eigenvectors turn b, and each row is divided by its eigenvalue: shift is the variance of the
+    noise of a Gaussian process.
+
+    Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse.
+    PyTorch does not follow it.
+    """
+    sizes = _sizes("kron.solve", factors)
+    order, is_vector = _math.prod(sizes), b.ndim == 1
+    _require(
+        b.ndim >= 1 and b.shape[-1 if is_vector else -2] == order,
+        f"kron.solve: b must have the shape [..., n, C] or [n], n = {order}, the product of the "
+        f"orders of the factors. Received {tuple(b.shape)}",
+    )
+    x = b[:, None] if is_vector else b
+    if shift != 0:
+        values, vectors = eigh(factors)
+        turned = kron_matmul(vectors, x, transpose_factors=True)
+        x = kron_matmul(vectors, turned / (values[..., None] + shift))
+    else:
+        for i, factor in enumerate(factors):
+            x = _solve_along(x, factor, i, sizes, positive, jitter)
+    return x[..., 0] if is_vector else x
+
+
+def _solve_along(
+    x: _typing.Any, factor: _typing.Any, i: int, sizes: list[int], positive: bool,
+    jitter: float | _Sequence[float] | None,
+) -> _typing.Any:  # fmt: skip
+    """F_i^-1 along the axis of its index in x [..., n_1 ... n_N, C]."""
+    left, right = _math.prod(sizes[:i]), _math.prod(sizes[i + 1 :]) * x.shape[-1]
+    columns = x.reshape(*x.shape[:-2], left, sizes[i], right)
+    factor = factor[..., None, :, :]
+    try:
+        if positive:
+            columns = _linalg.solve_cholesky(factor, columns, jitter=jitter)
+        else:
+            columns = _linalg.solve_lu(factor, columns)
+    except LinAlgError as error:
+        raise LinAlgError(f"kron.solve: factors[{i}]: {error}") from None
+    return columns.reshape(*columns.shape[:-3], *x.shape[-2:])
+
+
+def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
+    """Eigenvalues of F1 (x) ... (x) FN, and the eigenvectors of its factors.
+
+    factors: symmetric, ``[..., n_i, n_i]``, float32 or float64; their lower triangles are read.
+    Returns (w, v): w ``[..., n_1 ... n_N]``, in the order of the product and not of size, and a
+    list of v_i ``[..., n_i, n_i]``: the product is V diag(w) V' with V = v_1 (x) ... (x) v_N:
+
+    >>> w, v = kron.eigh(factors)
+    >>> kron.kron_matmul(v, w[:, None] * kron.kron_matmul(v, x, transpose_factors=True))
+
+    Raises ValueError for factors that are not square. PyTorch does not follow it.
+    """
+    _sizes("kron.eigh", factors)
+    parts = [_linalg.eigh(factor) for factor in factors]
+    w = parts[0][0]
+    for values, _ in parts[1:]:
+        joined = w[..., :, None] * values[..., None, :]
+        w = joined.reshape(*joined.shape[:-2], joined.shape[-2] * joined.shape[-1])
+    return w, [vectors for _, vectors in parts]
+
+
+def logdet(factors: _Sequence[ArrayT], *, shift: float = 0.0) -> ArrayT:
+    """log det(F1 (x) ... (x) FN + shift I), of the shape of the batch.
+
+    factors: symmetric positive definite, ``[..., n_i, n_i]``, float32 or float64. Without a shift
+    it is the sum over i of n / n_i log det F_i, n = n_1 ... n_N, from Cholesky's factors. With one
+    it is the sum of log(w + shift) over the eigenvalues.
+
+    Raises ValueError for factors that are not square, LinAlgError for one that is not positive
+    definite; NaN where an eigenvalue and the shift add to less than zero. PyTorch does not follow
+    it.
+    """
+    sizes = _sizes("kron.logdet", factors)
+    library = _namespace_of(factors[0])
+    if shift != 0:
+        return library.log(eigh(factors)[0] + shift).sum(-1)
+    total: _typing.Any = 0
+    for factor, n in zip(factors, sizes, strict=True):
+        diagonal = library.diagonal(_linalg.cholesky(factor), 0, -2, -1)
+        total = total + 2 * (_math.prod(sizes) // max(n, 1)) * library.log(diagonal).sum(-1)
+    return total
+
+
+def linear_operator(*factors: _typing.Any) -> _typing.Any:
+    """A KroneckerProductLinearOperator of linear_operator that multiplies through Mercer.
+
+    factors: tensors of PyTorch or linear operators, ``[..., P_i, Q_i]``; or one operator that is a
+    Kronecker product, whose factors are taken. GPyTorch takes it wherever it takes its own.
+    Raises ModuleNotFoundError without the package linear_operator.
+    """
+    from mercer import _linear_operator
+
+    return _linear_operator.operator_of(*factors)
+
+
+def _sizes(verb: str, factors: _Sequence[_typing.Any]) -> list[int]:
+    _require(len(factors) > 0, f"{verb}: there must be 1 to 64 factors. Received 0")
+    for i, factor in enumerate(factors):
+        _require(
+            factor.ndim >= 2 and factor.shape[-1] == factor.shape[-2],
+            f"{verb}: factors[{i}] must have the shape [..., n, n]. Received {tuple(factor.shape)}",
+        )
+    return [factor.shape[-1] for factor in factors]
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise ValueError(message)

@@ -1,0 +1,231 @@
+// mercer.kron: mercer/kron.h for arrays of any library.
+#include "mercer/kron.h"
+
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "calls.h"
+#include "ops/call.h"
+#include "queues.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+constexpr std::uintptr_t kFarApart = std::uintptr_t{1} << 48;  // the address of an output that is not there
+
+#define MERCER_ARRAY "mercer._types.ArrayT"
+#define MERCER_FACTORS "factors: collections.abc.Sequence[" MERCER_ARRAY "]"
+#define MERCER_REST                                                                                                  \
+  ", *, alpha: float = 1, beta: float = 0, y: " MERCER_ARRAY " | None = None, out: " MERCER_ARRAY                    \
+  " | None = None, transpose_x: bool = False, transpose_factors: bool | collections.abc.Sequence[bool] = False, "    \
+  "workspace: " MERCER_ARRAY " | None = None, progress: bool = False) -> " MERCER_ARRAY
+constexpr char kMatmulSignature[] = "def matmul(x: " MERCER_ARRAY ", " MERCER_FACTORS MERCER_REST;
+constexpr char kKronMatmulSignature[] = "def kron_matmul(" MERCER_FACTORS ", x: " MERCER_ARRAY MERCER_REST;
+
+constexpr char kMatmulDoc[] =
+    R"doc(alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.
+
+op(x): [..., M, P1 ... PN], or a vector. factors: 1 to 64 arrays, op(F_i) [..., P_i, Q_i], each of its own shape. The
+result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. transpose_x: op(x) is x with its last two
+axes swapped; transpose_factors: likewise, one flag for all factors or one for each.
+
+All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around;
+alpha and beta must be whole numbers). Any strides. With alpha = 0 neither x nor factors are read; y is read where beta
+is not 0, and broadcasts to the result.
+
+out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
+scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
+
+PyTorch's tensors may require gradients, by x, y and every factor.)doc";
+constexpr char kKronMatmulDoc[] =
+    R"doc(alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
+
+op(x): [..., Q1 ... QN, M], or a vector; op(F_i): [..., P_i, Q_i]; the result is [..., P1 ... PN, M]. Everything else is
+as for matmul.)doc";
+
+/// What both take besides x and the factors.
+struct Rest {
+  nb::handle alpha, beta, y, out;
+  bool transpose_x;
+  nb::handle transpose_factors, workspace;
+  bool progress;
+};
+
+class KronCall {
+ public:
+  KronCall(const char* verb, nb::handle x, nb::handle factors, const Rest& rest)
+      : verb_(verb), x_(x, place("x")), watch_(verb, rest.progress) {
+    if (!rest.workspace.is_none()) queue_.use_workspace(rest.workspace, x_);
+    if (x_.on_cuda()) options_.queue = queue_.open(x_);
+    else if (!rest.workspace.is_none())
+      options_.queue.allocate = [this](std::int64_t bytes) { return queue_.cpu_workspace(bytes); };
+    if (Measuring* measuring = Measuring::current()) options_.queue.rehearsal = &measuring->rehearsal;
+    if (options_.queue.rehearsal == nullptr) queue_.wait_for(x_);
+    read_factors(factors);
+    read_flags(rest);
+    options_.verb = verb;
+    options_.alpha = to_number(rest.alpha, verb, "alpha");
+    options_.beta = to_number(rest.beta, verb, "beta");
+    if (!rest.y.is_none()) options_.y = &input(rest.y, "y");
+    options_.progress = [this](double done, double total) { return watch_.step(done, total); };
+  }
+
+  const Tensor& x() const { return x_.tensor(); }
+  const std::vector<Tensor>& factors() const { return factors_; }
+  const kron::Options& options() const { return options_; }
+
+  /// The caller's array, or a new one.
+  nb::object output(nb::handle out, const std::vector<std::int64_t>& shape) {
+    if (!out.is_none()) {
+      out_ = input(out, "out", Access::write);
+      return nb::borrow(out);
+    }
+    if (options_.queue.rehearsal != nullptr) {
+      out_ = Tensor(reinterpret_cast<void*>(kFarApart), x().dtype, shape);
+      out_.device = x().device;
+      return nb::none();
+    }
+    nb::object made = make_array(x_.library(), x_.object(), x().dtype, shape, place("out"));
+    out_ = held_.emplace_back(made, place("out"), Access::fresh).tensor();
+    return made;
+  }
+
+  template <class Work>
+  void run(nb::handle workspace, const Work& work) {
+    if (!workspace.is_none()) check_workspace(Array(workspace, place("workspace"), Access::write).tensor());
+    try {
+      nb::gil_scoped_release release;
+      work(out_);
+    } catch (const Cancelled&) {
+      throw nb::python_error();
+    }
+    queue_.release_streams();
+  }
+
+ private:
+  Place place(const char* name) const { return {verb_, name, true}; }
+
+  const Tensor& input(nb::handle object, const char* name, Access access = Access::read) {
+    Array& array = held_.emplace_back(object, place(name), access);
+    array.require_same_library(x_);
+    array.require_same_device(x_);
+    if (options_.queue.rehearsal == nullptr) queue_.wait_for(array);
+    return array.tensor();
+  }
+
+  void read_factors(nb::handle factors) {
+    if (is_array(factors) || PyUnicode_Check(factors.ptr()) || !PySequence_Check(factors.ptr()))
+      throw nb::type_error(fmt::format("{}: factors must be a list or tuple of arrays. Received {}", verb_,
+                                       type_text(factors)).c_str());
+    const auto count = static_cast<std::size_t>(nb::len(factors));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string& name = names_.emplace_back(fmt::format("factors[{}]", i));
+      factors_.push_back(input(nb::object(factors[i]), name.c_str()));
+    }
+  }
+
+  void read_flags(const Rest& rest) {
+    options_.transpose_x = rest.transpose_x;
+    const nb::handle flags = rest.transpose_factors;
+    if (PyBool_Check(flags.ptr())) {
+      options_.transpose_factors.assign(factors_.size(), flags.ptr() == Py_True);
+      return;
+    }
+    const bool is_list = PySequence_Check(flags.ptr()) && !PyUnicode_Check(flags.ptr()) && !is_array(flags);
+    for (std::size_t i = 0; is_list && i < static_cast<std::size_t>(nb::len(flags)); ++i) {
+      const nb::object flag = flags[i];
+      if (!PyBool_Check(flag.ptr())) break;
+      options_.transpose_factors.push_back(flag.ptr() == Py_True);
+    }
+    if (is_list && options_.transpose_factors.size() == static_cast<std::size_t>(nb::len(flags))) {
+      if (!options_.transpose_factors.empty() || factors_.empty()) return;
+    }
+    throw nb::type_error(fmt::format("{}: transpose_factors must be a bool, or a list of one for each factor. "
+                                     "Received {}", verb_, nb::cast<std::string>(nb::repr(flags))).c_str());
+  }
+
+  void check_workspace(const Tensor& workspace) const {
+    const auto check = [&](const char* name, const Tensor& array) {
+      if (ops::overlap(workspace, array))
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("{}: workspace must not overlap {}. Received {} sharing memory with {}.", verb_, name,
+                                workspace.to_text(), array.to_text()));
+    };
+    check("x", x());
+    check("out", out_);
+    if (options_.y != nullptr) check("y", *options_.y);
+    for (std::size_t i = 0; i < factors_.size(); ++i) check(names_[i].c_str(), factors_[i]);
+  }
+
+  const char* verb_;
+  Array x_;
+  CallQueue queue_;
+  Watch watch_;
+  kron::Options options_;
+  std::deque<Array> held_;
+  std::deque<std::string> names_;
+  std::vector<Tensor> factors_;
+  Tensor out_;
+};
+
+/// The operators of mercer._torch, which PyTorch follows.
+nb::object call_torch(bool left, nb::handle x, nb::handle factors, const Rest& rest) {
+  return nb::module_::import_("mercer._torch.kron")
+      .attr("call")(left, x, factors, rest.alpha, rest.beta, rest.y, rest.out, rest.transpose_x,
+                    rest.transpose_factors, rest.workspace);
+}
+
+nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& rest) {
+  const char* const verb = left ? "kron.kron_matmul" : "kron.matmul";
+  if (is_jax(x)) throw Error(ErrorKind::unsupported, fmt::format("{}: is not offered for arrays of jax.", verb));
+  try {
+    KronCall call(verb, x, factors, rest);
+    const std::vector<std::int64_t> shape = left ? kron::kron_matmul_shape(call.factors(), call.x(), call.options())
+                                                 : kron::matmul_shape(call.x(), call.factors(), call.options());
+    const nb::object result = call.output(rest.out, shape);
+    call.run(rest.workspace, [&](const Tensor& out) {
+      if (left) kron::kron_matmul(call.factors(), call.x(), out, call.options());
+      else kron::matmul(call.x(), call.factors(), out, call.options());
+    });
+    return result;
+  } catch (const FollowedTensor&) {
+    if (Measuring::current() != nullptr || !is_torch(x)) throw;
+  }
+  return call_torch(left, x, factors, rest);
+}
+
+nb::object py_matmul(nb::handle x, nb::handle factors, nb::handle alpha, nb::handle beta, nb::handle y, nb::handle out,
+                     bool transpose_x, nb::handle transpose_factors, nb::handle workspace, bool progress) {
+  return run_kron(false, x, factors, {alpha, beta, y, out, transpose_x, transpose_factors, workspace, progress});
+}
+
+nb::object py_kron_matmul(nb::handle factors, nb::handle x, nb::handle alpha, nb::handle beta, nb::handle y,
+                          nb::handle out, bool transpose_x, nb::handle transpose_factors, nb::handle workspace,
+                          bool progress) {
+  return run_kron(true, x, factors, {alpha, beta, y, out, transpose_x, transpose_factors, workspace, progress});
+}
+
+}  // namespace
+
+void bind_kron(nb::module_& module) {
+#define MERCER_OPTIONS                                                                                              \
+  nb::kw_only(), "alpha"_a = 1, "beta"_a = 0, "y"_a = nb::none(), "out"_a = nb::none(), "transpose_x"_a = false,    \
+      "transpose_factors"_a = false, "workspace"_a = nb::none(), "progress"_a = false
+  module.def("matmul", py_matmul, "x"_a, "factors"_a, MERCER_OPTIONS, nb::sig(kMatmulSignature), kMatmulDoc);
+  module.def("kron_matmul", py_kron_matmul, "factors"_a, "x"_a, MERCER_OPTIONS, nb::sig(kKronMatmulSignature),
+             kKronMatmulDoc);
+#undef MERCER_OPTIONS
+}
+
+}  // namespace mercer::python

@@ -1,0 +1,307 @@
+// kron: the checks of its arguments, the job they become, and the way to a back end.
+#include "mercer/kron.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "backend/cpu/kron.h"
+#include "backend/kron_job.h"
+#include "core/error.h"
+#include "ops/call.h"
+#include "ops/context.h"
+
+namespace mercer::kron {
+namespace {
+
+using ops::Shape;
+using ops::text_of;
+
+/// matmul and kron_matmul differ in the sides of x, out and the factors that are summed over.
+enum class Side : std::uint8_t { right, left };
+
+Tensor transposed(const Tensor& tensor) {
+  Tensor turned = tensor;
+  const std::size_t last = turned.shape.size() - 1;
+  std::swap(turned.shape[last], turned.shape[last - 1]);
+  std::swap(turned.strides[last], turned.strides[last - 1]);
+  return turned;
+}
+
+std::int64_t product_of(const char* op, const char* what, const Shape& extents) {
+  std::int64_t product = 1;
+  bool fits = true;
+  for (const std::int64_t extent : extents)
+    if (extent == 0) return 0;
+  for (const std::int64_t extent : extents) fits = fits && !__builtin_mul_overflow(product, extent, &product);
+  require(fits, "{}: {} must fit in 63 bits. Received {}.", op, what, text_of(extents));
+  return product;
+}
+
+void check_array(const char* op, const char* name, const Tensor& tensor) {
+  require(tensor.dtype != Dtype::uint8 && tensor.dtype != Dtype::boolean,
+          "{}: {} must be float16, bfloat16, float32, float64, int32 or int64. Received {}.", op, name,
+          name_of(tensor.dtype));
+  ops::check_layout(op, name, tensor);
+}
+
+void check_same(const char* op, const char* name, const Tensor& tensor, const Tensor& x) {
+  require(tensor.dtype == x.dtype, "{}: {} must have the dtype of x, {}. Received {}.", op, name, name_of(x.dtype),
+          name_of(tensor.dtype));
+  ops::check_device(op, name, tensor, x.device);
+}
+
+/// A call as matmul's: x and out by rows, factors [..., P, Q] with P the side of x.
+class Call {
+ public:
+  Call(Side side, const Tensor& x, std::span<const Tensor> factors, const Options& options)
+      : op_(options.verb ? options.verb : side == Side::right ? "kron.matmul" : "kron.kron_matmul"),
+        side_(side), options_(options), x_(x), is_vector_(x.ndim() == 1) {
+    read_factors(factors);
+    read_x();
+    check_scalars();
+  }
+
+  /// The shape of out as the caller sees it.
+  Shape out_shape() const {
+    Shape shape = batch_;
+    if (is_vector_) shape.push_back(j_);
+    else if (side_ == Side::right) shape.insert(shape.end(), {rows(), j_});
+    else shape.insert(shape.end(), {j_, rows()});
+    return shape;
+  }
+
+  void run(const Tensor& out, Context& context) {
+    const Tensor y = check_out(out);
+    const KronJob job = make_job(out, y);
+    if (out.count() == 0) return;
+    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(job, context);
+    cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
+  }
+
+ private:
+  std::int64_t rows() const { return x_.shape[x_.ndim() - 2]; }
+
+  void read_factors(std::span<const Tensor> factors) {
+    require(!factors.empty() && factors.size() <= kMostFactors, "{}: there must be 1 to {} factors. Received {}.", op_,
+            kMostFactors, factors.size());
+    const std::vector<bool>& turned = options_.transpose_factors;
+    require(turned.empty() || turned.size() == factors.size(),
+            "{}: transpose_factors must have one entry for each of {} factors. Received {}.", op_, factors.size(),
+            turned.size());
+    Shape in, out;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const std::string name = fmt::format("factors[{}]", i);
+      const Tensor& given = factors[i];
+      require(given.ndim() >= 2, "{}: {} must have at least 2 axes. Received shape {}.", op_, name,
+              text_of(given.shape));
+      check_array(op_, name.c_str(), given);
+      const bool turn = (!turned.empty() && turned[i]) != (side_ == Side::left);
+      factors_.push_back(turn ? transposed(given) : given);
+      in.push_back(factors_.back().shape[given.ndim() - 2]);
+      out.push_back(factors_.back().shape.back());
+      batch_ = ops::broadcast(op_, batch_, ops::leading(given, 2));
+    }
+    factor_batch_ = batch_;
+    k_ = product_of(op_, "the product of the extents of the factors", in);
+    j_ = product_of(op_, "the product of the extents of the factors", out);
+  }
+
+  /// x becomes [..., M, K]; a vector is one row of it.
+  void read_x() {
+    require(x_.ndim() >= 1, "{}: x must have at least 1 axis. Received shape {}.", op_, text_of(x_.shape));
+    check_array(op_, "x", x_);
+    require(!(is_vector_ && options_.transpose_x), "{}: transpose_x needs an x of at least 2 axes. Received shape {}.",
+            op_, text_of(x_.shape));
+    const Shape given = x_.shape;
+    if (is_vector_) {
+      x_.shape.insert(x_.shape.begin(), 1);
+      x_.strides.insert(x_.strides.begin(), 0);
+    } else if (options_.transpose_x != (side_ == Side::left)) {
+      x_ = transposed(x_);
+    }
+    require(x_.shape.back() == k_,
+            "{}: the {} axis of op(x) must have the product of the {} of op(factors), {}. Received shape {}{}.", op_,
+            side_ == Side::right || is_vector_ ? "last" : "last but one", side_ == Side::right ? "rows" : "columns", k_,
+            text_of(given), options_.transpose_x ? ", transposed" : "");
+    batch_ = ops::broadcast(op_, batch_, ops::leading(x_, 2));
+    for (std::size_t i = 0; i < factors_.size(); ++i)
+      check_same(op_, fmt::format("factors[{}]", i).c_str(), factors_[i], x_);
+  }
+
+  void check_scalars() const {
+    require(options_.beta == 0 || options_.y != nullptr, "{}: y must be given where beta is not 0. Received beta = {}.",
+            op_, options_.beta);
+    if (!is_whole(x_.dtype)) return;
+    constexpr double kMost = 9007199254740992.0;  // 2^53: up to here each whole number is a double
+    for (const auto& [name, value] : {std::pair{"alpha", options_.alpha}, {"beta", options_.beta}})
+      require(std::nearbyint(value) == value && std::abs(value) <= kMost,
+              "{}: {} must be a whole number of magnitude at most 2^53 for arrays of {}. Received {}.", op_, name,
+              name_of(x_.dtype), value);
+  }
+
+  /// Returns y with the shape of out; without data where it is not read.
+  Tensor check_out(const Tensor& out) {
+    require(out.dtype == x_.dtype, "{}: out must have the dtype of x, {}. Received {}.", op_, name_of(x_.dtype),
+            name_of(out.dtype));
+    const Shape expected = out_shape();
+    std::vector<const Tensor*> inputs{&x_};
+    for (const Tensor& factor : factors_) inputs.push_back(&factor);
+    in_place_ = same_view(by_rows(out), x_) && k_ == j_;
+    if (in_place_) inputs.front() = &factors_.front();  // the device is checked by it as well
+    Tensor y;
+    if (options_.y != nullptr) y = broadcast_y(*options_.y, expected);
+    const bool adds_to_itself = options_.y != nullptr && ops::same_view(y, out);
+    if (options_.beta != 0 && !adds_to_itself) inputs.push_back(&y);
+    ops::check_output(op_, out, expected, inputs);
+    if (options_.beta == 0) y.data = nullptr;
+    return y;
+  }
+
+  static bool same_view(const Tensor& a, const Tensor& b) {
+    if (a.data != b.data || a.shape != b.shape) return false;
+    for (int axis = 0; axis < a.ndim(); ++axis)
+      if (a.shape[axis] > 1 && a.strides[axis] != b.strides[axis]) return false;
+    return true;
+  }
+
+  Tensor broadcast_y(const Tensor& given, const Shape& shape) const {
+    check_array(op_, "y", given);
+    check_same(op_, "y", given, x_);
+    bool fits = given.shape.size() <= shape.size();
+    for (std::size_t back = 1; fits && back <= given.shape.size(); ++back) {
+      const std::int64_t extent = given.shape[given.shape.size() - back];
+      fits = extent == 1 || extent == shape[shape.size() - back];
+    }
+    require(fits, "{}: y must broadcast to the shape of out, {}. Received {}.", op_, text_of(shape),
+            text_of(given.shape));
+    Tensor y = given;
+    y.strides = ops::batch_strides(given, 0, shape);
+    y.shape = shape;
+    return y;
+  }
+
+  /// out or y as [..., M, J].
+  Tensor by_rows(const Tensor& tensor) const {
+    Tensor turned = tensor;
+    if (is_vector_ && tensor.ndim() >= 1) {
+      turned.shape.insert(turned.shape.end() - 1, 1);
+      turned.strides.insert(turned.strides.end() - 1, 0);
+    } else if (side_ == Side::left && tensor.ndim() >= 2) {
+      turned = transposed(tensor);
+    }
+    return turned;
+  }
+
+  KronJob make_job(const Tensor& out, const Tensor& y) const {
+    KronJob job;
+    job.op = op_;
+    job.dtype = x_.dtype;
+    job.device = x_.device.index;
+    job.queue = &options_.queue;
+    job.progress = options_.progress ? &options_.progress : nullptr;
+    job.k = k_;
+    job.j = j_;
+    job.alpha = options_.alpha;
+    job.beta = options_.beta;
+    job.in_place = in_place_;
+    job.x = array(x_, job);
+    job.out = array(by_rows(out), job);
+    if (y.data != nullptr) job.y = array(by_rows(y), job);
+    for (const Tensor& factor : factors_) {
+      const Shape strides = ops::batch_strides(factor, 2, batch_);
+      KronFactor& f = job.factors.emplace_back(
+          KronFactor{static_cast<const char*>(factor.data), factor.shape[factor.ndim() - 2], factor.shape.back(),
+                     factor.strides[factor.ndim() - 2], factor.strides.back()});
+      for (std::size_t axis = 0; axis < batch_.size(); ++axis)
+        if (is_outer(axis)) f.outer_strides.push_back(strides[axis]);
+    }
+    for (std::size_t axis = 0; axis < batch_.size(); ++axis)
+      (is_outer(axis) ? job.outer : job.rows).push_back(batch_[axis]);
+    job.rows.push_back(rows());
+    job.items = product_of(op_, "the batch", job.outer);
+    job.row_count = product_of(op_, "the batch and its rows", job.rows);
+    join_rows(job);
+    return job;
+  }
+
+  /// Whether a factor varies along this axis of the batch.
+  bool is_outer(std::size_t axis) const {
+    const std::size_t added = batch_.size() - factor_batch_.size();
+    return axis >= added && factor_batch_[axis - added] != 1;
+  }
+
+  KronArray array(const Tensor& tensor, const KronJob&) const {
+    KronArray array{static_cast<char*>(tensor.data), tensor.strides.back()};
+    const Shape strides = ops::batch_strides(tensor, 2, batch_);
+    for (std::size_t axis = 0; axis < batch_.size(); ++axis)
+      (is_outer(axis) ? array.outer_strides : array.row_strides).push_back(strides[axis]);
+    array.row_strides.push_back(tensor.strides[tensor.ndim() - 2]);
+    return array;
+  }
+
+  /// Axes of one element go, and two neighbours that every array steps through as one become one.
+  static void join_rows(KronJob& job) {
+    std::vector<KronArray*> arrays{&job.x, &job.out};
+    if (job.y.data != nullptr) arrays.push_back(&job.y);
+    const auto erase = [&](std::size_t axis) {
+      job.rows.erase(job.rows.begin() + static_cast<std::ptrdiff_t>(axis));
+      for (KronArray* a : arrays) a->row_strides.erase(a->row_strides.begin() + static_cast<std::ptrdiff_t>(axis));
+    };
+    for (std::size_t axis = job.rows.size(); axis-- > 0 && job.rows.size() > 1;)
+      if (job.rows[axis] == 1) erase(axis);
+    for (std::size_t axis = job.rows.size() - 1; axis-- > 0;) {
+      const std::int64_t extent = job.rows[axis + 1];
+      const bool joins = std::all_of(arrays.begin(), arrays.end(), [&](const KronArray* a) {
+        return a->row_strides[axis] == extent * a->row_strides[axis + 1];
+      });
+      if (!joins) continue;
+      job.rows[axis + 1] *= job.rows[axis];
+      erase(axis);
+    }
+  }
+
+  [[noreturn]] static void run_on_cuda(const KronJob& job, Context&) {
+    fail(ErrorKind::unsupported, "{}: is not offered on CUDA devices. Received arrays on cuda:{}.", job.op, job.device);
+  }
+
+  const char* op_;
+  Side side_;
+  const Options& options_;
+  Tensor x_;
+  bool is_vector_, in_place_ = false;
+  std::vector<Tensor> factors_;
+  Shape batch_, factor_batch_;
+  std::int64_t k_ = 1, j_ = 1;
+};
+
+}  // namespace
+
+void matmul(const Tensor& x, std::span<const Tensor> factors, const Tensor& out, const Options& options,
+            Context& context) {
+  Call(Side::right, x, factors, options).run(out, context);
+}
+
+void kron_matmul(std::span<const Tensor> factors, const Tensor& x, const Tensor& out, const Options& options,
+                 Context& context) {
+  Call(Side::left, x, factors, options).run(out, context);
+}
+
+std::vector<std::int64_t> matmul_shape(const Tensor& x, std::span<const Tensor> factors, const Options& options) {
+  return Call(Side::right, x, factors, options).out_shape();
+}
+
+std::vector<std::int64_t> kron_matmul_shape(std::span<const Tensor> factors, const Tensor& x, const Options& options) {
+  return Call(Side::left, x, factors, options).out_shape();
+}
+
+std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call) {
+  cuda::Rehearsal rehearsal{cuda::Rehearsal::Purpose::workspace};
+  Options asked = options;
+  asked.queue.rehearsal = &rehearsal;
+  call(asked);
+  return rehearsal.bytes;
+}
+
+}  // namespace mercer::kron
