@@ -104,7 +104,8 @@ void HostProducts::record(std::int64_t first, std::int64_t count, const std::vec
 
 void HostProducts::restart(const std::vector<double>& values) {
   std::fill(h_.begin(), h_.end(), 0);
-  for (std::size_t j = 0; j < values.size(); ++j) at(static_cast<std::int64_t>(j), static_cast<std::int64_t>(j)) = values[j];
+  const auto count = static_cast<std::int64_t>(values.size());
+  for (std::int64_t j = 0; j < count; ++j) at(j, j) = values[static_cast<std::size_t>(j)];
 }
 
 void HostProducts::set(const std::vector<double>& h, std::int64_t m) {

@@ -499,6 +499,7 @@ EMULATOR_PTX("min.NaN.f32 %0, %1, %2;", (float& to, float a, float b)) {
 EMULATOR_PTX("ex2.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = flushed(std::exp2(flushed(a))); }
 EMULATOR_PTX("lg2.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::log2(flushed(a)); }
 EMULATOR_PTX("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = std::sqrt(flushed(a)); }
+EMULATOR_PTX("rcp.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = 1.0f / flushed(a); }
 EMULATOR_PTX("rsqrt.approx.ftz.f32 %0, %1;", (float& to, float a)) { to = 1.0f / std::sqrt(flushed(a)); }
 EMULATOR_PTX("div.full.f32 %0, %1, %2;", (float& to, float a, float b)) { to = a / b; }
 EMULATOR_PTX("prmt.b32 %0, %1, %2, %3;", (u32 & to, u32 a, u32 b, u32 which)) {

@@ -15,7 +15,8 @@ template <class T>
 class Basis final : public BlockBasis {
  public:
   Basis(const Sizes& sizes, Pool& pool)
-      : BlockBasis(sizes), op_(sizes.op), n_(sizes.length), lapack_(need_lapack(sizes.op)), pool_(pool), random_(sizes.seed),
+      : BlockBasis(sizes), op_(sizes.op), n_(sizes.length), lapack_(need_lapack(sizes.op)), pool_(pool),
+        random_(sizes.seed),
         basis_(aligned_array<T>(n_ * sizes.columns)), results_(aligned_array<T>(n_ * sizes.results)),
         h_(sizes.columns) {}
 

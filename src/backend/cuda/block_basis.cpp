@@ -186,7 +186,7 @@ class Basis final : public BlockBasis {
  protected:
   Projection project(std::int64_t first, std::int64_t count) override {
     std::vector<T> c(static_cast<std::size_t>(first * count)), gram(static_cast<std::size_t>(count * count));
-    T *const block = column(first), *const coefficients = at(passes_[0].coefficients), *const squares = at(gram_);
+    T *const coefficients = at(passes_[0].coefficients), *const squares = at(gram_);
     take_away(first, count, coefficients);
     if (first > 0) blas_.copy(c.data(), coefficients, c.size() * sizeof(T));
     blas_.copy(gram.data(), squares, gram.size() * sizeof(T));

@@ -29,7 +29,9 @@ const Cluster* cluster_for(const CudaDevice& device, std::int64_t m) {
   constexpr int kFirstClusters = 90;
   if (device.capability() < kFirstClusters || m < 2) return nullptr;
   for (const Cluster& cluster : kClusters)
-    if (device.capability() <= cluster.most && m <= kWarp * cluster.lane_rows && cluster.shared_bytes(m) <= device.shared_per_block) return &cluster;
+    if (device.capability() <= cluster.most && m <= kWarp * cluster.lane_rows &&
+        cluster.shared_bytes(m) <= device.shared_per_block)
+      return &cluster;
   return nullptr;
 }
 
@@ -191,8 +193,8 @@ class Tridiagonal {
 
 }  // namespace
 
-SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride, std::int64_t m,
-                       const Choice& choice) {
+SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride,
+                       std::int64_t m, const Choice& choice) {
   const Cluster* const cluster = cluster_for(place.hardware(), m);
   if (cluster == nullptr) return by_cusolver(blas, place, h, stride, m, choice);
   return Tridiagonal(blas, place, *cluster, m).run(h, stride, choice);

@@ -42,8 +42,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS) column_gaps(const _
 }
 
 // gram = u^T u of one block; `factor` gets u, `inverse` its inverse: rows of [gram 1] are taken from those below until
-// they are [u u^-T]. A block that is not finite, or that leaves little of itself, is put off: *put_off = first, unless an
-// earlier one was.
+// they are [u u^-T]. A block that is not finite, or that leaves little of itself, is put off: *put_off = first, unless
+// an earlier one was.
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS) factor_gram(const __grid_constant__ GramArguments a) {
   extern __shared__ __align__(16) unsigned char memory[];
   double (*const u)[2 * MOST_BLOCK] = (double (*)[2 * MOST_BLOCK])memory;

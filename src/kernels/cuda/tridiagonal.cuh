@@ -19,8 +19,8 @@
 // so there is one barrier a step, and all that blocks tell one another are m numbers p, by shared memory, a run of them
 // at once, for numbers that go alone take their time; and m of a column, by L2, for a block that stored it to 8 others
 // would take some 2400 cycles, at 12 bytes a cycle. Floor: 4 m^3 / 3
-// multiply-adds, at 64 a cycle of CLUSTER multiprocessors: 0.13 ms for m = 448; what a step waits for (a sum over a warp
-// twice, a root, a quotient, p and the column from other blocks, the barrier: some 2000 cycles) comes to 0.5 ms.
+// multiply-adds, at 64 a cycle of CLUSTER multiprocessors: 0.13 ms for m = 448; what a step waits for (a sum over a
+// warp twice, a root, a quotient, p and the column from other blocks, the barrier: some 2000 cycles) comes to 0.5 ms.
 // Budget: 255 registers, 8 m^2 / CLUSTER + 24 m + 8 m / CLUSTER bytes of shared memory a block.
 #define TRIDIAGONAL_WARPS 8
 #define TRIDIAGONAL_THREADS (32 * TRIDIAGONAL_WARPS)
@@ -33,8 +33,8 @@ MERCER_INLINE double warp_sum(double value) {
   return value;
 }
 
-// From the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient. x is positive, not
-// denormal.
+// From the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient. x is positive and
+// normal.
 MERCER_INLINE double inverse_root(double x) {
   const int half = ((int)(bits_of(x) >> 52) - 1023) >> 1;
   const double scaled = x * __longlong_as_double((long long)(1023 - 2 * half) << 52);  // in [1, 4)
@@ -82,7 +82,8 @@ extern "C" __global__ void __launch_bounds__(1024) scale_symmetric(const __grid_
   largest = over_block(largest, false);
   // 2^-e for largest in [2^e, 2^(e + 1)); denormal numbers count as zero.
   const u64 exponent = bits_of(largest) >> 52;
-  const double first = exponent == 0 || exponent > 2045 ? 0 : __longlong_as_double((long long)((2046 - exponent) << 52));
+  const bool counts = exponent != 0 && exponent <= 2045;
+  const double first = counts ? __longlong_as_double((long long)((2046 - exponent) << 52)) : 0;
   for (int j = warp; j < m; j += 32)
     for (int i = lane; i <= j; i += 32) {
       const double value = first * a.h[i + j * a.stride];
