@@ -239,6 +239,7 @@ void Array::view_interface() {
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
   const auto type = nb::cast<std::string>(entry("typestr"));
   if (!dtype_from_typestr(type, tensor_.dtype)) fail_element(false);
+  if (tensor_.dtype == Dtype::int32 && !place_.takes_int32) fail_element(true);
   const auto item_size = static_cast<std::int64_t>(size_of(tensor_.dtype));
   tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(nb::object(data[0])));
   tensor_.shape = integers(entry("shape"));
