@@ -8,8 +8,8 @@
 // nothing stands behind; results of such tiles go back the same way (STAGED).
 //
 // Floor: bytes, `from` once for each tile of q and `to` once, at 4.2 TB/s, or P multiply-adds an element of `to`, in
-// float32 at 65 TFLOP/s: from P = 62 on (P = Q) arithmetic is more. Shared memory: THREAD_N + THREAD_Q words for
-// THREAD_N THREAD_Q multiply-adds. Registers: THREAD_N THREAD_Q sums and as many words again.
+// float32 at 65 TFLOP/s: from P = Q = 62 on arithmetic is more, as 8 bytes take as long as 124 flops. Shared memory:
+// THREAD_N + THREAD_Q words for THREAD_N THREAD_Q multiply-adds. Registers: as many sums, and those words.
 #define KRON_THREADS (GROUPS_N * GROUPS_Q)
 #define TILE_N (GROUPS_N * THREAD_N)
 #define PADDED_Q (GROUPS_Q * THREAD_Q)
