@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kThreads = 256, kMostQ = 128;
 /// Threads along columns; below a warp of threads tiles shrink no further.
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
-/// Shared memory of what a block multiplies at a time: three blocks on a multiprocessor.
-constexpr std::int64_t kStageBytes = 32 << 10;
+/// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
+constexpr std::int64_t kStageBytes = 40 << 10;
 
 /// Outputs of a thread: those that leave the fewest idle, of several the most.
 std::int64_t thread_q_of(std::int64_t q) {
@@ -49,7 +49,8 @@ void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
   const auto fills = [&] { return before >= ceil_div(tile.tile_n() / 2 + 1, right); };
   while (tile.groups_n > 1 && tile.groups_n / 2 * tile.groups_q >= kWarp && !fills()) tile.groups_n /= 2;
   divide_columns(tile, right);
-  const std::int64_t held = std::max<std::int64_t>(kStageBytes / element / tile.tile_n(), 1);
+  const std::int64_t line = tile.tile_n() + tile.groups_q * tile.thread_q;
+  const std::int64_t held = std::max<std::int64_t>(kStageBytes / element / line, 1);
   tile.tile_p = ceil_div(tile.p, ceil_div(tile.p, held));
 }
 

@@ -25,7 +25,7 @@ struct KronTilePlace {
 
 MERCER_INLINE void load_x(const KronArguments& k, const KronTilePlace& at, const i64* places, i64 p0, Value* xs) {
   const IN* from = (const IN*)k.from.data;
-#pragma unroll 4
+#pragma unroll 8
   for (int e = threadIdx.x; e < TILE_B * TILE_P * TILE_A; e += KRON_THREADS) {
     const int a = e % TILE_A, p = e / TILE_A % TILE_P, b = e / (TILE_A * TILE_P);
     const bool inside = at.b + b < at.b_count && at.a + a < k.right && p0 + p < P;

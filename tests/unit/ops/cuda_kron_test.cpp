@@ -171,5 +171,20 @@ TEST(CudaKron, LargeFactorInPlace) {
   });
 }
 
+/// Few columns leave room in shared memory for long pieces of a large factor, but not for any.
+TEST(CudaKron, OneRowOfALargeFactor) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t p = 700, q = 140;
+    const Array x = random_array(Dtype::float32, {1, p}, 1), f = random_array(Dtype::float32, {p, q}, 2),
+                one = filled(Dtype::float32, {1, 1}, {1}), out(Dtype::float32, {1, q});
+    const std::vector<Tensor> factors = {f, one};
+    matmul(x, factors, out, {}, context);
+    for (std::int64_t j = 0; j < q; ++j) {
+      const double size = element(x, {&f, &one}, 0, j, true);
+      ASSERT_LE(std::abs(out(0, j) - element(x, {&f, &one}, 0, j, false)), (p + 1 + 6) * 0x1p-24 * size) << j;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace mercer
