@@ -348,6 +348,98 @@ def test_linear_operator(torch):
         torch.testing.assert_close(found, torch.autograd.grad((plain @ v).square().sum(), factors))
 
 
+# ---- CUDA devices. ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch
+
+
+def expect_on_cuda(found, x, factors, alpha=1, added=None):
+    """Within the bound of mercer/kron.h of the product written out in float64 on the CPU."""
+    dtype = str(x.dtype).removeprefix("torch.")
+    wide = [f.cpu().double().numpy() for f in factors]
+    x = x.cpu().double().numpy()
+    wanted = alpha * reshaped(x, wide)
+    size = abs(alpha) * reshaped(abs(x), [abs(f) for f in wide])
+    if added is not None:
+        wanted, size = wanted + added, size + abs(added)
+    steps = sum(max(f.shape) + 2 for f in wide) + 2
+    slack = 2 if dtype == "float64" else 1  # the reference rounds as well
+    bound = slack * steps * (2.0**-53 if dtype == "float64" else 2.0**-24) * size
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, 0)
+    bound = bound + unit * abs(wanted) * 1.01 + (2.0**-24 if unit else 0)
+    assert (abs(found.cpu().double().numpy() - wanted) <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes",
+    [((8, 8),) * 4, ((16, 16),) * 3, ((52, 50),) * 2, ((3, 5), (1, 2), (300, 7)), ((2, 200),)],
+)
+def test_on_cuda(cuda, sizes, dtype):
+    kind = getattr(cuda, dtype)
+    cuda.manual_seed(0)
+    factors = [(cuda.randn(p, q) / p**0.5).to(kind).cuda() for p, q in sizes]
+    k, j = (math.prod(s[i] for s in sizes) for i in (0, 1))
+    for rows in (1, 37):
+        x = cuda.randn(rows, k).to(kind).cuda()
+        y = cuda.randn(rows, j).to(kind).cuda()
+        expect_on_cuda(kron.matmul(x, factors), x, factors)
+        added = -2 * y.cpu().double().numpy()
+        expect_on_cuda(kron.matmul(x, factors, alpha=3, beta=-2, y=y), x, factors, 3, added)
+        turned = kron.kron_matmul(factors, x.T.contiguous(), transpose_factors=True)
+        expect_on_cuda(turned.T, x, factors)
+        wide = cuda.zeros(rows, 2 * k, dtype=kind, device="cuda")
+        wide[:, ::2] = x
+        expect_on_cuda(kron.matmul(wide[:, ::2], factors), x, factors)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_whole_numbers_on_cuda(cuda, dtype):
+    x, a, b = (cuda.randint(-(2**20), 2**20, s, dtype=getattr(cuda, dtype))
+               for s in ((3, 2, 12), (3, 3, 5), (4, 2)))  # fmt: skip
+    found = kron.matmul(x.cuda(), [a.cuda(), b.cuda()], alpha=-3).cpu()
+    assert cuda.equal(found, kron.matmul(x, [a, b], alpha=-3))
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derivatives_on_cuda(cuda, name):
+    shapes, function = DERIVED[name]
+    inputs = [t.detach().cuda().requires_grad_() for t in tensors(cuda, *shapes)]
+    assert cuda.autograd.gradcheck(function, inputs, check_forward_ad=True)
+
+
+def test_streams_and_graphs_on_cuda(cuda):
+    x, out = (cuda.randn(64, 512, device="cuda") for _ in range(2))
+    factors = [cuda.randn(8, 8, device="cuda") for _ in range(3)]
+    bytes_ = mc.workspace_size("kron.matmul", x, factors, out=out)
+    assert bytes_ == 2 * x.nbytes
+    scratch = cuda.empty(bytes_, dtype=cuda.uint8, device="cuda")
+    stream = cuda.cuda.Stream()
+    stream.wait_stream(cuda.cuda.current_stream())
+    with cuda.cuda.stream(stream):
+        kron.matmul(x, factors, out=out, workspace=scratch)
+    stream.synchronize()
+    expect_on_cuda(out, x, factors)
+    graph = cuda.cuda.CUDAGraph()
+    with cuda.cuda.graph(graph):
+        kron.matmul(x, factors, out=out, workspace=scratch)
+    for _ in range(2):
+        x.copy_(cuda.randn(64, 512))
+        out.zero_()
+        graph.replay()
+        cuda.cuda.synchronize()
+        expect_on_cuda(out, x, factors)
+    wanted = out.clone()
+    assert kron.matmul(x, factors, out=x) is x
+    assert cuda.equal(x, wanted)
+
+
 # ---- Benchmarks. --------------------------------------------------------------------------------
 
 

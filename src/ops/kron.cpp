@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/cpu/kron.h"
+#include "backend/cuda/kron.h"
 #include "backend/kron_job.h"
 #include "core/error.h"
 #include "ops/call.h"
@@ -76,7 +77,7 @@ class Call {
     const Tensor y = check_out(out);
     const KronJob job = make_job(out, y);
     if (out.count() == 0) return;
-    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(job, context);
+    if (x_.device.kind == DeviceKind::cuda) return cuda::kron_matmul(job, context.state().part_bytes);
     cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
   }
 
@@ -260,10 +261,6 @@ class Call {
       job.rows[axis + 1] *= job.rows[axis];
       erase(axis);
     }
-  }
-
-  [[noreturn]] static void run_on_cuda(const KronJob& job, Context&) {
-    fail(ErrorKind::unsupported, "{}: is not offered on CUDA devices. Received arrays on cuda:{}.", job.op, job.device);
   }
 
   const char* op_;

@@ -80,9 +80,6 @@ std::vector<KronGroup> merge_factors(const KronProblem& problem) {
   return groups;
 }
 
-/// What shrinks an array most goes first: of i and j, i first costs less where 1/p_i - 1/q_i < 1/p_j - 1/q_j.
-double growth(double p, double q) { return 1 / p - 1 / q; }
-
 std::vector<int> order_of(const std::vector<KronGroup>& groups, int first, int count) {
   std::vector<int> order;
   for (int i = first + count; i-- > first;) order.push_back(i);  // the last first, among equals

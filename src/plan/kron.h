@@ -66,6 +66,9 @@ struct KronPlan {
   std::string to_text() const;
 };
 
+/// What shrinks an array most goes first: of i and j, i first costs less where 1/p_i - 1/q_i < 1/p_j - 1/q_j.
+inline double growth(double p, double q) { return 1 / p - 1 / q; }
+
 KronPlan plan_kron(const KronProblem& problem);
 
 /// Rows of a whole block of a problem by columns; those that are left over are better a problem of their own.

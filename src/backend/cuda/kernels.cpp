@@ -9,6 +9,7 @@
 
 #include "backend/cuda/workspace.h"
 #include "codegen/cuda_source.h"
+#include "codegen/kron_cuda.h"
 #include "core/error.h"
 
 namespace mercer::cuda {
@@ -43,7 +44,7 @@ void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
 
 template <class MakeText>
 Kernel shared_kernel(const char* function, const std::string& name, const PairJob& job, const MakeText& make_text) {
-  // Never emptied: there are a few dozen of them at most.
+  // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
   static std::mutex mutex;
   static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
   const std::pair key(name, job.device);
@@ -260,6 +261,15 @@ Kernel cg_kernels(const PairJob& job) {
 Kernel pivot_kernels(const PairJob& job) {
   return shared_kernel("begin_pivots", fmt::format("pivots {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_pivots_source(job.type); });
+}
+
+Kernel kron_step_kernel(const plan::KronGpuTile& tile, const PairJob& job) {
+  return shared_kernel("kron_step", tile.key(), job, [&] { return codegen::cuda_kron_step_source(tile); });
+}
+
+Kernel kron_finish_kernel(Dtype out, const PairJob& job) {
+  return shared_kernel("kron_finish", fmt::format("end of kron {}", name_of(out)), job,
+                       [&] { return codegen::cuda_kron_finish_source(job.type, out); });
 }
 
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }

@@ -9,6 +9,7 @@
 #include "jit/cuda_module.h"
 #include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
+#include "plan/kron_gpu.h"
 
 namespace mercer::cuda {
 
@@ -90,6 +91,10 @@ Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows);
 Kernel cg_kernels(const PairJob& job);
 /// `begin_pivots`; its module has the others of pivots.cuh.
 Kernel pivot_kernels(const PairJob& job);
+
+/// `kron_step` of one tile, and `kron_finish` of arrays of one dtype.
+Kernel kron_step_kernel(const plan::KronGpuTile& tile, const PairJob& job);
+Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);

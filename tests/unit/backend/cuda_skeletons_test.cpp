@@ -18,6 +18,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "codegen/cuda_source.h"
+#include "codegen/kron_cuda.h"
 #include "core/parallel.h"
 #include "device/nvrtc.h"
 #include "ir/passes.h"
@@ -219,6 +220,7 @@ class Collection {
     for (const FieldRow& row : kFields)
       if (all_ || row.everywhere) add_field(row);
     add_shared();
+    add_kron();
   }
   const std::vector<Kernel>& kernels() const { return kernels_; }
   const plan::GpuInfo& gpu() const { return gpu_; }
@@ -318,6 +320,33 @@ class Collection {
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
+  }
+
+  /// Passes over factors of these sizes of x [1024, K].
+  void add_kron() {
+    const auto add_pass = [&](Dtype dtype, int count, std::int64_t p, std::int64_t q, bool everywhere) {
+      if (!all_ && !everywhere) return;
+      plan::KronGpuProblem problem;
+      problem.dtype = dtype;
+      problem.type = is_whole(dtype) ? dtype : compute_type(dtype);
+      problem.factors.assign(static_cast<std::size_t>(count), {p, q});
+      problem.rows = 1024;
+      for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
+        add({fmt::format("kron-{}-{}x{}-{}", name_of(dtype), p, q, pass.right),
+             cuda_source("kron", codegen::cuda_kron_step_source(pass.tile), target_), pass.tile.threads(), 1,
+             pass.tile.shared_bytes()});
+      add({fmt::format("kron-finish-{}", name_of(dtype)),
+           cuda_source("kron", codegen::cuda_kron_finish_source(problem.type, dtype), target_)});
+    };
+    add_pass(Dtype::float32, 3, 8, 8, true);
+    add_pass(Dtype::float32, 2, 128, 128, true);
+    add_pass(Dtype::float32, 2, 52, 50, false);
+    add_pass(Dtype::float32, 1, 300, 700, false);
+    add_pass(Dtype::float64, 2, 64, 64, false);
+    add_pass(Dtype::float16, 2, 16, 16, false);
+    add_pass(Dtype::bfloat16, 2, 5, 3, false);
+    add_pass(Dtype::int32, 2, 16, 16, false);
+    add_pass(Dtype::int64, 2, 32, 32, false);
   }
 
   void add_shared() {

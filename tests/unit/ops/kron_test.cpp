@@ -6,6 +6,7 @@
 #include <array>
 
 #include "ops/context.h"
+#include "ops/kron_mirror.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -95,7 +96,7 @@ std::vector<double> kron_of(const Case& c, const std::vector<Array>& factors, co
   return product;
 }
 
-void expect_right(const Case& c, Dtype dtype, Context& context, unsigned seed = 1) {
+void expect_right(const Case& c, Dtype dtype, TestContext& context, unsigned seed = 1) {
   std::int64_t p = 1, q = 1, steps = 2;
   std::vector<Array> factors;
   std::vector<Tensor> views;
@@ -118,8 +119,8 @@ void expect_right(const Case& c, Dtype dtype, Context& context, unsigned seed = 
   const Tensor y_view = y.tensor();
   Options options{.alpha = c.alpha, .beta = c.beta, .y = c.beta != 0 ? &y_view : nullptr,
                   .transpose_x = c.transpose_x, .transpose_factors = c.transpose_factors};
-  if (c.left) kron::kron_matmul(views, x, out, options, context);
-  else kron::matmul(x, views, out, options, context);
+  if (c.left) kron_matmul(views, x, out, options, context);
+  else matmul(x, views, out, options, context);
   each_index(batch, [&](const Shape& item) {
     const std::vector<double> values = kron_of(c, factors, item, false), sizes = kron_of(c, factors, item, true);
     for (std::int64_t m = 0; m < c.rows; ++m) {
@@ -151,7 +152,7 @@ constexpr Dtype kTypes[] = {Dtype::float32, Dtype::float64, Dtype::float16,
 
 template <class Body>
 void for_each_type(const Body& body) {
-  on_each_cpu_target([&](TestContext& context) {
+  on_each_target([&](TestContext& context) {
     for (const Dtype dtype : kTypes) body(context, dtype);
   });
 }
@@ -231,7 +232,7 @@ TEST(Kron, ThreadsChangeNothing) {
           for (const int threads : {1, 2, 5}) {
             context.set_threads(threads);
             Array out(dtype, shape, turned ? column_major(shape) : row_major(shape));
-            kron::matmul(x, views, out, {}, context);
+            matmul(x, views, out, {}, context);
             results.push_back(out.bytes());
           }
           ASSERT_EQ(results[0], results[1]) << name_of(dtype) << " " << rows;
@@ -255,13 +256,13 @@ TEST(Kron, FetchingAheadChangesNothing) {
         const std::vector<Tensor> views(factors.begin(), factors.end());
         const Array x = random_array(dtype, {7, k}, 3), expected(dtype, {7, k});
         context.state().kron.ahead_from = -1;
-        kron::matmul(x, views, expected, {}, context);
+        matmul(x, views, expected, {}, context);
         context.state().kron.ahead_from = 0;
         alignas(64) static std::array<char, 7 * 4096 * 8> memory;
         for (const int threads : {1, 3}) {
           context.set_threads(threads);
           memory.fill(0x5a);
-          kron::matmul(x, views, Tensor(memory.data(), dtype, {7, k}), {}, context);
+          matmul(x, views, Tensor(memory.data(), dtype, {7, k}), {}, context);
           ASSERT_EQ(std::memcmp(memory.data(), expected.tensor().data, 7 * k * size_of(dtype)), 0) << k;
         }
       }
@@ -283,8 +284,8 @@ TEST(Kron, InPlace) {
         Array x = random_array(dtype, shape, 3);
         const Array out(dtype, shape);
         const auto call = [&](const Tensor& to) {
-          if (left) kron::kron_matmul(views, x, to, {}, context);
-          else kron::matmul(x, views, to, {}, context);
+          if (left) kron_matmul(views, x, to, {}, context);
+          else matmul(x, views, to, {}, context);
         };
         call(out);
         call(x);
@@ -295,8 +296,8 @@ TEST(Kron, InPlace) {
         const Tensor kept_view = kept;
         Options options{.beta = 2, .y = &kept_view};
         const auto add = [&](const Tensor& to) {
-          if (left) kron::kron_matmul(views, other, to, options, context);
-          else kron::matmul(other, views, to, options, context);
+          if (left) kron_matmul(views, other, to, options, context);
+          else matmul(other, views, to, options, context);
         };
         add(expected);
         options.y = &y;
@@ -315,13 +316,13 @@ TEST(Kron, WhatIsNotRead) {
     const std::vector<Tensor> views = {f, f};
     const Tensor y = bad, good = x;
     const Array out(dtype, {2, 9}), plain(dtype, {2, 9});
-    kron::matmul(x, views, plain, {}, context);
-    kron::matmul(x, views, out, {.beta = 0, .y = &y}, context);
+    matmul(x, views, plain, {}, context);
+    matmul(x, views, out, {.beta = 0, .y = &y}, context);
     ASSERT_TRUE(same_bits(out, plain));
-    kron::matmul(bad, views, out, {.alpha = 0, .beta = 2, .y = &good}, context);
+    matmul(bad, views, out, {.alpha = 0, .beta = 2, .y = &good}, context);
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 9; ++j) ASSERT_EQ(out(i, j), 2 * x(i, j));
-    kron::matmul(bad, views, out, {.alpha = 0}, context);
+    matmul(bad, views, out, {.alpha = 0}, context);
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 9; ++j) ASSERT_EQ(out(i, j), 0);
   });
@@ -329,7 +330,7 @@ TEST(Kron, WhatIsNotRead) {
 
 /// NaN and infinities stay in their row; scales are kept.
 TEST(Kron, RowsAreApart) {
-  on_each_cpu_target([&](TestContext& context) {
+  on_each_target([&](TestContext& context) {
     for (const Dtype dtype : kWide)
       for (const bool left : {false, true}) {
         const Array f = random_array(dtype, {6, 6}, 1);
@@ -337,8 +338,8 @@ TEST(Kron, RowsAreApart) {
         Array x = random_array(dtype, left ? Shape{36, 11} : Shape{11, 36}, 2);
         const Array clean(dtype, x.shape()), out(dtype, x.shape());
         const auto call = [&](const Tensor& to) {
-          if (left) kron::kron_matmul(views, x, to, {}, context);
-          else kron::matmul(x, views, to, {}, context);
+          if (left) kron_matmul(views, x, to, {}, context);
+          else matmul(x, views, to, {}, context);
         };
         call(clean);
         x.set(left ? Shape{4, 3} : Shape{3, 4}, kNan);
@@ -397,9 +398,9 @@ TEST(Kron, NothingBeyondTheArraysIsTouched) {
         const Fenced out(static_cast<std::size_t>(kRows * j) * size_of(dtype));
         std::memset(factor.data(), 0, static_cast<std::size_t>(p * q) * size_of(dtype));
         std::memset(x.data(), 0, static_cast<std::size_t>(kRows * k) * size_of(dtype));
-        if (left) kron::kron_matmul(views, Tensor(x.data(), dtype, {k, kRows}), Tensor(out.data(), dtype, {j, kRows}),
+        if (left) kron_matmul(views, Tensor(x.data(), dtype, {k, kRows}), Tensor(out.data(), dtype, {j, kRows}),
                                     {}, context);
-        else kron::matmul(Tensor(x.data(), dtype, {kRows, k}), views, Tensor(out.data(), dtype, {kRows, j}), {},
+        else matmul(Tensor(x.data(), dtype, {kRows, k}), views, Tensor(out.data(), dtype, {kRows, j}), {},
                           context);
         const std::size_t bytes = static_cast<std::size_t>(kRows * j) * size_of(dtype);
         ASSERT_TRUE(std::all_of(out.data(), out.data() + bytes, [](char byte) { return byte == 0; }));
@@ -409,12 +410,12 @@ TEST(Kron, NothingBeyondTheArraysIsTouched) {
 }
 
 TEST(Kron, WholeNumbersWrapAround) {
-  on_each_cpu_target([&](TestContext& context) {
+  on_each_target([&](TestContext& context) {
     const std::int32_t big = 0x40000001;
     const std::vector<std::int32_t> x = {big, 3}, f = {big, 5};
     std::int32_t out = 0;
     const Tensor factors[] = {view(f.data(), {2, 1})};
-    kron::matmul(view(x.data(), {1, 2}), factors, view(&out, {1, 1}), {.alpha = 3}, context);
+    matmul(view(x.data(), {1, 2}), factors, view(&out, {1, 1}), {.alpha = 3}, context);
     const auto u = static_cast<std::uint32_t>(big);
     EXPECT_EQ(static_cast<std::uint32_t>(out), 3u * (u * u + 15u));
   });
@@ -424,10 +425,10 @@ TEST(Kron, NothingToDo) {
   for_each_type([&](TestContext& context, Dtype dtype) {
     const Array f = random_array(dtype, {3, 4}, 1), none(dtype, {0, 4}), out(dtype, {2, 4}), no_rows(dtype, {0, 4});
     const std::vector<Tensor> one = {f}, empty = {none};
-    kron::matmul(Array(dtype, {0, 3}), one, no_rows, {}, context);
-    kron::matmul(Array(dtype, {2, 0}), empty, out, {}, context);
+    matmul(Array(dtype, {0, 3}), one, no_rows, {}, context);
+    matmul(Array(dtype, {2, 0}), empty, out, {}, context);
     for (int i = 0; i < 8; ++i) ASSERT_EQ(out(i / 4, i % 4), 0);
-    kron::matmul(Array(dtype, {2, 4}), one, Array(dtype, {2, 3}), {.transpose_factors = {true}}, context);
+    matmul(Array(dtype, {2, 4}), one, Array(dtype, {2, 3}), {.transpose_factors = {true}}, context);
   });
 }
 

@@ -1,0 +1,15 @@
+// Passes of products with Kronecker products as CUDA C++.
+#pragma once
+
+#include <string>
+
+#include "plan/kron_gpu.h"
+
+namespace mercer::codegen {
+
+/// The kernel `kron_step` (kernels/cuda/kron_step.cuh).
+std::string cuda_kron_step_source(const plan::KronGpuTile& tile);
+/// The kernel `kron_finish`, from the computing type to this one.
+std::string cuda_kron_finish_source(Dtype type, Dtype out);
+
+}  // namespace mercer::codegen

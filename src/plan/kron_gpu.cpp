@@ -1,0 +1,111 @@
+#include "plan/kron_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/integers.h"
+
+namespace mercer::plan {
+namespace {
+
+/// Threads of a block, and the most outputs of a factor that one takes: more of them read what they multiply again.
+constexpr std::int64_t kThreads = 256, kMostQ = 128;
+/// Threads along columns; below a warp of threads tiles shrink no further.
+constexpr std::int64_t kMostGroups = 128, kWarp = 32;
+/// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
+constexpr std::int64_t kStageBytes = 40 << 10;
+
+/// Outputs of a thread: those that leave the fewest idle, of several the most.
+std::int64_t thread_q_of(std::int64_t q) {
+  if (q <= 8) return q;
+  std::int64_t best = 8;
+  for (std::int64_t candidate = 7; candidate >= 4; --candidate)
+    if (round_up(q, candidate) < round_up(q, best)) best = candidate;
+  return best;
+}
+
+/// A tile's columns are `tile_a` of what stands behind the factor, of `tile_b` of what stands before it.
+void divide_columns(KronGpuTile& tile, std::int64_t right) {
+  const std::int64_t n = tile.tile_n();
+  if (right > n) {
+    const std::int64_t even = ceil_div(right, ceil_div(right, n));
+    tile.tile_a = std::min(n, round_up(even, kWarp));
+  } else {
+    tile.tile_a = right;
+  }
+  tile.tile_b = std::max<std::int64_t>(n / tile.tile_a, 1);
+}
+
+void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
+  const auto element = static_cast<std::int64_t>(size_of(tile.type));
+  tile.tile_q = ceil_div(tile.q, ceil_div(tile.q, kMostQ));
+  tile.thread_q = thread_q_of(tile.tile_q);
+  tile.groups_q = ceil_div(tile.tile_q, tile.thread_q);
+  tile.thread_n = tile.groups_q >= 8 && element <= 4 ? 8 : 4;
+  tile.groups_n = kMostGroups;
+  while (tile.groups_n * tile.groups_q > kThreads) tile.groups_n /= 2;
+  const auto fills = [&] { return before >= ceil_div(tile.tile_n() / 2 + 1, right); };
+  while (tile.groups_n > 1 && tile.groups_n / 2 * tile.groups_q >= kWarp && !fills()) tile.groups_n /= 2;
+  divide_columns(tile, right);
+  const std::int64_t line = tile.tile_n() + tile.groups_q * tile.thread_q;
+  const std::int64_t held = std::max<std::int64_t>(kStageBytes / element / line, 1);
+  tile.tile_p = ceil_div(tile.p, ceil_div(tile.p, held));
+}
+
+}  // namespace
+
+/// As in kron_step.cuh.
+std::int64_t KronGpuTile::shared_bytes() const {
+  const bool staged = tile_a < kWarp;
+  const std::int64_t x = tile_p * (tile_n() + (staged ? tile_a : 0)), f = tile_p * groups_q * thread_q;
+  const std::int64_t pitch = tile_a == 1 ? tile_q | 1 : tile_q * tile_a + tile_a;
+  const std::int64_t z = staged ? tile_b * pitch : 0;
+  return tile_b * 16 + std::max(x + f, z) * static_cast<std::int64_t>(size_of(type));
+}
+
+std::string KronGpuTile::key() const {
+  return fmt::format("kron {} {} {} {} {}: {} x {}, tile {} {} {} {}, thread {} {}, groups {} {}", name_of(type),
+                     name_of(in), name_of(out), name_of(factor), final, p, q, tile_a, tile_b, tile_p, tile_q, thread_n,
+                     thread_q, groups_n, groups_q);
+}
+
+KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
+  KronGpuPlan plan;
+  const auto count = static_cast<int>(problem.factors.size());
+  std::vector<int> order(problem.factors.size());
+  std::iota(order.rbegin(), order.rend(), 0);  // the last first, among equals
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const KronShape &f = problem.factors[a], &g = problem.factors[b];
+    return growth(static_cast<double>(f.p), static_cast<double>(f.q)) <
+           growth(static_cast<double>(g.p), static_cast<double>(g.q));
+  });
+  std::vector<std::int64_t> extents;
+  std::int64_t size = problem.columns;
+  for (const KronShape& factor : problem.factors) extents.push_back(factor.p), size *= factor.p;
+  for (const int factor : order) {
+    const KronShape& shape = problem.factors[factor];
+    KronGpuPass& pass = plan.passes.emplace_back();
+    pass.factor = factor;
+    for (int i = 0; i < factor; ++i) pass.left *= extents[i];
+    for (int i = factor + 1; i < count; ++i) pass.right *= extents[i];
+    pass.right *= problem.columns;
+    extents[factor] = shape.q;
+    KronGpuTile& tile = pass.tile;
+    const bool is_first = plan.passes.size() == 1;
+    tile.final = plan.passes.size() == order.size();
+    tile.type = problem.type;
+    tile.factor = problem.dtype;
+    tile.in = is_first ? problem.dtype : problem.type;
+    tile.out = tile.final ? problem.dtype : problem.type;
+    tile.p = shape.p;
+    tile.q = shape.q;
+    choose_tile(tile, problem.rows * pass.left, pass.right);
+    size = size / shape.p * shape.q;
+    if (!tile.final) plan.widest = std::max(plan.widest, size);
+  }
+  return plan;
+}
+
+}  // namespace mercer::plan

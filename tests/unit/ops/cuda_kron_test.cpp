@@ -1,0 +1,190 @@
+// What products with Kronecker products do on CUDA alone: parts, scratch memory, graphs. Values of every kind of call
+// are compared in kron_test.cpp.
+#include <array>
+
+#include "core/cuda_driver.h"
+#include "ops/context.h"
+#include "ops/kron_mirror.h"
+#include "ops/testing.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+using kron::Options;
+
+Array random_array(Dtype dtype, const Shape& shape, unsigned seed) {
+  if (!is_whole(dtype)) return normal(dtype, shape, seed);
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> values(-9, 9);
+  return Array(dtype, shape).fill([&] { return values(random); });
+}
+
+/// Columns j of F1 (x) F2 by its definition, in double.
+double element(const Array& x, const std::array<const Array*, 2>& f, std::int64_t m, std::int64_t j, bool magnitudes) {
+  const std::int64_t p = f[1]->shape()[0], q = f[1]->shape()[1];
+  double sum = 0;
+  for (std::int64_t k = 0; k < x.shape()[1]; ++k) {
+    const double term = x(m, k) * (*f[0])(k / p, j / q) * (*f[1])(k % p, j % q);
+    sum += magnitudes ? std::abs(term) : term;
+  }
+  return sum;
+}
+
+/// Every dtype once, on a call with alpha, beta and y: the bound of mercer/kron.h.
+TEST(CudaKron, EveryDtype) {
+  on_cuda([](TestContext& context) {
+    for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::int32,
+                              Dtype::int64}) {
+      const Array x = random_array(dtype, {3, 15}, 1), f = random_array(dtype, {5, 9}, 2),
+                  g = random_array(dtype, {3, 2}, 3), y = random_array(dtype, {3, 18}, 4), out(dtype, {3, 18});
+      const std::vector<Tensor> factors = {f, g};
+      const Tensor added = y;
+      matmul(x, factors, out, {.alpha = -2, .beta = 3, .y = &added}, context);
+      const double unit = is_whole(dtype) ? 0 : dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24;
+      const double last = dtype == Dtype::float16 ? 0x1p-11 : dtype == Dtype::bfloat16 ? 0x1p-8 : 0;
+      for (std::int64_t m = 0; m < 3; ++m)
+        for (std::int64_t j = 0; j < 18; ++j) {
+          const double wanted = -2 * element(x, {&f, &g}, m, j, false) + 3 * y(m, j);
+          const double size = 2 * element(x, {&f, &g}, m, j, true) + std::abs(3 * y(m, j));
+          const double bound = (5 + 3 + 6) * unit * size + last * std::abs(wanted) * 1.01 + (last > 0 ? 0x1p-24 : 0);
+          ASSERT_LE(std::abs(out(m, j) - wanted), bound) << name_of(dtype) << " at " << m << ", " << j;
+        }
+    }
+  });
+}
+
+/// Items, rows and columns a few at a time, and more axes than a kernel takes: not a bit differs.
+TEST(CudaKron, PartsChangeNothing) {
+  on_cuda([](TestContext& context) {
+    for (const bool left : {false, true}) {
+      const Array f = random_array(Dtype::float32, {2, 1, 5, 5}, 1), g = random_array(Dtype::float32, {4, 4}, 2);
+      const Shape of_x = left ? Shape{3, 20, 33} : Shape{3, 33, 20};
+      const Shape of_out = left ? Shape{2, 3, 20, 33} : Shape{2, 3, 33, 20};
+      const Array x = random_array(Dtype::float32, of_x, 3), whole(Dtype::float32, of_out),
+                  parts(Dtype::float32, of_out);
+      const std::vector<Tensor> factors = {f, g};
+      const auto call = [&](const Tensor& out) {
+        if (left) kron_matmul(factors, x, out, {}, context);
+        else matmul(x, factors, out, {}, context);
+      };
+      call(whole);
+      context.state().part_bytes = 2000;
+      call(parts);
+      context.state().part_bytes = cuda::kPartBytes;
+      EXPECT_TRUE(same_bits(whole, parts));
+    }
+  });
+}
+
+TEST(CudaKron, ManyAxesThatStepDifferently) {
+  on_cuda([](TestContext& context) {
+    const Shape batch = {2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 2};
+    Shape of_x = batch, of_f = batch, of_out;
+    for (std::size_t axis = 0; axis < batch.size(); ++axis) of_f[axis] = axis % 4 == 0 ? 2 : 1;
+    of_out = of_x;
+    of_x.insert(of_x.end(), {1, 2});
+    of_f.insert(of_f.end(), {2, 2});
+    of_out.insert(of_out.end(), {1, 2});
+    for (const bool turned : {false, true}) {  // of x, then axes do not join
+      Shape strides = row_major(of_x);
+      if (turned) {
+        std::int64_t step = 1;
+        for (std::size_t axis = 0; axis < of_x.size(); ++axis) strides[axis] = step, step *= of_x[axis];
+      }
+      const Array plain = random_array(Dtype::float32, of_x, 5), x = copy(plain, Dtype::float32, strides),
+                  f = random_array(Dtype::float32, of_f, 6), out(Dtype::float32, of_out),
+                  expected(Dtype::float32, of_out);
+      const std::vector<Tensor> factors = {f};
+      matmul(x, factors, out, {}, context);
+      kron::matmul(plain, factors, expected);
+      each_index(of_out, [&](const Shape& at) {
+        EXPECT_LE(std::abs(read(out, at) - read(expected, at)), 0x1p-18);
+      });
+    }
+  });
+}
+
+TEST(CudaKron, ScratchMemoryAndGraphs) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t rows = 6, k = 4 * 4 * 4, bytes = rows * k * 4, factor_bytes = 16 * 4;
+    const DeviceStream stream;
+    const DeviceMemory memory(0, 2 * bytes + factor_bytes);
+    const auto on_device = [&](std::int64_t place, Shape shape) {
+      Tensor t(memory.data() + place, Dtype::float32, std::move(shape));
+      t.device = {DeviceKind::cuda, 0};
+      return t;
+    };
+    const Tensor x = on_device(0, {rows, k}), out = on_device(bytes, {rows, k}), f = on_device(2 * bytes, {4, 4});
+    const Array factor = random_array(Dtype::float32, {4, 4}, 1);
+    stream.upload(memory.at(2 * bytes), factor.tensor().data, factor_bytes);
+    const std::vector<Tensor> factors = {f, f, f};
+    Options options;
+    options.queue.stream = static_cast<CuStream>(stream);
+    const std::int64_t scratch_bytes =
+        kron::workspace_size(options, [&](const Options& o) { kron::matmul(x, factors, out, o, context); });
+    EXPECT_EQ(scratch_bytes, 2 * bytes);
+    const DeviceMemory scratch(0, scratch_bytes);
+    std::int64_t asked = 0;
+    options.queue.allocate = [&](std::int64_t count) {
+      asked += count;
+      return scratch.data();
+    };
+    kron::matmul(x, factors, out, options, context);  // compiles
+    EXPECT_EQ(asked, scratch_bytes);
+    const CudaScope scope(0);
+    const CudaDriver& driver = *cuda_driver();
+    CuGraph graph = nullptr;
+    check_cuda(driver.stream_begin_capture(stream, kCuCaptureThreadLocal), "test");
+    const std::string message = message_of([&] { kron::matmul(x, factors, out, options, context); });
+    check_cuda(driver.stream_end_capture(stream, &graph), "test");
+    EXPECT_EQ(message, "");
+    CuGraphExec executable = nullptr;
+    check_cuda(driver.graph_instantiate(&executable, graph, 0), "test");
+    for (const unsigned seed : {2u, 3u}) {
+      const Array next = random_array(Dtype::float32, {rows, k}, seed);
+      stream.upload(memory.at(), next.tensor().data, bytes);
+      std::vector<char> played(bytes), called(bytes);
+      check_cuda(driver.graph_launch(executable, stream), "test");
+      stream.download(played.data(), memory.at(bytes), bytes);
+      stream.fill(memory.at(bytes), 0x5a, bytes);
+      kron::matmul(x, factors, out, options, context);
+      stream.download(called.data(), memory.at(bytes), bytes);
+      EXPECT_TRUE(played == called);
+    }
+    driver.graph_executable_destroy(executable);
+    driver.graph_destroy(graph);
+  });
+}
+
+/// One factor in place, with more outputs than a block takes.
+TEST(CudaKron, LargeFactorInPlace) {
+  on_cuda([](TestContext& context) {
+    for (const Dtype dtype : {Dtype::float32, Dtype::float16}) {
+      const Array f = normal(dtype, {150, 150}, 1, 0.1), out(dtype, {3, 150});
+      const Array x = normal(dtype, {3, 150}, 2);
+      const std::vector<Tensor> factors = {f};
+      matmul(x, factors, out, {.alpha = 2}, context);
+      matmul(x, factors, x, {.alpha = 2}, context);
+      EXPECT_TRUE(same_bits(x, out)) << name_of(dtype);
+    }
+  });
+}
+
+/// Few columns leave room in shared memory for long pieces of a large factor, but not for any.
+TEST(CudaKron, OneRowOfALargeFactor) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t p = 700, q = 140;
+    const Array x = random_array(Dtype::float32, {1, p}, 1), f = random_array(Dtype::float32, {p, q}, 2),
+                one = filled(Dtype::float32, {1, 1}, {1}), out(Dtype::float32, {1, q});
+    const std::vector<Tensor> factors = {f, one};
+    matmul(x, factors, out, {}, context);
+    for (std::int64_t j = 0; j < q; ++j) {
+      const double size = element(x, {&f, &one}, 0, j, true);
+      ASSERT_LE(std::abs(out(0, j) - element(x, {&f, &one}, 0, j, false)), (p + 1 + 6) * 0x1p-24 * size) << j;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace mercer
