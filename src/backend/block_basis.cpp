@@ -4,24 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/small_matrix.h"
 #include "core/error.h"
 
 namespace mercer {
 namespace {
-
-/// u with a = u^T u, upper, in place of a [n, n]; false where a pivot is not positive.
-bool factor_small(std::vector<double>& u, std::int64_t n) {
-  for (std::int64_t j = 0; j < n; ++j) {
-    for (std::int64_t i = 0; i <= j; ++i) {
-      double sum = u[i + j * n];
-      for (std::int64_t p = 0; p < i; ++p) sum -= u[p + i * n] * u[p + j * n];
-      if (i == j && !(sum > 0)) return false;
-      u[i + j * n] = i == j ? std::sqrt(sum) : sum / u[i + i * n];
-    }
-    for (std::int64_t i = j + 1; i < n; ++i) u[i + j * n] = 0;
-  }
-  return true;
-}
 
 double rounding_of(Dtype type) {
   return type == Dtype::float32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
@@ -70,24 +57,23 @@ bool BlockBasis::factor(std::int64_t first, std::int64_t count, const std::vecto
     return false;
   }
   // What lies below this part of the block is rounding; its direction is as good as random.
-  std::vector<double> u;
+  SmallMatrix u;
   double shift = 0;
   for (;; shift = shift > 0 ? 10 * shift : 4 * double(count) * rounding * trace) {
-    u = gram;
-    for (std::int64_t j = 0; j < count; ++j) u[j * (count + 1)] += shift;
-    if (!factor_small(u, count)) continue;
-    double least = u[0], largest = u[0];
+    u = SmallMatrix(count, count, gram);
+    if (!factor_upper(u, shift)) continue;
+    double least = u(0, 0), largest = u(0, 0);
     for (std::int64_t j = 0; j < count; ++j) {
-      least = std::min(least, u[j * (count + 1)]);
-      largest = std::max(largest, u[j * (count + 1)]);
+      least = std::min(least, u(j, j));
+      largest = std::max(largest, u(j, j));
     }
     if (least * least > rounding * double(count) * largest * largest) break;
   }
-  divide(first, count, u);
+  divide(first, count, u.values);
   std::vector<double> product(r_.size(), 0);
   for (std::int64_t j = 0; j < count; ++j)
     for (std::int64_t i = 0; i <= j; ++i)
-      for (std::int64_t p = i; p <= j; ++p) product[i + j * count] += u[i + p * count] * r_[p + j * count];
+      for (std::int64_t p = i; p <= j; ++p) product[i + j * count] += u(i, p) * r_[p + j * count];
   r_ = std::move(product);
   return shift == 0;
 }

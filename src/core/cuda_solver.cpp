@@ -45,7 +45,7 @@ bool is_complete(const CudaSolver& s) {
   const bool blas = s.blas_create && s.blas_set_stream;
   bool typed = true;
   for (int type : {0, 1})
-    typed = typed && s.gemm[type] && s.axpy[type] && s.trsm[type] && s.trsm_batched[type] && s.getrf_batched[type] &&
+    typed = typed && s.gemm[type] && s.trsm[type] && s.trsm_batched[type] && s.getrf_batched[type] &&
             s.getrs_batched[type];
   return solver && blas && typed;
 }
@@ -69,8 +69,6 @@ CudaSolver functions_of(const Library& solver, const Library& blas) {
   take(blas, s.blas_set_stream, {"cublasSetStream_v2"});
   take(blas, s.gemm[0], {"cublasSgemm_v2"});
   take(blas, s.gemm[1], {"cublasDgemm_v2"});
-  take(blas, s.axpy[0], {"cublasSaxpy_v2"});
-  take(blas, s.axpy[1], {"cublasDaxpy_v2"});
   take(blas, s.trsm[0], {"cublasStrsm_v2"});
   take(blas, s.trsm[1], {"cublasDtrsm_v2"});
   take(blas, s.trsm_batched[0], {"cublasStrsmBatched"});

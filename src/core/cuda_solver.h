@@ -65,7 +65,6 @@ struct CudaSolver {
   /// alpha and beta lie on the host.
   int (*gemm[2])(CuBlasHandle, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int lda,
                  const void* b, int ldb, const void* beta, void* c, int ldc);
-  int (*axpy[2])(CuBlasHandle, int n, const void* alpha, const void* x, int x_stride, void* y, int y_stride);
   int (*trsm[2])(CuBlasHandle, int side, int uplo, int op, int diag, int m, int n, const void* alpha, const void* a,
                  int lda, void* b, int ldb);
   int (*trsm_batched[2])(CuBlasHandle, int side, int uplo, int op, int diag, int m, int n, const void* alpha,

@@ -195,15 +195,6 @@ int gemm(void* handle, int op_a, int op_b, int m, int n, int k, const T* alpha, 
 }
 
 template <class T>
-int axpy(void* handle, int n, const T* alpha, const T* x, int x_stride, T* y, int y_stride) {
-  if (!serves(handle) || is_device_byte(alpha) || x_stride != 1 || y_stride != 1 || !is_matrix(x, n, 1, n, kType<T>) ||
-      !is_matrix(y, n, 1, n, kType<T>))
-    return told(false, "axpy");
-  for (int i = 0; i < n; ++i) y[i] += *alpha * x[i];
-  return kSuccess;
-}
-
-template <class T>
 int trsm_batched(void* handle, int side, int uplo, int op, int diag, int m, int n, const T* alpha, const T* const* a,
                  int lda, T* const* b, int ldb, int batch) {
   if (!are_matrices(reinterpret_cast<const void* const*>(a), m, m, lda, kType<T>, batch) ||
@@ -347,9 +338,6 @@ int cusolverDnXsyevBatched(void* handle, void*, int job, int uplo, std::int64_t 
   int cublas##letter##gemm_v2(void* handle, int op_a, int op_b, int m, int n, int k, const T* alpha, const T* a,    \
                               int lda, const T* b, int ldb, const T* beta, T* c, int ldc) {                         \
     return gemm(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                  \
-  }                                                                                                                 \
-  int cublas##letter##axpy_v2(void* handle, int n, const T* alpha, const T* x, int x_stride, T* y, int y_stride) {  \
-    return axpy(handle, n, alpha, x, x_stride, y, y_stride);                                                        \
   }                                                                                                                 \
   int cublas##letter##trsm_v2(void* handle, int side, int uplo, int op, int diag, int m, int n, const T* alpha,     \
                               const T* a, int lda, T* b, int ldb) {                                                 \

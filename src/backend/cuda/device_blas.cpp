@@ -60,13 +60,6 @@ void DeviceBlas::gemm(bool a_transposed, bool b_transposed, std::int64_t m, std:
                place_.op, "cublasGemm");
 }
 
-void DeviceBlas::axpy(std::int64_t n, double alpha, const void* x, void* y) const {
-  const bool wide = type() == Dtype::float64;
-  const Factor scale(alpha);
-  check_solver(library_.axpy[wide](handles_.blas(), static_cast<int>(n), scale.at(wide), x, 1, y, 1), place_.op,
-               "cublasAxpy");
-}
-
 void DeviceBlas::move(const Tensor& from, const Tensor& to) const {
   DenseArguments a{};
   a.from = side_of(from);

@@ -30,8 +30,6 @@ class DeviceBlas {
   void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
             const void* a, std::int64_t lda, const void* b, std::int64_t ldb, double beta, void* c,
             std::int64_t ldc) const;
-  /// y += alpha x.
-  void axpy(std::int64_t n, double alpha, const void* x, void* y) const;
   /// to = from, matrices of one shape and any strides.
   void move(const Tensor& from, const Tensor& to) const;
 

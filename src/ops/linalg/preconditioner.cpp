@@ -11,14 +11,12 @@
 #include <numeric>
 
 #include "backend/low_rank.h"
+#include "backend/small_matrix.h"
 #include "core/error.h"
 #include "ops/linalg/block_method.h"
-#include "ops/linalg/small_matrix.h"
 
 namespace mercer::linalg {
 namespace {
-
-using ops::SmallMatrix;
 
 constexpr int kMostPasses = 6;
 /// Nystrom's shift starts at the rounding of the products and may not grow to this part of them.
@@ -81,7 +79,7 @@ class Approximation {
       for (std::int64_t j = 0; j < count; ++j) trace += gram(j, j);
       // What lies below this part of the columns is rounding.
       SmallMatrix u = gram;
-      for (double shift = 0; !ops::factor_upper(u, shift) || !is_well_conditioned(u); u = gram)
+      for (double shift = 0; !factor_upper(u, shift) || !is_well_conditioned(u); u = gram)
         shift = shift > 0 ? 10 * shift : 4 * double(count) * rounding_ * std::max(trace, 1e-300);
       basis_->divide(0, count, u.values);
     }
@@ -205,7 +203,7 @@ class Nystrom {
 
   SmallMatrix factor(const SmallMatrix& core, double size, double& shift) {
     for (SmallMatrix c = core;; c = core, shift *= 10) {
-      if (ops::factor_upper(c, shift)) return c;
+      if (factor_upper(c, shift)) return c;
       if (shift > kMostShift * size)
         fail(ErrorKind::numerical,
              "{}: a less the ridge must be positive semi-definite. Received a matrix that is not, by more than {:.3g} "
@@ -216,8 +214,8 @@ class Nystrom {
 
   Preconditioner finish(const SmallMatrix& c, const std::vector<double>& rest, double shift) {
     approximation_.require_finite(rest);
-    const SmallMatrix turned = ops::transposed(c);
-    SmallMatrix gram = ops::transposed_product(turned, turned);
+    const SmallMatrix turned = transposed(c);
+    SmallMatrix gram = transposed_product(turned, turned);
     for (std::size_t i = 0; i < rest.size(); ++i) gram.values[i] += rest[i];
     const Pairs pairs = approximation_.decompose(gram);
     const double least = std::max(pairs.values.back() - shift, 0.0);
@@ -229,7 +227,7 @@ class Nystrom {
       for (std::int64_t i = 0; i < rank_; ++i) scaled(i, j) = pairs.vectors(i, j) / std::sqrt(pairs.values[j]);
       damping.push_back((least + ridge_) / (pairs.values[j] - shift + ridge_));
     }
-    const SmallMatrix above = ops::transposed_product(c, scaled);
+    const SmallMatrix above = transposed_product(c, scaled);
     SmallMatrix s(2 * rank_, kept);
     for (std::int64_t j = 0; j < kept; ++j) {
       std::copy_n(above.column(j), rank_, s.column(j));

@@ -155,38 +155,53 @@ void on_cpu_and_cuda(const Body& body) {
   on_cuda(body);
 }
 
-TEST_F(EighTop, SpectraOnBothDevices) {
+/// Layouts, ends of the spectrum and sizes of the basis take turns.
+void expect_spectrum(TestContext& context, const Spectrum& spectrum, Dtype dtype, std::int64_t k, double tolerance,
+                     int turn) {
+  const auto n = static_cast<std::int64_t>(spectrum.values.size()), padded = n + 3;
+  SCOPED_TRACE(fmt::format("{} {} {} {}", spectrum.name, n, name_of(dtype), turn));
+  const Shape strides[] = {{padded, 1}, {1, padded}, {2 * padded, 2}, {-padded, -1}};
+  Array a(dtype, {n, n}, strides[turn % 4]);
+  double sum = 0, scale = 1e-300;
+  for (const double value : spectrum.values) sum += value, scale = std::max(scale, std::abs(value));
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) a.set({i, j}, reflected(spectrum.values, sum, i, j));
+  // The lower end of `clustered` has no gaps to speak of.
+  const auto which = static_cast<linalg::Which>(spectrum.name != std::string("clustered") ? turn % 2 : 0);
+  const Array w(dtype, {k}, {2}), v(dtype, {n, k}, turn % 2 == 0 ? Shape{1, n + 1} : Shape{k + 1, 1});
+  const std::int64_t basis = turn % 3 == 0 ? 40 : 0;
+  std::int64_t missed = -1;
+  eigh_top(a, w, v, {.which = which, .tolerance = tolerance, .most_basis = basis, .seed = 1, .unconverged = &missed},
+           context);
+  EXPECT_EQ(missed, 0);
+  std::vector<double> wanted = spectrum.values;
+  std::sort(wanted.begin(), wanted.end());
+  if (which == linalg::Which::largest) std::reverse(wanted.begin(), wanted.end());
+  wanted.resize(static_cast<std::size_t>(k));
+  expect_pairs(a, w, v, wanted, scale, tolerance);
+}
+
+// Backward stability bounds what the reduction, bisection and the entries of a lose by p(n) u |a|, Frobenius's norm,
+// which is n^(1/2) times the largest value here; p is taken as 10 n^(1/2), as in linalg_test.cpp.
+TEST_F(EighTop, SmallOrdersAreDecomposedAsTheyAre) {
   on_cpu_and_cuda([](TestContext& context) {
     int turn = 0;
-    for (const std::int64_t n : {5, 320})  // as it is, and by blocks
+    for (const std::int64_t n : {1, 2, 5, 40})
       for (const Dtype dtype : kWide)
         for (const Spectrum& spectrum : spectra(n)) {
-          const std::int64_t k = n == 5 ? 3 : 7, padded = n + 3;
-          const Shape strides[] = {{padded, 1}, {1, padded}, {2 * padded, 2}, {-padded, -1}};
-          Array a(dtype, {n, n}, strides[turn % 4]);
-          double sum = 0, scale = 1e-300;
-          for (const double value : spectrum.values) sum += value, scale = std::max(scale, std::abs(value));
-          for (std::int64_t i = 0; i < n; ++i)
-            for (std::int64_t j = 0; j < n; ++j) a.set({i, j}, reflected(spectrum.values, sum, i, j));
-          // The lower end of `clustered` has no gaps to speak of.
-          const auto which = static_cast<linalg::Which>(spectrum.name != std::string("clustered") ? turn % 2 : 0);
-          const Array w(dtype, {k}, {2}), v(dtype, {n, k}, turn % 2 == 0 ? Shape{1, n + 1} : Shape{k + 1, 1});
-          // What products of float32 lose, n u of sums of absolute values, must be less.
-          const double tolerance = dtype == Dtype::float64 ? 1e-9 : 4e-5;
-          const std::int64_t basis = turn % 3 == 0 ? 40 : 0;
-          SCOPED_TRACE(fmt::format("{} {} {} {}", spectrum.name, n, name_of(dtype), turn));
-          std::int64_t missed = -1;
-          eigh_top(a, w, v,
-                   {.which = which, .tolerance = tolerance, .most_basis = basis, .seed = 1, .unconverged = &missed},
-                   context);
-          EXPECT_EQ(missed, 0);
-          std::vector<double> wanted = spectrum.values;
-          std::sort(wanted.begin(), wanted.end());
-          if (which == linalg::Which::largest) std::reverse(wanted.begin(), wanted.end());
-          wanted.resize(static_cast<std::size_t>(k));
-          expect_pairs(a, w, v, wanted, scale, tolerance);
-          ++turn;
+          const double unit = dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24;
+          expect_spectrum(context, spectrum, dtype, (n + 1) / 2, 10 * static_cast<double>(n) * unit, turn++);
         }
+  });
+}
+
+TEST_F(EighTop, SpectraByBlocks) {
+  on_cpu_and_cuda([](TestContext& context) {
+    int turn = 0;
+    for (const Dtype dtype : kWide)
+      for (const Spectrum& spectrum : spectra(320))
+        // What products of float32 lose, n u of sums of absolute values, must be less.
+        expect_spectrum(context, spectrum, dtype, 7, dtype == Dtype::float64 ? 1e-9 : 4e-5, turn++);
   });
 }
 

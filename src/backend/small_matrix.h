@@ -3,9 +3,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-namespace mercer::ops {
+namespace mercer {
 
 struct SmallMatrix {
   std::int64_t rows = 0, cols = 0;
@@ -61,4 +62,4 @@ inline SmallMatrix transposed(const SmallMatrix& a) {
   return turned;
 }
 
-}  // namespace mercer::ops
+}  // namespace mercer
