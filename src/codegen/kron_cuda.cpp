@@ -30,12 +30,17 @@ std::string opening(Dtype type, Dtype in, Dtype out) {
          text_of("kron_values.cuh");
 }
 
+std::string opening(const plan::KronGpuTypes& types) {
+  return opening(types.type, types.in, types.out) +
+         fmt::format("#define FACTOR {}\n#define FINAL {}\n#define VECTORS_IN {}\n#define VECTORS_OUT {}\n",
+                     element_type(types.factor), int{types.final}, int{types.vectors_in}, int{types.vectors_out});
+}
+
 }  // namespace
 
-std::string cuda_kron_step_source(const plan::KronGpuTile& tile) {
-  std::string text = opening(tile.type, tile.in, tile.out);
-  text += fmt::format("#define FACTOR {}\n#define FINAL {}\n#define P {}ll\n#define Q {}ll\n",
-                      element_type(tile.factor), static_cast<int>(tile.final), tile.p, tile.q);
+std::string cuda_kron_source(const plan::KronGpuTile& tile) {
+  std::string text = opening(tile.types);
+  text += fmt::format("#define P {}ll\n#define Q {}ll\n", tile.p, tile.q);
   text += fmt::format("#define TILE_A {}\n#define TILE_B {}\n#define TILE_P {}\n#define TILE_Q {}\n", tile.tile_a,
                       tile.tile_b, tile.tile_p, tile.tile_q);
   text += fmt::format("#define THREAD_N {}\n#define THREAD_Q {}\n#define GROUPS_N {}\n#define GROUPS_Q {}\n",

@@ -7,8 +7,9 @@
 
 namespace mercer::codegen {
 
-/// The kernel `kron_step` (kernels/cuda/kron_step.cuh).
-std::string cuda_kron_step_source(const plan::KronGpuTile& tile);
+/// The kernel of a pass, and its text.
+inline const char* kron_kernel_name(const plan::KronGpuTile&) { return "kron_step"; }
+std::string cuda_kron_source(const plan::KronGpuTile& tile);
 /// The kernel `kron_finish`, from the computing type to this one.
 std::string cuda_kron_finish_source(Dtype type, Dtype out);
 

@@ -16,6 +16,7 @@ constexpr std::int64_t kThreads = 256, kMostQ = 128;
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 /// Outputs of a thread: those that leave the fewest idle, of several the most.
 std::int64_t thread_q_of(std::int64_t q) {
@@ -39,7 +40,7 @@ void divide_columns(KronGpuTile& tile, std::int64_t right) {
 }
 
 void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
-  const auto element = static_cast<std::int64_t>(size_of(tile.type));
+  const auto element = static_cast<std::int64_t>(size_of(tile.types.type));
   tile.tile_q = ceil_div(tile.q, ceil_div(tile.q, kMostQ));
   tile.thread_q = thread_q_of(tile.tile_q);
   tile.groups_q = ceil_div(tile.tile_q, tile.thread_q);
@@ -62,13 +63,23 @@ std::int64_t KronGpuTile::shared_bytes() const {
   const std::int64_t x = tile_p * (tile_n() + (staged ? tile_a : 0)), f = tile_p * groups_q * thread_q;
   const std::int64_t pitch = tile_a == 1 ? tile_q | 1 : tile_q * tile_a + tile_a;
   const std::int64_t z = staged ? tile_b * pitch : 0;
-  return tile_b * 16 + std::max(x + f, z) * static_cast<std::int64_t>(size_of(type));
+  return tile_b * 16 + std::max(x + f, z) * static_cast<std::int64_t>(size_of(types.type));
+}
+
+std::int64_t KronGpuTile::blocks(const KronGpuPlace& place) const {
+  const std::int64_t tiles = ceil_div(q, tile_q) * ceil_div(place.right, tile_a) *
+                             ceil_div(place.rows * place.left, tile_b) * place.items;
+  return std::min(tiles, kMostBlocks);
+}
+
+std::string KronGpuTypes::key() const {
+  return fmt::format("{} {} {} {} {}{}{}", name_of(type), name_of(in), name_of(out), name_of(factor), int{final},
+                     int{vectors_in}, int{vectors_out});
 }
 
 std::string KronGpuTile::key() const {
-  return fmt::format("kron {} {} {} {} {}: {} x {}, tile {} {} {} {}, thread {} {}, groups {} {}", name_of(type),
-                     name_of(in), name_of(out), name_of(factor), final, p, q, tile_a, tile_b, tile_p, tile_q, thread_n,
-                     thread_q, groups_n, groups_q);
+  return fmt::format("kron {}: {} x {}, tile {} {} {} {}, thread {} {}, groups {} {}", types.key(), p, q, tile_a,
+                     tile_b, tile_p, tile_q, thread_n, thread_q, groups_n, groups_q);
 }
 
 KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
@@ -87,23 +98,30 @@ KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
   for (const int factor : order) {
     const KronShape& shape = problem.factors[factor];
     KronGpuPass& pass = plan.passes.emplace_back();
-    pass.factor = factor;
-    for (int i = 0; i < factor; ++i) pass.left *= extents[i];
-    for (int i = factor + 1; i < count; ++i) pass.right *= extents[i];
-    pass.right *= problem.columns;
+    pass.first = factor;
+    pass.p = shape.p;
+    pass.q = shape.q;
+    pass.place.items = problem.items;
+    pass.place.rows = problem.rows;
+    for (int i = 0; i < factor; ++i) pass.place.left *= extents[i];
+    for (int i = factor + 1; i < count; ++i) pass.place.right *= extents[i];
+    pass.place.right *= problem.columns;
     extents[factor] = shape.q;
-    KronGpuTile& tile = pass.tile;
     const bool is_first = plan.passes.size() == 1;
-    tile.final = plan.passes.size() == order.size();
-    tile.type = problem.type;
-    tile.factor = problem.dtype;
-    tile.in = is_first ? problem.dtype : problem.type;
-    tile.out = tile.final ? problem.dtype : problem.type;
+    KronGpuTypes types;
+    types.final = plan.passes.size() == order.size();
+    types.type = problem.type;
+    types.factor = problem.dtype;
+    types.in = is_first ? problem.dtype : problem.type;
+    types.out = types.final ? problem.dtype : problem.type;
+    KronGpuTile tile;
+    tile.types = types;
     tile.p = shape.p;
     tile.q = shape.q;
-    choose_tile(tile, problem.rows * pass.left, pass.right);
+    choose_tile(tile, problem.rows * pass.place.left, pass.place.right);
+    pass.kernel = tile;
     size = size / shape.p * shape.q;
-    if (!tile.final) plan.widest = std::max(plan.widest, size);
+    if (!types.final) plan.widest = std::max(plan.widest, size);
   }
   return plan;
 }

@@ -263,8 +263,13 @@ Kernel pivot_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_pivots_source(job.type); });
 }
 
-Kernel kron_step_kernel(const plan::KronGpuTile& tile, const PairJob& job) {
-  return shared_kernel("kron_step", tile.key(), job, [&] { return codegen::cuda_kron_step_source(tile); });
+Kernel kron_kernel(const plan::KronGpuPass& pass, const PairJob& job) {
+  return std::visit(
+      [&](const auto& kernel) {
+        return shared_kernel(codegen::kron_kernel_name(kernel), kernel.key(), job,
+                             [&] { return codegen::cuda_kron_source(kernel); });
+      },
+      pass.kernel);
 }
 
 Kernel kron_finish_kernel(Dtype out, const PairJob& job) {

@@ -92,8 +92,8 @@ Kernel cg_kernels(const PairJob& job);
 /// `begin_pivots`; its module has the others of pivots.cuh.
 Kernel pivot_kernels(const PairJob& job);
 
-/// `kron_step` of one tile, and `kron_finish` of arrays of one dtype.
-Kernel kron_step_kernel(const plan::KronGpuTile& tile, const PairJob& job);
+/// The kernel of a pass, and `kron_finish` of arrays of one dtype.
+Kernel kron_kernel(const plan::KronGpuPass& pass, const PairJob& job);
 Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.

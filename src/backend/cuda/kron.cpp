@@ -22,7 +22,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30, kFinishThreads = 256;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30, kFinishThreads = 256, kVectorBytes = 16;
 
 PairJob place_of(const KronJob& job) {
   PairJob place;
@@ -41,7 +41,7 @@ bool lies_by_columns(const KronJob& job) {
 /// One call in scratch memory of its own.
 class KronPart {
  public:
-  explicit KronPart(KronJob job);
+  KronPart(KronJob job, const PairJob& place);
   const KronJob& job() const { return job_; }
   /// Of each of `buffers()` arrays.
   std::int64_t buffer_bytes() const;
@@ -51,12 +51,14 @@ class KronPart {
 
  private:
   int passes() const { return static_cast<int>(plan_.passes.size()); }
+  bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
   /// An array before or behind a pass over an axis of this extent.
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(char* buffer, std::int64_t extent, std::int64_t right) const;
-  void walk(KronArguments& a, const KronArray* from, const KronArray* to, const KronFactor* factor,
+  /// `pass` is null where no factor is multiplied.
+  void walk(KronArguments& a, const KronArray* from, const KronArray* to, const plan::KronGpuPass* pass,
             std::int64_t from_size, std::int64_t to_size) const;
   void run_pass(const PairJob& place, int index, char* from, char* to) const;
   void finish(const PairJob& place, char* from) const;
@@ -69,21 +71,45 @@ class KronPart {
   Kernel finish_;
 };
 
-KronPart::KronPart(KronJob job) : job_(std::move(job)) {
+KronPart::KronPart(KronJob job, const PairJob& place) : job_(std::move(job)) {
   if (lies_by_columns(job_)) columns_ = job_.rows.back();
   if (!reads()) return;
   plan::KronGpuProblem problem;
   problem.dtype = job_.dtype;
   problem.type = job_.type();
   for (const KronFactor& factor : job_.factors) problem.factors.push_back({factor.p, factor.q});
+  problem.items = job_.items;
   problem.rows = rows();
   problem.columns = columns_;
+  problem.vectors_in = is_aligned(job_.x);
+  problem.vectors_out = is_aligned(job_.out) && (job_.y.data == nullptr || is_aligned(job_.y));
+  const CudaDevice& hardware = place.hardware();
+  problem.capability = hardware.capability();
+  problem.multiprocessors = hardware.multiprocessors;
+  problem.shared_per_block = hardware.shared_per_block;
   plan_ = plan_kron_gpu(problem);
-  copies_ = job_.in_place && passes() == 1 && !plan_.passes.back().tile.whole();
+  auto& last = plan_.passes.back().kernel;
+  copies_ = job_.in_place && passes() == 1 && !std::visit([](const auto& kernel) { return kernel.whole(); }, last);
   if (!copies_) return;
-  plan_.passes.back().tile.final = false;
-  plan_.passes.back().tile.out = job_.type();
+  std::visit(
+      [&](auto& kernel) {
+        kernel.types.final = false;
+        kernel.types.out = job_.type();
+      },
+      last);
   plan_.widest = job_.j * columns_;
+}
+
+bool KronPart::is_aligned(const KronArray& array) const {
+  const auto element = static_cast<std::int64_t>(size_of(job_.dtype));
+  if (columns_ > 1 || array.stride != 1 || reinterpret_cast<std::uintptr_t>(array.data) % kVectorBytes != 0)
+    return false;
+  const auto steps = [&](const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& extents) {
+    for (std::size_t axis = 0; axis < extents.size(); ++axis)
+      if (extents[axis] > 1 && strides[axis] * element % kVectorBytes != 0) return false;
+    return true;
+  };
+  return steps(array.outer_strides, job_.outer) && steps(array.row_strides, job_.rows);
 }
 
 std::int64_t KronPart::buffer_bytes() const {
@@ -91,7 +117,7 @@ std::int64_t KronPart::buffer_bytes() const {
 }
 
 void KronPart::get_kernels(const PairJob& place) {
-  for (const plan::KronGpuPass& pass : plan_.passes) kernels_.push_back(kron_step_kernel(pass.tile, place));
+  for (const plan::KronGpuPass& pass : plan_.passes) kernels_.push_back(kron_kernel(pass, place));
   if (!reads() || copies_) finish_ = kron_finish_kernel(job_.dtype, place);
 }
 
@@ -122,7 +148,7 @@ KronSide KronPart::side_of(char* buffer, std::int64_t extent, std::int64_t right
 }
 
 /// Steps along items and rows; buffers have neither strides nor gaps, and rows of `size` elements.
-void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to, const KronFactor* factor,
+void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to, const plan::KronGpuPass* pass,
                     std::int64_t from_size, std::int64_t to_size) const {
   const auto axes = static_cast<std::ptrdiff_t>(job_.rows.size()) - (columns_ > 1 ? 1 : 0);
   BatchWalk items, rows;
@@ -142,7 +168,9 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
   add(from, from_size);
   add(to, to_size);
   add(job_.y.data != nullptr ? &job_.y : nullptr, 0);
-  items.steps.push_back(factor != nullptr ? factor->outer_strides : std::vector<std::int64_t>(items.extent.size()));
+  const int factors = pass != nullptr ? pass->count : 0;
+  for (int i = 0; i < factors; ++i)
+    items.steps.push_back(job_.factors[static_cast<std::size_t>(pass->first + i)].outer_strides);
   items.merge(job_.op);
   rows.merge(job_.op);
   a.items = items.axes();
@@ -152,32 +180,37 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
     items.write(array, side->item_step);
     rows.write(array++, side->row_step);
   }
-  items.write(array, a.factor_step);
+  for (int i = 0; i < factors; ++i) {
+    const KronFactor& factor = job_.factors[static_cast<std::size_t>(pass->first + i)];
+    a.factors[i].data = factor.data;
+    a.factors[i].p_stride = factor.p_stride;
+    a.factors[i].q_stride = factor.q_stride;
+    items.write(array++, a.factors[i].item_step);
+  }
   a.item_count = job_.items;
   a.row_count = this->rows();
 }
 
 void KronPart::run_pass(const PairJob& place, int index, char* from, char* to) const {
   const plan::KronGpuPass& pass = plan_.passes[static_cast<std::size_t>(index)];
-  const plan::KronGpuTile& tile = pass.tile;
-  const KronFactor& factor = job_.factors[static_cast<std::size_t>(pass.factor)];
+  const std::int64_t left = pass.place.left, right = pass.place.right;
   KronArguments a{};
-  a.from = from != nullptr ? side_of(from, tile.p, pass.right) : side_of(job_.x, tile.p, pass.right);
-  a.to = to != nullptr ? side_of(to, tile.q, pass.right) : side_of(job_.out, tile.q, pass.right);
-  if (tile.final && job_.y.data != nullptr) a.y = side_of(job_.y, tile.q, pass.right);
-  walk(a, from != nullptr ? nullptr : &job_.x, to != nullptr ? nullptr : &job_.out, &factor,
-       pass.left * tile.p * pass.right, pass.left * tile.q * pass.right);
-  a.factor = factor.data;
-  a.p_stride = factor.p_stride;
-  a.q_stride = factor.q_stride;
-  a.left = pass.left;
-  a.right = pass.right;
+  a.from = from != nullptr ? side_of(from, pass.p, right) : side_of(job_.x, pass.p, right);
+  a.to = to != nullptr ? side_of(to, pass.q, right) : side_of(job_.out, pass.q, right);
+  const bool is_final = std::visit([](const auto& kernel) { return kernel.types.final; }, pass.kernel);
+  if (is_final && job_.y.data != nullptr) a.y = side_of(job_.y, pass.q, right);
+  walk(a, from != nullptr ? nullptr : &job_.x, to != nullptr ? nullptr : &job_.out, &pass, left * pass.p * right,
+       left * pass.q * right);
+  a.left = left;
+  a.right = right;
   a.alpha = job_.alpha;
   a.beta = job_.beta;
-  const std::int64_t tiles = ceil_div(tile.q, tile.tile_q) * ceil_div(pass.right, tile.tile_a) *
-                             ceil_div(rows() * pass.left, tile.tile_b) * job_.items;
-  launch(kernels_[static_cast<std::size_t>(index)], place, {std::min(tiles, kMostBlocks)}, tile.threads(),
-         tile.shared_bytes(), a);
+  std::visit(
+      [&](const auto& kernel) {
+        launch(kernels_[static_cast<std::size_t>(index)], place, {kernel.blocks(pass.place)}, kernel.threads(),
+               kernel.shared_bytes(), a);
+      },
+      pass.kernel);
 }
 
 void KronPart::finish(const PairJob& place, char* from) const {
@@ -228,15 +261,15 @@ KronJob slice(const KronJob& job, bool of_rows, std::size_t axis, std::int64_t f
 }
 
 /// Kernels take so many axes of items and of rows, and scratch memory should not be larger than this.
-void add_parts(const KronJob& job, std::int64_t most_bytes, std::deque<KronPart>& parts) {
+void add_parts(const KronJob& job, const PairJob& place, std::int64_t most_bytes, std::deque<KronPart>& parts) {
   const auto split = [&](bool of_rows, std::size_t axis, std::int64_t size) {
     const std::int64_t extent = (of_rows ? job.rows : job.outer)[axis];
     for (std::int64_t first = 0; first < extent; first += size)
-      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), most_bytes, parts);
+      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), place, most_bytes, parts);
   };
   if (job.outer.size() > MERCER_MAX_AXES) return split(false, 0, 1);
   if (job.rows.size() > MERCER_MAX_AXES) return split(true, 0, 1);
-  KronPart part(job);
+  KronPart part(job, place);
   const double bytes = static_cast<double>(part.buffer_bytes()) * part.buffers();
   if (bytes > static_cast<double>(most_bytes))
     for (const bool of_rows : {false, true}) {
@@ -256,7 +289,7 @@ void kron_matmul(const KronJob& job, std::int64_t part_bytes) {
   const PairJob place = place_of(job);
   const JobScope scope(place);
   std::deque<KronPart> parts;
-  add_parts(job, part_bytes, parts);
+  add_parts(job, place, part_bytes, parts);
   Workspace workspace;
   std::array<std::int64_t, 2> most{}, places{};
   for (KronPart& part : parts) {

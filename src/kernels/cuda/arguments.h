@@ -433,18 +433,24 @@ struct PivotArguments {
   double root;  // of what is left of the pivot's diagonal
 };
 
-// What a pass over one factor of a Kronecker product reads or writes (kron_step.cuh), in elements. Behind the factor's
-// axis element a lies a / columns * behind + a % columns * column on.
+// What a pass over neighbouring factors of a Kronecker product reads or writes, in elements. Their axes are joined to
+// one; behind it element a lies a / columns * behind + a % columns * column on.
 struct KronSide {
   void* data;
   long long left, axis, columns, behind, column;
   long long item_step[MERCER_MAX_AXES], row_step[MERCER_MAX_AXES];
 };
 
+#define MERCER_MAX_KRON 16  // factors of a pass
+
+struct KronMatrix {
+  const void* data;
+  long long p_stride, q_stride, item_step[MERCER_MAX_AXES];
+};
+
 struct KronArguments {
   struct KronSide from, to, y;  // y.data is null where nothing is added
-  const void* factor;
-  long long p_stride, q_stride, factor_step[MERCER_MAX_AXES];
+  struct KronMatrix factors[MERCER_MAX_KRON];
   struct BatchAxes items, rows;
   long long item_count, row_count, left, right;
   double alpha, beta;

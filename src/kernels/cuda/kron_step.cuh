@@ -35,12 +35,13 @@ MERCER_INLINE void load_x(const KronArguments& k, const KronTilePlace& at, const
 }
 
 MERCER_INLINE void load_factor(const KronArguments& k, const KronTilePlace& at, i64 p0, Value* fs) {
-  const FACTOR* from = (const FACTOR*)k.factor + kron_offset(k.items, k.factor_step, at.item);
-  const bool along_q = k.q_stride == 1 || k.p_stride != 1;
+  const KronMatrix& factor = k.factors[0];
+  const FACTOR* from = (const FACTOR*)factor.data + kron_offset(k.items, factor.item_step, at.item);
+  const bool along_q = factor.q_stride == 1 || factor.p_stride != 1;
   for (int e = threadIdx.x; e < TILE_P * PADDED_Q; e += KRON_THREADS) {
     const int p = along_q ? e / PADDED_Q : e % TILE_P, q = along_q ? e % PADDED_Q : e / TILE_P;
     const bool inside = p0 + p < P && q < TILE_Q && at.q + q < Q;
-    const i64 place = (p0 + p) * k.p_stride + (at.q + q) * k.q_stride;
+    const i64 place = (p0 + p) * factor.p_stride + (at.q + q) * factor.q_stride;
     fs[p * PADDED_Q + q] = inside ? kron_load(from[place]) : (Value)0;
   }
 }

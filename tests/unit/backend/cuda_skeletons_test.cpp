@@ -332,9 +332,13 @@ class Collection {
       problem.factors.assign(static_cast<std::size_t>(count), {p, q});
       problem.rows = 1024;
       for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
-        add({fmt::format("kron-{}-{}x{}-{}", name_of(dtype), p, q, pass.right),
-             cuda_source("kron", codegen::cuda_kron_step_source(pass.tile), target_), pass.tile.threads(), 1,
-             pass.tile.shared_bytes()});
+        std::visit(
+            [&](const auto& kernel) {
+              add({fmt::format("kron-{}-{}x{}-{}", name_of(dtype), p, q, pass.place.right),
+                   cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
+                   kernel.shared_bytes()});
+            },
+            pass.kernel);
       add({fmt::format("kron-finish-{}", name_of(dtype)),
            cuda_source("kron", codegen::cuda_kron_finish_source(problem.type, dtype), target_)});
     };
