@@ -10,6 +10,8 @@ namespace mercer::codegen {
 /// The kernel of a pass, and its text.
 inline const char* kron_kernel_name(const plan::KronGpuTile&) { return "kron_step"; }
 std::string cuda_kron_source(const plan::KronGpuTile& tile);
+inline const char* kron_kernel_name(const plan::KronChain&) { return "kron_chain"; }
+std::string cuda_kron_source(const plan::KronChain& chain);
 /// The kernel `kron_finish`, from the computing type to this one.
 std::string cuda_kron_finish_source(Dtype type, Dtype out);
 
