@@ -2,39 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
-#include "core/error.h"
 #include "core/integers.h"
 
 namespace mercer::codegen {
 namespace {
 
 /// Whole numbers are computed without signs, so that they wrap around.
-const char* element_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float16: return "half_bits";
-    case Dtype::bfloat16: return "bfloat_bits";
-    case Dtype::float32: return "float";
-    case Dtype::float64: return "double";
-    case Dtype::int32: return "u32";
-    case Dtype::int64: return "u64";
-    default: fail(ErrorKind::compile, "kron: no elements of {}.", name_of(dtype));
-  }
+const char* kron_type(Dtype dtype) {
+  return dtype == Dtype::int32 ? "u32" : dtype == Dtype::int64 ? "u64" : element_type(dtype);
 }
 
 std::string text_of(std::string_view file) { return std::string(cuda_text(file)); }
 
 std::string opening(Dtype type, Dtype in, Dtype out) {
   return text_of("arguments.h") + text_of("prelude.cuh") +
-         fmt::format("#define REAL {}\n#define IN {}\n#define OUT {}\n", element_type(type), element_type(in),
-                     element_type(out)) +
+         fmt::format("#define REAL {}\n#define IN {}\n#define OUT {}\n", kron_type(type), kron_type(in),
+                     kron_type(out)) +
          text_of("kron_values.cuh");
 }
 
 std::string opening(const plan::KronGpuTypes& types) {
   return opening(types.type, types.in, types.out) +
          fmt::format("#define FACTOR {}\n#define FINAL {}\n#define VECTORS_IN {}\n#define VECTORS_OUT {}\n",
-                     element_type(types.factor), int{types.final}, int{types.vectors_in}, int{types.vectors_out});
+                     kron_type(types.factor), int{types.final}, int{types.vectors_in}, int{types.vectors_out});
 }
 
 // ---- chains ---------------------------------------------------------------------------------------------------------

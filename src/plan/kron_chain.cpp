@@ -109,8 +109,8 @@ int tensor_turns(const KronChain& chain, const KronChainPhase& phase) {
     const std::int64_t g = lane / 4, t = lane % 4;
     const auto at = static_cast<std::size_t>(lane);
     if (phase.axes == 1) {
-      read[at] = t * a + g * phase.width;
-      written[at] = g * a + 2 * t * phase.width;
+      read[at] = t * a + (phase.width > 1 ? g % 2 * 16 + g / 2 * 4 : g);
+      written[at] = g * a + t * (phase.width > 1 ? 4 : 2);
     } else if (phase.along) {
       read[at] = t * a + g * tiles;
       written[at] = g * a + 4 * t;

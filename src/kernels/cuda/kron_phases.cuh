@@ -248,8 +248,8 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
   constexpr int GROUPS = (F::INNER + GROUP - 1) / GROUP;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const operand = (const uint4*)(operands + F::OPERAND_A) + lane;
-  // WIDTH 4: a lane's four neighbours are those of four tiles of columns, else columns of a tile are neighbours.
-  const auto behind = [&](int tile_j, int n) { return W == 4 ? 4 * n + tile_j : 8 * tile_j + n; };
+  // WIDTH 4: a lane's four neighbours belong to four tiles of columns, and lanes write 64 neighbouring bytes.
+  const auto vector = [](int n) { return n % 2 * 16 + n / 2 * 4; };
 #pragma unroll 1
   for (int item = threadIdx.x / 32; item < F::OUTER * GROUPS; item += CHAIN_WARPS) {
     const int n0 = item % GROUPS * GROUP, outer = item / GROUPS;
@@ -260,7 +260,7 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
       const int p = 4 * i + t;
       if (W == 4) {
         float row[4];
-        load_wide(row, base + p * F::STEP_A + F::inner(n0 + 4 * g), p < F::P_A && n0 + 4 * g < F::INNER);
+        load_wide(row, base + p * F::STEP_A + F::inner(n0 + vector(g)), p < F::P_A && n0 + vector(g) < F::INNER);
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[i][j][0] = row[j];
       } else {
@@ -274,7 +274,7 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
     if (W == 4) {
 #pragma unroll
       for (int i = 0; i < STEPS * 4; ++i) {
-        const int p = 4 * i + t, n = n0 + 4 * g;
+        const int p = 4 * i + t, n = n0 + vector(g);
         if (p < F::P_A && n < F::INNER) results.template refill<F>(base + p * F::STEP_A + F::inner(n), outer, p, n);
       }
     }
@@ -295,12 +295,12 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
           if (W == 4) {
             const Pack<float, 4> out = {sums[0][2 * half + e], sums[1][2 * half + e], sums[2][2 * half + e],
                                         sums[3][2 * half + e]};
-            const int n = n0 + 4 * (2 * t + e);
+            const int n = n0 + vector(2 * t + e);
             if (n < F::INNER) results.template store<F>(base + q * F::STEP_A + F::inner(n), outer, q, n, out);
           } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-              const int n = n0 + behind(j, 2 * t + e);
+              const int n = n0 + 8 * j + 2 * t + e;
               if (n < F::INNER) base[q * F::STEP_A + F::inner(n)] = sums[j][2 * half + e];
             }
           }
