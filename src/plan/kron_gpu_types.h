@@ -25,7 +25,6 @@ struct KronGpuPlace {
 };
 
 struct KronGpuProblem {
-  bool operator==(const KronGpuProblem&) const = default;
 
   Dtype dtype = Dtype::float32, type = Dtype::float32;  // of the arrays; in which values are computed
   std::vector<KronShape> factors;

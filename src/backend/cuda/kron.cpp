@@ -10,6 +10,9 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
 
 #include "backend/cuda/batch.h"
 #include "backend/cuda/kernels.h"
@@ -23,6 +26,7 @@ namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30, kFinishThreads = 256, kVectorBytes = 16;
+constexpr std::size_t kMostPlans = 1024;
 
 PairJob place_of(const KronJob& job) {
   PairJob place;
@@ -38,6 +42,25 @@ bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
 
+/// Plans of calls that were made: making one takes longer than a small product does.
+std::shared_ptr<const plan::KronGpuPlan> plan_of(const plan::KronGpuProblem& p) {
+  static std::mutex mutex;
+  static std::map<std::vector<std::int64_t>, std::shared_ptr<const plan::KronGpuPlan>> plans;
+  std::vector<std::int64_t> key = {static_cast<std::int64_t>(p.dtype), static_cast<std::int64_t>(p.type), p.items,
+                                   p.rows, p.columns, p.vectors_in, p.vectors_out, p.capability, p.multiprocessors,
+                                   p.shared_per_block};
+  for (const plan::KronShape& factor : p.factors) key.insert(key.end(), {factor.p, factor.q});
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+  }
+  auto made = std::make_shared<const plan::KronGpuPlan>(plan_kron_gpu(p));
+  const std::lock_guard lock(mutex);
+  if (plans.size() >= kMostPlans) plans.clear();
+  return plans.insert_or_assign(std::move(key), std::move(made)).first->second;
+}
+
 /// One call in scratch memory of its own.
 class KronPart {
  public:
@@ -50,7 +73,7 @@ class KronPart {
   void run(const PairJob& place, std::array<char*, 2> buffers) const;
 
  private:
-  int passes() const { return static_cast<int>(plan_.passes.size()); }
+  int passes() const { return static_cast<int>(plan_->passes.size()); }
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
@@ -65,7 +88,7 @@ class KronPart {
 
   KronJob job_;
   std::int64_t columns_ = 1;
-  plan::KronGpuPlan plan_;
+  std::shared_ptr<const plan::KronGpuPlan> plan_ = std::make_shared<plan::KronGpuPlan>();
   bool copies_ = false;  // the last pass may not write into out
   std::vector<Kernel> kernels_;
   Kernel finish_;
@@ -87,17 +110,19 @@ KronPart::KronPart(KronJob job, const PairJob& place) : job_(std::move(job)) {
   problem.capability = hardware.capability();
   problem.multiprocessors = hardware.multiprocessors;
   problem.shared_per_block = hardware.shared_per_block;
-  plan_ = plan_kron_gpu(problem);
-  auto& last = plan_.passes.back().kernel;
+  plan_ = plan_of(problem);
+  const auto& last = plan_->passes.back().kernel;
   copies_ = job_.in_place && passes() == 1 && !std::visit([](const auto& kernel) { return kernel.whole(); }, last);
   if (!copies_) return;
+  auto changed = std::make_shared<plan::KronGpuPlan>(*plan_);
   std::visit(
       [&](auto& kernel) {
         kernel.types.final = false;
         kernel.types.out = job_.type();
       },
-      last);
-  plan_.widest = job_.j * columns_;
+      changed->passes.back().kernel);
+  changed->widest = job_.j * columns_;
+  plan_ = std::move(changed);
 }
 
 bool KronPart::is_aligned(const KronArray& array) const {
@@ -113,11 +138,11 @@ bool KronPart::is_aligned(const KronArray& array) const {
 }
 
 std::int64_t KronPart::buffer_bytes() const {
-  return checked_product({job_.items, rows(), plan_.widest, static_cast<std::int64_t>(size_of(job_.type()))});
+  return checked_product({job_.items, rows(), plan_->widest, static_cast<std::int64_t>(size_of(job_.type()))});
 }
 
 void KronPart::get_kernels(const PairJob& place) {
-  for (const plan::KronGpuPass& pass : plan_.passes) kernels_.push_back(kron_kernel(pass, place));
+  for (const plan::KronGpuPass& pass : plan_->passes) kernels_.push_back(kron_kernel(pass, place));
   if (!reads() || copies_) finish_ = kron_finish_kernel(job_.dtype, place);
 }
 
@@ -192,7 +217,7 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
 }
 
 void KronPart::run_pass(const PairJob& place, int index, char* from, char* to) const {
-  const plan::KronGpuPass& pass = plan_.passes[static_cast<std::size_t>(index)];
+  const plan::KronGpuPass& pass = plan_->passes[static_cast<std::size_t>(index)];
   const std::int64_t left = pass.place.left, right = pass.place.right;
   KronArguments a{};
   a.from = from != nullptr ? side_of(from, pass.p, right) : side_of(job_.x, pass.p, right);
