@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda_products.h"
 #include "codegen/cuda_text.h"
 #include "core/error.h"
+#include "core/integers.h"
 
 namespace mercer::codegen {
 namespace {
@@ -46,6 +48,28 @@ std::string cuda_kron_source(const plan::KronGpuTile& tile) {
   text += fmt::format("#define THREAD_N {}\n#define THREAD_Q {}\n#define GROUPS_N {}\n#define GROUPS_Q {}\n",
                       tile.thread_n, tile.thread_q, tile.groups_n, tile.groups_q);
   return text + text_of("kron_step.cuh");
+}
+
+std::string cuda_kron_source(const plan::KronWide& wide) {
+  std::string text = opening(wide.types);
+  text += fmt::format("#define PAIR {}\n#define P1 {}\n#define Q1 {}\n#define P2 {}\n#define Q2 {}\n", int{wide.pair},
+                      wide.p1, wide.q1, wide.p2, wide.q2);
+  text += fmt::format("#define TILE_N {}\n#define GROUPS {}\n#define WARPGROUPS {}\n#define IMAGES {}\n",
+                      wide.tile_n, wide.groups, wide.warpgroups, wide.images);
+  text += fmt::format("#define STRIP {}\n#define EARLY {}\n#define IN_WIDTH {}\n#define OUT_WIDTH {}\n", wide.strip,
+                      int{wide.early}, wide.in_width, wide.out_width);
+  text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),
+                      wide.first_exponent(), plan::KronWide::kExponent);
+  text += "#define CLUSTER 1\n" + text_of("warpgroups.cuh") + text_of("split_pieces.cuh");
+  const auto product = [&](const char* name, std::int64_t columns, bool of_registers) {
+    text += product_function({name, static_cast<int>(columns), static_cast<int>(columns / 2), "k16.f32.f16.f16",
+                              of_registers, of_registers ? ", 1, 1, 0" : ", 1, 1, 0, 0"});
+  };
+  product("first_product", wide.tile_n, false);
+  const std::int64_t outputs = round_up(wide.q2, 16), rest = outputs % wide.strip;
+  if (wide.pair && outputs >= wide.strip) product("second_product", wide.strip, true);
+  if (wide.pair && rest != 0) product("second_product", rest, true);
+  return text + text_of("kron_wide.cuh");
 }
 
 std::string cuda_kron_finish_source(Dtype type, Dtype out) {

@@ -9,7 +9,9 @@ namespace mercer::codegen {
 
 /// The kernel of a pass, and its text.
 inline const char* kron_kernel_name(const plan::KronGpuTile&) { return "kron_step"; }
+inline const char* kron_kernel_name(const plan::KronWide&) { return "kron_wide"; }
 std::string cuda_kron_source(const plan::KronGpuTile& tile);
+std::string cuda_kron_source(const plan::KronWide& wide);
 /// The kernel `kron_finish`, from the computing type to this one.
 std::string cuda_kron_finish_source(Dtype type, Dtype out);
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <span>
+#include <utility>
 
 #include "core/integers.h"
 
@@ -55,6 +56,48 @@ void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
   tile.tile_p = ceil_div(tile.p, ceil_div(tile.p, held));
 }
 
+/// Factors below have more to gain from others.
+constexpr std::int64_t kLeastWide = 33;
+bool is_wide(const KronShape& factor) { return std::max(factor.p, factor.q) >= kLeastWide; }
+
+/// Factors first .. first + count - 1 of each pass. The last two go together where tensor cores take them; of single
+/// ones those that shrink the array most go first, the last first among equals.
+std::vector<std::pair<int, int>> runs_of(const KronGpuProblem& problem) {
+  const auto count = static_cast<int>(problem.factors.size());
+  std::vector<std::pair<int, int>> runs;
+  int singles = count;
+  if (count >= 2 && problem.columns == 1) {
+    const std::span last = std::span(problem.factors).last(2);
+    KronGpuTypes types;
+    types.type = problem.type;
+    const bool serves = is_wide(last[0]) && is_wide(last[1]) && plan_kron_wide(types, last, {}, problem);
+    if (serves) runs.emplace_back(singles -= 2, 2);
+  }
+  const auto first = static_cast<std::ptrdiff_t>(runs.size());
+  for (int factor = singles; factor-- > 0;) runs.emplace_back(factor, 1);
+  std::stable_sort(runs.begin() + first, runs.end(), [&](const auto& a, const auto& b) {
+    const KronShape &f = problem.factors[a.first], &g = problem.factors[b.first];
+    return growth(static_cast<double>(f.p), static_cast<double>(f.q)) <
+           growth(static_cast<double>(g.p), static_cast<double>(g.q));
+  });
+  return runs;
+}
+
+void choose_kernel(KronGpuPass& pass, const KronGpuTypes& types, const KronGpuProblem& problem) {
+  const std::span factors = std::span(problem.factors).subspan(pass.first, pass.count);
+  if (std::all_of(factors.begin(), factors.end(), is_wide))
+    if (const auto wide = plan_kron_wide(types, factors, pass.place, problem)) {
+      pass.kernel = *wide;
+      return;
+    }
+  KronGpuTile tile;
+  tile.types = types;
+  tile.p = pass.p;
+  tile.q = pass.q;
+  choose_tile(tile, pass.place.rows * pass.place.left, pass.place.right);
+  pass.kernel = tile;
+}
+
 }  // namespace
 
 /// As in kron_step.cuh.
@@ -85,42 +128,34 @@ std::string KronGpuTile::key() const {
 KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
   KronGpuPlan plan;
   const auto count = static_cast<int>(problem.factors.size());
-  std::vector<int> order(problem.factors.size());
-  std::iota(order.rbegin(), order.rend(), 0);  // the last first, among equals
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    const KronShape &f = problem.factors[a], &g = problem.factors[b];
-    return growth(static_cast<double>(f.p), static_cast<double>(f.q)) <
-           growth(static_cast<double>(g.p), static_cast<double>(g.q));
-  });
+  const auto runs = runs_of(problem);
   std::vector<std::int64_t> extents;
   std::int64_t size = problem.columns;
   for (const KronShape& factor : problem.factors) extents.push_back(factor.p), size *= factor.p;
-  for (const int factor : order) {
-    const KronShape& shape = problem.factors[factor];
+  for (const auto& [first, length] : runs) {
     KronGpuPass& pass = plan.passes.emplace_back();
-    pass.first = factor;
-    pass.p = shape.p;
-    pass.q = shape.q;
+    pass.first = first;
+    pass.count = length;
     pass.place.items = problem.items;
     pass.place.rows = problem.rows;
-    for (int i = 0; i < factor; ++i) pass.place.left *= extents[i];
-    for (int i = factor + 1; i < count; ++i) pass.place.right *= extents[i];
+    for (int i = 0; i < first; ++i) pass.place.left *= extents[i];
+    for (int i = first + length; i < count; ++i) pass.place.right *= extents[i];
     pass.place.right *= problem.columns;
-    extents[factor] = shape.q;
-    const bool is_first = plan.passes.size() == 1;
+    for (int i = first; i < first + length; ++i) {
+      pass.p *= problem.factors[i].p;
+      pass.q *= extents[i] = problem.factors[i].q;
+    }
     KronGpuTypes types;
-    types.final = plan.passes.size() == order.size();
+    const bool begins = plan.passes.size() == 1;
+    types.final = plan.passes.size() == runs.size();
     types.type = problem.type;
     types.factor = problem.dtype;
-    types.in = is_first ? problem.dtype : problem.type;
+    types.in = begins ? problem.dtype : problem.type;
     types.out = types.final ? problem.dtype : problem.type;
-    KronGpuTile tile;
-    tile.types = types;
-    tile.p = shape.p;
-    tile.q = shape.q;
-    choose_tile(tile, problem.rows * pass.place.left, pass.place.right);
-    pass.kernel = tile;
-    size = size / shape.p * shape.q;
+    types.vectors_in = begins ? problem.vectors_in : true;
+    types.vectors_out = types.final ? problem.vectors_out : true;
+    choose_kernel(pass, types, problem);
+    size = size / pass.p * pass.q;
     if (!types.final) plan.widest = std::max(plan.widest, size);
   }
   return plan;

@@ -10,24 +10,10 @@
 #include <variant>
 #include <vector>
 
-#include "plan/kron.h"
+#include "plan/kron_pass.h"
+#include "plan/kron_wide.h"
 
 namespace mercer::plan {
-
-struct KronGpuTypes {
-  Dtype type = Dtype::float32;                         // in which values are computed
-  Dtype in = Dtype::float32, out = Dtype::float32;     // of what the pass reads and writes
-  Dtype factor = Dtype::float32;
-  bool final = false;                                  // alpha, beta and y come in
-  /// 16 bytes at a time: nothing lies between neighbours, and all else starts at 16 bytes. `out` speaks for y as well.
-  bool vectors_in = false, vectors_out = false;
-  std::string key() const;
-};
-
-/// Where a pass stands in the call: what stands before and behind its factors in one row, columns of the call included.
-struct KronGpuPlace {
-  std::int64_t items = 1, rows = 1, left = 1, right = 1;
-};
 
 /// One factor, a tile of its outputs a block (kernels/cuda/kron_step.cuh). All of it is part of the kernel.
 struct KronGpuTile {
@@ -51,18 +37,7 @@ struct KronGpuPass {
   int first = 0, count = 1;
   std::int64_t p = 1, q = 1;  // products of theirs
   KronGpuPlace place;
-  std::variant<KronGpuTile> kernel;
-};
-
-struct KronGpuProblem {
-  Dtype dtype = Dtype::float32, type = Dtype::float32;  // of the arrays; in which values are computed
-  std::vector<KronShape> factors;
-  std::int64_t items = 1;
-  std::int64_t rows = 1;     // of an item, without the columns
-  std::int64_t columns = 1;  // neighbouring rows that are neighbours in memory
-  bool vectors_in = false, vectors_out = false;  // of x, and of out and y: see KronGpuTypes
-  int capability = 80, multiprocessors = 108;
-  std::int64_t shared_per_block = 48 << 10;  // bytes
+  std::variant<KronGpuTile, KronWide> kernel;
 };
 
 struct KronGpuPlan {

@@ -331,6 +331,10 @@ class Collection {
       problem.type = is_whole(dtype) ? dtype : compute_type(dtype);
       problem.factors.assign(static_cast<std::size_t>(count), {p, q});
       problem.rows = 1024;
+      problem.vectors_in = problem.vectors_out = true;
+      problem.capability = gpu_.capability;
+      problem.multiprocessors = gpu_.multiprocessors;
+      problem.shared_per_block = gpu_.shared_per_block;
       for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
         std::visit(
             [&](const auto& kernel) {
@@ -345,6 +349,12 @@ class Collection {
     add_pass(Dtype::float32, 3, 8, 8, true);
     add_pass(Dtype::float32, 2, 128, 128, true);
     add_pass(Dtype::float32, 2, 52, 50, false);
+    add_pass(Dtype::float32, 3, 64, 64, false);
+    add_pass(Dtype::float32, 3, 128, 128, false);
+    add_pass(Dtype::float32, 3, 52, 50, false);
+    add_pass(Dtype::float32, 2, 100, 100, false);
+    add_pass(Dtype::float32, 2, 128, 64, false);
+    add_pass(Dtype::float16, 2, 128, 128, false);
     add_pass(Dtype::float32, 1, 300, 700, false);
     add_pass(Dtype::float64, 2, 64, 64, false);
     add_pass(Dtype::float16, 2, 16, 16, false);
