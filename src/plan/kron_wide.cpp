@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kCapability = 90;
 constexpr std::int64_t kMostExtent = 128;  // of a factor
-constexpr std::int64_t kLeastRight = 32;   // columns behind a factor that stands alone
+constexpr std::int64_t kLeastRight = 32, kSingleColumns = 64;  // behind a factor that stands alone; of its tile
 /// A multiprocessor has 65536 registers: values of a tile that one thread holds, and registers for all else.
 constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 30;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes
@@ -57,7 +57,7 @@ std::int64_t KronWide::tiles(const KronGpuPlace& place) const {
 }
 
 std::int64_t KronWide::blocks(const KronGpuPlace& place) const {
-  return std::min(ceil_div(tiles(place), groups), multiprocessors);
+  return std::min(tiles(place), multiprocessors);
 }
 
 std::string KronWide::key() const {
@@ -93,8 +93,7 @@ std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<cons
     wide.q2 = factors[1].q;
     wide.tile_n = round_up(wide.p2, kStep);
   } else {
-    const std::int64_t most = wide.p1 > kRows || wide.q1 > kRows ? 2 * kRows : kRows;
-    wide.tile_n = round_up(ceil_div(place.right, ceil_div(place.right, most)), kStep);
+    wide.tile_n = round_up(ceil_div(place.right, ceil_div(place.right, kSingleColumns)), kStep);
   }
   if (wide.tiles(place) > kMostTiles) return {};
   wide.in_width = width_of(types.vectors_in, wide.pair ? wide.p2 : place.right);

@@ -92,8 +92,8 @@ MERCER_INLINE void split(u32& high, u32& low, float x, float y) {
 // ---- images ---------------------------------------------------------------------------------------------------------
 MERCER_INLINE int quad_at(int n) { return (n & ~15) + 4 * ((n & 7) >> 1) + 2 * ((n >> 3) & 1) + (n & 1); }
 // A row of 64 slots is a line; 16-byte chunk c of row r lies at c ^ (r % 8).
-MERCER_INLINE u32 chunk_at(int rows, int row, int chunk) {
-  return (u32)(chunk / 8 * (rows * 128) + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
+MERCER_INLINE u32 chunk_at(u32 rows, u32 row, u32 chunk) {
+  return chunk / 8 * (rows * 128) + row * 128 + ((chunk % 8 ^ row % 8) << 4);
 }
 // Both operands of 16 slots from here on; lines of eight rows are 1024 bytes.
 MERCER_INLINE u64 operand_at(u32 address, int rows, int step) {
@@ -101,62 +101,82 @@ MERCER_INLINE u64 operand_at(u32 address, int rows, int step) {
   return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | (u64)((place & 0x3ffff) >> 4);
 }
 
-// The largest of `most` in the block. `maxima` has a word for each warp.
-MERCER_INLINE u32 block_most(u32 most, u32* maxima) {
-  most = __reduce_max_sync(0xffffffffu, most);
-  if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = most;
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < WIDE_THREADS / 32; ++i) most = max(most, maxima[i]);
-  __syncthreads();
-  return most;
-}
-
-// The image of a factor by all threads of the block; returns the exponent of its scale. SECOND: of a pair.
+// A thread's part of a factor; SECOND: of a pair. A chunk has eight slots of depth.
 template <bool SECOND>
-MERCER_INLINE int make_image(const KronArguments& k, int item, u32 image, u32* maxima) {
-  constexpr int kRows = SECOND ? ROWS_2 : ROWS_1, kChunks = (SECOND ? STEPS_2 : STEPS_1) * 2;
-  constexpr int kUnits = (kRows * kChunks + WIDE_THREADS - 1) / WIDE_THREADS;
-  constexpr int kP = SECOND ? P2 : P1, kQ = SECOND ? Q2 : Q1, kPiece = SECOND ? PIECE_2 : PIECE_1;
-  constexpr bool kHolds = kUnits <= 2;  // else values are read again
-  const KronMatrix& factor = k.factors[SECOND ? 1 : 0];
-  const FACTOR* from = (const FACTOR*)factor.data + kron_offset(k.items, factor.item_step, item);
-  const auto load = [&](float (&values)[8], int unit) {
-    const int e = unit * WIDE_THREADS + threadIdx.x, row = e % kRows, chunk = e / kRows;
-    const int q = SECOND ? quad_at(row) : row;
+struct WideFactor {
+  static constexpr u32 kRows = SECOND ? ROWS_2 : ROWS_1, kChunks = (SECOND ? STEPS_2 : STEPS_1) * 2;
+  static constexpr u32 kUnits = (kRows * kChunks + WIDE_THREADS - 1) / WIDE_THREADS;
+  static constexpr int kP = SECOND ? P2 : P1, kQ = SECOND ? Q2 : Q1, kPiece = SECOND ? PIECE_2 : PIECE_1;
+  float values[kUnits][8];
+
+  // Returns the bits of the largest finite magnitude.
+  MERCER_METHOD u32 load(const KronArguments& k, int item) {
+    const KronMatrix& factor = k.factors[SECOND ? 1 : 0];
+    const FACTOR* from = (const FACTOR*)factor.data + kron_offset(k.items, factor.item_step, item);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int slot = chunk * 8 + i;
-      const int p = SECOND ? quad_at(slot) : (slot & ~15) + 4 * (slot & 3) + ((slot & 15) >> 2);
-      const bool inside = chunk < kChunks && p < kP && q < kQ;
-      values[i] = inside ? kron_load(from[p * factor.p_stride + q * factor.q_stride]) : 0.0f;
+    for (u32 unit = 0; unit < kUnits; ++unit) {
+      const u32 e = unit * WIDE_THREADS + threadIdx.x, row = e % kRows, chunk = e / kRows;
+      const int q = SECOND ? quad_at(row) : row, first = chunk / 2 * 16 + chunk % 2 * 2;
+      const FACTOR* place = from + first * factor.p_stride + q * factor.q_stride;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int p = SECOND ? i / 2 * 4 + i % 2 : i % 4 * 4 + i / 4;
+        const bool inside = chunk < kChunks && first + p < kP && q < kQ;
+        values[unit][i] = inside ? kron_load(place[p * factor.p_stride]) : 0.0f;
+      }
     }
-  };
-  float values[kHolds ? kUnits : 1][8];
-  u32 most = 0;
-#pragma unroll 2
-  for (int unit = 0; unit < kUnits; ++unit) {
-    float(&own)[8] = values[kHolds ? unit : 0];
-    load(own, unit);
+    u32 most = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) most = max(most, finite_bits(own[i]));
+    for (u32 e = 0; e < kUnits * 8; ++e) most = max(most, finite_bits(values[e / 8][e % 8]));
+    return most;
   }
-  most = block_most(most, maxima);
-  const int exponent = most == 0 ? 0 : (SECOND ? EXPONENT_2 : EXPONENT_1) - exponent_above(most);
-#pragma unroll 2
-  for (int unit = 0; unit < kUnits; ++unit) {
-    const int e = unit * WIDE_THREADS + threadIdx.x, row = e % kRows, chunk = e / kRows;
-    float(&own)[8] = values[kHolds ? unit : 0];
-    if (!kHolds) load(own, unit);
-    u32 high[4], low[4];
+  // Returns the exponent of the scale.
+  MERCER_METHOD int write(u32 image, u32 most) const {
+    const int exponent = most == 0 ? 0 : (SECOND ? EXPONENT_2 : EXPONENT_1) - exponent_above(most);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      split(high[i], low[i], scaled(own[2 * i], exponent), scaled(own[2 * i + 1], exponent));
-    if (chunk >= kChunks) continue;
-    const u32 place = image + chunk_at(kRows, row, chunk);
-    store_pieces(place, high);
-    store_pieces(place + kPiece, low);
+    for (u32 unit = 0; unit < kUnits; ++unit) {
+      const u32 e = unit * WIDE_THREADS + threadIdx.x, row = e % kRows, chunk = e / kRows;
+      const float(&own)[8] = values[unit];
+      u32 high[4], low[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        split(high[i], low[i], scaled(own[2 * i], exponent), scaled(own[2 * i + 1], exponent));
+      if (chunk >= kChunks) continue;
+      const u32 place = image + chunk_at(kRows, row, chunk);
+      store_pieces(place, high);
+      store_pieces(place + kPiece, low);
+    }
+    return exponent;
   }
+};
+
+// Images of both factors of an item, by all threads of the block; returns the exponent of both scales. `maxima` has
+// two words for each warp.
+MERCER_INLINE int make_images(const KronArguments& k, int item, u32 first, u32 second, u32* maxima) {
+  constexpr int kWarps = WIDE_THREADS / 32;
+  WideFactor<false> one;
+  u32 most[2] = {one.load(k, item), 0};
+#if PAIR
+  WideFactor<true> two;
+  most[1] = two.load(k, item);
+#endif
+  __syncthreads();  // the images before these have been read
+#pragma unroll
+  for (int f = 0; f < 1 + PAIR; ++f) {
+    most[f] = __reduce_max_sync(0xffffffffu, most[f]);
+    if (threadIdx.x % 32 == 0) maxima[f * kWarps + threadIdx.x / 32] = most[f];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int f = 0; f < 1 + PAIR; ++f)
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) most[f] = max(most[f], maxima[f * kWarps + i]);
+  int exponent = one.write(first, most[0]);
+#if PAIR
+  exponent += two.write(second, most[1]);
+#endif
+  async_fence();
+  __syncthreads();
   return exponent;
 }
 
@@ -211,7 +231,8 @@ MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int i
   const int columns = PAIR ? P2 : tile.columns(k);
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
-    const int piece = item * GROUP_WARPS + lane.warp, column = piece % COLUMN_BLOCKS * 32 + lane.g * 4;
+    const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
+    const int column = piece % COLUMN_BLOCKS * 32 + lane.g * 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = piece / COLUMN_BLOCKS * 16 + 4 * i + lane.t;
@@ -224,6 +245,26 @@ MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int i
         load_pack<IN, IN_WIDTH>(&values[item][i][j],
                                 from + element_at<(IN_WIDTH > 1)>(k.from, P2, tile.a, row, column + j));
       }
+    }
+  }
+}
+
+// The tile on its way to the second-level cache.
+MERCER_INLINE void fetch_tile(const KronArguments& k, const WideLane& lane, int index) {
+  const WideTile tile(k, index);
+  const IN* from = (const IN*)k.from.data + tile.place(k, k.from);
+  const int columns = PAIR ? P2 : tile.columns(k);
+  if (lane.g != 0) return;
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
+    const int column = piece % COLUMN_BLOCKS * 32;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = piece / COLUMN_BLOCKS * 16 + 4 * i + lane.t;
+      if (row >= P1 || column >= columns) continue;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(
+          from + element_at<(IN_WIDTH > 1)>(k.from, P2, tile.a, row, column)));
     }
   }
 }
@@ -254,7 +295,7 @@ MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most,
   const float scale = power_of_two(exponent - rest);
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
-    const int piece = item * GROUP_WARPS + lane.warp, step = piece / COLUMN_BLOCKS;
+    const u32 piece = item * GROUP_WARPS + (u32)lane.warp, step = piece / COLUMN_BLOCKS;
     if (PIECES % GROUP_WARPS != 0 && piece >= PIECES) break;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -262,9 +303,9 @@ MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most,
       u32 high[2], low[2];
       split(high[0], low[0], v[0][j] * scale, v[1][j] * scale);
       split(high[1], low[1], v[2][j] * scale, v[3][j] * scale);
-      const int n = piece % COLUMN_BLOCKS * 32 + lane.g / 4 * 16 + j / 2 * 8 + lane.g % 4 * 2 + j % 2;
+      const u32 g = lane.g, t = lane.t, n = piece % COLUMN_BLOCKS * 32 + g / 4 * 16 + j / 2 * 8 + g % 4 * 2 + j % 2;
       if (TILE_N % 32 != 0 && n >= TILE_N) continue;
-      const u32 place = image + chunk_at(TILE_N, n, step * 2 + lane.t / 2) + lane.t % 2 * 8;
+      const u32 place = image + chunk_at(TILE_N, n, step * 2 + t / 2) + t % 2 * 8;
       store_pieces(place, high[0], high[1]);
       store_pieces(place + PIECE_X, low[0], low[1]);
     }
@@ -413,7 +454,7 @@ struct WideBlock {
 
 // Tiles from `tile` on to before `stop`, which share the factors; `use` counts the block's tiles.
 MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const WideBlock& block,
-                                  WideValues& values, int& tile, u32& use, int step, int stop, int end) {
+                                  WideValues& values, int& tile, u32& use, int step, int stop) {
   const u32 image = block.image + (IMAGES > 1 ? lane.group * (2 * PIECE_X) : 0);
   u32* const maxima = block.maxima + lane.group * GROUP_WARPS;
 #pragma unroll 1
@@ -430,7 +471,10 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
     async_fence();
     group_barrier(lane.group);
     const int next = tile + GROUPS * step;
-    if (EARLY && next < end) load_tile(k, lane, next, values);
+    if (next < stop) {
+      if (EARLY) load_tile(k, lane, next, values);
+      else if (FETCH) fetch_tile(k, lane, next);
+    }
     const bool multiplies = WARPGROUPS * 64 == ROWS_1 || lane.warp < ROWS_1 / 16;
     float sums[TILE_N / 2];
     if (multiplies) multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);
@@ -472,18 +516,15 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   int tile = first + lane.group * step;
   u32 use = lane.group;
   WideValues values;
-  if (EARLY && tile < end) load_tile(k, lane, tile, values);
 #pragma unroll 1
   while (first < end) {
     const int item = varies ? first / item_tiles : 0, stop = varies ? min(end, (item + 1) * item_tiles) : end;
-    __syncthreads();
-    block.exponent = make_image<false>(k, item, block.first, block.maxima);
-#if PAIR
-    block.exponent += make_image<true>(k, item, block.second, block.maxima);
-#endif
-    async_fence();
-    __syncthreads();
-    multiply_tiles(k, lane, block, values, tile, use, step, stop, end);
+    if (tile < stop) {
+      if (EARLY) load_tile(k, lane, tile, values);
+      else fetch_tile(k, lane, tile);
+    }
+    block.exponent = make_images(k, item, block.first, block.second, block.maxima);
+    multiply_tiles(k, lane, block, values, tile, use, step, stop);
     first = stop;
   }
 }

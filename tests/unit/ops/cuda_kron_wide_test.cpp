@@ -107,12 +107,17 @@ double bound_of(const Call& c, double wanted, double magnitude, double added, do
          0x1p-26 * std::abs(c.alpha) * row_size + 1.01 * last * std::abs(wanted) + least;
 }
 
-/// Some rows of every item: the first, the last, and one between.
+/// The first, the last, and one between.
+std::vector<std::int64_t> some_of(std::int64_t count) {
+  std::vector<std::int64_t> some = {0, count / 2, count - 1};
+  some.erase(std::unique(some.begin(), some.end()), some.end());
+  return some;
+}
+
+/// Some rows of some items.
 void expect_right(const Call& c, const Arrays& a, const Tensor& out) {
-  std::vector<std::int64_t> rows = {0, c.rows / 2, c.rows - 1};
-  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-  for (std::int64_t i = 0; i < c.items; ++i)
-    for (const std::int64_t m : rows) {
+  for (const std::int64_t i : some_of(c.items))
+    for (const std::int64_t m : some_of(c.rows)) {
       const std::vector<double> values = product_of(c, a, i, m, false), sizes = product_of(c, a, i, m, true);
       const double row_size = size_of_row(c, a, i, m);
       for (std::int64_t j = 0; j < extent(c.sizes, false); ++j) {
