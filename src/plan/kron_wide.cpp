@@ -14,9 +14,9 @@ constexpr int kCapability = 90;
 constexpr std::int64_t kMostExtent = 128;  // of a factor
 constexpr std::int64_t kLeastRight = 32, kSingleColumns = 64;  // behind a factor that stands alone; of its tile
 /// A multiprocessor has 65536 registers: values of a tile that one thread holds, and registers for all else.
-constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 30;
+constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 28;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes
-constexpr std::int64_t kTail = 512;                                           // bytes: maxima and a barrier
+constexpr std::int64_t kTail = 256;  // bytes: maxima of warps
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 
 /// High and low pieces, `rows` of `depth`.
@@ -41,7 +41,7 @@ std::int64_t width_of(bool vectors, std::int64_t extent) {
 std::int64_t KronWide::shared_bytes() const {
   const std::int64_t first = image_bytes(round_up(q1, kRows), p1);
   const std::int64_t second = pair ? image_bytes(round_up(q2, kStep), p2) : 0;
-  return first + second + images * image_bytes(tile_n, p1) + kTail;
+  return first + second + groups * image_bytes(tile_n, p1) + kTail;
 }
 
 int KronWide::x_exponent() const {
@@ -61,9 +61,9 @@ std::int64_t KronWide::blocks(const KronGpuPlace& place) const {
 }
 
 std::string KronWide::key() const {
-  return fmt::format("kron wide {}: {} x {}, {} x {}, {}, columns {}, groups {} of {}, images {}, strips {}, early {}, "
-                     "width {} {}",
-                     types.key(), p1, q1, p2, q2, pair, tile_n, groups, warpgroups, images, strip, early, in_width, out_width);
+  return fmt::format(
+      "kron wide {}: {} x {}, {} x {}, {}, columns {}, groups {} of {}, width {} {}",
+      types.key(), p1, q1, p2, q2, pair, tile_n, groups, warpgroups, in_width, out_width);
 }
 
 double KronWide::seconds(const KronGpuPlace& place) const {
@@ -101,15 +101,14 @@ std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<cons
   wide.warpgroups = ceil_div(wide.q1, kRows);
   if (held(wide) > kMostHeld) wide.warpgroups = 2;
   // Sums of the first factor, or their pieces and sums of a strip of the second.
-  const std::int64_t sums = wide.tile_n / 2 + (wide.pair ? std::min(round_up(wide.q2, kStep), wide.strip) / 2 : 0);
-  for (wide.groups = 4 / wide.warpgroups;; --wide.groups) {
-    wide.early = held(wide) + sums + kOtherRegisters <= kRegisters / wide.threads();
-    wide.images = wide.groups;
-    if (wide.shared_bytes() <= problem.shared_per_block) return wide;
-    wide.images = 1;
-    if (wide.shared_bytes() <= problem.shared_per_block && wide.groups == 2) return wide;
-    if (wide.groups == 1) return {};
-  }
+  const std::int64_t sums = wide.tile_n / 2 + (wide.pair ? std::min(round_up(wide.q2, kStep), KronWide::kStrip) / 2 : 0);
+  const auto fits = [&] {
+    return held(wide) * 9 / 8 + sums + kOtherRegisters <= kRegisters / wide.threads() &&
+           wide.shared_bytes() <= problem.shared_per_block;
+  };
+  for (wide.groups = 4 / wide.warpgroups; wide.groups > 0; --wide.groups)
+    if (fits()) return wide;
+  return {};
 }
 
 }  // namespace mercer::plan

@@ -13,8 +13,8 @@
 
 namespace mercer::plan {
 
-/// A tile is the matrix of both factors' axes at the end of a row, or P x tile_n of one factor's axis and of what stands
-/// behind it. All of it but the multiprocessors is part of the kernel.
+/// A tile is the matrix of both factors' axes at the end of a row, or P x tile_n of one factor's axis and of what
+/// stands behind it. All of it but the multiprocessors is part of the kernel.
 struct KronWide {
   KronGpuTypes types;
   bool pair = false;
@@ -22,12 +22,10 @@ struct KronWide {
   std::int64_t tile_n = 64;                     // columns of the tile as it is multiplied
   std::int64_t groups = 1;                      // tiles of a block at a time
   std::int64_t warpgroups = 1;                  // of a tile
-  std::int64_t images = 1;                      // places for tiles in shared memory: one for each group, or one for all
-  std::int64_t strip = 64;                      // outputs of the second factor at a time
-  bool early = true;                            // the next tile is loaded during the products of this one
   std::int64_t in_width = 1, out_width = 1;     // elements at a time
   std::int64_t multiprocessors = 132;
 
+  static constexpr std::int64_t kStrip = 64;  // outputs of the second factor at a time
   std::int64_t threads() const { return groups * warpgroups * 128; }
   std::int64_t shared_bytes() const;
   std::int64_t tiles(const KronGpuPlace& place) const;

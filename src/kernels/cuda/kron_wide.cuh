@@ -7,23 +7,25 @@
 // b counts rows and what stands before the factors, a what stands behind. A tile T is from[P1][P2] of a b, or
 // from[P1][TILE_N] of a piece of a's; it always belongs to one row of x.
 //
-//             c: k2 or a                                  j2
-//          ┌────────────┐                           ┌────────────┐
-//    k1    │ T, image   │                     c     │ F2, image  │          images: pieces of 16 bits in shared memory,
-//          └────────────┘                           └────────────┘          high ones, then low ones
-//  ┌──────┐┌────────────┐    pieces of D1   ┌──────┐┌────────────┐
-//  │ F1^T ││ D1 = F1^T T│  ───────────────► │  D1  ││ D1 F2      │   j1: 64 rows a warpgroup
-//  └──────┘└────────────┘  stay in registers└──────┘└────────────┘
+//               c: k2 or a                           j2
+//             +------------+                    +------------+
+//         k1  | T, image   |                 c  | F2, image  |       images: pieces of 16 bits in shared memory, high
+//             +------------+                    +------------+       ones, then low ones
+//    +------+ +------------+  pieces   +------+ +------------+
+//    | F1^T | | D1 = F1^T T|  ------>  | D1   | | D1 F2      |       j1: 64 rows a warpgroup; D1 stays in registers
+//    +------+ +------------+           +------+ +------------+
 //
-// Every operand is scaled by a power of two, magnitudes below 2^X_EXPONENT, 2^EXPONENT_1, 2^EXPONENT_2, and split, v = high + low, 22 digits: low high + high low first, then
-// high high, for tensor cores truncate what they accumulate. docs/kernels/kron.md bounds the error.
+// Every operand is scaled by a power of two, magnitudes below 2^X_EXPONENT, 2^EXPONENT_1 and 2^EXPONENT_2, and split,
+// v = high + low, 22 digits: low high + high low first, then high high, for tensor cores truncate what they accumulate.
+// docs/kernels/kron.md bounds the error.
 //
 // Order within images. Depth of the first factor: slot 16 s + 4 t + i is k1 = 16 s + 4 i + t, so that the four rows of
 // a lane are neighbours. Columns of T: slot n is c = quad_at(n), so that a lane's sums are four neighbours of the
 // output; the depth of the second factor and its outputs follow.
 //
-// Persistent blocks. GROUPS tiles are under way in a block, each of WARPGROUPS; where they share a place in shared
-// memory, one multiplies while the other loads, splits or stores. A thread holds ITEMS * 16 values of the next tile.
+// Persistent blocks. GROUPS tiles are under way in a block, each of WARPGROUPS: some multiply while others split or
+// store. A thread loads its ITEMS * 16 values of the next tile during the products of this one, and asks the
+// second-level cache for the one behind it.
 #define GROUP_WARPS (4 * WARPGROUPS)
 #define WIDE_THREADS (GROUPS * WARPGROUPS * 128)
 #define STEPS_1 ((P1 + 15) / 16)
@@ -34,7 +36,7 @@
 #define PIECE_1 (BLOCKS_OF(STEPS_1) * ROWS_1 * 128)
 #define PIECE_2 (PAIR ? BLOCKS_OF(STEPS_2) * ROWS_2 * 128 : 0)
 #define PIECE_X (BLOCKS_OF(STEPS_1) * TILE_N * 128)
-#define TAIL (2 * (PIECE_1 + PIECE_2 + IMAGES * PIECE_X))
+#define TAIL (2 * (PIECE_1 + PIECE_2 + GROUPS * PIECE_X))
 #define COLUMN_BLOCKS ((TILE_N + 31) / 32)
 #define PIECES (STEPS_1 * COLUMN_BLOCKS)
 #define ITEMS ((PIECES + GROUP_WARPS - 1) / GROUP_WARPS)
@@ -447,48 +449,38 @@ MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane,
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 struct WideBlock {
-  u32 first, second, image, released;  // in shared memory; the barrier counts warps that have read a shared image
+  u32 first, second, image;  // in shared memory
   u32* maxima;
   int exponent;  // of both factors
 };
 
-// Tiles from `tile` on to before `stop`, which share the factors; `use` counts the block's tiles.
+// Tiles from `tile` on to before `stop`, which share the factors. The first one is in `values`.
 MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const WideBlock& block,
-                                  WideValues& values, int& tile, u32& use, int step, int stop) {
-  const u32 image = block.image + (IMAGES > 1 ? lane.group * (2 * PIECE_X) : 0);
+                                  WideValues& values, int& tile, int step, int stop) {
+  const u32 image = block.image + lane.group * (2 * PIECE_X);
   u32* const maxima = block.maxima + lane.group * GROUP_WARPS;
 #pragma unroll 1
-  for (; tile < stop; tile += GROUPS * step, use += GROUPS) {
+  for (; tile < stop; tile += GROUPS * step) {
     lane.forget();
-    if (!EARLY) load_tile(k, lane, tile, values);
     u32 most = __reduce_max_sync(0xffffffffu, most_of(values));
     if (lane.g == 0 && lane.t == 0) maxima[lane.warp] = most;
     group_barrier(lane.group);  // also: all of the group have read the image
 #pragma unroll
     for (int i = 0; i < GROUP_WARPS; ++i) most = max(most, maxima[i]);
-    if (IMAGES < GROUPS && use > 0) barrier_wait(block.released, (use - 1) & 1);
     const WideFinish finish(k, block.exponent + write_tile(lane, values, most, image));
     async_fence();
     group_barrier(lane.group);
     const int next = tile + GROUPS * step;
-    if (next < stop) {
-      if (EARLY) load_tile(k, lane, next, values);
-      else if (FETCH) fetch_tile(k, lane, next);
-    }
-    const bool multiplies = WARPGROUPS * 64 == ROWS_1 || lane.warp < ROWS_1 / 16;
+    if (next < stop) load_tile(k, lane, next, values);
+    if (FETCH && next + GROUPS * step < stop) fetch_tile(k, lane, next + GROUPS * step);
+    if (WARPGROUPS * 64 > ROWS_1 && lane.warp >= ROWS_1 / 16) continue;  // has only loaded
     float sums[TILE_N / 2];
-    if (multiplies) multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);
-    if (IMAGES < GROUPS) {
-      __syncwarp();
-      if (lane.g == 0 && lane.t == 0) barrier_arrive(block.released);
-    }
-    if (multiplies) {
+    multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);
 #if PAIR
-      multiply_second(k, lane, finish, tile, sums, block.second);
+    multiply_second(k, lane, finish, tile, sums, block.second);
 #else
-      WideOut(k, lane, tile).store(k, lane, finish, 0, sums);
+    WideOut(k, lane, tile).store(k, lane, finish, 0, sums);
 #endif
-    }
   }
 }
 
@@ -499,12 +491,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   block.first = shared_address(memory);
   block.second = block.first + 2 * PIECE_1;
   block.image = block.second + 2 * PIECE_2;
-  block.released = block.first + TAIL;
-  block.maxima = (u32*)(memory + TAIL + 16);
-  if (threadIdx.x == 0) {
-    barrier_init(block.released, GROUP_WARPS);
-    barrier_init_done();
-  }
+  block.maxima = (u32*)(memory + TAIL);
   const int item_tiles = (int)(k.row_count * k.left * (PAIR ? 1 : (k.right + TILE_N - 1) / TILE_N));
   bool varies = false;
   for (int axis = 0; axis < k.items.count; ++axis)
@@ -514,17 +501,13 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   int first = varies ? (int)((i64)tiles * blockIdx.x / gridDim.x) : blockIdx.x;
   const int end = varies ? (int)((i64)tiles * (blockIdx.x + 1) / gridDim.x) : tiles;
   int tile = first + lane.group * step;
-  u32 use = lane.group;
   WideValues values;
 #pragma unroll 1
   while (first < end) {
     const int item = varies ? first / item_tiles : 0, stop = varies ? min(end, (item + 1) * item_tiles) : end;
-    if (tile < stop) {
-      if (EARLY) load_tile(k, lane, tile, values);
-      else fetch_tile(k, lane, tile);
-    }
+    if (tile < stop) load_tile(k, lane, tile, values);
     block.exponent = make_images(k, item, block.first, block.second, block.maxima);
-    multiply_tiles(k, lane, block, values, tile, use, step, stop);
+    multiply_tiles(k, lane, block, values, tile, step, stop);
     first = stop;
   }
 }

@@ -200,7 +200,8 @@ TEST(WideKron, BatchesOfFactors) {
 TEST(WideKron, Scales) {
   std::vector<Call> calls;
   for (const auto& [x, factor] : std::vector<std::pair<double, double>>{
-           {1e-30, 1}, {1e30, 1}, {1e-30, 1e15}, {1e30, 1e-20}, {1, 1e-25}, {1e-38, 1e18}, {1e-42, 1e20}, {0, 1}, {1, 0}})
+           {1e-30, 1}, {1e30, 1}, {1e-30, 1e15}, {1e30, 1e-20}, {1, 1e-25}, {1e-38, 1e18}, {1e-42, 1e20}, {0, 1},
+           {1, 0}})
     for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{50, 50}, {34, 34}, {34, 34}}})
       calls.push_back({.sizes = sizes, .x_scale = x, .factor_scale = factor});
   expect_all_right(calls);
