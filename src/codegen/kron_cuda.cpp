@@ -56,7 +56,7 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
                       wide.p1, wide.q1, wide.p2, wide.q2);
   text += fmt::format("#define TILE_N {}\n#define GROUPS {}\n#define WARPGROUPS {}\n", wide.tile_n, wide.groups,
                       wide.warpgroups);
-  text += fmt::format("#define STRIP {}\n#define FETCH 1\n#define IN_WIDTH {}\n#define OUT_WIDTH {}\n",
+  text += fmt::format("#define STRIP {}\n#define IN_WIDTH {}\n#define OUT_WIDTH {}\n",
                       plan::KronWide::kStrip, wide.in_width, wide.out_width);
   text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),
                       wide.first_exponent(), plan::KronWide::kExponent);

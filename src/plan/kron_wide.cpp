@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/integers.h"
 
@@ -18,6 +19,11 @@ constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 28;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes
 constexpr std::int64_t kTail = 256;  // bytes: maxima of warps
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
+
+/// Measured on an H200: launch and first loads, an element of a factor's image, a product (three of pieces) on a
+/// multiprocessor with all that goes with it, and memory.
+constexpr double kStartSeconds = 4.5e-6, kImageSeconds = 1.4e-10, kProductSeconds = 1.56e-12;
+constexpr double kBytesPerSecond = 3.7e12;
 
 /// High and low pieces, `rows` of `depth`.
 std::int64_t image_bytes(std::int64_t rows, std::int64_t depth) {
@@ -67,11 +73,17 @@ std::string KronWide::key() const {
 }
 
 double KronWide::seconds(const KronGpuPlace& place) const {
-  const double count = static_cast<double>(tiles(place)), columns = static_cast<double>(pair ? p2 : tile_n);
-  const double bytes = count * (static_cast<double>(p1) * columns * static_cast<double>(size_of(types.in)) +
-                                static_cast<double>(q1) * (pair ? static_cast<double>(q2) : columns) *
-                                    static_cast<double>(size_of(types.out)));
-  return bytes / 4.2e12;
+  const double columns = static_cast<double>(pair ? p2 : tile_n), outputs = pair ? static_cast<double>(q2) : columns;
+  const double bytes = static_cast<double>(p1) * columns * static_cast<double>(size_of(types.in)) +
+                       static_cast<double>(q1) * outputs * static_cast<double>(size_of(types.out));
+  const auto rows = static_cast<double>(round_up(q1, kRows));
+  const double depth = static_cast<double>(round_up(p1, kStep)) + static_cast<double>(pair ? round_up(q2, kStep) : 0);
+  const double products = rows * depth * static_cast<double>(tile_n);
+  const double at_a_time = static_cast<double>(multiprocessors);
+  const double tile = std::max(bytes * at_a_time / kBytesPerSecond, products * kProductSeconds);
+  const double images = static_cast<double>(p1 * q1 + p2 * q2) * kImageSeconds;
+  return kStartSeconds + images * std::ceil(static_cast<double>(place.items) / at_a_time) +
+         tile * std::max(static_cast<double>(tiles(place)) / at_a_time, 1.0);
 }
 
 std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,

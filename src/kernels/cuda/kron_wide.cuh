@@ -24,8 +24,7 @@
 // output; the depth of the second factor and its outputs follow.
 //
 // Persistent blocks. GROUPS tiles are under way in a block, each of WARPGROUPS: some multiply while others split or
-// store. A thread loads its ITEMS * 16 values of the next tile during the products of this one, and asks the
-// second-level cache for the one behind it.
+// store. A thread loads its ITEMS * 16 values of the next tile during the products of this one.
 #define GROUP_WARPS (4 * WARPGROUPS)
 #define WIDE_THREADS (GROUPS * WARPGROUPS * 128)
 #define STEPS_1 ((P1 + 15) / 16)
@@ -251,26 +250,6 @@ MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int i
   }
 }
 
-// The tile on its way to the second-level cache.
-MERCER_INLINE void fetch_tile(const KronArguments& k, const WideLane& lane, int index) {
-  const WideTile tile(k, index);
-  const IN* from = (const IN*)k.from.data + tile.place(k, k.from);
-  const int columns = PAIR ? P2 : tile.columns(k);
-  if (lane.g != 0) return;
-#pragma unroll
-  for (int item = 0; item < ITEMS; ++item) {
-    const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
-    const int column = piece % COLUMN_BLOCKS * 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = piece / COLUMN_BLOCKS * 16 + 4 * i + lane.t;
-      if (row >= P1 || column >= columns) continue;
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(
-          from + element_at<(IN_WIDTH > 1)>(k.from, P2, tile.a, row, column)));
-    }
-  }
-}
-
 // Bits of the largest finite magnitude. Maxima drop NaN.
 MERCER_INLINE u32 most_of(const WideValues& values) {
   float most = 0;
@@ -472,7 +451,6 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
     group_barrier(lane.group);
     const int next = tile + GROUPS * step;
     if (next < stop) load_tile(k, lane, next, values);
-    if (FETCH && next + GROUPS * step < stop) fetch_tile(k, lane, next + GROUPS * step);
     if (WARPGROUPS * 64 > ROWS_1 && lane.warp >= ROWS_1 / 16) continue;  // has only loaded
     float sums[TILE_N / 2];
     multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);

@@ -98,6 +98,19 @@ TEST(KronWidePlan, Widths) {
   EXPECT_EQ(plain->out_width, 1);
 }
 
+/// Twice the rows take up to twice the time, and no pass is faster than memory.
+TEST(KronWidePlan, Estimates) {
+  for (const std::int64_t size : {40, 64, 128}) {
+    const std::vector<KronShape> factors = {{size, size}, {size, size}};
+    const auto wide = plan_kron_wide(vectors(), factors, {1, 1024, 1, 1}, hopper(factors));
+    ASSERT_TRUE(wide);
+    const double once = wide->seconds({1, 1024, 1, 1}), twice = wide->seconds({1, 2048, 1, 1});
+    EXPECT_GT(twice, once);
+    EXPECT_LE(twice, 2 * once);
+    EXPECT_GT(once, static_cast<double>(1024 * size * size * 8) / 4.2e12);
+  }
+}
+
 TEST(KronWidePlan, PairsAtTheEndAndSinglesBefore) {
   const KronGpuPlan plan = plan_kron_gpu(hopper({{64, 64}, {64, 64}, {64, 64}}));
   ASSERT_EQ(plan.passes.size(), 2u);
