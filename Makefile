@@ -69,7 +69,7 @@ test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 	@grep -ho '^\[  SKIPPED \] .* (.*)' $(BUILD)/Testing/Temporary/LastTest.log || true
 
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2
 
 bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too where there is one
 	$(PY) -m mercer bench

@@ -30,8 +30,9 @@ nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::hand
                  nb::handle x0, nb::handle out, bool check) {
   linalg::CgOptions options;
   options.verb = "cg";
-  if (!tol.is_none()) options.tolerance = to_number(tol, "cg", "tol");
-  if (!max_iter.is_none()) options.most_products = to_offset(max_iter, "cg", "max_iter");
+  if (!tol.is_none()) options.tolerance = not_zero(to_number(tol, "cg", "tol"), "cg", "tol");
+  if (!max_iter.is_none())
+    options.most_products = not_zero(to_offset(max_iter, "cg", "max_iter"), "cg", "max_iter");
   options.preconditioner = to_preconditioner(preconditioner);
   OperatorCall call("cg", a);
   const Tensor& right = call.input(b, "b");

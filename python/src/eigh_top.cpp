@@ -56,8 +56,9 @@ nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, n
                        std::uint64_t seed, bool check) {
   linalg::TopOptions options;
   options.which = to_which(which);
-  if (!tol.is_none()) options.tolerance = to_number(tol, "eigh_top", "tol");
-  if (!max_basis.is_none()) options.most_basis = to_offset(max_basis, "eigh_top", "max_basis");
+  if (!tol.is_none()) options.tolerance = not_zero(to_number(tol, "eigh_top", "tol"), "eigh_top", "tol");
+  if (!max_basis.is_none())
+    options.most_basis = not_zero(to_offset(max_basis, "eigh_top", "max_basis"), "eigh_top", "max_basis");
   options.seed = seed;
   OperatorCall call("eigh_top", a);
   const nb::object pairs = solve({call.matrix(), &call.library(), nb::borrow(call.like())}, k, options, check);

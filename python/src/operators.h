@@ -1,6 +1,7 @@
 // Operators of mercer.linalg as Python writes them: a matrix, or a KernelOperator.
 #pragma once
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
 #include <optional>
@@ -19,6 +20,14 @@ struct KernelOperator {
   double ridge = 0;
   nb::dict params;
 };
+
+/// A number of the caller's; in C++ zero stands for the default, which here None does.
+template <class T>
+T not_zero(T value, const char* verb, const char* name) {
+  if (value == 0)
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must be positive. Received 0.", verb, name));
+  return value;
+}
 
 /// One call on an operator, its arrays gathered with the GIL held.
 class OperatorCall {

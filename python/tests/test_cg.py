@@ -225,6 +225,8 @@ REFUSED = {
     "ints": (lambda a, b: linalg.cg(a.astype(int), b), mc.DtypeError, "Received int64"),
     "tol": (lambda a, b: linalg.cg(a, b, tol=-1.0), ValueError, "tol must be from 0 to 1"),
     "max_iter": (lambda a, b: linalg.cg(a, b, max_iter=-1), ValueError, "max_iter must not be"),
+    "no tol": (lambda a, b: linalg.cg(a, b, tol=0), ValueError, "tol must be positive. Received 0"),
+    "no products": (lambda a, b: linalg.cg(a, b, max_iter=0), ValueError, "max_iter must be pos"),
     "x0": (lambda a, b: linalg.cg(a, b, x0=b[:, 0]), ValueError, "x0 must have shape"),
     "out": (lambda a, b: linalg.cg(a, b, out=b[:, :1]), ValueError, "x must have shape"),
     "preconditioner": (lambda a, b: linalg.cg(a, b, preconditioner=a), TypeError,

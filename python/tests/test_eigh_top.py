@@ -121,6 +121,8 @@ REFUSED = {
     "no k": (lambda a: linalg.eigh_top(a, 0), ValueError, "Received 0"),
     "which": (lambda a: linalg.eigh_top(a, 1, which="LA"), ValueError, 'Received "LA"'),
     "tol": (lambda a: linalg.eigh_top(a, 1, tol=-1.0), ValueError, "tol must not be negative"),
+    "no tol": (lambda a: linalg.eigh_top(a, 1, tol=0.0), ValueError, "tol must be positive"),
+    "no basis": (lambda a: linalg.eigh_top(a, 1, max_basis=0), ValueError, "max_basis must be"),
     "batch": (lambda a: linalg.eigh_top(a[None], 1), ValueError, r"shape \[n, n\]"),
     "ints": (lambda a: linalg.eigh_top(a.astype(int), 1), mc.DtypeError, "Received int64"),
     "formula": (lambda a: linalg.eigh_top(linalg.KernelOperator("sum(x-z)", a), 1), ValueError,

@@ -282,6 +282,7 @@ def test_refusals_of_followed_tensors(torch):
     x, a, y = tensors(torch, (2, 4), (2, 2), (3, 2, 4))
     for options, message in (
         ({"beta": 1, "y": y}, "y must broadcast to the shape of out"),
+        ({"beta": 1, "y": y[0, :, :3]}, "y must broadcast to the shape of out"),
         ({"beta": 1}, "y must be given"),
         ({"transpose_x": True}, "the product of the extents"),
     ):
@@ -289,6 +290,28 @@ def test_refusals_of_followed_tensors(torch):
             kron.matmul(x, [a, a], **options)
     with pytest.raises(NotImplementedError, match="out is not offered"):
         kron.matmul(x, [a, a], out=torch.empty(2, 4, dtype=x.dtype))
+
+
+def test_scalars_of_followed_tensors(torch):
+    x, a, y = tensors(torch, (2, 4), (2, 2), (2, 4))
+    bad = torch.full_like(x, torch.nan)
+    found = kron.matmul(bad, [a, a], alpha=0, beta=2, y=y)
+    torch.testing.assert_close(found, 2 * y, rtol=0, atol=0)
+    (by_y,) = torch.autograd.grad(found.sum(), [y])
+    torch.testing.assert_close(by_y, torch.full_like(y, 2), rtol=0, atol=0)
+
+    def compiled(function):
+        torch._dynamo.reset()
+        return torch.compile(function, fullgraph=True, backend="aot_eager")
+
+    def whole(x, a, y):
+        return kron.matmul(x, [a, a], alpha=2.0, beta=-3.0, y=y)
+
+    arrays = [torch.arange(t.numel(), dtype=torch.int32).reshape(t.shape) for t in (x, a, y)]
+    # Of the same dtype too.
+    torch.testing.assert_close(compiled(whole)(*arrays), whole(*arrays), rtol=0, atol=0)
+    with pytest.raises(Exception, match="alpha must be a whole number"):
+        compiled(lambda x, a, y: kron.matmul(x, [a, a], alpha=0.5))(*arrays)
 
 
 def test_opcheck(torch):

@@ -192,6 +192,18 @@ std::string Statements::expression(const ir::Instr& instr) const {
 
 const char* cuda_type(Dtype type) { return type == Dtype::float64 ? "double" : "float"; }
 
+const char* element_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float16: return "half_bits";
+    case Dtype::bfloat16: return "bfloat_bits";
+    case Dtype::float32: return "float";
+    case Dtype::float64: return "double";
+    case Dtype::uint8: return "u8";
+    case Dtype::int64: return "i64";
+    default: fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
+  }
+}
+
 std::string cuda_number(double value, Dtype type) {
   const bool wide = type == Dtype::float64;
   if (std::isnan(value)) return wide ? "float_of(0x7ff8000000000000ull)" : "float_of(0x7fc00000u)";

@@ -26,6 +26,8 @@ std::vector<std::string> ptx_of(std::string_view source);
 
 /// "float" or "double".
 const char* cuda_type(Dtype type);
+/// The element type of an array in memory.
+const char* element_type(Dtype dtype);
 /// A number as a literal of the type; NaN and infinities by their patterns.
 std::string cuda_number(double value, Dtype type);
 

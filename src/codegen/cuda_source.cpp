@@ -28,19 +28,6 @@ std::string skeleton(std::initializer_list<const char*> files) {
 
 std::string prelude(Dtype type) { return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type)); }
 
-/// The element type of an array in memory.
-const char* element_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float16: return "half_bits";
-    case Dtype::bfloat16: return "bfloat_bits";
-    case Dtype::float32: return "float";
-    case Dtype::float64: return "double";
-    case Dtype::uint8: return "u8";
-    case Dtype::int64: return "i64";
-    default: fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
-  }
-}
-
 /// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …
 std::string site_name(const Input& input) {
   switch (input.site) {

@@ -3,39 +3,168 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda_products.h"
+#include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
-#include "core/error.h"
 #include "core/integers.h"
 
 namespace mercer::codegen {
 namespace {
 
 /// Whole numbers are computed without signs, so that they wrap around.
-const char* element_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float16: return "half_bits";
-    case Dtype::bfloat16: return "bfloat_bits";
-    case Dtype::float32: return "float";
-    case Dtype::float64: return "double";
-    case Dtype::int32: return "u32";
-    case Dtype::int64: return "u64";
-    default: fail(ErrorKind::compile, "kron: no elements of {}.", name_of(dtype));
-  }
+const char* kron_type(Dtype dtype) {
+  return dtype == Dtype::int32 ? "u32" : dtype == Dtype::int64 ? "u64" : element_type(dtype);
 }
 
 std::string text_of(std::string_view file) { return std::string(cuda_text(file)); }
 
 std::string opening(Dtype type, Dtype in, Dtype out) {
   return text_of("arguments.h") + text_of("prelude.cuh") +
-         fmt::format("#define REAL {}\n#define IN {}\n#define OUT {}\n", element_type(type), element_type(in),
-                     element_type(out)) +
+         fmt::format("#define REAL {}\n#define IN {}\n#define OUT {}\n", kron_type(type), kron_type(in),
+                     kron_type(out)) +
          text_of("kron_values.cuh");
 }
 
 std::string opening(const plan::KronGpuTypes& types) {
   return opening(types.type, types.in, types.out) +
          fmt::format("#define FACTOR {}\n#define FINAL {}\n#define VECTORS_IN {}\n#define VECTORS_OUT {}\n",
-                     element_type(types.factor), int{types.final}, int{types.vectors_in}, int{types.vectors_out});
+                     kron_type(types.factor), int{types.final}, int{types.vectors_in}, int{types.vectors_out});
+}
+
+// ---- chains ---------------------------------------------------------------------------------------------------------
+struct Digit {
+  std::int64_t extent, step;
+};
+
+std::vector<Digit> joined_digits(const std::vector<Digit>& digits) {
+  std::vector<Digit> joined;
+  for (const Digit& digit : digits) {
+    if (digit.extent == 1) continue;
+    if (!joined.empty() && digit.step == joined.back().extent * joined.back().step) joined.back().extent *= digit.extent;
+    else joined.push_back(digit);
+  }
+  return joined;
+}
+
+/// Whether places of an element below `stride` and of a multiple of it add up: no digit carries.
+bool places_add(const std::vector<Digit>& digits, std::int64_t stride) {
+  for (const Digit& digit : joined_digits(digits)) {
+    if (stride < digit.extent) return digit.extent % stride == 0;
+    if (stride % digit.extent != 0) return false;
+    stride /= digit.extent;
+  }
+  return stride == 1;
+}
+
+/// Where element e of a mixed radix lies, the fastest digit first; the slowest one is not bounded.
+std::string position(const std::vector<Digit>& digits) {
+  const std::vector<Digit> joined = joined_digits(digits);
+  std::string text;
+  std::int64_t size = 1;
+  for (std::size_t i = 0; i < joined.size(); ++i) {
+    std::string term = size == 1 ? "e" : fmt::format("e / {}", size);
+    if (i + 1 < joined.size()) term += fmt::format(" % {}", joined[i].extent);
+    text += fmt::format("{}{} * {}", i == 0 ? "" : " + ", term, joined[i].step);
+    size *= joined[i].extent;
+  }
+  return text.empty() ? "0" : text;
+}
+
+std::string function(const char* head, const std::vector<Digit>& digits) {
+  return fmt::format("{} {{ return {}; }}\n", head, position(digits));
+}
+
+/// Axes first .. last - 1 at the time of a phase, `neighbours` fastest.
+std::vector<Digit> digits_of(const plan::KronChain& chain, std::size_t phase, std::size_t first, std::size_t last,
+                             Digit neighbours) {
+  std::vector<Digit> digits = {neighbours};
+  for (std::size_t axis = last; axis-- > first;) digits.push_back({chain.extent(phase, axis), chain.axes[axis].step});
+  return digits;
+}
+
+std::string chain_numbers(const plan::KronChain& chain) {
+  const std::size_t end = chain.phases.size(), axes = chain.axes.size();
+  const auto element = static_cast<std::int64_t>(size_of(chain.types.type));
+  const std::int64_t operand_bytes = chain.operand_at(axes);
+  bool tensor = false;
+  for (const plan::KronChainPhase& phase : chain.phases) tensor = tensor || phase.tensor;
+  const Digit neighbours = {chain.tile_r, 1};
+  const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours), out = digits_of(chain, end, 0, axes, neighbours);
+  const auto adds = [&](const std::vector<Digit>& digits, bool vectors) {
+    return int{places_add(digits, chain.block_threads * (vectors ? 16 / element : 1))};
+  };
+  return fmt::format("#define CHAIN_THREADS {}\n#define CHAIN_RESIDENT {}\n#define CHAIN_AXES {}\n",
+                     chain.block_threads, chain.resident, axes) +
+         fmt::format("#define TILE_L {}\n#define TILE_R {}\n#define STEP_L {}\n#define TILE_VALUES {}\n", chain.tile_l,
+                     chain.tile_r, chain.step_l, chain.tile_values()) +
+         fmt::format("#define IN_SIZE {}\n#define OUT_SIZE {}\n#define OPERAND_BYTES {}\n", chain.in(), chain.out(),
+                     operand_bytes) +
+         fmt::format("#define WHOLE_R {}\n#define CHAIN_DIRECT {}\n", int{chain.whole_r}, int{chain.direct()}) +
+         fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
+                     int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor}, int{chain.refills()}) +
+         fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n", adds(in, chain.types.vectors_in),
+                     adds(out, chain.types.vectors_out)) +
+         function("MERCER_INLINE int chain_in(int e)", in) + function("MERCER_INLINE int chain_out(int e)", out);
+}
+
+/// An axis as write_multiplied and write_fragments want it: its element is a product of those of its factors.
+std::string chain_axis(const plan::KronChain& chain, std::size_t index) {
+  const plan::KronChainAxis& axis = chain.axes[index];
+  const plan::KronChainPhase& phase = chain.phase_of(index);
+  const bool left = phase.axis == static_cast<int>(index), feeds = left && phase.axes == 2;
+  const std::int64_t rows = ceil_div(axis.p, 16), columns = ceil_div(axis.q, 16);
+  int most = 14;  // the exponent of the largest scaled element: sums must not leave the range of 16 bits
+  for (std::int64_t p = 1; feeds && (p == 1 || p < axis.p); p *= 2) most = p == 1 ? 8 : most - 1;
+  std::string text = fmt::format("struct Axis{} {{\n  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n", index,
+                                 index, axis.p, axis.q, chain.operand_at(index));
+  text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
+  text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,
+                      2 * columns);
+  text += fmt::format("  MERCER_METHOD static int column_in(int tile, int n) {{ return {}; }}\n",
+                      phase.along ? fmt::format("n * {} + tile", 2 * rows) : "8 * tile + n");
+  text += fmt::format("  MERCER_METHOD static int column_out(int tile, int n) {{ return tile / 2 * 16 + {}; }}\n",
+                      phase.along ? "n / 2 * 4 + tile % 2 * 2 + n % 2" : "n / 2 + 4 * (tile % 2 * 2 + n % 2)");
+  text += "  MERCER_METHOD static Value load(const KronArguments& k, i64 item, int p, int q) {\n    return ";
+  std::int64_t p = 1, q = 1;
+  const int last = axis.first + axis.count - 1;
+  for (int i = last; i >= axis.first; --i) {
+    const plan::KronShape& factor = chain.factors[static_cast<std::size_t>(i)];
+    text += fmt::format("{}chain_factor(k, {}, item, p / {} % {}, q / {} % {})", i == last ? "" : " * ", i, p, factor.p,
+                        q, factor.q);
+    p *= factor.p;
+    q *= factor.q;
+  }
+  return text + ";\n  }\n};\n";
+}
+
+std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
+  const plan::KronChainPhase& phase = chain.phases[index];
+  const auto first = static_cast<std::size_t>(phase.axis), behind = first + static_cast<std::size_t>(phase.axes);
+  const Digit tiles = {chain.tile_l, chain.step_l};
+  std::string text = fmt::format("struct Phase{} {{\n  static constexpr bool ALONG = {};\n", index, phase.along);
+  for (std::size_t axis = first; axis < behind; ++axis) {
+    const plan::KronChainAxis& a = chain.axes[axis];
+    const char letter = axis == first ? 'A' : 'B';
+    text += fmt::format("  static constexpr int P_{0} = {1}, Q_{0} = {2}, STEP_{0} = {3}, OPERAND_{0} = {4}, "
+                        "INDEX_{0} = {5};\n",
+                        letter, a.p, a.q, a.step, chain.operand_at(axis), axis);
+  }
+  std::vector<Digit> outer = digits_of(chain, index, 0, first, {1, 0});
+  outer.push_back(tiles);
+  const std::vector<Digit> inner = digits_of(chain, index, behind, chain.axes.size(), {chain.tile_r, 1});
+  // Of the fastest digit that is not 1 a lane takes WIDTH.
+  std::vector<Digit> all = inner;
+  for (Digit& digit : all)
+    if (digit.extent > 1) {
+      digit.extent /= phase.width;
+      digit.step *= phase.width;
+      break;
+    }
+  all.insert(all.end(), outer.begin(), outer.end());
+  text += fmt::format("  static constexpr int WIDTH = {}, OUTER = {}, INNER = {}, ITEMS = OUTER * INNER / WIDTH;\n",
+                      phase.width, phase.outer, phase.inner);
+  return text + function("  MERCER_METHOD static int outer(int e)", outer) +
+         function("  MERCER_METHOD static int inner(int e)", inner) +
+         function("  MERCER_METHOD static int place(int e)", all) + "};\n";
 }
 
 }  // namespace
@@ -48,6 +177,29 @@ std::string cuda_kron_source(const plan::KronGpuTile& tile) {
   text += fmt::format("#define THREAD_N {}\n#define THREAD_Q {}\n#define GROUPS_N {}\n#define GROUPS_Q {}\n",
                       tile.thread_n, tile.thread_q, tile.groups_n, tile.groups_q);
   return text + text_of("kron_step.cuh");
+}
+
+std::string cuda_kron_source(const plan::KronChain& chain) {
+  std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh") +
+                     text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
+  std::string operands, phases;
+  for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
+    text += chain_axis(chain, axis);
+    const bool tensor = chain.phase_of(axis).tensor;
+    operands += fmt::format("write_{}<Axis{}>(k, item, operands{}); ", tensor ? "fragments" : "multiplied", axis,
+                            tensor ? ", exponents, most, (float*)tile" : "");
+  }
+  for (std::size_t i = 0; i < chain.phases.size(); ++i) {
+    const plan::KronChainPhase& phase = chain.phases[i];
+    text += chain_phase(chain, i);
+    const bool to_memory = chain.direct() && i + 1 == chain.phases.size();
+    const char* results = phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
+    phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", phase.tensor ? "tensor" : "multiply",
+                          phase.axes == 1 ? "one" : "two", i, phase.tensor ? ", exponents" : "", results,
+                          to_memory ? "" : "__syncthreads(); ");
+  }
+  text += fmt::format("#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", operands, phases);
+  return text + text_of("kron_chain_run.cuh");
 }
 
 std::string cuda_kron_source(const plan::KronWide& wide) {

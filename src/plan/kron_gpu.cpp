@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
-#include <utility>
 
 #include "core/integers.h"
 
@@ -17,6 +17,10 @@ constexpr std::int64_t kThreads = 256, kMostQ = 128;
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
+constexpr int kMostFactors = 16;  // of a pass
+constexpr std::int64_t kLeastWide = 33;  // with a factor so large
+/// What kron_step reaches on an H200, bytes and flops a second.
+constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 /// Outputs of a thread: those that leave the fewest idle, of several the most.
@@ -56,49 +60,80 @@ void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
   tile.tile_p = ceil_div(tile.p, ceil_div(tile.p, held));
 }
 
-/// Factors below have more to gain from others.
-constexpr std::int64_t kLeastWide = 33;
-bool is_wide(const KronShape& factor) { return std::max(factor.p, factor.q) >= kLeastWide; }
+KronGpuTile step_tile(const KronGpuTypes& types, const KronShape& factor, const KronGpuPlace& place) {
+  KronGpuTile tile;
+  tile.types = types;
+  tile.p = factor.p;
+  tile.q = factor.q;
+  choose_tile(tile, place.rows * place.left, place.right);
+  return tile;
+}
 
-/// Factors first .. first + count - 1 of each pass. The last two go together where tensor cores take them; of single
-/// ones those that shrink the array most go first, the last first among equals.
-std::vector<std::pair<int, int>> runs_of(const KronGpuProblem& problem) {
+using Span = std::span<const KronShape>;
+
+std::int64_t largest(const KronShape& factor) { return std::max(factor.p, factor.q); }
+
+/// The best kernel of some neighbouring factors, if there is one.
+std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, const KronGpuPlace& place,
+                                       const KronGpuProblem& problem) {
+  std::optional<KronGpuKernel> best;
+  const auto offer = [&](const auto& kernel) {
+    const auto seconds = [&](const auto& other) { return other.seconds(place); };
+    if (!best || kernel.seconds(place) < std::visit(seconds, *best)) best = kernel;
+  };
+  if (factors.size() == 1) offer(step_tile(types, factors.front(), place));
+  if (const auto chain = plan_kron_chain(types, factors, place, problem)) offer(*chain);
+  if (!std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; })) return best;
+  if (const auto wide = plan_kron_wide(types, factors, place, problem)) offer(*wide);
+  return best;
+}
+
+/// Neighbours first .. first + count - 1.
+struct Run {
+  int first = 0, count = 1;
+};
+
+/// The cheapest way from the first factor to the last.
+std::vector<Run> divide(const KronGpuProblem& problem) {
   const auto count = static_cast<int>(problem.factors.size());
-  std::vector<std::pair<int, int>> runs;
-  int singles = count;
-  if (count >= 2 && problem.columns == 1) {
-    const std::span last = std::span(problem.factors).last(2);
-    KronGpuTypes types;
-    types.type = problem.type;
-    const bool serves = is_wide(last[0]) && is_wide(last[1]) && plan_kron_wide(types, last, {}, problem);
-    if (serves) runs.emplace_back(singles -= 2, 2);
-  }
-  const auto first = static_cast<std::ptrdiff_t>(runs.size());
-  for (int factor = singles; factor-- > 0;) runs.emplace_back(factor, 1);
-  std::stable_sort(runs.begin() + first, runs.end(), [&](const auto& a, const auto& b) {
-    const KronShape &f = problem.factors[a.first], &g = problem.factors[b.first];
-    return growth(static_cast<double>(f.p), static_cast<double>(f.q)) <
-           growth(static_cast<double>(g.p), static_cast<double>(g.q));
-  });
+  std::vector<double> seconds(problem.factors.size() + 1, 1e300);
+  std::vector<int> from(seconds.size(), 0);
+  seconds[0] = 0;
+  KronGpuTypes types;
+  types.type = types.in = types.out = problem.type;
+  types.factor = problem.dtype;
+  types.vectors_in = types.vectors_out = true;
+  for (int first = 0; first < count; ++first)
+    for (int last = first; last < std::min(count, first + kMostFactors); ++last) {
+      KronGpuPlace place = {problem.items, problem.rows, 1, problem.columns};
+      // What stands beside may be P or Q by then; what fits the larger one fits the other.
+      for (int i = 0; i < first; ++i) place.left *= largest(problem.factors[static_cast<std::size_t>(i)]);
+      for (int i = last + 1; i < count; ++i) place.right *= largest(problem.factors[static_cast<std::size_t>(i)]);
+      const auto run = Span(problem.factors).subspan(static_cast<std::size_t>(first),
+                                                      static_cast<std::size_t>(last - first + 1));
+      const auto kernel = kernel_of(types, run, place, problem);
+      if (!kernel) continue;
+      const auto at = static_cast<std::size_t>(last) + 1;
+      const double sum = seconds[static_cast<std::size_t>(first)] +
+                         std::visit([&](const auto& k) { return k.seconds(place); }, *kernel);
+      if (sum < seconds[at]) seconds[at] = sum, from[at] = first;
+    }
+  std::vector<Run> runs;
+  for (int end = count; end > 0; end = from[static_cast<std::size_t>(end)])
+    runs.push_back({from[static_cast<std::size_t>(end)], end - from[static_cast<std::size_t>(end)]});
   return runs;
 }
 
-void choose_kernel(KronGpuPass& pass, const KronGpuTypes& types, const KronGpuProblem& problem) {
-  const std::span factors = std::span(problem.factors).subspan(pass.first, pass.count);
-  if (std::all_of(factors.begin(), factors.end(), is_wide))
-    if (const auto wide = plan_kron_wide(types, factors, pass.place, problem)) {
-      pass.kernel = *wide;
-      return;
-    }
-  KronGpuTile tile;
-  tile.types = types;
-  tile.p = pass.p;
-  tile.q = pass.q;
-  choose_tile(tile, pass.place.rows * pass.place.left, pass.place.right);
-  pass.kernel = tile;
-}
-
 }  // namespace
+
+double KronGpuTile::seconds(const KronGpuPlace& place) const {
+  const double rows = static_cast<double>(place.items) * static_cast<double>(place.rows * place.left) *
+                      static_cast<double>(place.right);
+  const double bytes = rows * (static_cast<double>(p) * static_cast<double>(size_of(types.in)) +
+                               static_cast<double>(q) * static_cast<double>(size_of(types.out)));
+  const double flops = 2 * rows * static_cast<double>(p) * static_cast<double>(q);
+  return 3e-6 + std::max(bytes / kStepBandwidth, flops / kStepFlops);
+}
 
 /// As in kron_step.cuh.
 std::int64_t KronGpuTile::shared_bytes() const {
@@ -127,34 +162,44 @@ std::string KronGpuTile::key() const {
 
 KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
   KronGpuPlan plan;
-  const auto count = static_cast<int>(problem.factors.size());
-  const auto runs = runs_of(problem);
+  std::vector<Run> runs = divide(problem);  // the last first
+  const auto product = [&](const Run& run, std::int64_t KronShape::* extent) {
+    std::int64_t size = 1;
+    for (int i = run.first; i < run.first + run.count; ++i) size *= problem.factors[static_cast<std::size_t>(i)].*extent;
+    return size;
+  };
+  const auto growth_of = [&](const Run& run) {
+    return growth(static_cast<double>(product(run, &KronShape::p)), static_cast<double>(product(run, &KronShape::q)));
+  };
+  std::stable_sort(runs.begin(), runs.end(), [&](const Run& a, const Run& b) { return growth_of(a) < growth_of(b); });
   std::vector<std::int64_t> extents;
   std::int64_t size = problem.columns;
   for (const KronShape& factor : problem.factors) extents.push_back(factor.p), size *= factor.p;
-  for (const auto& [first, length] : runs) {
+  for (const Run& run : runs) {
     KronGpuPass& pass = plan.passes.emplace_back();
-    pass.first = first;
-    pass.count = length;
-    pass.place.items = problem.items;
-    pass.place.rows = problem.rows;
-    for (int i = 0; i < first; ++i) pass.place.left *= extents[i];
-    for (int i = first + length; i < count; ++i) pass.place.right *= extents[i];
-    pass.place.right *= problem.columns;
-    for (int i = first; i < first + length; ++i) {
-      pass.p *= problem.factors[i].p;
-      pass.q *= extents[i] = problem.factors[i].q;
+    pass.first = run.first;
+    pass.count = run.count;
+    pass.p = product(run, &KronShape::p);
+    pass.q = product(run, &KronShape::q);
+    pass.place = {problem.items, problem.rows, 1, problem.columns};
+    for (int i = 0; i < static_cast<int>(extents.size()); ++i) {
+      if (i < run.first) pass.place.left *= extents[static_cast<std::size_t>(i)];
+      if (i >= run.first + run.count) pass.place.right *= extents[static_cast<std::size_t>(i)];
     }
     KronGpuTypes types;
-    const bool begins = plan.passes.size() == 1;
+    const bool is_first = plan.passes.size() == 1;
     types.final = plan.passes.size() == runs.size();
     types.type = problem.type;
     types.factor = problem.dtype;
-    types.in = begins ? problem.dtype : problem.type;
+    types.in = is_first ? problem.dtype : problem.type;
     types.out = types.final ? problem.dtype : problem.type;
-    types.vectors_in = begins ? problem.vectors_in : true;
-    types.vectors_out = types.final ? problem.vectors_out : true;
-    choose_kernel(pass, types, problem);
+    types.vectors_in = !is_first || problem.vectors_in;
+    types.vectors_out = !types.final || problem.vectors_out;
+    const Span factors = Span(problem.factors).subspan(static_cast<std::size_t>(run.first),
+                                                       static_cast<std::size_t>(run.count));
+    pass.kernel = kernel_of(types, factors, pass.place, problem).value();
+    for (int i = run.first; i < run.first + run.count; ++i)
+      extents[static_cast<std::size_t>(i)] = problem.factors[static_cast<std::size_t>(i)].q;
     size = size / pass.p * pass.q;
     if (!types.final) plan.widest = std::max(plan.widest, size);
   }

@@ -3,6 +3,9 @@
 //
 // Floor of a pass on an H200: (bytes read + bytes written) / 4.2 TB/s, or 2 P flops an element of its output at
 // 65 TFLOP/s (float32).
+//
+// Which neighbours share a pass is decided by what the kernels say of their time: the cheapest way through the row,
+// from its first factor to its last.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "plan/kron_pass.h"
+#include "plan/kron_chain.h"
+#include "plan/kron_gpu_types.h"
 #include "plan/kron_wide.h"
 
 namespace mercer::plan {
@@ -26,18 +30,22 @@ struct KronGpuTile {
   std::int64_t tile_n() const { return groups_n * thread_n; }
   std::int64_t shared_bytes() const;
   std::int64_t blocks(const KronGpuPlace& place) const;
+  /// An estimate of its time on an H200.
+  double seconds(const KronGpuPlace& place) const;
   /// Whether one block reads all that it replaces, so that a pass may write where it reads.
   bool whole() const { return tile_q == q; }
   /// Equal texts are equal kernels.
   std::string key() const;
 };
 
+using KronGpuKernel = std::variant<KronGpuTile, KronChain, KronWide>;
+
 /// Neighbouring factors first, first + 1, ... at their turn.
 struct KronGpuPass {
   int first = 0, count = 1;
   std::int64_t p = 1, q = 1;  // products of theirs
   KronGpuPlace place;
-  std::variant<KronGpuTile, KronWide> kernel;
+  KronGpuKernel kernel;
 };
 
 struct KronGpuPlan {

@@ -23,7 +23,7 @@ constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 /// Measured on an H200: launch and first loads, an element of a factor's image, a product (three of pieces) on a
 /// multiprocessor with all that goes with it, and memory.
 constexpr double kStartSeconds = 4.5e-6, kImageSeconds = 1.4e-10, kProductSeconds = 1.56e-12;
-constexpr double kBytesPerSecond = 3.7e12;
+constexpr double kBytesPerSecond = 3.7e12, kTileSeconds = 2.5e-6;  // the latter however small a tile
 
 /// High and low pieces, `rows` of `depth`.
 std::int64_t image_bytes(std::int64_t rows, std::int64_t depth) {
@@ -80,7 +80,8 @@ double KronWide::seconds(const KronGpuPlace& place) const {
   const double depth = static_cast<double>(round_up(p1, kStep)) + static_cast<double>(pair ? round_up(q2, kStep) : 0);
   const double products = rows * depth * static_cast<double>(tile_n);
   const double at_a_time = static_cast<double>(multiprocessors);
-  const double tile = std::max(bytes * at_a_time / kBytesPerSecond, products * kProductSeconds);
+  const double tile = std::max({bytes * at_a_time / kBytesPerSecond, products * kProductSeconds,
+                                kTileSeconds / static_cast<double>(groups)});
   const double images = static_cast<double>(p1 * q1 + p2 * q2) * kImageSeconds;
   return kStartSeconds + images * std::ceil(static_cast<double>(place.items) / at_a_time) +
          tile * std::max(static_cast<double>(tiles(place)) / at_a_time, 1.0);
@@ -113,7 +114,8 @@ std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<cons
   wide.warpgroups = ceil_div(wide.q1, kRows);
   if (held(wide) > kMostHeld) wide.warpgroups = 2;
   // Sums of the first factor, or their pieces and sums of a strip of the second.
-  const std::int64_t sums = wide.tile_n / 2 + (wide.pair ? std::min(round_up(wide.q2, kStep), KronWide::kStrip) / 2 : 0);
+  const std::int64_t strip = wide.pair ? std::min(round_up(wide.q2, kStep), KronWide::kStrip) : 0;
+  const std::int64_t sums = (wide.tile_n + strip) / 2;
   const auto fits = [&] {
     return held(wide) * 9 / 8 + sums + kOtherRegisters <= kRegisters / wide.threads() &&
            wide.shared_bytes() <= problem.shared_per_block;

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "plan/kron_pass.h"
+#include "plan/kron_gpu_types.h"
 
 namespace mercer::plan {
 

@@ -564,6 +564,7 @@ EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16;", (u32 shared, const voi
     host->fail("a misaligned asynchronous copy");
   self->open_group.push_back({to, from});
 }
+EMULATOR_PTX("prefetch.global.L2 [%0];", (const void*)) {}
 EMULATOR_PTX("cp.async.commit_group;", ()) { self->groups.push_back(std::exchange(self->open_group, {})); }
 EMULATOR_PTX("cp.async.wait_group %0;", (int pending)) {
   while (self->groups.size() > static_cast<std::size_t>(pending)) {

@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #if !defined(__x86_64__)
 #error "the emulator switches fibers of x86-64"
@@ -47,6 +49,24 @@ emulator_switch:
 )");
 
 /// The fibers of a thread of the host.
+/// Stacks of fibers, and shared memory of blocks.
+struct Memory {
+  unsigned char* stacks = nullptr;
+  std::size_t stack_count = 0;
+  unsigned char* shared = nullptr;
+  std::size_t shared_blocks = 0;
+};
+
+/// What no launch uses, for the next one: guards of thousands of stacks take longer than most kernels.
+struct IdleMemory {
+  std::mutex mutex;
+  std::vector<Memory> list;
+};
+IdleMemory& idle_memory() {
+  static IdleMemory* const kept = new IdleMemory;
+  return *kept;
+}
+
 struct Runner {
   const Launch* launch = nullptr;
   void** args = nullptr;
@@ -54,15 +74,12 @@ struct Runner {
   std::vector<Thread> threads;
   Thread* current = nullptr;
   void* scheduler = nullptr;
-  unsigned char* stacks = nullptr;
-  std::size_t stack_count = 0;
-  unsigned char* shared = nullptr;
-  std::size_t shared_blocks = 0;
+  Memory memory;
   std::uint64_t random = 0x9e3779b97f4a7c15ull;
 
   ~Runner() {
-    if (stacks != nullptr) ::munmap(stacks, stack_count * kStackBytes);
-    if (shared != nullptr) ::munmap(shared, shared_blocks * kSharedBytes);
+    const std::lock_guard lock(idle_memory().mutex);
+    idle_memory().list.push_back(memory);
   }
 };
 
@@ -111,11 +128,27 @@ void prepare(Runner& r) {
   const std::size_t block = static_cast<std::size_t>(launch.block.x) * launch.block.y * launch.block.z;
   const std::size_t count = block * static_cast<std::size_t>(launch.cluster);
   r.threads.resize(count);
-  r.stacks = map(count * kStackBytes);
-  r.stack_count = count;
-  for (std::size_t i = 0; i < count; ++i) ::mprotect(r.stacks + i * kStackBytes, kGuardBytes, PROT_NONE);
-  r.shared_blocks = static_cast<std::size_t>(launch.cluster);
-  r.shared = map(r.shared_blocks * kSharedBytes);
+  Memory& memory = r.memory;
+  {
+    const std::lock_guard lock(idle_memory().mutex);
+    std::vector<Memory>& list = idle_memory().list;
+    if (!list.empty()) {
+      memory = list.back();
+      list.pop_back();
+    }
+  }
+  if (memory.stack_count < count) {
+    if (memory.stacks != nullptr) ::munmap(memory.stacks, memory.stack_count * kStackBytes);
+    memory.stacks = map(count * kStackBytes);
+    memory.stack_count = count;
+    for (std::size_t i = 0; i < count; ++i) ::mprotect(memory.stacks + i * kStackBytes, kGuardBytes, PROT_NONE);
+  }
+  const auto blocks = static_cast<std::size_t>(launch.cluster);
+  if (memory.shared_blocks < blocks) {
+    if (memory.shared != nullptr) ::munmap(memory.shared, memory.shared_blocks * kSharedBytes);
+    memory.shared = map(blocks * kSharedBytes);
+    memory.shared_blocks = blocks;
+  }
 }
 
 void start_cluster(Runner& r, std::size_t first) {
@@ -135,7 +168,7 @@ void start_cluster(Runner& r, std::size_t first) {
     block.live = static_cast<int>(block_threads);
     block.cluster = &r.cluster;
     block.warps.resize((block_threads + kWarp - 1) / kWarp);
-    block.shared = r.shared + rank * kSharedBytes;
+    block.shared = r.memory.shared + rank * kSharedBytes;
     block.shared_used = (launch.shared_bytes + 1023) / 1024 * 1024;
     std::memset(block.shared, 0xff, std::min(kSharedBytes, block.shared_used + 64 * 1024));
     r.cluster.live += block.live;
@@ -152,7 +185,7 @@ void start_cluster(Runner& r, std::size_t first) {
                static_cast<unsigned>(of_block / launch.block.x % launch.block.y),
                static_cast<unsigned>(of_block / launch.block.x / launch.block.y)};
     // Six saved registers, the place to return to, and the misalignment that a call leaves.
-    auto** top = reinterpret_cast<void**>(r.stacks + (i + 1) * kStackBytes) - 1;
+    auto** top = reinterpret_cast<void**>(r.memory.stacks + (i + 1) * kStackBytes) - 1;
     *--top = reinterpret_cast<void*>(&thread_main);
     for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
     t.stack = top;

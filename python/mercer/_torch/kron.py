@@ -143,8 +143,8 @@ autograd.register("kron", _operator)
 
 
 def call(
-    left: bool, x: Any, factors: Any, alpha: Any, beta: Any, y: Any, out: Any, transpose_x: bool,
-    transpose_factors: Any, workspace: Any,
+    left: bool, x: Any, factors: Any, alpha: Any = 1, beta: Any = 0, y: Any = None, out: Any = None,
+    transpose_x: bool = False, transpose_factors: Any = False, workspace: Any = None,
 ) -> Tensor:  # fmt: skip
     """A verb on tensors that PyTorch follows."""
     verb = "kron.kron_matmul" if left else "kron.matmul"
@@ -164,16 +164,37 @@ def call(
     result = product(operand, sides, left)
     if is_vector:
         result = result.squeeze(axis)
-    if alpha != 1:
-        result = result * alpha
+    if alpha == 0:  # NaN goes nowhere
+        result = torch.where(torch.zeros((), dtype=torch.bool, device=x.device), result, 0)
+    elif alpha != 1:
+        result = result * _scalar(verb, "alpha", alpha, x)
     if beta == 0:
         return result
-    if y.ndim > result.ndim or torch.broadcast_shapes(result.shape, y.shape) != result.shape:
+    if not _broadcasts(y.shape, result.shape):
         raise ValueError(
             f"{verb}: y must broadcast to the shape of out, {tuple(result.shape)}. "
             f"Received {tuple(y.shape)}"
         )
-    return result + beta * y
+    return result + _scalar(verb, "beta", beta, x) * y
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    if len(shape) > len(to):
+        return False
+    behind = to[len(to) - len(shape) :]
+    return all(have in (1, wanted) for have, wanted in zip(shape, behind, strict=True))
+
+
+def _scalar(verb: str, name: str, value: Any, x: Tensor) -> Any:
+    """A number that leaves the dtype of x as it is."""
+    if x.dtype.is_floating_point:
+        return value
+    if value != int(value):
+        raise ValueError(
+            f"{verb}: {name} must be a whole number of magnitude at most 2^53 for arrays of "
+            f"{str(x.dtype).removeprefix('torch.')}. Received {value}"
+        )
+    return int(value)
 
 
 def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
@@ -206,19 +227,9 @@ def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
         raise ValueError(f"{verb}: y must be given where beta is not 0. Received beta = {beta}")
 
 
-def matmul(
-    x, factors, *, alpha=1, beta=0, y=None, out=None, transpose_x=False, transpose_factors=False,
-    workspace=None, progress=False,
-):  # fmt: skip
-    return call(
-        False, x, factors, alpha, beta, y, out, transpose_x, transpose_factors, workspace
-    )  # fmt: skip
+def matmul(x, factors, *, progress=False, **rest):
+    return call(False, x, factors, **rest)
 
 
-def kron_matmul(
-    factors, x, *, alpha=1, beta=0, y=None, out=None, transpose_x=False, transpose_factors=False,
-    workspace=None, progress=False,
-):  # fmt: skip
-    return call(
-        True, x, factors, alpha, beta, y, out, transpose_x, transpose_factors, workspace
-    )  # fmt: skip
+def kron_matmul(factors, x, *, progress=False, **rest):
+    return call(True, x, factors, **rest)

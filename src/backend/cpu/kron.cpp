@@ -466,6 +466,7 @@ void kron_matmul(const KronJob& job, const KronTools& tools) {
   AlignedBuffer own;
   if (!job.queue->allocate) own = tools.kernels.take(bytes);
   void* const memory = job.queue->allocate ? job.queue->allocate(bytes) : own.data();
+  require(memory != nullptr, "{}: workspace memory must be there. Received none of {} bytes.", job.op, bytes);
   for (KronRun& run : runs) run.run(memory);
   if (!job.queue->allocate) tools.kernels.give_back(std::move(own));
 }

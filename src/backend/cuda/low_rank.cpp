@@ -29,8 +29,11 @@ class Factor final : public TallFactor {
     columns_.device = device;
   }
   ~Factor() override {
-    const CudaScope scope(device_.index);
-    cuda_driver()->memory_free(memory_);  // waits for what still reads it
+    try {
+      const CudaScope scope(device_.index);
+      cuda_driver()->memory_free(memory_);  // waits for what still reads it
+    } catch (const Error&) {  // the context is lost, and the memory with it
+    }
   }
   Factor(const Factor&) = delete;
   Factor& operator=(const Factor&) = delete;

@@ -17,14 +17,6 @@ MERCER_INLINE void load_matrices(u32 (&to)[4], u32 address) {
                : "r"(address)
                : "memory");
 }
-// 16 rows of x times 8 of z, 16 features, added to d. Not volatile: products of other columns may come between.
-MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(z0), "r"(z1));
-}
 
 // The next unit to be fetched.
 struct Fetch {

@@ -5,6 +5,7 @@
 
 extern "C" __global__ void __launch_bounds__(KRON_FINISH_THREADS) kron_finish(
     const __grid_constant__ KronArguments k) {
+  const KronEnd end(k);
   const i64 b_count = k.row_count * k.left, count = k.item_count * b_count * k.right;
   for (i64 e = (i64)blockIdx.x * KRON_FINISH_THREADS + threadIdx.x; e < count;
        e += (i64)gridDim.x * KRON_FINISH_THREADS) {
@@ -12,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(KRON_FINISH_THREADS) kron_finish(
     const i64 y_place = k.y.data ? kron_place(k, k.y, item, b) + kron_behind(k.y, a) : 0;
     Value value = 0;
     if (k.from.data) value = ((const IN*)k.from.data)[kron_place(k, k.from, item, b) + kron_behind(k.from, a)];
-    value = kron_finished(k, value, y_place);
+    value = end(value, y_place);
     kron_store(((OUT*)k.to.data)[kron_place(k, k.to, item, b) + kron_behind(k.to, a)], value);
   }
 }

@@ -69,7 +69,7 @@ MERCER_INLINE void store_value(const KronArguments& k, const KronTilePlace& at, 
   i64 y_place = 0;
   if (k.y.data)
     y_place = kron_place(k, k.y, at.item, at.b + b) + (at.q + q) * k.y.axis + kron_behind(k.y, at.a + a);
-  value = kron_finished(k, value, y_place);
+  value = KronEnd(k)(value, y_place);
 #endif
   const i64 place = places[b] + (at.q + q) * k.to.axis + kron_behind(k.to, at.a + a);
   kron_store(((OUT*)k.to.data)[place], value);

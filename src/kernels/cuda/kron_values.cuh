@@ -23,32 +23,41 @@ MERCER_INLINE void kron_scalar(double& to, double v) { to = v; }
 MERCER_INLINE void kron_scalar(u32& to, double v) { to = (u32)(i64)v; }
 MERCER_INLINE void kron_scalar(u64& to, double v) { to = (u64)(i64)v; }
 
-// Items and rows may be more than 32 bits count.
+// Items and rows may be more than 32 bits count; they seldom are.
+MERCER_INLINE i64 kron_quotient(i64 a, i64 b) {
+  return (u64)(a | b) >> 32 ? (i64)((u64)a / (u64)b) : (i64)((u32)a / (u32)b);
+}
 MERCER_INLINE i64 kron_offset(const BatchAxes& axes, const long long* steps, i64 index) {
   if (axes.count == 1) return index * steps[0];
   i64 offset = 0;
 #pragma unroll 1
   for (int axis = axes.count - 1; axis >= 0; --axis) {
-    const u64 next = (u64)index / (u64)axes.extent[axis];
-    offset += (index - (i64)next * axes.extent[axis]) * steps[axis];
-    index = (i64)next;
+    const i64 next = kron_quotient(index, axes.extent[axis]);
+    offset += (index - next * axes.extent[axis]) * steps[axis];
+    index = next;
   }
   return offset;
 }
 MERCER_INLINE i64 kron_behind(const KronSide& side, i64 a) {
   if (side.columns == 1) return a * side.behind;
-  const i64 next = (u64)a >> 32 ? (i64)((u64)a / (u64)side.columns) : (i64)((u32)a / (u32)side.columns);
+  const i64 next = kron_quotient(a, side.columns);
   return next * side.behind + (a - next * side.columns) * side.column;
 }
 MERCER_INLINE i64 kron_place(const KronArguments& k, const KronSide& side, i64 item, i64 b) {
-  const i64 row = (u64)b / (u64)k.left, l = b - row * k.left;
+  const i64 row = kron_quotient(b, k.left), l = b - row * k.left;
   return kron_offset(k.items, side.item_step, item) + kron_offset(k.rows, side.row_step, row) + l * side.left;
 }
 // alpha value + beta y, y not read where there is none.
-MERCER_INLINE Value kron_finished(const KronArguments& k, Value value, i64 y_place) {
+struct KronEnd {
   Value alpha, beta;
-  kron_scalar(alpha, k.alpha);
-  kron_scalar(beta, k.beta);
-  value = value * alpha;
-  return k.y.data ? kron_mul_add(beta, kron_load(((const OUT*)k.y.data)[y_place]), value) : value;
-}
+  const OUT* y;
+  MERCER_METHOD explicit KronEnd(const KronArguments& k) {
+    kron_scalar(alpha, k.alpha);
+    kron_scalar(beta, k.beta);
+    y = (const OUT*)k.y.data;
+  }
+  MERCER_METHOD Value operator()(Value value, i64 y_place) const {
+    value = value * alpha;
+    return y ? kron_mul_add(beta, kron_load(y[y_place]), value) : value;
+  }
+};

@@ -120,6 +120,9 @@ MERCER_INLINE void copy_16(void* shared, const void* global) {
   const u32 address = (u32)__cvta_generic_to_shared(shared);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 }
+MERCER_INLINE void prefetch_line(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
 MERCER_INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>
 MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
@@ -250,4 +253,14 @@ MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, f
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
         "r"(bits_of(b1)));
+}
+// Of 16-bit floats, in pairs: 16 rows of x times 8 of z, 16 features, added to d. Lane 4 g + t has of x rows g and
+// g + 8 with features 2 t and + 1, then the same with features 2 t + 8 and + 9; of z those features of row g; of d it
+// has rows g and (from [2] on) g + 8 with columns 2 t and + 1. Not volatile: products of other columns may come between.
+MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(z0), "r"(z1));
 }

@@ -46,7 +46,7 @@ class Lanczos {
       : op_(op), a_(a), n_(a.order), k_(k), options_(options) {
     block_ = std::clamp(k / 2, std::min(kLeastBlock, n_), kMostBlock);
     const std::int64_t wanted = options.most_basis > 0 ? options.most_basis : std::max(6 * k, kLeastBasis);
-    most_ = std::max(wanted, k + 2 * block_);
+    most_ = std::max(std::min(wanted, n_), k + 2 * block_);
     stride_ = most_ + 2 * block_;
     is_dense_ = n_ <= std::max(kDense, stride_);
     tolerance_ = options.tolerance > 0 ? options.tolerance : a.dtype == Dtype::float32 ? 2e-6 : 1e-10;

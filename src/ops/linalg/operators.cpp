@@ -54,8 +54,11 @@ struct DeviceMatrix {
   std::optional<cuda::Workspace> memory;
   ~DeviceMatrix() {
     if (!memory) return;
-    const CudaScope scope(view.device.index);
-    memory.reset();
+    try {
+      const CudaScope scope(view.device.index);
+      memory.reset();
+    } catch (const Error&) {  // the context is lost, and the memory with it
+    }
   }
 };
 

@@ -204,7 +204,7 @@ class Nystrom {
   SmallMatrix factor(const SmallMatrix& core, double size, double& shift) {
     for (SmallMatrix c = core;; c = core, shift *= 10) {
       if (factor_upper(c, shift)) return c;
-      if (shift > kMostShift * size)
+      if (10 * shift > kMostShift * size)
         fail(ErrorKind::numerical,
              "{}: a less the ridge must be positive semi-definite. Received a matrix that is not, by more than {:.3g} "
              "of its size.",

@@ -331,14 +331,14 @@ class Collection {
       problem.type = is_whole(dtype) ? dtype : compute_type(dtype);
       problem.factors.assign(static_cast<std::size_t>(count), {p, q});
       problem.rows = 1024;
-      problem.vectors_in = problem.vectors_out = true;
       problem.capability = gpu_.capability;
-      problem.multiprocessors = gpu_.multiprocessors;
       problem.shared_per_block = gpu_.shared_per_block;
+      problem.multiprocessors = 132;
+      problem.vectors_in = problem.vectors_out = true;
       for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
         std::visit(
             [&](const auto& kernel) {
-              add({fmt::format("kron-{}-{}x{}-{}", name_of(dtype), p, q, pass.place.right),
+              add({fmt::format("kron-{}-{}x{}^{}-{}", name_of(dtype), p, q, pass.count, pass.place.right),
                    cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
                    kernel.shared_bytes()});
             },
@@ -346,7 +346,10 @@ class Collection {
       add({fmt::format("kron-finish-{}", name_of(dtype)),
            cuda_source("kron", codegen::cuda_kron_finish_source(problem.type, dtype), target_)});
     };
-    add_pass(Dtype::float32, 3, 8, 8, true);
+    add_pass(Dtype::float32, 5, 8, 8, true);
+    add_pass(Dtype::float32, 4, 16, 16, true);
+    add_pass(Dtype::float32, 3, 32, 32, true);
+    add_pass(Dtype::float32, 3, 29, 31, false);
     add_pass(Dtype::float32, 2, 128, 128, true);
     add_pass(Dtype::float32, 2, 52, 50, false);
     add_pass(Dtype::float32, 3, 64, 64, false);
@@ -357,10 +360,11 @@ class Collection {
     add_pass(Dtype::float16, 2, 128, 128, false);
     add_pass(Dtype::float32, 1, 300, 700, false);
     add_pass(Dtype::float64, 2, 64, 64, false);
+    add_pass(Dtype::float64, 5, 8, 8, false);
     add_pass(Dtype::float16, 2, 16, 16, false);
     add_pass(Dtype::bfloat16, 2, 5, 3, false);
     add_pass(Dtype::int32, 2, 16, 16, false);
-    add_pass(Dtype::int64, 2, 32, 32, false);
+    add_pass(Dtype::int64, 3, 4, 4, false);
   }
 
   void add_shared() {

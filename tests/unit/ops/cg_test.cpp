@@ -405,6 +405,22 @@ TEST_F(Cg, PreconditionersRefuse) {
   });
 }
 
+/// diag(1, ..., 1, least): of nine rows the negative one is -least / 2.83 of their size.
+TEST_F(Cg, NystromTakesAwayNoMoreThanItSays) {
+  const auto words_of = [](double least) {
+    const linalg::Operator a{9, Dtype::float64, [least](const Tensor& v, const Tensor& out) {
+                               each_index(v.shape, [&](const Shape& at) {
+                                 write(out, at, (at[0] == 8 ? least : 1) * read(v, at));
+                               });
+                             }};
+    return message_of([&] { linalg::nystrom_preconditioner(a, 9, 0); });
+  };
+  EXPECT_EQ(words_of(0), "");
+  EXPECT_EQ(words_of(-1e-6), "");
+  for (const double least : {-0.04, -0.1, -2.0})
+    EXPECT_NE(words_of(least).find("must be positive semi-definite"), std::string::npos) << least;
+}
+
 TEST_F(Cg, BrokenRulesAreTold) {
   std::int64_t products = 0;
   const linalg::Operator a{5, Dtype::float64, [&](const Tensor&, const Tensor&) { ++products; }};

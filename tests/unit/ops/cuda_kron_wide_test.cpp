@@ -152,7 +152,7 @@ TEST(WideKron, RaggedEdges) {
 
 TEST(WideKron, FullTiles) { expect_all_right({{.sizes = {{64, 64}, {64, 64}}, .rows = 2, .items = 2}}); }
 
-TEST(WideKron, TwoTilesShareAPlace) {
+TEST(WideKron, LargeTiles) {
   expect_all_right({{.sizes = {{128, 128}, {128, 128}}, .rows = 5, .alpha = 0.5}});
 }
 

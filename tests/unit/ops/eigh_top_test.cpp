@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,17 @@ TEST_F(EighTop, SmallOperatorsAreDecomposedAsTheyAre) {
   linalg::eigh_top(ramp(4, Dtype::float64, &products), w, v);
   for (std::int64_t j = 0; j < 4; ++j) EXPECT_NEAR(w(j), static_cast<double>(j + 1), 1e-14);
   EXPECT_EQ(products, 4);
+}
+
+TEST_F(EighTop, ABasisMayHoldMoreThanThereIs) {
+  constexpr std::int64_t n = 200;
+  for (const std::int64_t most : {n, std::numeric_limits<std::int64_t>::max()}) {
+    std::int64_t products = 0;
+    const Array w(Dtype::float64, {2}), v(Dtype::float64, {n, 2});
+    linalg::eigh_top(ramp(n, Dtype::float64, &products), w, v, {.most_basis = most});
+    for (std::int64_t j = 0; j < 2; ++j) EXPECT_NEAR(w(j), static_cast<double>(n - 1 + j), 1e-11);
+    EXPECT_EQ(products, n);
+  }
 }
 
 TEST_F(EighTop, KernelOperatorsMultiplyWithoutTheMatrix) {

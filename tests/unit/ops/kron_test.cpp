@@ -41,6 +41,20 @@ Array random_array(Dtype dtype, const Shape& shape, unsigned seed, Layout layout
   return Array(dtype, shape, strides_of(shape, layout)).fill([&] { return values(random); });
 }
 
+/// Random square factors, and the order of their product.
+struct Squares {
+  std::vector<Array> arrays;
+  std::vector<Tensor> views;
+  std::int64_t order = 1;
+  Squares(Dtype dtype, const Shape& sizes) {
+    for (const std::int64_t size : sizes) {
+      arrays.push_back(random_array(dtype, {size, size}, static_cast<unsigned>(size)));
+      order *= size;
+    }
+    views.assign(arrays.begin(), arrays.end());
+  }
+};
+
 /// A call as it is written.
 struct Case {
   std::vector<std::pair<std::int64_t, std::int64_t>> factors;  // of op(F)
@@ -247,13 +261,9 @@ TEST(Kron, FetchingAheadChangesNothing) {
     for (const Dtype dtype : kWide)
       for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
                {8, 8, 8, 8}, {64, 64}, {16, 16, 16}, {32}, {5, 7}, {4, 4, 4, 4, 4}}) {
-        std::vector<Array> factors;
-        std::int64_t k = 1;
-        for (const std::int64_t size : sizes) {
-          factors.push_back(random_array(dtype, {size, size}, static_cast<unsigned>(size)));
-          k *= size;
-        }
-        const std::vector<Tensor> views(factors.begin(), factors.end());
+        const Squares factors(dtype, sizes);
+        const std::vector<Tensor>& views = factors.views;
+        const std::int64_t k = factors.order;
         const Array x = random_array(dtype, {7, k}, 3), expected(dtype, {7, k});
         context.state().kron.ahead_from = -1;
         matmul(x, views, expected, {}, context);
@@ -273,13 +283,9 @@ TEST(Kron, InPlace) {
   for_each_type([&](TestContext& context, Dtype dtype) {
     for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{6}, {4, 5}, {4, 4, 8}, {40, 10}})
       for (const auto& [left, rows] : {std::pair<bool, std::int64_t>{false, 5}, {true, 5}, {true, 128}, {true, 131}}) {
-        std::vector<Array> factors;
-        std::int64_t k = 1;
-        for (const std::int64_t size : sizes) {
-          factors.push_back(random_array(dtype, {size, size}, static_cast<unsigned>(size)));
-          k *= size;
-        }
-        const std::vector<Tensor> views(factors.begin(), factors.end());
+        const Squares factors(dtype, sizes);
+        const std::vector<Tensor>& views = factors.views;
+        const std::int64_t k = factors.order;
         const Shape shape = left ? Shape{k, rows} : Shape{rows, k};
         Array x = random_array(dtype, shape, 3);
         const Array out(dtype, shape);
@@ -451,6 +457,10 @@ TEST(Kron, WorkspaceIsAllThatIsTaken) {
     };
     kron::matmul(x, views, out, options, context);
     EXPECT_EQ(asked, bytes);
+    EXPECT_TRUE(same_bits(out, expected));
+    options.queue.allocate = [](std::int64_t) { return nullptr; };
+    EXPECT_EQ(message_of([&] { kron::matmul(x, views, out, options, context); }),
+              fmt::format("kron.matmul: workspace memory must be there. Received none of {} bytes.", bytes));
     EXPECT_TRUE(same_bits(out, expected));
   });
 }

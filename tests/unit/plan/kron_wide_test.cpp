@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -121,6 +122,14 @@ TEST(KronWidePlan, PairsAtTheEndAndSinglesBefore) {
   EXPECT_EQ(plan.passes[1].place.right, 4096);
   EXPECT_TRUE(std::get<KronWide>(plan.passes[1].kernel).types.final);
   EXPECT_EQ(plan.widest, 64 * 64 * 64);
+  for (const auto& [p, q, rows] : std::vector<std::array<std::int64_t, 3>>{
+           {128, 128, 320}, {128, 128, 1}, {52, 50, 10}, {100, 100, 7}, {40, 60, 1000}}) {
+    KronGpuProblem problem = hopper({{p, q}, {p, q}, {p, q}});
+    problem.rows = rows;
+    const KronGpuPlan other = plan_kron_gpu(problem);
+    ASSERT_EQ(other.passes.size(), 2u) << p;
+    for (const KronGpuPass& pass : other.passes) EXPECT_TRUE(std::holds_alternative<KronWide>(pass.kernel)) << p;
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the kernels of a product with a Kronecker product on a GPU are planned for (plan/kron_gpu.h).
+// What the kernels of products with Kronecker products on a GPU are planned from.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ struct KronGpuPlace {
 };
 
 struct KronGpuProblem {
+  bool operator==(const KronGpuProblem&) const = default;
+
   Dtype dtype = Dtype::float32, type = Dtype::float32;  // of the arrays; in which values are computed
   std::vector<KronShape> factors;
   std::int64_t items = 1;

@@ -1,0 +1,248 @@
+// Neighbouring factors of a Kronecker product in one pass over memory: a tile lies in shared memory while one axis
+// after the other is multiplied in place (plan/kron_chain.h; the phases are kron_phases.cuh).
+//
+//   x  --- cp.async --->  tile [TILE_L][axis 0] ... [axis n-1][TILE_R]  --- phases --->  the same places  --->  out
+//                           ^                                                                 |
+//                           '----- what a thread has written to memory it fills with the next tile's values
+//
+// Blocks are persistent. Operands of the axes are made from the factors by the block itself, and again where the next
+// tile belongs to another item of the batch.
+#define CHAIN_WARPS (CHAIN_THREADS / 32)
+#define CHAIN_VECTOR (16 / (int)sizeof(Value))
+#define CHAIN_NOWHERE (-(1ll << 62))  // offset of a row beyond the last
+
+// Where a tile begins.
+struct ChainPlace {
+  i64 item, b, a;
+};
+
+MERCER_INLINE i64 chain_tiles(const KronArguments& k) {
+  const i64 b_tiles = (k.row_count * k.left + TILE_L - 1) / TILE_L, a_tiles = (k.right + TILE_R - 1) / TILE_R;
+  return k.item_count * b_tiles * a_tiles;
+}
+MERCER_INLINE ChainPlace chain_place(const KronArguments& k, i64 index) {
+  const i64 b_tiles = (k.row_count * k.left + TILE_L - 1) / TILE_L, a_tiles = (k.right + TILE_R - 1) / TILE_R;
+  ChainPlace at;
+  const i64 rest = TILE_R == 1 ? index : kron_quotient(index, a_tiles);
+  at.a = TILE_R == 1 ? 0 : (index - rest * a_tiles) * TILE_R;
+  at.item = k.item_count == 1 ? 0 : kron_quotient(rest, b_tiles);
+  at.b = (rest - at.item * b_tiles) * TILE_L;
+  return at;
+}
+// Offsets of the tile's rows in an array.
+MERCER_INLINE void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places) {
+  const i64 count = k.row_count * k.left;
+  for (int l = threadIdx.x; l < TILE_L; l += CHAIN_THREADS)
+    places[l] = TILE_L == 1 || at.b + l < count ? kron_place(k, side, at.item, at.b + l) : CHAIN_NOWHERE;
+}
+// An element `more` behind element `rest` of a row, neighbours behind the axes fastest; `more` begins at the first.
+template <bool VECTORS>
+MERCER_INLINE i64 chain_offset(const KronSide& side, i64 a, int rest, int more) {
+  if (TILE_R == 1) return VECTORS ? rest + more : (rest + more) * side.axis;
+  a += rest % TILE_R;
+  return (rest / TILE_R + more / TILE_R) * side.axis + (VECTORS ? a : kron_behind(side, a));
+}
+// Whether an element of a row that begins at `place` is there.
+MERCER_INLINE bool is_inside(const KronArguments& k, const ChainPlace& at, i64 place, int rest) {
+  return (TILE_L == 1 || place != CHAIN_NOWHERE) && (WHOLE_R || at.a + rest % TILE_R < k.right);
+}
+
+// ---- from memory and back -------------------------------------------------------------------------------------------
+#define IN_STEP (VECTORS_IN ? CHAIN_VECTOR : 1)
+#define OUT_STEP (VECTORS_OUT ? CHAIN_VECTOR : 1)
+
+// Elements of TILE_L rows of SIZE, STEP at a time: body(l, row(l), rest, more), element rest + more. ADDS: places of
+// `rest` and `more` add up, so that `rest` stays and all that is made from `more` is known to the compiler.
+template <int SIZE, int STEP, bool ADDS, class Row, class Body>
+MERCER_INLINE void each_vector(const Row& row, const Body& body) {
+  constexpr int STRIDE = CHAIN_THREADS * STEP;
+  const int first = threadIdx.x * STEP;
+  if (STRIDE % SIZE == 0) {
+#pragma unroll 4
+    for (int l = first / SIZE; l < TILE_L; l += STRIDE / SIZE) body(l, row(l), first % SIZE, 0);
+  } else if (SIZE % STRIDE == 0 && ADDS) {
+#pragma unroll 1
+    for (int l = 0; l < TILE_L; ++l) {
+      const auto of_row = row(l);
+#pragma unroll 8
+      for (int more = 0; more < SIZE; more += STRIDE) body(l, of_row, first, more);
+    }
+  } else {
+#pragma unroll 4
+    for (int e = first; e < TILE_L * SIZE; e += STRIDE) body(e / SIZE, row(e / SIZE), e % SIZE, 0);
+  }
+}
+
+// Of a tile's input; zeros where nothing is, so that they widen no scale.
+MERCER_INLINE void fill_vector(const KronArguments& k, const ChainPlace& at, i64 place, int l, int rest, int more,
+                               Value* tile) {
+  Value* to = tile + l * STEP_L + chain_in(rest) + chain_in(more);
+  const bool inside = is_inside(k, at, place, rest);
+  const IN* from = (const IN*)k.from.data + place + chain_offset<VECTORS_IN>(k.from, at.a, rest, more);
+#if VECTORS_IN && IN_IS_VALUE
+  if (inside) copy_16(to, from);
+  else *(Pack<Value, CHAIN_VECTOR>*)to = {};
+#elif VECTORS_IN
+  Pack<IN, CHAIN_VECTOR> values = {};
+  if (inside) values = *(const Pack<IN, CHAIN_VECTOR>*)from;
+#pragma unroll
+  for (int i = 0; i < CHAIN_VECTOR; ++i) to[i] = kron_load(values.value[i]);
+#else
+  *to = inside ? kron_load(*from) : (Value)0;
+#endif
+}
+
+MERCER_INLINE void fill_tile(const KronArguments& k, const ChainPlace& at, const i64* places, Value* tile) {
+  each_vector<IN_SIZE, IN_STEP, CHAIN_IN_ADDS>(
+      [&](int l) { return places[l]; },
+      [&](int l, i64 place, int rest, int more) { fill_vector(k, at, place, l, rest, more, tile); });
+  commit_copies();
+}
+
+// Asks the second-level cache for a tile's input, so that memory works while the phases of another one run.
+MERCER_INLINE void fetch_tile(const KronArguments& k, const ChainPlace& at, const i64* places) {
+#if VECTORS_IN
+  constexpr int LINE = 128 / (int)sizeof(IN), STEP = TILE_R == 1 || TILE_R > LINE ? LINE : TILE_R;
+  for (int e = threadIdx.x * STEP; e < TILE_L * IN_SIZE; e += CHAIN_THREADS * STEP) {
+    const i64 place = places[e / IN_SIZE];
+    const int rest = e % IN_SIZE;
+    if (is_inside(k, at, place, rest))
+      prefetch_line((const IN*)k.from.data + place + chain_offset<true>(k.from, at.a, rest, 0));
+  }
+#endif
+}
+
+struct ChainRow {
+  i64 to, y, next;
+};
+
+MERCER_INLINE void write_vector(const KronArguments& k, const KronEnd& end, const ChainPlace& at, const ChainRow& row,
+                                int rest, int more, Pack<Value, OUT_STEP> values) {
+  if (!is_inside(k, at, row.to, rest)) return;
+#if FINAL
+  const i64 y_place = end.y ? row.y + chain_offset<VECTORS_OUT>(k.y, at.a, rest, more) : 0;
+#pragma unroll
+  for (int i = 0; i < OUT_STEP; ++i) values.value[i] = end(values.value[i], y_place + i);
+#endif
+  Pack<OUT, OUT_STEP> stored;
+#pragma unroll
+  for (int i = 0; i < OUT_STEP; ++i) kron_store(stored.value[i], values.value[i]);
+  store_pack((OUT*)k.to.data + row.to + chain_offset<VECTORS_OUT>(k.to, at.a, rest, more), stored);
+}
+
+// Where the phases leave their results: in the tile,
+struct InTile {
+  template <class F, class Vector>
+  MERCER_METHOD void store(Value* to, int, int, int, const Vector& values) const { *(Vector*)to = values; }
+  template <class F>
+  MERCER_METHOD void refill(Value*, int, int, int) const {}
+};
+// or, behind the last phase, in memory; its places are filled with the next tile's values. Elements [outer][a][n].
+struct InMemory {
+  const KronArguments& k;
+  const KronEnd& end;
+  const ChainPlace &at, &next;
+  const i64 *to, *y, *next_from;
+  bool refills;
+
+  MERCER_METHOD ChainRow row(int l) const { return {to[l], FINAL && end.y ? y[l] : 0, refills ? next_from[l] : 0}; }
+  template <class F, class Vector>
+  MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values) const {
+    constexpr int ROWS = F::OUTER / TILE_L;
+    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::INNER + n, 0, values);
+  }
+  template <class F>
+  MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {
+#if CHAIN_DIRECT
+    constexpr int ROWS = F::OUTER / TILE_L;
+    if (!refills) return;
+    const int rest = (outer % ROWS * F::P_A + a) * F::INNER + n;
+    const i64 from = row(outer / ROWS).next;
+    if (is_inside(k, next, from, rest))
+      copy_16(place, (const IN*)k.from.data + from + chain_offset<true>(k.from, next.a, rest, 0));
+    else *(Pack<Value, CHAIN_VECTOR>*)place = {};
+#endif
+  }
+};
+
+// ---- operands -------------------------------------------------------------------------------------------------------
+// Of a factor, element [p][q].
+MERCER_INLINE Value chain_factor(const KronArguments& k, int factor, i64 item, int p, int q) {
+  const KronMatrix& f = k.factors[factor];
+  const i64 place = kron_offset(k.items, f.item_step, item) + p * f.p_stride + q * f.q_stride;
+  return kron_load(((const FACTOR*)f.data)[place]);
+}
+
+// [P][Q] with rows of whole vectors.
+template <class A>
+MERCER_INLINE void write_multiplied(const KronArguments& k, i64 item, u8* operands) {
+  Value* to = (Value*)(operands + A::AT);
+  constexpr int PITCH = (A::Q + 3) / 4 * 4;
+  for (int e = threadIdx.x; e < A::P * PITCH; e += CHAIN_THREADS)
+    to[e] = e % PITCH < A::Q ? A::load(k, item, e / PITCH, e % PITCH) : (Value)0;
+}
+
+#if TENSOR
+// Two floats as 16-bit pairs: what the high one leaves has 11 bits more.
+MERCER_INLINE void split_pair(float first, float second, u32& high, u32& low) {
+  high = half_pair(first, second);
+  low = half_pair(first - half_value(high, 0), second - half_value(high, 1));
+}
+// The largest finite of absolute values, as bits. Rarely are there others.
+MERCER_INLINE u32 finite_bits(float v) {
+  const u32 bits = bits_of(v) & 0x7fffffff;
+  return bits < 0x7f800000 ? bits : 0;
+}
+// The exponent e of 2^e that brings a value of these bits below 2^(top + 1), and what keeps 2^e and 2^-e finite.
+MERCER_INLINE int scale_exponent(u32 bits, int top) {
+  const int exponent = top + 127 - (int)(bits >> 23);
+  return exponent > 120 ? 120 : exponent < -120 ? -120 : exponent;
+}
+
+// Pieces of an axis as a warp's registers have them. The first of two axes is multiplied from the left: rows are q. Its
+// slots of p are such that a lane takes rows t, 4 + t, 8 + t, 12 + t of x. The second comes from the right, columns q;
+// which p and q they are says the phase.
+template <class A>
+MERCER_INLINE uint4 fragment(const float* raw, float scale, int at, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  u32 high[4], low[4];
+  constexpr int P_STEPS = (A::P + 15) / 16;
+  const int piece = A::FROM_LEFT ? at % 2 : 0, step = A::FROM_LEFT ? at / 2 % P_STEPS : at / A::COLUMN_TILES;
+#pragma unroll
+  for (int i = 0; i < (A::FROM_LEFT ? 4 : 2); ++i) {
+    float pair[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int half = A::FROM_LEFT ? i / 2 : i;
+      const int p = A::FROM_LEFT ? 16 * step + 4 * (2 * half + e) + t : A::column_in(2 * step + half, 2 * t + e);
+      const int q = A::FROM_LEFT ? 16 * (at / 2 / P_STEPS) + g + 8 * (i % 2) : A::column_out(at % A::COLUMN_TILES, g);
+      pair[e] = p < A::P && q < A::Q ? raw[p * A::Q + q] * scale : 0;
+    }
+    split_pair(pair[0], pair[1], high[i], low[i]);
+  }
+  if (!A::FROM_LEFT) return {high[0], high[1], low[0], low[1]};
+  return piece == 0 ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[0], low[1], low[2], low[3]};
+}
+
+// `raw` is shared memory for [P][Q].
+template <class A>
+MERCER_INLINE void write_fragments(const KronArguments& k, i64 item, u8* operands, int* exponents, u32* most,
+                                   float* raw) {
+  u32 bits = 0;
+  for (int e = threadIdx.x; e < A::P * A::Q; e += CHAIN_THREADS) {
+    const float value = A::load(k, item, e / A::Q, e % A::Q);
+    raw[e] = value;
+    bits = max(bits, finite_bits(value));
+  }
+  bits = __reduce_max_sync(0xffffffffu, bits);
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = bits;
+  __syncthreads();
+  for (int w = 0; w < CHAIN_WARPS; ++w) bits = max(bits, most[w]);
+  const int exponent = scale_exponent(bits, A::TOP);
+  if (threadIdx.x == 0) exponents[A::INDEX] = -exponent;
+  uint4* to = (uint4*)(operands + A::AT);
+  for (int e = threadIdx.x; e < A::FRAGMENTS * 32; e += CHAIN_THREADS)
+    to[e] = fragment<A>(raw, power_of_two(exponent), e / 32, e % 32);
+  __syncthreads();
+}
+#endif

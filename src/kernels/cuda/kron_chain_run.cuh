@@ -1,0 +1,54 @@
+// The kernel of kron_chain.cuh.
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron_chain(
+    const __grid_constant__ KronArguments k) {
+  extern __shared__ __align__(16) u8 memory[];
+  __shared__ int exponents[CHAIN_AXES];
+  __shared__ u32 most[CHAIN_WARPS];
+  Value* const tile = (Value*)memory;
+  u8* const operands = memory + TILE_VALUES * sizeof(Value);
+  // Of this tile and of the next one in turn: threads may be one tile apart.
+  i64* const places = (i64*)(operands + OPERAND_BYTES);
+  const i64 tiles = chain_tiles(k);
+  const KronEnd end(k);
+  i64 item = -1;
+  bool is_filled = false;
+  int turn = 0;
+  ChainPlace at = chain_place(k, blockIdx.x);
+  for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
+    i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
+    i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
+    if (at.item != item) {
+      item = at.item;
+      __syncthreads();
+      CHAIN_OPERANDS
+    }
+    if (!is_filled) {
+      write_places(k, k.from, at, from);
+      __syncthreads();
+      fill_tile(k, at, from, tile);
+    }
+    const ChainPlace next = chain_place(k, index + gridDim.x);
+    const bool has_next = index + gridDim.x < tiles && next.item == item;
+    is_filled = CHAIN_REFILLS && has_next;
+    write_places(k, k.to, at, to);
+    if (FINAL && end.y) write_places(k, k.y, at, y);
+    if (has_next) write_places(k, k.from, next, next_from);
+    wait_copies<0>();
+    __syncthreads();
+    if (has_next) fetch_tile(k, next, next_from);
+    const InMemory results = {k, end, at, next, to, y, next_from, is_filled};
+    CHAIN_PHASES
+#if !CHAIN_DIRECT
+    const auto row_of = [&](int l) { return results.row(l); };
+    each_vector<OUT_SIZE, OUT_STEP, CHAIN_OUT_ADDS>(row_of, [&](int l, const ChainRow& row, int rest, int more) {
+      typedef Pack<Value, OUT_STEP> Vector;
+      const Vector values = *(const Vector*)(tile + l * STEP_L + chain_out(rest) + chain_out(more));
+      write_vector(k, end, at, row, rest, more, values);
+      if (CHAIN_REFILLS && is_filled) fill_vector(k, next, row.next, l, rest, more, tile);
+    });
+#endif
+    if (is_filled) commit_copies();
+    else __syncthreads();
+    at = next;
+  }
+}

@@ -1,0 +1,402 @@
+// Phases of kron_chain.cuh: one axis of the tile, or two neighbouring ones, multiplied in place. Of a phase F: P_A, Q_A,
+// STEP_A and OPERAND_A of its axis, the same of B for the second one, ITEMS how many such matrices (or WIDTH of them
+// side by side) a tile has, place(item) where one begins.
+
+// ---- multiply-adds: an item a thread, all of it in registers --------------------------------------------------------
+template <int N>
+MERCER_INLINE void load_operands(float (&row)[N], const u8* operands, int at) {
+  const u32 address = shared_address(operands) + at * 4;
+#pragma unroll
+  for (int j = 0; j < N; j += 4) shared_floats(*(float(*)[4]) & row[j], address + j * 4);
+}
+template <int N, class T>
+MERCER_INLINE void load_operands(T (&row)[N], const u8* operands, int at) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) row[j] = ((const T*)operands)[at + j];
+}
+
+template <class F, class Results>
+MERCER_INLINE void multiply_one(Value* tile, const u8* operands, const Results& results) {
+  constexpr int W = F::WIDTH, PITCH = (F::Q_A + 3) / 4 * 4, CHUNK = PITCH < 8 ? PITCH : PITCH % 8 ? 4 : 8;
+  typedef Pack<Value, W> Vector;
+#pragma unroll 1
+  for (int item = threadIdx.x; item < F::ITEMS; item += CHAIN_THREADS) {
+    constexpr int GROUPS = F::INNER / W;
+    const int outer = item / GROUPS, n = item % GROUPS * W;
+    Value* const base = tile + F::place(item);
+    Vector x[F::P_A];
+#pragma unroll
+    for (int p = 0; p < F::P_A; ++p) x[p] = *(const Vector*)(base + p * F::STEP_A);
+#pragma unroll
+    for (int p = 0; p < F::P_A; ++p) results.template refill<F>(base + p * F::STEP_A, outer, p, n);
+#pragma unroll
+    for (int q0 = 0; q0 < F::Q_A; q0 += CHUNK) {
+      Vector sums[CHUNK] = {};
+#pragma unroll
+      for (int p = 0; p < F::P_A; ++p) {
+        Value f[CHUNK];
+        load_operands(f, operands + F::OPERAND_A, p * PITCH + q0);
+#pragma unroll
+        for (int q = 0; q < CHUNK; ++q)
+#pragma unroll
+          for (int w = 0; w < W; ++w)
+            sums[q].value[w] = kron_mul_add(x[p].value[w], f[q], sums[q].value[w]);
+      }
+#pragma unroll
+      for (int q = 0; q < CHUNK; ++q)
+        if (q0 + q < F::Q_A) results.template store<F>(base + (q0 + q) * F::STEP_A, outer, q0 + q, n, sums[q]);
+    }
+  }
+}
+
+// Rows (or with ACROSS columns) of `values` times an operand, four of them at a time.
+template <int P, int Q, int COUNT, bool ACROSS, int N_A, int N_B>
+MERCER_INLINE void multiply_values(Value (&values)[N_A][N_B], const u8* operands) {
+  constexpr int PITCH = (Q + 3) / 4 * 4;
+#pragma unroll
+  for (int first = 0; first < COUNT; first += 4) {
+    Value sums[4][PITCH] = {};
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      Value f[PITCH];
+      load_operands(f, operands, p * PITCH);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (first + i < COUNT) {
+          const Value x = ACROSS ? values[p][first + i] : values[first + i][p];
+#pragma unroll
+          for (int q = 0; q < Q; ++q) sums[i][q] = kron_mul_add(x, f[q], sums[i][q]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int q = 0; q < Q; ++q)
+        if (first + i < COUNT) (ACROSS ? values[q][first + i] : values[first + i][q]) = sums[i][q];
+  }
+}
+
+template <class F>
+MERCER_INLINE void multiply_two(Value* tile, const u8* operands) {
+  constexpr int W = F::ALONG ? CHAIN_VECTOR : 1;
+  constexpr int N_A = F::P_A > F::Q_A ? F::P_A : F::Q_A, N_B = F::P_B > F::Q_B ? F::P_B : F::Q_B;
+  typedef Pack<Value, W> Vector;
+#pragma unroll 1
+  for (int item = threadIdx.x; item < F::ITEMS; item += CHAIN_THREADS) {
+    Value* const base = tile + F::place(item);
+    Value values[N_A][N_B];
+#pragma unroll
+    for (int a = 0; a < F::P_A; ++a)
+#pragma unroll
+      for (int b = 0; b < F::P_B; b += W) {
+        const Vector x = *(const Vector*)(base + a * F::STEP_A + b * F::STEP_B);
+#pragma unroll
+        for (int w = 0; w < W; ++w) values[a][b + w] = x.value[w];
+      }
+    multiply_values<F::P_B, F::Q_B, F::P_A, false>(values, operands + F::OPERAND_B);
+    multiply_values<F::P_A, F::Q_A, F::Q_B, true>(values, operands + F::OPERAND_A);
+#pragma unroll
+    for (int a = 0; a < F::Q_A; ++a)
+#pragma unroll
+      for (int b = 0; b < F::Q_B; b += W) {
+        Vector x;
+#pragma unroll
+        for (int w = 0; w < W; ++w) x.value[w] = values[a][b + w];
+        *(Vector*)(base + a * F::STEP_A + b * F::STEP_B) = x;
+      }
+  }
+}
+
+#if TENSOR
+// ---- tensor cores: an item a warp -----------------------------------------------------------------------------------
+// Values as two 16-bit pieces, scaled by a power of two of their own; three of four products are formed, those of a
+// low piece first, since the units cut sums off. Lane 4 g + t.
+//
+//   first axis   sums[q_a][n] = sum_p A[q_a][p] x[p][n]       x is the operand of columns n: elements behind, or axis b
+//   second axis  out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]   the sums lie as an operand of rows: nothing moves
+template <int STEPS, int TILES, int W>
+MERCER_INLINE int scale_values(float (&x)[STEPS * 4][TILES][W]) {
+  u32 bits = 0;
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i)
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+      for (int w = 0; w < W; ++w) bits = max(bits, bits_of(x[i][j][w]) & 0x7fffffff);
+  bits = __reduce_max_sync(0xffffffffu, bits);
+  if (bits >= 0x7f800000) {
+    bits = 0;
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i)
+#pragma unroll
+      for (int j = 0; j < TILES; ++j)
+#pragma unroll
+        for (int w = 0; w < W; ++w) bits = max(bits, finite_bits(x[i][j][w]));
+    bits = __reduce_max_sync(0xffffffffu, bits);
+  }
+  const int exponent = scale_exponent(bits, 5);
+  const float scale = power_of_two(exponent);
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i)
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+      for (int w = 0; w < W; ++w) x[i][j][w] *= scale;
+  return -exponent;
+}
+
+// 2^exponent as two factors, the second one 1 unless one is not enough.
+struct Unscale {
+  float first, second;
+  MERCER_METHOD explicit Unscale(int exponent) {
+    const int most = exponent > 250 ? 250 : exponent < -250 ? -250 : exponent;
+    const int half = most > 120 || most < -120 ? most / 2 : most;
+    first = power_of_two(half);
+    second = power_of_two(most - half);
+  }
+  template <int N>
+  MERCER_METHOD void operator()(float (&values)[N][4]) const {
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[j][i] *= first;
+    if (second == 1) return;
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[j][i] *= second;
+  }
+};
+
+// sums += x (or rows) times pieces: z is {high, high, low, low}.
+MERCER_INLINE void add_low(float (&sums)[4], const u32 (&high)[4], const u32 (&low)[4], const uint4& z) {
+  multiply_16x8(sums, low, z.x, z.y);
+  multiply_16x8(sums, high, z.z, z.w);
+}
+
+template <int STEPS, int TILES>
+struct Columns {
+  uint4 z[STEPS][TILES];
+  template <int W>
+  MERCER_METHOD void split(const float (&x)[STEPS * 4][TILES][W], int w) {
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+#pragma unroll
+      for (int j = 0; j < TILES; ++j) {
+        split_pair(x[4 * s][j][w], x[4 * s + 1][j][w], z[s][j].x, z[s][j].z);
+        split_pair(x[4 * s + 2][j][w], x[4 * s + 3][j][w], z[s][j].y, z[s][j].w);
+      }
+  }
+  // 16 rows of the first axis.
+  MERCER_METHOD void multiply(float (&sums)[TILES][4], const uint4* operand, int row_tile) const {
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] = 0;
+    u32 high[STEPS][4], low[STEPS][4];
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+      *(uint4*)high[s] = operand[(row_tile * STEPS + s) * 64];
+      *(uint4*)low[s] = operand[(row_tile * STEPS + s) * 64 + 32];
+#pragma unroll
+      for (int j = 0; j < TILES; ++j) add_low(sums[j], high[s], low[s], z[s][j]);
+    }
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+#pragma unroll
+      for (int j = 0; j < TILES; ++j) multiply_16x8(sums[j], high[s], z[s][j].x, z[s][j].y);
+  }
+};
+
+// Sums of the first axis times the second one.
+template <int TILES, int OUT_TILES>
+MERCER_INLINE void multiply_sums(float (&out)[OUT_TILES][4], const float (&sums)[TILES][4], const uint4* operand) {
+#pragma unroll
+  for (int j = 0; j < OUT_TILES; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[j][i] = 0;
+  u32 high[TILES / 2][4], low[TILES / 2][4];
+#pragma unroll
+  for (int s = 0; s < TILES / 2; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      split_pair(sums[2 * s + i / 2][i % 2 * 2], sums[2 * s + i / 2][i % 2 * 2 + 1], high[s][i], low[s][i]);
+#pragma unroll
+    for (int j = 0; j < OUT_TILES; ++j) add_low(out[j], high[s], low[s], operand[(s * OUT_TILES + j) * 32]);
+  }
+#pragma unroll
+  for (int s = 0; s < TILES / 2; ++s)
+#pragma unroll
+    for (int j = 0; j < OUT_TILES; ++j) {
+      const uint4 z = operand[(s * OUT_TILES + j) * 32];
+      multiply_16x8(out[j], high[s], z.x, z.y);
+    }
+}
+
+template <int W>
+MERCER_INLINE void load_wide(float (&to)[W], const float* from, bool inside) {
+  Pack<float, W> x = {};
+  if (inside) x = *(const Pack<float, W>*)from;
+#pragma unroll
+  for (int w = 0; w < W; ++w) to[w] = x.value[w];
+}
+
+// One axis and 32 elements behind it.
+template <class F, class Results>
+MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* exponents, const Results& results) {
+  constexpr int STEPS = (F::P_A + 15) / 16, W = F::WIDTH, GROUP = 32;
+  constexpr int GROUPS = (F::INNER + GROUP - 1) / GROUP;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint4* const operand = (const uint4*)(operands + F::OPERAND_A) + lane;
+  // WIDTH 4: a lane's four neighbours belong to four tiles of columns, and lanes write 64 neighbouring bytes.
+  const auto vector = [](int n) { return n % 2 * 16 + n / 2 * 4; };
+#pragma unroll 1
+  for (int item = threadIdx.x / 32; item < F::OUTER * GROUPS; item += CHAIN_WARPS) {
+    const int n0 = item % GROUPS * GROUP, outer = item / GROUPS;
+    float* const base = tile + F::outer(outer);
+    float x[STEPS * 4][4][1];
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i) {
+      const int p = 4 * i + t;
+      if (W == 4) {
+        float row[4];
+        load_wide(row, base + p * F::STEP_A + F::inner(n0 + vector(g)), p < F::P_A && n0 + vector(g) < F::INNER);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[i][j][0] = row[j];
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          load_wide(x[i][j], base + p * F::STEP_A + F::inner(n0 + 8 * j + g),
+                    p < F::P_A && n0 + 8 * j + g < F::INNER);
+      }
+    }
+    __syncwarp();
+    if (W == 4) {
+#pragma unroll
+      for (int i = 0; i < STEPS * 4; ++i) {
+        const int p = 4 * i + t, n = n0 + vector(g);
+        if (p < F::P_A && n < F::INNER) results.template refill<F>(base + p * F::STEP_A + F::inner(n), outer, p, n);
+      }
+    }
+    const Unscale unscale(scale_values<STEPS, 4, 1>(x) + exponents[F::INDEX_A]);
+    Columns<STEPS, 4> columns;
+    columns.split(x, 0);
+#pragma unroll
+    for (int m = 0; m < (F::Q_A + 15) / 16; ++m) {
+      float sums[4][4];
+      columns.multiply(sums, operand, m);
+      unscale(sums);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int q = 16 * m + g + 8 * half;
+        if (q >= F::Q_A) continue;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (W == 4) {
+            const Pack<float, 4> out = {sums[0][2 * half + e], sums[1][2 * half + e], sums[2][2 * half + e],
+                                        sums[3][2 * half + e]};
+            const int n = n0 + vector(2 * t + e);
+            if (n < F::INNER) results.template store<F>(base + q * F::STEP_A + F::inner(n), outer, q, n, out);
+          } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              const int n = n0 + 8 * j + 2 * t + e;
+              if (n < F::INNER) base[q * F::STEP_A + F::inner(n)] = sums[j][2 * half + e];
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows a and a + 8 of two axes.
+template <class F, int OUT_TILES>
+MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int first, int t) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int a = first + 8 * half;
+    if (a >= F::Q_A) continue;
+    float* const row = base + a * F::STEP_A;
+#pragma unroll
+    for (int j = 0; j < OUT_TILES; j += 2) {
+      const float v[4] = {out[j][2 * half], out[j][2 * half + 1], out[j + 1][2 * half], out[j + 1][2 * half + 1]};
+      if (F::ALONG) {
+        *(Pack<float, 4>*)(row + 8 * j + 4 * t) = {v[0], v[1], v[2], v[3]};
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int b = 8 * j + t + 4 * i;
+        if (b < F::Q_B) row[b * F::STEP_B] = v[i];
+      }
+    }
+  }
+}
+
+// Two axes, WIDTH such matrices side by side.
+template <class F>
+MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents) {
+  constexpr int STEPS = (F::P_A + 15) / 16, TILES = (F::P_B + 15) / 16 * 2, OUT_TILES = (F::Q_B + 15) / 16 * 2;
+  constexpr int W = F::WIDTH;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;
+  const uint4* const second = (const uint4*)(operands + F::OPERAND_B) + lane;
+#pragma unroll 1
+  for (int item = threadIdx.x / 32; item < F::ITEMS; item += CHAIN_WARPS) {
+    float* const base = tile + F::place(item);
+    float x[STEPS * 4][TILES][W];
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i) {
+      const int p = 4 * i + t;
+      if (F::ALONG) {
+        float row[TILES];
+        load_wide(row, base + p * F::STEP_A + g * TILES, p < F::P_A);
+#pragma unroll
+        for (int j = 0; j < TILES; ++j) x[i][j][0] = row[j];
+      } else {
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+          load_wide(x[i][j], base + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
+      }
+    }
+    __syncwarp();
+    const Unscale unscale(scale_values<STEPS, TILES, W>(x) + exponents[F::INDEX_A] + exponents[F::INDEX_B]);
+    if constexpr (W == 1) {
+      Columns<STEPS, TILES> columns;
+      columns.split(x, 0);
+#pragma unroll
+      for (int m = 0; m < (F::Q_A + 15) / 16; ++m) {
+        float sums[TILES][4], out[OUT_TILES][4];
+        columns.multiply(sums, first, m);
+        multiply_sums(out, sums, second);
+        unscale(out);
+        store_rows<F>(base, out, 16 * m + g, t);
+      }
+    } else {
+      // At most 16 x 16: all of x is in registers, and results take its place.
+      Pack<float, W> results[2][4];
+#pragma unroll
+      for (int w = 0; w < W; ++w) {
+        Columns<STEPS, TILES> columns;
+        columns.split(x, w);
+        float sums[TILES][4], out[OUT_TILES][4];
+        columns.multiply(sums, first, 0);
+        multiply_sums(out, sums, second);
+        unscale(out);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) results[j][i].value[w] = out[j][i];
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int a = g + i / 2 * 8, b = t + 4 * (2 * j + i % 2);
+          if (a < F::Q_A && b < F::Q_B) *(Pack<float, W>*)(base + a * F::STEP_A + b * F::STEP_B) = results[j][i];
+        }
+    }
+  }
+}
+#endif

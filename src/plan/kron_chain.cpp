@@ -1,0 +1,330 @@
+#include "plan/kron_chain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/integers.h"
+
+namespace mercer::plan {
+namespace {
+
+constexpr std::int64_t kWarp = 32, kBanks = 32, kVector = 4;
+/// Up to here multiply-adds take fewer issue slots than splits into pieces.
+constexpr std::int64_t kMostMultiplied = 8;
+constexpr std::int64_t kMostExtent = 32;       // of an axis: registers
+constexpr std::int64_t kMostPair = 64;         // values of two axes in the registers of one thread
+constexpr std::int64_t kFragment = 512;        // bytes of 32 lanes
+constexpr std::int64_t kPlain = 32 << 10, kMostPlain = 64 << 10;  // bytes of a tile that is not forced to be larger
+constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
+constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128;
+constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
+
+std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
+
+/// Neighbouring factors become one axis while their product stays tiny.
+std::vector<KronChainAxis> merged(std::span<const KronShape> factors) {
+  std::vector<KronChainAxis> axes;
+  for (int i = static_cast<int>(factors.size()) - 1; i >= 0; --i) {
+    const KronShape& f = factors[static_cast<std::size_t>(i)];
+    if (!axes.empty() && axes.front().p * f.p <= kMostMultiplied && axes.front().q * f.q <= kMostMultiplied) {
+      KronChainAxis& axis = axes.front();
+      axis.first = i;
+      ++axis.count;
+      axis.p *= f.p;
+      axis.q *= f.q;
+    } else {
+      axes.insert(axes.begin(), {.first = i, .p = f.p, .q = f.q});
+    }
+  }
+  return axes;
+}
+
+/// Pairs from the end; what is left over is the first axis, behind which stands all the rest of a row.
+void add_phases(KronChain& chain, bool tensor_cores) {
+  const bool is_float = chain.types.type == Dtype::float32;
+  for (int i = static_cast<int>(chain.axes.size()) - 1; i >= 0; --i) {
+    const auto large = [&](int axis) {
+      return chain.axes[static_cast<std::size_t>(axis)].extent() > kMostMultiplied;
+    };
+    const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
+    KronChainPhase& phase = chain.phases.emplace_back();
+    phase.axis = i;
+    phase.tensor = tensor_cores && (large(i) || (i > 0 && large(i - 1)));
+    const bool pair = i > 0 && is_float && (phase.tensor || extent(i) * extent(i - 1) <= kMostPair);
+    if (pair) phase.axis = --i, phase.axes = 2;
+    else phase.tensor = phase.tensor && large(i);
+  }
+}
+
+void measure_phases(KronChain& chain) {
+  for (std::size_t p = 0; p < chain.phases.size(); ++p) {
+    KronChainPhase& phase = chain.phases[p];
+    phase.outer = chain.tile_l;
+    phase.inner = chain.tile_r;
+    for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
+      const auto at = static_cast<int>(axis);
+      if (at < phase.axis) phase.outer *= chain.extent(p, axis);
+      if (at >= phase.axis + phase.axes) phase.inner *= chain.extent(p, axis);
+    }
+    // Neighbours must be neighbours throughout: the innermost extent decides.
+    const std::size_t last = chain.axes.size() - 1;
+    const bool behind = phase.axis + phase.axes <= static_cast<int>(last);
+    const std::int64_t innermost = chain.tile_r > 1 ? chain.tile_r : behind ? chain.extent(p, last) : 1;
+    const KronChainAxis& second = chain.axes[static_cast<std::size_t>(phase.axis + phase.axes - 1)];
+    const std::int64_t vector = 16 / bytes_of(chain);
+    phase.along = phase.axes == 2 && phase.inner == 1 && second.p % (phase.tensor ? 16 : vector) == 0 &&
+                  second.q % (phase.tensor ? 16 : vector) == 0;
+    phase.width = 1;
+    if (innermost % vector != 0) continue;
+    const std::int64_t extent = chain.axes[static_cast<std::size_t>(phase.axis)].extent();
+    const bool fits = phase.tensor ? phase.axes == 1 || (extent <= 16 && second.extent() <= 16)
+                                   : phase.axes == 1 && extent <= kMostMultiplied;
+    if (fits) phase.width = static_cast<int>(vector);
+  }
+}
+
+/// Turns that shared memory takes for what a warp reads or writes at once, `width` values a lane.
+int turns(const std::array<std::int64_t, kWarp>& places, int width, std::int64_t value_bytes) {
+  const std::int64_t words = width * value_bytes / 4;
+  const auto group = static_cast<std::size_t>(kBanks / words);
+  int sum = 0;
+  for (std::size_t first = 0; first < places.size(); first += group) {
+    std::array<int, kBanks> used{};
+    for (std::size_t lane = first; lane < first + group; ++lane)
+      ++used[static_cast<std::size_t>(places[lane] * value_bytes / 4 / words % (kBanks / words))];
+    sum += *std::max_element(used.begin(), used.end());
+  }
+  return sum;
+}
+
+int tensor_turns(const KronChain& chain, const KronChainPhase& phase) {
+  const std::int64_t a = chain.axes[static_cast<std::size_t>(phase.axis)].step;
+  const KronChainAxis& second = chain.axes[static_cast<std::size_t>(phase.axis + phase.axes - 1)];
+  const std::int64_t tiles = 2 * ceil_div(second.p, 16);
+  std::array<std::int64_t, kWarp> read{}, written{};
+  for (std::int64_t lane = 0; lane < kWarp; ++lane) {
+    const std::int64_t g = lane / 4, t = lane % 4;
+    const auto at = static_cast<std::size_t>(lane);
+    if (phase.axes == 1) {
+      read[at] = t * a + (phase.width > 1 ? g % 2 * 16 + g / 2 * 4 : g);
+      written[at] = g * a + t * (phase.width > 1 ? 4 : 2);
+    } else if (phase.along) {
+      read[at] = t * a + g * tiles;
+      written[at] = g * a + 4 * t;
+    } else {
+      read[at] = t * a + g * second.step;
+      written[at] = g * a + t * second.step;
+    }
+  }
+  const bool along = phase.axes == 2 && phase.along;
+  const std::int64_t bytes = bytes_of(chain);
+  const int read_width = along ? static_cast<int>(std::min<std::int64_t>(tiles, 4)) : phase.width;
+  return 4 * turns(read, read_width, bytes) / read_width +
+         4 * turns(written, along ? 4 : phase.width, bytes) / (along ? 4 : phase.width);
+}
+
+/// As kron_chain_text writes it: lanes run along what stands behind, then along what stands before.
+int multiplied_turns(const KronChain& chain, std::size_t index) {
+  const KronChainPhase& phase = chain.phases[index];
+  std::array<std::int64_t, kWarp> places{};
+  for (std::int64_t lane = 0; lane < kWarp; ++lane) {
+    std::int64_t rest = lane * phase.width, place = rest % chain.tile_r;
+    rest /= chain.tile_r;
+    for (std::size_t axis = chain.axes.size(); axis-- > 0;) {
+      const auto at = static_cast<int>(axis);
+      if (at >= phase.axis && at < phase.axis + phase.axes) continue;
+      place += rest % chain.extent(index, axis) * chain.axes[axis].step;
+      rest /= chain.extent(index, axis);
+    }
+    places[static_cast<std::size_t>(lane)] = place + rest * chain.step_l;
+  }
+  const int width = phase.along ? static_cast<int>(16 / bytes_of(chain)) : phase.width;
+  return 8 * turns(places, width, bytes_of(chain)) / width;
+}
+
+void set_steps(KronChain& chain, const std::vector<std::int64_t>& gaps) {
+  std::int64_t size = chain.tile_r;
+  for (std::size_t axis = chain.axes.size(); axis-- > 0;) {
+    chain.axes[axis].step = size == 1 ? 1 : round_up(size, kVector) + gaps[axis];
+    size = chain.axes[axis].step * chain.axes[axis].extent();
+  }
+  chain.step_l = chain.tile_l > 1 ? round_up(size, kVector) + gaps.back() : round_up(size, kVector);
+}
+
+/// Gaps between neighbours of an axis so that a warp meets few banks twice.
+void choose_steps(KronChain& chain, std::int64_t most_bytes) {
+  std::vector<std::int64_t> gaps(chain.axes.size() + 1, 0);
+  const auto cost = [&](const std::vector<std::int64_t>& tried) {
+    set_steps(chain, tried);
+    int sum = chain.shared_bytes() > most_bytes ? 1 << 20 : 0;
+    for (std::size_t phase = 0; phase < chain.phases.size(); ++phase)
+      sum += chain.phases[phase].tensor ? tensor_turns(chain, chain.phases[phase]) : multiplied_turns(chain, phase);
+    return sum;
+  };
+  int best = cost(gaps);
+  for (int sweep = 0; sweep < 2; ++sweep)
+    for (std::size_t axis = gaps.size(); axis-- > 0;)
+      for (std::int64_t gap = 0; gap < kBanks; gap += kVector) {
+        std::vector<std::int64_t> tried = gaps;
+        tried[axis] = gap;
+        const int turns = cost(tried);
+        if (turns < best) best = turns, gaps = tried;
+      }
+  set_steps(chain, gaps);
+}
+
+bool set_tile(KronChain& chain, std::int64_t tile_l, std::int64_t tile_r, std::int64_t most_bytes) {
+  chain.tile_l = tile_l;
+  chain.tile_r = tile_r;
+  measure_phases(chain);
+  set_steps(chain, std::vector<std::int64_t>(chain.axes.size() + 1, 0));
+  return chain.shared_bytes() <= most_bytes;
+}
+
+/// Neighbours behind the axes first, whole lines of memory if they fit; then several tiles side by side. What a block
+/// has on its way from memory should outlast the latency.
+bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_bytes) {
+  std::int64_t r = place.right, one = bytes_of(chain);
+  for (const KronChainAxis& axis : chain.axes) one *= axis.extent();
+  const std::int64_t most = std::max(kNeighbours, kPlain / 2 / one);
+  if (r > most) r = round_up(ceil_div(r, ceil_div(r, most)), kVector);
+  const auto fits = [&](std::int64_t l, std::int64_t bytes) {
+    return set_tile(chain, l, r, std::min(bytes, most_bytes));
+  };
+  while (r > kLeastNeighbours && !fits(1, kMostPlain)) r = round_up(r / 2, kVector);
+  if (!set_tile(chain, 1, r, most_bytes)) return false;
+  std::int64_t l = 1;
+  const std::int64_t before = place.rows * place.left;
+  while (r == place.right && 2 * l <= before && fits(2 * l, kPlain)) l *= 2;
+  set_tile(chain, l, r, most_bytes);
+  choose_steps(chain, most_bytes);
+  return true;
+}
+
+void choose_threads(KronChain& chain) {
+  const std::int64_t bytes = chain.shared_bytes();
+  chain.block_threads = bytes > (100 << 10) ? 512 : bytes > (20 << 10) ? 256 : 128;
+  chain.resident = std::max<std::int64_t>(kRegisters / kThreadRegisters / chain.block_threads, 1);
+}
+
+}  // namespace
+
+std::int64_t KronChain::in() const {
+  std::int64_t values = tile_r;
+  for (const KronChainAxis& axis : axes) values *= axis.p;
+  return values;
+}
+
+std::int64_t KronChain::out() const {
+  std::int64_t values = tile_r;
+  for (const KronChainAxis& axis : axes) values *= axis.q;
+  return values;
+}
+
+std::int64_t KronChain::tile_values() const {
+  std::int64_t values = tile_l * step_l;
+  for (const KronChainAxis& axis : axes) values = std::max(values, axis.p * axis.q);  // factors, as they are read
+  return round_up(values, kVector);
+}
+
+bool KronChain::refills() const {
+  return types.vectors_in == types.vectors_out &&
+         std::all_of(axes.begin(), axes.end(), [](const KronChainAxis& axis) { return axis.p == axis.q; });
+}
+
+bool KronChain::direct() const {
+  const KronChainPhase& last = phases.back();
+  return refills() && types.vectors_in && types.in == types.type && last.axes == 1 && last.width == 16 / bytes_of(*this);
+}
+
+std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {
+  for (std::size_t p = 0; p < phase; ++p)
+    if (phases[p].axis <= static_cast<int>(axis) && static_cast<int>(axis) < phases[p].axis + phases[p].axes)
+      return axes[axis].q;
+  return axes[axis].p;
+}
+
+const KronChainPhase& KronChain::phase_of(std::size_t axis) const {
+  return *std::find_if(phases.begin(), phases.end(), [&](const KronChainPhase& phase) {
+    return phase.axis <= static_cast<int>(axis) && static_cast<int>(axis) < phase.axis + phase.axes;
+  });
+}
+
+std::int64_t KronChain::operand_at(std::size_t axis) const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < axis; ++i) {
+    const std::int64_t p = axes[i].p, q = axes[i].q;
+    if (phase_of(i).tensor) bytes += ceil_div(p, 16) * ceil_div(q, 16) * 2 * kFragment;
+    else bytes += round_up(p * round_up(q, kVector) * bytes_of(*this), 16);
+  }
+  return bytes;
+}
+
+std::int64_t KronChain::shared_bytes() const {
+  return tile_values() * bytes_of(*this) + operand_at(axes.size()) + kPlaces * tile_l * 8;
+}
+
+std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
+  const std::int64_t tiles =
+      place.items * ceil_div(place.rows * place.left, tile_l) * ceil_div(place.right, tile_r);
+  const std::int64_t most = resident * multiprocessors;
+  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most);
+}
+
+double KronChain::seconds(const KronGpuPlace& place) const {
+  const double rows = static_cast<double>(place.items) * static_cast<double>(place.rows * place.left) *
+                      static_cast<double>(place.right) / static_cast<double>(tile_r);
+  const double bytes = rows * (static_cast<double>(in()) * static_cast<double>(size_of(types.in)) +
+                               static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
+  double rate = 4.2e12 * (resident > 1 ? 0.85 : 0.7);
+  const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
+  if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
+  double slots = 0;
+  for (const KronChainAxis& axis : axes)
+    slots += phase_of(static_cast<std::size_t>(&axis - axes.data())).tensor ? 6 + static_cast<double>(axis.p) / 8
+                                                                           : 1 + static_cast<double>(axis.p);
+  const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / (32.0 * 4 * 132 * 1.7e9);
+  return 3e-6 + bytes / rate + 0.3 * arithmetic;
+}
+
+std::string KronChain::key() const {
+  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident;", types.key(), tile_l,
+                                 tile_r, int{whole_r}, step_l, block_threads, resident);
+  for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
+  for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
+  for (const KronChainPhase& phase : phases)
+    text += fmt::format(", phase {} {} {} {} {}", phase.axis, phase.axes, int{phase.tensor}, phase.width,
+                        int{phase.along});
+  return text;
+}
+
+std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                         const KronGpuPlace& place, const KronGpuProblem& problem) {
+  KronChain chain;
+  chain.types = types;
+  chain.factors.assign(factors.begin(), factors.end());
+  chain.multiprocessors = problem.multiprocessors;
+  for (const KronShape& factor : factors)
+    if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
+  chain.axes = merged(factors);
+  // Columns are rows of their own, of which a scale may be shared by none.
+  const bool tensor_cores = types.type == Dtype::float32 && problem.columns == 1 && problem.capability >= 80;
+  add_phases(chain, tensor_cores);
+  const KronChainPhase& first = chain.phases.front();
+  if (first.tensor && first.axes == 1 && place.right == 1) return std::nullopt;  // a row has nothing to share a scale
+  if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes)) return std::nullopt;
+  choose_threads(chain);
+  chain.whole_r = place.right % chain.tile_r == 0;
+  const bool whole_lines = place.right == 1 || (place.right % kVector == 0 && chain.tile_r % kVector == 0);
+  const auto by_vectors = [&](bool aligned, std::int64_t last, std::int64_t all) {
+    return aligned && whole_lines && (place.right > 1 || (last % kVector == 0 && all % kVector == 0));
+  };
+  chain.types.vectors_in = by_vectors(types.vectors_in, chain.axes.back().p, chain.in());
+  chain.types.vectors_out = by_vectors(types.vectors_out, chain.axes.back().q, chain.out());
+  return chain;
+}
+
+}  // namespace mercer::plan

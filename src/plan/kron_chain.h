@@ -1,0 +1,76 @@
+// Several neighbouring factors of a Kronecker product in one pass over memory on a GPU: a tile lies in shared memory
+// while one factor after the other is multiplied (kernels/cuda/kron_chain.cuh).
+//
+//   tile [tile_l][axis 0] ... [axis n-1][tile_r]     tile_r neighbours behind the factors, or tile_l tiles side by side
+//   an axis is one factor, or several tiny ones multiplied out; it has room for p and for q
+//   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
+//
+// Floor: bytes of the pass at 4.2 TB/s. Issue slots an element of float32: p for each axis in multiply-adds, or 4 to 6
+// an axis of at most 16 on tensor cores (two splits, three products of 16 bits), and a load and a store a phase.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/kron.h"
+#include "plan/kron_gpu_types.h"
+
+namespace mercer::plan {
+
+struct KronChainAxis {
+  int first = 0, count = 1;       // factors of the pass that are multiplied out
+  std::int64_t p = 1, q = 1;
+  std::int64_t step = 1;          // of neighbours in the tile, in values
+  bool operator==(const KronChainAxis&) const = default;
+  std::int64_t extent() const { return p > q ? p : q; }
+};
+
+struct KronChainPhase {
+  int axis = 0, axes = 1;
+  bool tensor = false;            // 16-bit pieces on tensor cores, else multiply-adds
+  std::int64_t outer = 1, inner = 1;  // what stands before and behind these axes in the tile
+  int width = 1;                  // neighbours behind the axes that a lane takes together
+  bool along = false;             // or neighbours of the second axis, which is the last of the tile
+};
+
+/// All of it is part of the kernel.
+struct KronChain {
+  KronGpuTypes types;
+  std::vector<KronShape> factors;
+  std::vector<KronChainAxis> axes;
+  std::vector<KronChainPhase> phases;  // in the order in which they run
+  std::int64_t tile_l = 1, tile_r = 1, step_l = 1;
+  std::int64_t block_threads = 256, resident = 1;  // blocks that a multiprocessor is to hold
+  bool whole_r = true;  // what stands behind the factors is a multiple of tile_r
+  int multiprocessors = 1;
+
+  std::int64_t threads() const { return block_threads; }
+  std::int64_t shared_bytes() const;
+  std::int64_t blocks(const KronGpuPlace& place) const;
+  bool whole() const { return true; }
+  /// An estimate of its time on an H200.
+  double seconds(const KronGpuPlace& place) const;
+  std::string key() const;
+
+  std::int64_t in() const;   // values of one of tile_l tiles before and after
+  std::int64_t out() const;
+  std::int64_t tile_values() const;  // that shared memory holds
+  /// Whether results lie where values were, so that the next tile's may take their place at once.
+  bool refills() const;
+  /// Whether the last phase itself writes to memory: by vectors, of neighbours.
+  bool direct() const;
+  /// Extent of an axis when a phase begins; `phases.size()`: at the end.
+  std::int64_t extent(std::size_t phase, std::size_t axis) const;
+  /// Where a phase's operand of an axis begins in shared memory, in bytes behind the tile; where they end for axes.size().
+  std::int64_t operand_at(std::size_t axis) const;
+  const KronChainPhase& phase_of(std::size_t axis) const;
+};
+
+/// Nothing where factors are too large for it.
+std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                         const KronGpuPlace& place, const KronGpuProblem& problem);
+
+}  // namespace mercer::plan
