@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "codegen/cuda_products.h"
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
 #include "core/error.h"
@@ -279,35 +280,6 @@ std::string row_sums_text(const GpuPairPlan& plan) {
          define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
          skeleton({"row_sums.cuh"});
-}
-
-/// wgmma of 64 rows on the left and `columns` on the right, added to the first of the `sums` that a thread has.
-struct Product {
-  const char* name;
-  int columns, sums;
-  const char* types;  // k and the operands' types
-  bool of_registers;  // the left operand; else a descriptor
-  const char* rest;   // signs of the operands and transposes, of floats
-  bool of_integers = false;
-};
-std::string product_function(const Product& product) {
-  const int own = product.columns / 2, left = product.of_registers ? 4 : 1;
-  std::string sums, operands;
-  for (int i = 0; i < own; ++i) {
-    sums += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
-    operands += fmt::format("{}\"+{}\"(d[{}])", i == 0 ? "" : ", ", product.of_integers ? "r" : "f", i);
-  }
-  const std::string x = product.of_registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", own, own + 1, own + 2, own + 3)
-                                             : fmt::format("%{}", own);
-  return fmt::format(
-      "MERCER_INLINE void {0}({12} (&d)[{1}], {2}, u64 z, int scale) {{\n"
-      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{3}, 0; \"\n"
-      "               \"wgmma.mma_async.sync.aligned.m64n{4}{5} {{{6}}}, {7}, %{8}, p{9}; }}\"\n"
-      "               : {10}\n               : {11}, \"l\"(z), \"r\"(scale));\n}}\n",
-      product.name, product.sums, product.of_registers ? "const u32 (&x)[4]" : "u64 x", own + left + 1, product.columns,
-      product.types, sums, x, own + left, product.rest, operands,
-      product.of_registers ? "\"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3])" : "\"l\"(x)",
-      product.of_integers ? "int" : "float");
 }
 
 }  // namespace

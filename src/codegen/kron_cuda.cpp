@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda_products.h"
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
 #include "core/integers.h"
@@ -199,6 +200,28 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   }
   text += fmt::format("#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", operands, phases);
   return text + text_of("kron_chain_run.cuh");
+}
+
+std::string cuda_kron_source(const plan::KronWide& wide) {
+  std::string text = opening(wide.types);
+  text += fmt::format("#define PAIR {}\n#define P1 {}\n#define Q1 {}\n#define P2 {}\n#define Q2 {}\n", int{wide.pair},
+                      wide.p1, wide.q1, wide.p2, wide.q2);
+  text += fmt::format("#define TILE_N {}\n#define GROUPS {}\n#define WARPGROUPS {}\n", wide.tile_n, wide.groups,
+                      wide.warpgroups);
+  text += fmt::format("#define STRIP {}\n#define IN_WIDTH {}\n#define OUT_WIDTH {}\n",
+                      plan::KronWide::kStrip, wide.in_width, wide.out_width);
+  text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),
+                      wide.first_exponent(), plan::KronWide::kExponent);
+  text += "#define CLUSTER 1\n" + text_of("warpgroups.cuh") + text_of("split_pieces.cuh");
+  const auto product = [&](const char* name, std::int64_t columns, bool of_registers) {
+    text += product_function({name, static_cast<int>(columns), static_cast<int>(columns / 2), "k16.f32.f16.f16",
+                              of_registers, of_registers ? ", 1, 1, 0" : ", 1, 1, 0, 0"});
+  };
+  product("first_product", wide.tile_n, false);
+  const std::int64_t outputs = round_up(wide.q2, 16), rest = outputs % plan::KronWide::kStrip;
+  if (wide.pair && outputs >= plan::KronWide::kStrip) product("second_product", plan::KronWide::kStrip, true);
+  if (wide.pair && rest != 0) product("second_product", rest, true);
+  return text + text_of("kron_wide.cuh");
 }
 
 std::string cuda_kron_finish_source(Dtype type, Dtype out) {

@@ -12,6 +12,8 @@ inline const char* kron_kernel_name(const plan::KronGpuTile&) { return "kron_ste
 std::string cuda_kron_source(const plan::KronGpuTile& tile);
 inline const char* kron_kernel_name(const plan::KronChain&) { return "kron_chain"; }
 std::string cuda_kron_source(const plan::KronChain& chain);
+inline const char* kron_kernel_name(const plan::KronWide&) { return "kron_wide"; }
+std::string cuda_kron_source(const plan::KronWide& wide);
 /// The kernel `kron_finish`, from the computing type to this one.
 std::string cuda_kron_finish_source(Dtype type, Dtype out);
 

@@ -18,6 +18,7 @@ constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
 constexpr int kMostFactors = 16;  // of a pass
+constexpr std::int64_t kLeastWide = 33;  // with a factor so large
 /// What kron_step reaches on an H200, bytes and flops a second.
 constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
@@ -70,6 +71,8 @@ KronGpuTile step_tile(const KronGpuTypes& types, const KronShape& factor, const 
 
 using Span = std::span<const KronShape>;
 
+std::int64_t largest(const KronShape& factor) { return std::max(factor.p, factor.q); }
+
 /// The best kernel of some neighbouring factors, if there is one.
 std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, const KronGpuPlace& place,
                                        const KronGpuProblem& problem) {
@@ -80,10 +83,10 @@ std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, 
   };
   if (factors.size() == 1) offer(step_tile(types, factors.front(), place));
   if (const auto chain = plan_kron_chain(types, factors, place, problem)) offer(*chain);
+  if (!std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; })) return best;
+  if (const auto wide = plan_kron_wide(types, factors, place, problem)) offer(*wide);
   return best;
 }
-
-std::int64_t largest(const KronShape& factor) { return std::max(factor.p, factor.q); }
 
 /// Neighbours first .. first + count - 1.
 struct Run {

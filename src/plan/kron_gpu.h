@@ -15,6 +15,7 @@
 
 #include "plan/kron_chain.h"
 #include "plan/kron_gpu_types.h"
+#include "plan/kron_wide.h"
 
 namespace mercer::plan {
 
@@ -37,7 +38,7 @@ struct KronGpuTile {
   std::string key() const;
 };
 
-using KronGpuKernel = std::variant<KronGpuTile, KronChain>;
+using KronGpuKernel = std::variant<KronGpuTile, KronChain, KronWide>;
 
 /// Neighbouring factors first, first + 1, ... at their turn.
 struct KronGpuPass {

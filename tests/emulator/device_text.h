@@ -325,15 +325,21 @@ double element(std::uint32_t bits) {
   return std::bit_cast<float>(bits & 0xffffe000u);
 }
 
-/// Element k of row `row` of a K-major operand without swizzle: blocks of 8 rows x 16 bytes.
+/// Element k of row `row` of a K-major operand without swizzle, blocks of 8 rows x 16 bytes, or in the 128-byte one.
 template <ProductShape kShape>
-double described_plainly(std::uint64_t descriptor, int row, int k) {
+double described_element(std::uint64_t descriptor, int row, int k) {
   const auto field = [&](int shift) { return static_cast<std::uint32_t>(descriptor >> shift & 0x3fff) << 4; };
-  if (descriptor >> 62 != 0) host->fail("a descriptor that is swizzled");
+  const auto swizzle = descriptor >> 62;
+  if (swizzle > 1) host->fail("a descriptor of a swizzle that is neither 128 bytes nor none");
   constexpr int kBytes = kShape.bytes(), kOfBlock = 16 / kBytes;
-  const std::uint32_t at = field(0) + static_cast<std::uint32_t>(k / kOfBlock) * field(16) +
-                           static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 16) +
-                           static_cast<std::uint32_t>(k % kOfBlock * kBytes);
+  std::uint32_t at = field(0) + static_cast<std::uint32_t>(row / 8) * field(32);
+  if (swizzle == 1) {
+    at += static_cast<std::uint32_t>(row % 8 * 128 + k * kBytes);
+    at ^= (at >> 7 & 7) << 4;
+  } else {
+    at += static_cast<std::uint32_t>(k / kOfBlock) * field(16) +
+          static_cast<std::uint32_t>(row % 8 * 16 + k % kOfBlock * kBytes);
+  }
   std::uint32_t bits = 0;
   std::memcpy(&bits, self->block->shared + at, kBytes);
   return element<kShape>(bits);
@@ -407,7 +413,7 @@ void multiply_registers(SumOf<kShape>* const (&d)[kShape.columns / 2], std::arra
       }
     for (int column = 0; column < kShape.columns; ++column) {
       double right[kDepth];
-      for (int k = 0; k < kDepth; ++k) right[k] = described_plainly<kShape>(b, column, k);
+      for (int k = 0; k < kDepth; ++k) right[k] = described_element<kShape>(b, column, k);
       for (int row = 0; row < 16; ++row) {
         auto& to = *of_lane(row % 8 * 4 + column % 8 / 2)->d[column / 8 * 4 + row / 8 * 2 + column % 2];
         double sum = adds ? to : 0.0;
@@ -547,6 +553,7 @@ EMULATOR_PTX("st.shared.v4.b32 [%0], {%1, %2, %3, %4};", (u32 to, u32 x, u32 y, 
 EMULATOR_PTX("st.shared.v4.f32 [%0], {%1, %2, %3, %4};", (u32 to, float x, float y, float z, float w)) {
   shared_at<float4>(to) = {x, y, z, w};
 }
+EMULATOR_PTX("st.shared.v2.b32 [%0], {%1, %2};", (u32 to, u32 x, u32 y)) { shared_at<uint2>(to) = {x, y}; }
 EMULATOR_PTX("st.shared.f32 [%0], %1;", (u32 to, float x)) { shared_at<float>(to) = x; }
 EMULATOR_PTX("st.shared.v2.f32 [%0], {%1, %2};", (u32 to, float x, float y)) { shared_at<float2>(to) = {x, y}; }
 
@@ -595,6 +602,10 @@ EMULATOR_PTX(
 }
 
 // Barriers.
+EMULATOR_PTX("bar.sync %0, %1;", (int barrier, int threads)) {
+  if (barrier < 0 || barrier >= kNamedBarriers || threads % kWarp != 0) host->fail("a barrier that there is not");
+  meet(self->block->named[barrier], threads, self->block->cluster->progress);
+}
 EMULATOR_PTX("mbarrier.init.shared::cta.b64 [%0], %1;", (u32 barrier, int count)) {
   const auto arrivals = static_cast<std::int16_t>(count);
   shared_at<Barrier>(barrier) = {arrivals, arrivals, 0, 0};

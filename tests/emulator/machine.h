@@ -15,7 +15,7 @@ struct Size3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-constexpr int kWarp = 32, kSharedSites = 64;
+constexpr int kWarp = 32, kSharedSites = 64, kNamedBarriers = 16;
 constexpr std::uint32_t kRankShift = 24;  // an address in shared memory: the block's rank, the offset in its memory
 constexpr std::size_t kSharedBytes = 512 * 1024;
 
@@ -52,7 +52,7 @@ struct Block {
   Size3 index, threads, grid;
   unsigned rank = 0;
   int live = 0;
-  Meeting meeting;
+  Meeting meeting, named[kNamedBarriers];
   Cluster* cluster = nullptr;
   std::vector<Warp> warps;
   std::vector<BulkCopy> copies;

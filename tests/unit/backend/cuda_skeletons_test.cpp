@@ -352,6 +352,12 @@ class Collection {
     add_pass(Dtype::float32, 3, 29, 31, false);
     add_pass(Dtype::float32, 2, 128, 128, true);
     add_pass(Dtype::float32, 2, 52, 50, false);
+    add_pass(Dtype::float32, 3, 64, 64, false);
+    add_pass(Dtype::float32, 3, 128, 128, false);
+    add_pass(Dtype::float32, 3, 52, 50, false);
+    add_pass(Dtype::float32, 2, 100, 100, false);
+    add_pass(Dtype::float32, 2, 128, 64, false);
+    add_pass(Dtype::float16, 2, 128, 128, false);
     add_pass(Dtype::float32, 1, 300, 700, false);
     add_pass(Dtype::float64, 2, 64, 64, false);
     add_pass(Dtype::float64, 5, 8, 8, false);

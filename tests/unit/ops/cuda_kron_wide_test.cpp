@@ -1,0 +1,277 @@
+// Products with Kronecker products of factors that tensor cores take (plan/kron_wide.h), against products in double, by
+// the bound of mercer/kron.h.
+#include <algorithm>
+
+#include "ops/context.h"
+#include "ops/kron_mirror.h"
+#include "ops/testing.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+using kron::Options;
+
+using Sizes = std::vector<std::pair<std::int64_t, std::int64_t>>;  // P, Q of each factor
+
+/// A call, and what it has been given.
+struct Call {
+  Sizes sizes;
+  std::int64_t rows = 3, items = 1;
+  Dtype dtype = Dtype::float32;
+  bool turned = false, gaps = false;  // factors lie by columns; x and out have something between neighbours
+  double alpha = 1, beta = 0;
+  double x_scale = 1, factor_scale = 1;
+};
+
+Shape spread(const Shape& shape, bool gaps) {
+  if (!gaps) return row_major(shape);
+  Shape wide = shape;
+  wide.back() = 2 * wide.back() + 1;
+  Shape strides = row_major(wide);
+  strides.back() = 2;
+  return strides;
+}
+
+std::int64_t extent(const Sizes& sizes, bool of_p) {
+  std::int64_t product = 1;
+  for (const auto& [p, q] : sizes) product *= of_p ? p : q;
+  return product;
+}
+
+struct Arrays {
+  Array x, y, out;
+  std::vector<Array> factors;
+  std::vector<Tensor> views;
+  explicit Arrays(const Call& c)
+      : x(normal(c.dtype, {c.items, c.rows, extent(c.sizes, true)}, 1, c.x_scale,
+                 spread({c.items, c.rows, extent(c.sizes, true)}, c.gaps))),
+        y(normal(c.dtype, {c.items, c.rows, extent(c.sizes, false)}, 2, c.x_scale)),
+        out(c.dtype, {c.items, c.rows, extent(c.sizes, false)},
+            spread({c.items, c.rows, extent(c.sizes, false)}, c.gaps)) {
+    unsigned seed = 3;
+    for (const auto& [p, q] : c.sizes)
+      factors.push_back(normal(c.dtype, {c.items, p, q}, seed++, c.factor_scale,
+                               c.turned ? column_major({c.items, p, q}) : Shape{}));
+    for (const Array& factor : factors) views.push_back(factor.tensor());
+  }
+  void multiply(const Call& c, TestContext& context, const Tensor& to) const {
+    const Tensor added = y;
+    matmul(x, views, to, {.alpha = c.alpha, .beta = c.beta, .y = c.beta != 0 ? &added : nullptr}, context);
+  }
+};
+
+/// Row m of item i of x times all factors, or of magnitudes.
+std::vector<double> product_of(const Call& c, const Arrays& a, std::int64_t i, std::int64_t m, bool magnitudes) {
+  const auto value = [&](double v) { return magnitudes ? std::abs(v) : v; };
+  std::vector<double> row;
+  for (std::int64_t e = 0; e < extent(c.sizes, true); ++e) row.push_back(value(a.x(i, m, e)));
+  std::int64_t left = 1;
+  for (std::size_t f = 0; f < c.sizes.size(); ++f) {
+    const auto [p, q] = c.sizes[f];
+    const std::int64_t right = static_cast<std::int64_t>(row.size()) / left / p;
+    std::vector<double> next(static_cast<std::size_t>(left * q * right));
+    for (std::int64_t k = 0; k < p; ++k)
+      for (std::int64_t j = 0; j < q; ++j) {
+        const double factor = value(a.factors[f](i, k, j));
+        for (std::int64_t l = 0; l < left; ++l)
+          for (std::int64_t r = 0; r < right; ++r)
+            next[(l * q + j) * right + r] += row[(l * p + k) * right + r] * factor;
+      }
+    row.swap(next);
+    left *= q;
+  }
+  return row;
+}
+
+/// max |x row| prod P_i max |F_i|
+double size_of_row(const Call& c, const Arrays& a, std::int64_t i, std::int64_t m) {
+  double size = 0;
+  for (std::int64_t e = 0; e < extent(c.sizes, true); ++e) size = std::max(size, std::abs(a.x(i, m, e)));
+  for (std::size_t f = 0; f < c.sizes.size(); ++f) {
+    double most = 0;
+    each_index({c.sizes[f].first, c.sizes[f].second},
+               [&](const Shape& at) { most = std::max(most, std::abs(a.factors[f](i, at[0], at[1]))); });
+    size *= most * static_cast<double>(c.sizes[f].first);
+  }
+  return size;
+}
+
+/// The whole bound: arithmetic, and one rounding to the type of out, which also has a least magnitude.
+double bound_of(const Call& c, double wanted, double magnitude, double added, double row_size) {
+  double steps = 2;
+  for (const auto& [p, q] : c.sizes) steps += static_cast<double>(p) + 2;
+  const double last = c.dtype == Dtype::float16 ? 0x1p-11 : c.dtype == Dtype::bfloat16 ? 0x1p-8 : 0;
+  const double least = c.dtype == Dtype::float16 ? 0x1p-25 : 0x1p-149;
+  return steps * 0x1p-22 * (std::abs(c.alpha) * magnitude + std::abs(c.beta * added)) +
+         0x1p-26 * std::abs(c.alpha) * row_size + 1.01 * last * std::abs(wanted) + least;
+}
+
+/// The first, the last, and one between.
+std::vector<std::int64_t> some_of(std::int64_t count) {
+  std::vector<std::int64_t> some = {0, count / 2, count - 1};
+  some.erase(std::unique(some.begin(), some.end()), some.end());
+  return some;
+}
+
+/// Some rows of some items.
+void expect_right(const Call& c, const Arrays& a, const Tensor& out) {
+  for (const std::int64_t i : some_of(c.items))
+    for (const std::int64_t m : some_of(c.rows)) {
+      const std::vector<double> values = product_of(c, a, i, m, false), sizes = product_of(c, a, i, m, true);
+      const double row_size = size_of_row(c, a, i, m);
+      for (std::int64_t j = 0; j < extent(c.sizes, false); ++j) {
+        const double added = c.beta != 0 ? a.y(i, m, j) : 0, wanted = c.alpha * values[j] + c.beta * added;
+        const double value = read(out, {i, m, j}), bound = bound_of(c, wanted, sizes[j], added, row_size);
+        ASSERT_TRUE(within(value, wanted, bound, c.dtype))
+            << name_of(c.dtype) << " " << c.sizes[0].first << " at " << i << ", " << m << ", " << j << ": " << value
+            << " for " << wanted << ", off by " << std::abs(value - wanted) / bound << " bounds";
+      }
+    }
+}
+
+void expect_right(const Call& c, TestContext& context) {
+  const Arrays a(c);
+  a.multiply(c, context, a.out);
+  expect_right(c, a, a.out);
+}
+
+void expect_all_right(const std::vector<Call>& calls) {
+  on_cuda([&](TestContext& context) {
+    for (const Call& call : calls) {
+      expect_right(call, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+/// A pair whose edges are whole in nothing, a single factor before it, alpha, beta and y; few enough for the emulator.
+TEST(WideKron, RaggedEdges) {
+  expect_all_right({{.sizes = {{34, 33}, {35, 37}, {37, 41}}, .rows = 2, .alpha = -2, .beta = 3}});
+}
+
+TEST(WideKron, FullTiles) { expect_all_right({{.sizes = {{64, 64}, {64, 64}}, .rows = 2, .items = 2}}); }
+
+TEST(WideKron, LargeTiles) {
+  expect_all_right({{.sizes = {{128, 128}, {128, 128}}, .rows = 5, .alpha = 0.5}});
+}
+
+TEST(WideKron, Shapes) {
+  std::vector<Call> calls;
+  for (const Sizes& sizes : std::vector<Sizes>{{{52, 50}, {52, 50}}, {{100, 100}, {100, 100}}, {{96, 128}, {96, 128}},
+                                               {{33, 128}, {40, 34}}, {{128, 33}, {128, 35}}, {{128, 64}, {128, 128}},
+                                               {{5, 64}, {128, 2}}, {{64, 1}, {1, 64}}, {{127, 65}, {66, 121}},
+                                               {{40, 100}, {100, 40}}, {{33, 34}, {35, 36}, {37, 38}},
+                                               {{64, 128}, {33, 40}, {40, 33}}, {{128, 40}, {36, 36}, {36, 36}},
+                                               {{100, 1}, {40, 40}, {50, 50}}, {{120, 40}, {7, 6}},
+                                               {{34, 34}, {3, 3}, {35, 35}}, {{36, 36}, {33, 34}, {34, 33}, {4, 5}}})
+    calls.push_back({.sizes = sizes});
+  expect_all_right(calls);
+}
+
+TEST(WideKron, ManyRows) {
+  expect_all_right({{.sizes = {{64, 64}, {64, 64}}, .rows = 1500},
+                    {.sizes = {{128, 128}, {128, 128}}, .rows = 701},
+                    {.sizes = {{52, 50}, {52, 50}, {52, 50}}, .rows = 30},
+                    {.sizes = {{40, 40}, {34, 34}}, .rows = 1500, .gaps = true}});
+}
+
+TEST(WideKron, TypesAndLayouts) {
+  std::vector<Call> calls;
+  for (const Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16})
+    for (const bool turned : {false, true})
+      for (const bool gaps : {false, true})
+        for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{34, 40}, {40, 46}, {66, 37}}}) {
+          Call call = {.sizes = sizes, .dtype = dtype, .turned = turned, .gaps = gaps, .alpha = 0.5};
+          if (turned) call.beta = -2;
+          calls.push_back(call);
+        }
+  expect_all_right(calls);
+}
+
+TEST(WideKron, BatchesOfFactors) {
+  expect_all_right({{.sizes = {{64, 64}, {64, 64}}, .rows = 7, .items = 300, .alpha = 2, .beta = 1},
+                    {.sizes = {{40, 33}, {50, 50}, {36, 36}}, .rows = 3, .items = 5},
+                    {.sizes = {{128, 128}, {128, 128}}, .rows = 9, .items = 70},
+                    {.sizes = {{128, 100}, {100, 128}}, .rows = 1, .items = 300}});
+}
+
+/// Values far from 1 of either sign of the exponent, down to those that are not normal.
+TEST(WideKron, Scales) {
+  std::vector<Call> calls;
+  for (const auto& [x, factor] : std::vector<std::pair<double, double>>{
+           {1e-30, 1}, {1e30, 1}, {1e-30, 1e15}, {1e30, 1e-20}, {1, 1e-25}, {1e-38, 1e18}, {1e-42, 1e20}, {0, 1},
+           {1, 0}})
+    for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{50, 50}, {34, 34}, {34, 34}}})
+      calls.push_back({.sizes = sizes, .x_scale = x, .factor_scale = factor});
+  expect_all_right(calls);
+}
+
+/// Rows of every magnitude, and rows that are not finite, leave each other alone: not a bit differs.
+TEST(WideKron, RowsAreApart) {
+  on_cuda([](TestContext& context) {
+    for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{36, 36}, {40, 40}, {36, 36}}}) {
+      const Call call = {.sizes = sizes, .rows = 6};
+      Arrays a(call);
+      const std::int64_t k = extent(sizes, true);
+      for (std::int64_t e = 0; e < k; ++e) {
+        a.x.set({0, 1, e}, a.x(0, 1, e) * 1e-30);
+        a.x.set({0, 2, e}, a.x(0, 2, e) * 1e30);
+      }
+      a.multiply(call, context, a.out);
+      expect_right(call, a, a.out);
+      const Array clean = copy(a.out, Dtype::float32);
+      a.x.set({0, 3, k / 2}, kNan);
+      a.x.set({0, 5, k - 1}, -kInf);
+      a.multiply(call, context, a.out);
+      for (std::int64_t m = 0; m < 6; ++m)
+        for (std::int64_t j = 0; j < k; ++j) {
+          if (m == 3) ASSERT_TRUE(std::isnan(a.out(0, m, j)));
+          else if (m == 5) ASSERT_FALSE(std::isfinite(a.out(0, m, j)));
+          else ASSERT_EQ(a.out(0, m, j), clean(0, m, j));
+        }
+    }
+  });
+}
+
+/// A factor's value that is not finite reaches its own outputs, and no other's.
+TEST(WideKron, FactorsThatAreNotFinite) {
+  on_cuda([](TestContext& context) {
+    const Call call = {.sizes = {{40, 33}, {36, 36}, {35, 34}}, .rows = 2};
+    for (std::size_t f = 0; f < 3; ++f)
+      for (const double bad : {kNan, kInf}) {
+        Arrays a(call);
+        a.multiply(call, context, a.out);
+        const Array clean = copy(a.out, Dtype::float32);
+        const std::int64_t column = 7;
+        a.factors[f].set({0, 5, column}, bad);
+        a.multiply(call, context, a.out);
+        std::int64_t right = 1;
+        for (std::size_t g = f + 1; g < 3; ++g) right *= call.sizes[g].second;
+        for (std::int64_t m = 0; m < 2; ++m)
+          for (std::int64_t j = 0; j < extent(call.sizes, false); ++j) {
+            const double value = a.out(0, m, j);
+            if (j / right % call.sizes[f].second == column) ASSERT_FALSE(std::isfinite(value)) << f << " " << j;
+            else ASSERT_EQ(value, clean(0, m, j)) << f << " " << j;
+          }
+      }
+  });
+}
+
+TEST(WideKron, InPlace) {
+  on_cuda([](TestContext& context) {
+    for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{64, 40}, {40, 64}}, Sizes{{128, 128}, {128, 128}},
+                               Sizes{{100, 100}, {1, 1}, {50, 50}}, Sizes{{40, 40}, {34, 34}, {33, 33}}})
+      for (const bool gaps : {false, true}) {
+        const Call call = {.sizes = sizes, .rows = 300, .gaps = gaps, .alpha = -1};
+        if (extent(sizes, true) * call.rows > 12000000) continue;
+        const Arrays a(call);
+        a.multiply(call, context, a.out);
+        a.multiply(call, context, a.x);
+        ASSERT_TRUE(same_bits(a.x, a.out)) << sizes[0].first << " " << gaps;
+      }
+  });
+}
+
+}  // namespace
+}  // namespace mercer
