@@ -24,29 +24,26 @@ struct Root {
 };
 
 struct SmallCholesky {
-  static MERCER_METHOD int place(const Team& team) { return team.member; }
-
   // The order of the first leading minor that is not positive, or 0.
   static MERCER_METHOD int run(Team& team, SmallRows& rows, int n) {
-    Pack<REAL, 4>(&line)[2][WIDTH / 4] = team.shared.line[team.index];
+    Pack<REAL, 4>(&line)[2][WIDTH / 4 + 1] = team.shared.line[team.index];
     REAL(&value)[WIDTH] = rows.value;
     int bad = 0;
+#pragma unroll 1
+    for (int first = 0; first < n; first += 4) {
 #pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      if (k >= n) break;
-      const REAL pivot = team.get(value[k], k);
-      if (bad == 0 && !(pivot > 0)) bad = k + 1;
-      const Root root(pivot);
-      value[k] = team.member == k ? root.root : value[k] * root.inverse;
-      if (team.member < WIDTH) line[k % 2][team.member / 4].value[team.member % 4] = value[k];
-      team.sync();
-#pragma unroll
-      for (int t = (k + 1) / 4 * 4; t < WIDTH; t += 4) {
-        const Pack<REAL, 4> column = line[k % 2][t / 4];
-#pragma unroll
-        for (int q = 0; q < 4; ++q)
-          if (t + q > k) value[t + q] = mul_add(-value[k], column.value[q], value[t + q]);
+      for (int q = 0; q < 4; ++q) {
+        const int k = first + q;
+        if (k >= n) break;
+        const REAL pivot = team.get(value[q], k);
+        if (bad == 0 && !(pivot > 0)) bad = k + 1;
+        const Root root(pivot);
+        value[q] = team.member == k ? root.root : value[q] * root.inverse;
+        if (team.member < WIDTH) line[q % 2][team.member / 4].value[team.member % 4] = value[q];
+        team.sync();
+        rows.subtract(line[q % 2], value[q], first, q, n);
       }
+      rows.move_on(team.tile(), team.member, first);
     }
     return bad;
   }
@@ -60,8 +57,8 @@ struct CholeskySolve {
   const bool halfway;
   template <int COUNT>
   MERCER_METHOD void operator()(SmallColumns<COUNT>& columns) const {
-    columns.template solve<true, false>(team, n, false, divide);
-    if (!halfway) columns.template solve<false, true>(team, n, false, divide);
+    columns.template solve<true, false>(team, n, team.member, false, divide);
+    if (!halfway) columns.template solve<false, true>(team, n, team.member, false, divide);
   }
 };
 
@@ -82,5 +79,5 @@ extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS) small_
     const CholeskySolve solve = {team, Divisor(diagonal), a.order, a.sums != 0};
     SmallSides<CholeskySolve>{item, solve, failed, team.member, team.member}.run(team);
   }
-  if (a.out.data) store_tile(team, item.at<REAL>(a.out), a.out.row, a.out.col, item.n, true, failed);
+  if (a.out.data) store_tile(team, item.at<REAL>(a.out), a.out.row, a.out.col, item.n, nullptr, true, failed);
 }

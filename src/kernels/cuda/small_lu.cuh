@@ -50,39 +50,36 @@ struct SmallLu {
   int row = 0;   // the place of this member's row; negative beyond n
   int swap = 0;  // with which row of the places that of this member's place changed
 
-  MERCER_METHOD int place(const Team&) const { return row; }
-
   // The first pivot that is zero, from 1 on, or 0.
   MERCER_METHOD int run(Team& team, SmallRows& rows, int n) {
-    Pack<REAL, 4>(&line)[2][WIDTH / 4] = team.shared.line[team.index];
+    Pack<REAL, 4>(&line)[2][WIDTH / 4 + 1] = team.shared.line[team.index];
     REAL(&value)[WIDTH] = rows.value;
     row = team.member < n ? team.member : -1;
     int bad = 0;
+#pragma unroll 1
+    for (int first = 0; first < n; first += 4) {
 #pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      if (k >= n) break;
-      const SmallPivot best = find_pivot(team, value[k], row, k);
-      const int from = (int)(best.at / MEMBERS);
-      if (team.member == (int)(best.at % MEMBERS)) {
+      for (int q = 0; q < 4; ++q) {
+        const int k = first + q;
+        if (k >= n) break;
+        const SmallPivot best = find_pivot(team, value[q], row, k);
+        const int from = (int)(best.at / MEMBERS);
+        if (team.member == (int)(best.at % MEMBERS)) {
 #pragma unroll
-        for (int t = k / 4 * 4; t < WIDTH; t += 4)
-          line[k % 2][t / 4] = {value[t], value[t + 1], value[t + 2], value[t + 3]};
+          for (int t = 0; t < WIDTH; t += 4)
+            if (first + t < n) line[q % 2][(first + t) / 4] = {value[t], value[t + 1], value[t + 2], value[t + 3]};
+        }
+        team.sync();
+        const REAL pivot = line[q % 2][first / 4].value[q];
+        if (bad == 0 && pivot == 0) bad = k + 1;
+        if (team.member == k) swap = from;
+        const bool wins = row == from;
+        if (wins || row == k) row = wins ? k : from;
+        const REAL times = row > k ? Divisor(pivot)(value[q]) : (REAL)0;
+        if (row > k) value[q] = times;
+        rows.subtract(line[q % 2], times, first, q, n);
       }
-      team.sync();
-      const REAL pivot = line[k % 2][k / 4].value[k % 4];
-      if (bad == 0 && pivot == 0) bad = k + 1;
-      if (team.member == k) swap = from;
-      const bool wins = row == from;
-      if (wins || row == k) row = wins ? k : from;
-      const REAL times = row > k ? Divisor(pivot)(value[k]) : (REAL)0;
-      if (row > k) value[k] = times;
-#pragma unroll
-      for (int t = (k + 1) / 4 * 4; t < WIDTH; t += 4) {
-        const Pack<REAL, 4> above = line[k % 2][t / 4];
-#pragma unroll
-        for (int q = 0; q < 4; ++q)
-          if (t + q > k) value[t + q] = mul_add(-times, above.value[q], value[t + q]);
-      }
+      rows.move_on(team.tile(), team.member, first);
     }
     return bad;
   }
@@ -119,12 +116,12 @@ struct SmallLu {
 struct LuSolve {
   Team& team;
   const Divisor divide;
-  const int n;
+  const int n, row;  // row: of the tile, for this member
   const bool transposed;
   template <int COUNT>
   MERCER_METHOD void operator()(SmallColumns<COUNT>& columns) const {
-    columns.template solve<true, false>(team, n, !transposed, divide);
-    columns.template solve<false, false>(team, n, transposed, divide);
+    columns.template solve<true, false>(team, n, row, !transposed, divide);
+    columns.template solve<false, false>(team, n, row, transposed, divide);
   }
 };
 
@@ -140,11 +137,12 @@ extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS) small_
   item.tell(team, status);
   if (a.factors && a.pivots.data && team.member < item.n)
     item.at<i64>(a.pivots)[team.member * a.pivots.row] = failed ? team.member : lu.swap;
+  const int own = team.member, source = lu.source(team), row = a.factors ? source : own;
   if (a.columns > 0) {
-    const REAL diagonal = team.member < item.n ? team.tile()[team.member][team.member] : (REAL)1;
-    const LuSolve solve = {team, Divisor(diagonal), a.order, a.transposed != 0};
-    const int own = team.member, source = lu.source(team);
+    const REAL diagonal = own < item.n ? team.tile()[row][own] : (REAL)1;
+    const LuSolve solve = {team, Divisor(diagonal), a.order, row, a.transposed != 0};
     SmallSides<LuSolve>{item, solve, failed, a.transposed ? own : source, a.transposed ? source : own}.run(team);
   }
-  if (a.out.data) store_tile(team, item.at<REAL>(a.out), a.out.row, a.out.col, item.n, false, failed);
+  const int* const order = team.shared.order[team.index];
+  if (a.out.data) store_tile(team, item.at<REAL>(a.out), a.out.row, a.out.col, item.n, order, false, failed);
 }

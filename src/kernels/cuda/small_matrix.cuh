@@ -6,6 +6,10 @@
 //   warp │ team 0: row 0 … row TEAM-1 │ team 1: row 0 … │ …    up to 32 members: several teams a warp, no barrier
 //   block of two warps │ team 0: row 0 …        … row 63 │     64 members: a team is a block
 //
+// Factorisations go by four columns, which leave for the tile when they are done; the others move up in the registers,
+// so that a loop of some hundred instructions does it all. Written out for each column the instructions themselves are
+// what is waited for.
+//
 // Rows beyond n, and teams without a matrix, are zeros, which change nothing. A step tells all members one row or
 // column of the matrix through shared memory. What members need of other rows beside that goes through `tile`, once: the
 // transpose, where memory or a triangle is by columns.
@@ -27,7 +31,7 @@ MERCER_INLINE REAL not_a_number() { return (REAL)__int_as_float(0x7fc00000); }
 typedef REAL SmallTile[WIDTH][WIDTH + 1];
 
 struct SmallShared {
-  Pack<REAL, 4> line[TEAMS][2][WIDTH / 4];  // what one member tells the others
+  Pack<REAL, 4> line[TEAMS][2][WIDTH / 4 + 1];  // what one member tells the others; what lies behind is not used
   SmallTile tile[TEAMS];                       // rows of the factors
   int order[TEAMS][WIDTH];
   double box[2][FEW];  // of a team that is a block
@@ -116,15 +120,33 @@ MERCER_INLINE bool steps_less(i64 row, i64 col) { return (row < 0 ? -row : row) 
 struct SmallRows {
   REAL value[WIDTH];
 
-  // In the tile, at this place; the team must meet before others read it.
-  MERCER_METHOD void lay(SmallTile& tile, int place) const {
+  MERCER_METHOD void read(const SmallTile& tile, int member) {
 #pragma unroll
-    for (int t = 0; t < WIDTH; ++t) tile[place][t] = value[t];
+    for (int t = 0; t < WIDTH; ++t) value[t] = member < WIDTH ? tile[member][t] : (REAL)0;
   }
 
-  MERCER_METHOD void read(const SmallTile& tile, int place) {
+  // value -= times line, columns after the q-th of `first` …, which value has from its beginning on.
+  MERCER_METHOD void subtract(const Pack<REAL, 4> (&line)[WIDTH / 4 + 1], REAL times, int first, int q, int n) {
 #pragma unroll
-    for (int t = 0; t < WIDTH; ++t) value[t] = place < WIDTH ? tile[place][t] : (REAL)0;
+    for (int t = 0; t < WIDTH; t += 8) {
+      if (first + t >= n) break;
+#pragma unroll
+      for (int half = t; half < t + 8 && half < WIDTH; half += 4) {
+        const Pack<REAL, 4> four = line[(first + half) / 4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          if (half + r > q) value[half + r] = mul_add(-times, four.value[r], value[half + r]);
+      }
+    }
+  }
+
+  // The first four columns into the tile, the others in their place.
+  MERCER_METHOD void move_on(SmallTile& tile, int member, int first) {
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+      if (member < WIDTH) tile[member][first + q] = value[q];
+#pragma unroll
+    for (int t = 0; t + 4 < WIDTH; ++t) value[t] = value[t + 4];
   }
 
   // Adds so much times the mean of the diagonal's absolute values to the diagonal, of which this is the member's.
@@ -156,8 +178,10 @@ MERCER_INLINE bool load_tile(Team& team, const REAL* from, i64 row, i64 col, int
   return finite;
 }
 
-// From the tile; with zeros above the diagonal, if only the lower triangle counts.
-MERCER_INLINE void store_tile(Team& team, REAL* to, i64 row, i64 col, int n, bool lower, bool failed) {
+// From the tile, whose rows are in this order, or in their own; with zeros above the diagonal, if only the lower
+// triangle counts.
+MERCER_INLINE void store_tile(Team& team, REAL* to, i64 row, i64 col, int n, const int* order, bool lower,
+                              bool failed) {
   const bool down = steps_less(row, col);
   const i64 step = down ? col : row;
   const int member = team.member;
@@ -167,7 +191,8 @@ MERCER_INLINE void store_tile(Team& team, REAL* to, i64 row, i64 col, int n, boo
 #pragma unroll 8
   for (int t = 0; t < n; ++t) {
     const bool inside = !lower || (down ? t <= member : t >= member);
-    const REAL value = down ? tile[member][t] : tile[t][member];
+    const int i = down ? member : t, j = down ? t : member;
+    const REAL value = tile[order ? order[i] : i][j];
     to[t * step] = failed ? not_a_number() : inside ? value : (REAL)0;
   }
 }
@@ -177,10 +202,10 @@ template <int COUNT>
 struct SmallColumns {
   REAL x[COUNT];
 
-  // x = T^-1 x, T triangular: rows of the tile, or its columns for the transpose. Steps go from the first row to the
-  // last, or back; a step changes the rows after it.
+  // x = T^-1 x, T triangular: this member's row of the tile, or its column for the transpose. Steps go from the first
+  // row to the last, or back; a step changes the rows after it.
   template <bool FORWARD, bool COLUMNS>
-  MERCER_METHOD void solve(Team& team, int n, bool unit, const Divisor& divide) {
+  MERCER_METHOD void solve(Team& team, int n, int row, bool unit, const Divisor& divide) {
     const SmallTile& tile = team.tile();
     const int member = team.member;
 #pragma unroll 4
@@ -191,7 +216,7 @@ struct SmallColumns {
       for (int c = 0; c < COUNT; ++c) own[c] = unit ? x[c] : divide(x[c]);
       team.get(solved, own, k);
       const bool later = FORWARD ? member > k && member < n : member < k;
-      const REAL times = later ? COLUMNS ? -tile[k][member] : -tile[member][k] : (REAL)0;
+      const REAL times = later ? COLUMNS ? -tile[k][member] : -tile[row][k] : (REAL)0;
 #pragma unroll
       for (int c = 0; c < COUNT; ++c) x[c] = member == k ? solved[c] : mul_add(times, solved[c], x[c]);
     }
@@ -262,7 +287,8 @@ struct SmallSides {
 };
 
 // The matrix, or its factor with as much of the ladder of jitter as it needs, in the tile. Teams of a warp climb
-// together: who is done does the same again. factor(rows) gives the status, place() that of this member's row.
+// together: who is done does the same again. factor.run leaves its factor in the tile, a row where its member is, and
+// gives the status.
 template <class Factor>
 MERCER_INLINE int factor_small(Team& team, const SmallItem& item, Factor& factor) {
   const SmallArguments& a = item.a;
@@ -285,9 +311,6 @@ MERCER_INLINE int factor_small(Team& team, const SmallItem& item, Factor& factor
     if (again) amount = a.jitter[attempt];
     if (!team.any_beside(again)) break;
   }
-  const int place = factor.place(team);
-  team.sync();
-  if (place >= 0 && place < WIDTH) rows.lay(team.tile(), place);
   team.sync();
   return status;
 }
