@@ -26,7 +26,7 @@ inline SmallTile small_tile(std::int64_t order, Dtype type) {
   struct Row {
     int width, blocks, double_blocks;
   };
-  for (const Row& row : {Row{4, 10, 8}, Row{8, 10, 8}, Row{12, 8, 6}, Row{16, 8, 6}, Row{24, 5, 4}, Row{32, 5, 4},
+  for (const Row& row : {Row{4, 10, 8}, Row{8, 10, 8}, Row{12, 8, 6}, Row{16, 8, 5}, Row{24, 5, 4}, Row{32, 5, 4},
                          Row{48, 8, 4}, Row{64, 8, 4}})
     if (order <= row.width)
       return {row.width, static_cast<int>(std::bit_ceil(static_cast<unsigned>(row.width))),

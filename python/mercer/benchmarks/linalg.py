@@ -23,6 +23,7 @@ TOP = 64
 SIDES = 16
 PROBES = 4
 KERNELS = {"gauss": "exp(-sum((x-z)^2)/8)", "laplace": "exp(-sqrt(sum((x-z)^2))/2)"}
+NORMAL = ("solve_lu 8192", "solve_lu 16384")  # matrices of random numbers
 ONE_FULL_EIGH = 8192  # larger ones take torch seconds
 
 
@@ -115,7 +116,7 @@ def both(
     error: Callable,
 ) -> GpuLine:
     """Times of both, and ``error`` of what each gives."""
-    line = GpuLine(row.name, shape, data="kernel matrix")
+    line = GpuLine(row.name, shape, data="normal" if row.name in NORMAL else "kernel matrix")
     line.ms = s.watch.median(ours)
     line.error = float(error(ours()))
     if theirs is not None:
@@ -194,7 +195,7 @@ def batch_calls(row: Batch, a, b) -> tuple[Callable, str, Callable]:
 
     if row.verb == "eigh":
         return (
-            lambda: mercer.linalg.eigh(a, check=False),
+            lambda: mercer.linalg.eigh(a, check=False)[0],
             "torch.linalg.eigh",
             lambda: torch.linalg.eigh(a),
         )
@@ -248,9 +249,9 @@ def system_lines(row: Systems, s: GpuSettings) -> Iterator[GpuLine]:
         return mercer.linalg.cg(operator, b, check=False)
 
     def error(result):
-        found = result[0]
-        product = mercer.kernel_product(mercer.kernel(KERNELS["gauss"]), x, x, found)
-        return (b - product - ridge * found).double().norm() / b.double().norm()
+        found, wide = result[0].double(), x.double()
+        product = mercer.kernel_product(mercer.kernel(KERNELS["gauss"]), wide, wide, found)
+        return (b.double() - product - ridge * found).norm() / b.double().norm()
 
     line = both(row, (n, n, row.sides), s, preconditioned, "mercer, alone", alone, error)
     taken = int(preconditioned()[2].max()), int(alone()[2].max())

@@ -125,7 +125,8 @@ struct LuSolve {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS) small_lu(const __grid_constant__ SmallArguments a) {
+extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS)
+    small_lu(const __grid_constant__ SmallArguments a) {
   __shared__ __align__(32) SmallShared shared;
   Team team(shared);
   const SmallItem item(a, team);

@@ -11,8 +11,8 @@
 // what is waited for.
 //
 // Rows beyond n, and teams without a matrix, are zeros, which change nothing. A step tells all members one row or
-// column of the matrix through shared memory. What members need of other rows beside that goes through `tile`, once: the
-// transpose, where memory or a triangle is by columns.
+// column of the matrix through shared memory. Matrices come and go, and solutions are made, by way of `tile`, whose
+// rows and columns are read equally well.
 //
 //   L y = b    for k:           y_k = x_k / L_kk;  x_i -= L_ik y_k, i > k      one value a step to all members
 //   U x = y    for k, falling:  likewise, i < k

@@ -368,7 +368,8 @@ class Collection {
         if (!all_ && order != 8 && order != 64) continue;
         const plan::SmallTile tile = plan::small_tile(order, type);
         const std::string name = fmt::format("small-{}-{}-{}", lu ? "lu" : "cholesky", order, name_of(type));
-        add({name, cuda_source(name, codegen::cuda_small_source(type, tile, lu), target_), tile.threads(), tile.blocks});
+        add({name, cuda_source(name, codegen::cuda_small_source(type, tile, lu), target_), tile.threads(),
+             tile.blocks});
       }
   }
 
