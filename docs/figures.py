@@ -13,7 +13,7 @@ import mercer as mc
 import numpy as np
 
 OUT = pathlib.Path(__file__).parent / "_static" / "figures"
-MEASURED = OUT / "linear_algebra.json"  # lines of python -m mercer.benchmarks on an H200
+MEASURED = OUT / "linear_algebra.json"  # rows of python -m mercer.benchmarks on an H200
 INK = "#1e293b"
 COLORS = ("#c2410c", "#0f766e", "#4338ca", "#a16207", "#64748b")
 
@@ -154,13 +154,18 @@ def linear_algebra() -> None:
         axes.loglog(times, errors, color=COLORS[4], lw=0.8, zorder=1)
         for time, error, color in zip(times, errors, COLORS, strict=False):
             axes.loglog(time, error, kinds[kind], color=color, ms=6)
-        axes.annotate(line["row"], (times[0], errors[0]), (4, -9), textcoords="offset points",
+        size = line["row"].removeprefix(kind).strip()
+        axes.annotate(size, (times[0], errors[0]), (-4, -11), textcoords="offset points",
                       fontsize=7)  # fmt: skip
     for name, color in zip(("mercer.linalg", "torch.linalg"), COLORS, strict=False):
         axes.plot([], [], "o", color=color, label=name)
+    for kind, marker in kinds.items():
+        axes.plot(
+            [], [], marker, color=INK, mfc="none", label=kind.replace(" gauss", " eigenpairs")
+        )
     axes.set_xlabel("time in ms, one H200, float32")
     axes.set_ylabel("backward error")
-    axes.legend(frameon=False, loc="best")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, "linear_algebra")
 
 
