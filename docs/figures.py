@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import matplotlib
@@ -12,6 +13,7 @@ import mercer as mc
 import numpy as np
 
 OUT = pathlib.Path(__file__).parent / "_static" / "figures"
+MEASURED = OUT / "linear_algebra.json"  # rows of python -m mercer.benchmarks on an H200
 INK = "#1e293b"
 COLORS = ("#c2410c", "#0f766e", "#4338ca", "#a16207", "#64748b")
 
@@ -140,9 +142,36 @@ def kronecker() -> None:
     save(figure, "kronecker")
 
 
+def linear_algebra() -> None:
+    """Backward error against time, Mercer and torch.linalg, as they were measured."""
+    kinds = {"top 64 gauss": "o", "cholesky": "s", "solve_lu": "^", "solve_cholesky": "D"}
+    figure, axes = plt.subplots(figsize=(6.4, 4.0))
+    for line in json.loads(MEASURED.read_text()):
+        kind = max((k for k in kinds if line["row"].startswith(k)), key=len, default=None)
+        if kind is None or line["peer_ms"] is None:
+            continue
+        times, errors = (line["ms"], line["peer_ms"]), (line["error"], line["peer_error"])
+        axes.loglog(times, errors, color=COLORS[4], lw=0.8, zorder=1)
+        for time, error, color in zip(times, errors, COLORS, strict=False):
+            axes.loglog(time, error, kinds[kind], color=color, ms=6)
+        size = line["row"].removeprefix(kind).strip()
+        axes.annotate(size, (times[0], errors[0]), (-4, -11), textcoords="offset points",
+                      fontsize=7)  # fmt: skip
+    for name, color in zip(("mercer.linalg", "torch.linalg"), COLORS, strict=False):
+        axes.plot([], [], "o", color=color, label=name)
+    for kind, marker in kinds.items():
+        axes.plot(
+            [], [], marker, color=INK, mfc="none", label=kind.replace(" gauss", " eigenpairs")
+        )
+    axes.set_xlabel("time in ms, one H200, float32")
+    axes.set_ylabel("backward error")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, "linear_algebra")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for draw in (norms, kernels, memory, gradient, kronecker):
+    for draw in (norms, kernels, memory, gradient, kronecker, linear_algebra):
         draw()
     print(f"figures in {OUT}")
 

@@ -14,7 +14,8 @@
 //          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
 //          numerical is, once all outputs are written.
 // Streams  On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it waits, to
-//          know whether to throw. Graph captures are refused, but for cg.
+//          know whether to throw. Graph captures are refused, but for cg, and for factors and solutions of orders up
+//          to 64 with info.
 // Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
 //          these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
 //          error: it goes to its column of x.

@@ -505,9 +505,23 @@ def test_batches_on_cuda_repeat(n):
         torch.testing.assert_close(a @ v, v * w[:, None])
 
 
-def test_captures_on_cuda_are_refused():
+def test_captures_on_cuda_hold_small_matrices():
     torch = gpu()
-    a = torch.eye(4, device="cuda")
+    a, b = 2 * torch.eye(8, device="cuda"), torch.ones(8, 2, device="cuda")
+    linalg.solve_cholesky(a, b)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x, info = linalg.solve_cholesky(a, b, check=False)
+    b.fill_(3)
+    graph.replay()
+    torch.testing.assert_close(x, torch.full_like(b, 1.5))
+    assert int(info) == 0
+
+
+def test_captures_on_cuda_refuse_large_ones():
+    torch = gpu()
+    a = torch.eye(65, device="cuda")
     linalg.cholesky(a)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

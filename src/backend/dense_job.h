@@ -30,6 +30,9 @@ inline constexpr std::int64_t kBlockedFrom = 8192;
 /// Orders from which LU of float32 goes so, on a device of compute capability 9.0.
 inline constexpr std::int64_t kLuFrom = 2048;
 
+/// Orders up to which matrices are factored, and solved with, by kernels of our own on a CUDA device; 64 at most.
+inline constexpr std::int64_t kSmallUntil = 64;
+
 /// How that LU is made; 0: by the order.
 struct LuChoice {
   std::int64_t from = kLuFrom;
@@ -57,6 +60,7 @@ struct DenseJob {
   std::int64_t part_bytes = kDenseBytes;
   std::int64_t blocked_from = kBlockedFrom;
   LuChoice lu = {};
+  std::int64_t small_until = kSmallUntil;
   std::vector<double> jitter = {};  // parts of the mean of the diagonal to add to it, tried in this order
 
   /// Where an item of the array lies.

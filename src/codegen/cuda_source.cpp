@@ -491,6 +491,12 @@ std::string cuda_dense_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"dense.cuh"});
 }
 
+std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, bool lu) {
+  return skeleton({"arguments.h"}) + prelude(type) + define("WIDTH", tile.width) + define("TEAM", tile.team) +
+         define("SMALL_THREADS", tile.threads()) + define("SMALL_BLOCKS", tile.blocks) +
+         skeleton({"small_matrix.cuh", lu ? "small_lu.cuh" : "small_cholesky.cuh"});
+}
+
 std::string cuda_columns_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"columns.cuh"});
 }

@@ -6,6 +6,7 @@
 #include "mercer/pairwise.h"
 #include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
+#include "plan/small_tile.h"
 
 namespace mercer::codegen {
 
@@ -62,6 +63,8 @@ std::string cuda_sum_source(Dtype type);
 
 /// The kernels `move_dense` and what else surrounds routines of linear algebra (kernels/cuda/dense.cuh).
 std::string cuda_dense_source(Dtype type);
+/// The kernel `small_lu` or `small_cholesky`.
+std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, bool lu);
 std::string cuda_columns_source(Dtype type);
 /// Of clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
 std::string cuda_tridiagonal_source(int cluster, int lane_rows);

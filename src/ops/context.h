@@ -94,6 +94,7 @@ struct Context::State {
   std::int64_t dense_bytes = kDenseBytes;  // likewise
   std::int64_t blocked_from = kBlockedFrom;            // likewise
   LuChoice lu;                                         // likewise
+  std::int64_t small_until = kSmallUntil;              // likewise
   double least_gain = plan::kLeastGain;  // likewise
   cpu::IntegerTiles integer_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

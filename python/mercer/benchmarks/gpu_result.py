@@ -18,6 +18,7 @@ class GpuLine(Measurement):
     least: float | None = None
     reach: float | None = None
     peer_ms: float | None = None
+    peer_error: float | None = None
 
     @property
     def of_floor(self) -> float | None:
@@ -62,6 +63,12 @@ def bars_text(line: GpuLine) -> str:
     return f"{line.least:.3g}{reach} ms" if line.least >= 0.02 else ms_text(line.least)
 
 
+def errors_text(line: GpuLine) -> str:
+    """Mercer's, and the peer's where it was measured."""
+    errors = [f"{e:.1e}" for e in (line.error, line.peer_error) if e is not None]
+    return " / ".join(errors)
+
+
 def ratio_text(line: GpuLine) -> str:
     bar = f" / {line.ratio_bar:.3g}" if line.ratio_bar is not None else ""
     return "" if line.ratio is None else f"{line.ratio:.3g}{bar}"
@@ -81,7 +88,7 @@ def cells(line: GpuLine) -> tuple[str, ...]:
         ms_text(line.ms),
         "" if line.of_floor is None else f"{line.of_floor:.0%}",
         bars_text(line),
-        "" if line.error is None else f"{line.error:.1e}",
+        errors_text(line),
         line.peer,
         ms_text(line.peer_ms) + ("*" if line.peer_scaled else ""),
         ratio_text(line),
@@ -94,7 +101,7 @@ class GpuTable(Table):
     """Prints lines as they come."""
 
     COLUMNS = COLUMNS
-    WIDTHS = (17, 9, 16, 8, 8, 8, 13, 8, 22, 8, 11, 6, 0)
+    WIDTHS = (24, 13, 16, 8, 8, 8, 13, 17, 22, 8, 11, 6, 0)
 
     @staticmethod
     def cells(line: GpuLine) -> tuple[str, ...]:

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "backend/cuda/dense_run.h"
+#include "backend/cuda/small_matrices.h"
 #include "backend/cuda/split_factor.h"
 #include "backend/cuda/split_lu.h"
 #include "core/error.h"
@@ -347,6 +348,7 @@ class EigenRun {
 }  // namespace
 
 void cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& out, const DenseInfo& info) {
+  if (are_small(job)) return run_small(job, {.a = a, .out = out}, info);
   CholeskyRun cholesky(job, a, &out, 0, info);
   DenseRun& run = cholesky.run();
   if (!run.begin()) return;
@@ -358,6 +360,7 @@ void cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& out, c
 
 void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
                     const DenseInfo& info, bool overwrite_a) {
+  if (are_small(job)) return run_small(job, {.a = a, .b = b, .x = x}, info);
   CholeskyRun cholesky(job, a, overwrite_a ? &a : nullptr, x.cols, info);
   DenseRun& run = cholesky.run();
   if (!run.begin()) return;
@@ -368,6 +371,7 @@ void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& 
 }
 
 void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& b, const DenseArray& x) {
+  if (are_small(job)) return run_small(job, {.factors = false, .a = factor, .b = b, .x = x}, {});
   DenseRun run(job,
                {.a = &factor, .home = &factor, .columns = x.cols, .keeps_home = true, .most_together = kTogetherFactor},
                {});
@@ -380,6 +384,7 @@ void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& 
 
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                      const DenseArray& logdet, const DenseInfo& info, bool overwrite_a) {
+  if (are_small(job)) return run_small(job, {.sums = true, .a = a, .b = b, .x = inv_quad, .logdet = logdet}, info);
   CholeskyRun cholesky(job, a, overwrite_a ? &a : nullptr, b.cols, info);
   DenseRun& run = cholesky.run();
   if (!run.begin()) return;
@@ -399,6 +404,7 @@ void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray&
 
 void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, const DenseArray& pivots,
                const DenseInfo& info) {
+  if (are_small(job)) return run_small(job, {.lu = true, .a = a, .out = lu, .pivots = pivots}, info);
   const bool serves_as_home = is_column_major(lu) || lu_by_blocks(job);
   LuRun factors(job, lu_needs(job, {.a = &a, .home = serves_as_home ? &lu : nullptr}), info, true);
   DenseRun& run = factors.run();
@@ -412,6 +418,9 @@ void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, c
 
 void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivots, const DenseArray& b,
               const DenseArray& x, bool transposed) {
+  if (are_small(job))
+    return run_small(
+        job, {.lu = true, .factors = false, .transposed = transposed, .a = lu, .b = b, .x = x, .pivots = pivots}, {});
   LuRun factors(job,
                 {.a = &lu,
                  .home = is_column_major(lu) ? &lu : nullptr,
@@ -431,6 +440,7 @@ void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivot
 
 void solve_lu(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x, const DenseInfo& info,
               bool overwrite_a) {
+  if (are_small(job)) return run_small(job, {.lu = true, .a = a, .b = b, .x = x}, info);
   LuRun factors(job, lu_needs(job, {.a = &a, .home = overwrite_a ? &a : nullptr, .columns = x.cols}), info, true);
   DenseRun& run = factors.run();
   if (!run.begin()) return;

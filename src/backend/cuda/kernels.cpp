@@ -243,6 +243,12 @@ Kernel dense_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_dense_source(job.type); });
 }
 
+Kernel small_kernel(const plan::SmallTile& tile, bool lu, const PairJob& job) {
+  return shared_kernel(lu ? "small_lu" : "small_cholesky",
+                       fmt::format("small {} {} {}", lu ? "LU" : "Cholesky", tile.width, name_of(job.type)), job,
+                       [&] { return codegen::cuda_small_source(job.type, tile, lu); });
+}
+
 Kernel column_kernels(const PairJob& job) {
   return shared_kernel("draw_columns", fmt::format("long columns {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_columns_source(job.type); });

@@ -388,6 +388,23 @@ struct DenseArguments {
   struct BatchAxes axes;
 };
 
+// Small matrices of a batch (small_matrix.cuh). What has no data is not wanted.
+struct SmallArguments {
+  struct DenseSide a, out, b, x;  // x: solutions, or with `sums` a number for each column
+  struct DenseSide pivots, logdet, info;  // 64 bits, REAL, 64 bits
+  long long b_repeat[MERCER_MAX_AXES], x_repeat[MERCER_MAX_AXES];
+  struct BatchAxes outer, inner;  // along which a varies, and the rest
+  long long matrices, repeats, columns;
+  int *status, *failed;  // what info says of each matrix; whether one is not 0
+  int order;
+  int factors;     // a holds a matrix, not its factor
+  int lower;       // of a, that triangle alone
+  int transposed;  // a holds the factors of the transpose of what is solved with
+  int sums;
+  int attempts;
+  double jitter[MERCER_MAX_NUMBERS];  // [attempts]
+};
+
 // Long columns of a block method, one after another (columns.cuh).
 struct ColumnArguments {
   void* data;           // [columns][rows]

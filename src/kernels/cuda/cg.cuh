@@ -54,6 +54,15 @@ MERCER_INLINE double cg_sum(const CgArguments& a, const CgPart& at, int kind) {
   return sum;
 }
 
+// A block's part of the inner product of two vectors.
+MERCER_INLINE void cg_store_product(const CgArguments& a, const CgPart& at, int kind, const void* left,
+                                    const void* right) {
+  const REAL *u = at.of(a, left), *v = at.of(a, right);
+  double sum = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)u[i] * (double)v[i];
+  cg_store(a, at, kind, sum);
+}
+
 // largest = max |b|, infinite where b or the guess is not finite.
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_find_scales(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
@@ -96,11 +105,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_begin(const __grid_c
 
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_curvature(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
-  if (a.state[at.column].operand != kCgDirection) return;
-  const REAL *p = at.of(a, a.p), *product = at.of(a, a.product);
-  double sum = 0;
-  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)p[i] * (double)product[i];
-  cg_store(a, at, CG_CURVATURE, sum);
+  if (a.state[at.column].operand == kCgDirection) cg_store_product(a, at, CG_CURVATURE, a.p, a.product);
 }
 
 // x and r after the round's product.
@@ -131,11 +136,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_preconditioned(
     const __grid_constant__ CgArguments a) {
   const CgPart at(a);
-  if (a.state[at.column].status != kCgLive) return;
-  const REAL *r = at.of(a, a.r), *z = at.of(a, a.z);
-  double sum = 0;
-  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)r[i] * (double)z[i];
-  cg_store(a, at, CG_PRECONDITIONED, sum);
+  if (a.state[at.column].status == kCgLive) cg_store_product(a, at, CG_PRECONDITIONED, a.r, a.z);
 }
 
 // The next state and operand of each column.

@@ -183,7 +183,9 @@ MERCER_INLINE int exchange_rows(PanelShared<WIDTH>& shared, const PanelRows<ROWS
 }
 
 template <int ROWS, int WIDTH>
-MERCER_INLINE void factor_panel(const LuPanelArguments& a, PanelShared<WIDTH>& shared) {
+MERCER_INLINE void factor_panel(const LuPanelArguments& a) {
+  typedef PanelShared<WIDTH> Shared;
+  __shared__ __align__(16) Shared shared;
   if (threadIdx.x == 0) {
     barrier_init(shared_address(&shared.full[0]), 1);
     barrier_init(shared_address(&shared.full[1]), 1);
@@ -209,23 +211,15 @@ MERCER_INLINE void factor_panel(const LuPanelArguments& a, PanelShared<WIDTH>& s
   if (zero != 0 && *a.said == 0) *a.said = zero;
 }
 
-typedef PanelShared<32> PanelShared32;
-typedef PanelShared<16> PanelShared16;
-typedef PanelShared<8> PanelShared8;
-
 extern "C" __global__ void __launch_bounds__(PANEL_THREADS, 1) panel_of_1(const __grid_constant__ LuPanelArguments a) {
-  __shared__ __align__(16) PanelShared32 shared_1;
-  factor_panel<1, 32>(a, shared_1);
+  factor_panel<1, 32>(a);
 }
 extern "C" __global__ void __launch_bounds__(PANEL_THREADS, 1) panel_of_2(const __grid_constant__ LuPanelArguments a) {
-  __shared__ __align__(16) PanelShared32 shared_2;
-  factor_panel<2, 32>(a, shared_2);
+  factor_panel<2, 32>(a);
 }
 extern "C" __global__ void __launch_bounds__(PANEL_THREADS, 1) panel_of_4(const __grid_constant__ LuPanelArguments a) {
-  __shared__ __align__(16) PanelShared16 shared_4;
-  factor_panel<4, 16>(a, shared_4);
+  factor_panel<4, 16>(a);
 }
 extern "C" __global__ void __launch_bounds__(PANEL_THREADS, 1) panel_of_8(const __grid_constant__ LuPanelArguments a) {
-  __shared__ __align__(16) PanelShared8 shared_8;
-  factor_panel<8, 8>(a, shared_8);
+  factor_panel<8, 8>(a);
 }

@@ -7,13 +7,6 @@
 #define FACTOR_ROWS 64   // of a block of solve_rows
 #define MOST_OF_FACTOR 0x1p50f
 
-// 1 / x within two units, of normal numbers: a quotient takes four times as long.
-MERCER_INLINE float inverse_of(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
-}
-
 // Up to 64 columns from `first` on: the square of the diagonal, by one block; thread (i, j) has rows 4 i … and columns
 // 4 j … in registers. The 16 threads of four columns factor them among themselves, then all take them from theirs.
 // Floor of four: four quotients and shuffles, a trip through shared memory and 64 multiply-adds, some 450 cycles: 4 us

@@ -33,25 +33,6 @@ MERCER_INLINE double warp_sum(double value) {
   return value;
 }
 
-// From the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient. x is positive and
-// normal.
-MERCER_INLINE double inverse_root(double x) {
-  const int half = ((int)(bits_of(x) >> 52) - 1023) >> 1;
-  const double scaled = x * __longlong_as_double((long long)(1023 - 2 * half) << 52);  // in [1, 4)
-  double y = (double)rsqrtf((float)scaled);
-  y = y * fma(-0.5 * scaled * y, y, 1.5);
-  y = y * fma(-0.5 * scaled * y, y, 1.5);
-  return y * __longlong_as_double((long long)(1023 - half) << 52);
-}
-MERCER_INLINE double inverse_of(double x) {
-  const int exponent = (int)(bits_of(x) >> 52) - 1023;
-  const double scaled = x * __longlong_as_double((long long)(1023 - exponent) << 52);  // in [1, 2)
-  double y = (double)(1.0f / (float)scaled);
-  y = fma(y, fma(-scaled, y, 1.0), y);
-  y = fma(y, fma(-scaled, y, 1.0), y);
-  return y * __longlong_as_double((long long)(1023 - exponent) << 52);
-}
-
 // *place = value in the shared memory of another block of the cluster; `place` is this block's.
 MERCER_INLINE void store_at(u32 place, u32 block, double value) {
   asm volatile("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.f64 [to], %2;}" ::"r"(place),
@@ -99,44 +80,50 @@ MERCER_INLINE double after_step(double value, double v_i, double w_i, double v_j
   return fma(-v_i, w_j, fma(-w_i, v_j, value));
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRIDIAGONAL_THREADS, 1)
-    reduce_symmetric(const __grid_constant__ TridiagonalArguments a) {
-  extern __shared__ __align__(16) u8 memory[];
-  constexpr int kSlots = (ROWS + TRIDIAGONAL_WARPS * CLUSTER - 1) / (TRIDIAGONAL_WARPS * CLUSTER);
+// What a thread knows of the reduction: a warp's rows of the vectors, and of its own columns a number each.
+struct Reduction {
+  static constexpr int kSlots = (ROWS + TRIDIAGONAL_WARPS * CLUSTER - 1) / (TRIDIAGONAL_WARPS * CLUSTER);
   static_assert(kSlots <= 32, "a lane for each column of a warp");
-  const int m = (int)a.m, rank = (int)cluster_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int share = (m + CLUSTER - 1) / CLUSTER;  // columns of a block
-  double* const columns = (double*)memory;                  // [share][m]
-  double* const told = columns + (i64)share * m;            // p [parity][block][share]
-  double* const column = told + 2 * CLUSTER * share;        // [m]
-  double* const own_p = column + m;                         // [share]
-  const auto column_of = [&](int slot) { return rank + CLUSTER * (warp + TRIDIAGONAL_WARPS * slot); };
 
-  const double factor_of_h = *a.scale;
-  const auto element = [&](i64 i, i64 j) { return factor_of_h * a.h[min(i, j) + max(i, j) * a.stride]; };
-  for (int l = warp; rank + CLUSTER * l < m; l += TRIDIAGONAL_WARPS)
-    for (int i = lane; i < m; i += 32) columns[l * m + i] = element(i, rank + CLUSTER * l);
-  for (int i = threadIdx.x; i < m; i += TRIDIAGONAL_THREADS) {
-    column[i] = element(i, 0);
-  }
-  for (int i = threadIdx.x; i < CLUSTER * share; i += TRIDIAGONAL_THREADS) told[CLUSTER * share + i] = 0;
-  cluster_barrier();
+  const TridiagonalArguments& a;
+  const int m, rank, lane, warp, share;  // share: columns of a block
+  double* const columns;                 // [share][m]
+  double* const told;                    // p [parity][block][share]
+  double* const column;                  // [m]
+  double* const own_p;                   // [share]
+  const int own;                         // the column of the lane's slot
+  double v[LANE_ROWS], w[LANE_ROWS];     // of the last step
+  double next[LANE_ROWS];                // column k after it, then the next v
+  double own_v = 0, own_w = 0, tau = 0;  // at the lane's column
 
-  double v[LANE_ROWS], w[LANE_ROWS];  // of the last step
-  double own_v = 0, tau = 0;          // the last v at the column of the lane's slot
+  MERCER_METHOD Reduction(const TridiagonalArguments& arguments, u8* memory)
+      : a(arguments), m((int)a.m), rank((int)cluster_rank()), lane(threadIdx.x % 32), warp(threadIdx.x / 32),
+        share((m + CLUSTER - 1) / CLUSTER), columns((double*)memory), told(columns + (i64)share * m),
+        column(told + 2 * CLUSTER * share), own_p(column + m), own(column_of(lane)) {}
+
+  MERCER_METHOD int column_of(int slot) const { return rank + CLUSTER * (warp + TRIDIAGONAL_WARPS * slot); }
+
+  MERCER_METHOD void load() {
+    const double factor_of_h = *a.scale;
+    const auto element = [&](i64 i, i64 j) { return factor_of_h * a.h[min(i, j) + max(i, j) * a.stride]; };
+    for (int l = warp; rank + CLUSTER * l < m; l += TRIDIAGONAL_WARPS)
+      for (int i = lane; i < m; i += 32) columns[l * m + i] = element(i, rank + CLUSTER * l);
+    for (int i = threadIdx.x; i < m; i += TRIDIAGONAL_THREADS) column[i] = element(i, 0);
+    for (int i = threadIdx.x; i < CLUSTER * share; i += TRIDIAGONAL_THREADS) told[CLUSTER * share + i] = 0;
 #pragma unroll
-  for (int t = 0; t < LANE_ROWS; ++t) v[t] = 0;
-  const int own = column_of(lane);
-  for (int k = 0; k < m; ++k) {
+    for (int t = 0; t < LANE_ROWS; ++t) v[t] = 0;
+  }
+
+  // What is left of the last step, and column k after it; the sum of squares of what the next reflection takes away.
+  MERCER_METHOD double finish_step(int k, double& last_at_k, double& w_at_k) {
+    const int first = k / 32;
     const double* const all_p = told + (k % 2 == 0 ? CLUSTER * share : 0);
     const auto p = [&](int i) { return all_p[i % CLUSTER * share + i / CLUSTER]; };
-    const int first = k / 32;
     if (k > 0) {
       const volatile double* const from = a.columns + k % 2 * m;
       for (int i = 32 * first + (int)threadIdx.x; i < m; i += TRIDIAGONAL_THREADS) column[i] = from[i];
       __syncthreads();
     }
-    // What is left of the last step, and column k after it.
     double sums[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int t = 0; t < LANE_ROWS; ++t) {
@@ -145,8 +132,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
       sums[t % 4] = fma(w[t], v[t], sums[t % 4]);
     }
     const double factor = 0.5 * tau * warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    const double last_at_k = k > 0 ? 1 : 0, w_at_k = k > 0 ? p(k) - factor : 0;
-    double next[LANE_ROWS];
+    last_at_k = k > 0 ? 1 : 0, w_at_k = k > 0 ? p(k) - factor : 0;
     double parts[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int t = 0; t < LANE_ROWS; ++t) {
@@ -156,13 +142,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
       if (i > k + 1) parts[t % 4] = fma(next[t], next[t], parts[t % 4]);
     }
     const double squares = warp_sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
-    const double own_w = own < m ? fma(-factor, own_v, p(own)) : 0;
-    const double diagonal = column[k] - 2 * last_at_k * w_at_k;
-    if (k == m - 1) {
-      if (rank == 0 && threadIdx.x == 0) a.d[k] = diagonal;
-      break;
-    }
-    // The reflection that takes the column to (diagonal, beta, 0, …).
+    own_w = own < m ? fma(-factor, own_v, p(own)) : 0;
+    return squares;
+  }
+
+  // The reflection that takes the column to (diagonal, beta, 0, …): the next v in place of the column, and at the
+  // lane's own one; the result is the next tau.
+  MERCER_METHOD double reflect(int k, double squares, double diagonal, double last_at_k, double w_at_k,
+                               double& own_next) {
     double alpha = 0;
 #pragma unroll
     for (int t = 0; t < LANE_ROWS; ++t)
@@ -179,7 +166,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
       a.e[k] = beta;
       a.tau[k] = next_tau;
     }
-    double own_next = 0;
+    own_next = 0;
     if (own < m && own > k)
       own_next = own == k + 1 ? 1 : after_step(column[own], own_v, own_w, last_at_k, w_at_k) * scale;
 #pragma unroll
@@ -187,9 +174,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
       const int i = lane + 32 * t;
       next[t] = i > k + 1 ? next[t] * scale : i == k + 1 ? 1 : 0;
       // In place of column k, which nobody reads any more.
-      if (rank == k % CLUSTER && warp == 0 && t >= first && i < m) columns[(i64)(k / CLUSTER) * m + i] = next[t];
+      if (rank == k % CLUSTER && warp == 0 && t >= k / 32 && i < m) columns[(i64)(k / CLUSTER) * m + i] = next[t];
     }
-    // One pass over the columns; their sums go over the warp together.
+    return next_tau;
+  }
+
+  // One pass over the columns, which takes the last step from them; their products with the next v go over the warp
+  // together, and the lane gets that of its own.
+  MERCER_METHOD double pass_over(int k) {
     double dots[kSlots];
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -202,7 +194,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
 #pragma unroll
       for (int t = 0; t < LANE_ROWS; ++t) {
         const int i = lane + 32 * t;
-        if (t < first || i >= m) continue;
+        if (t < k / 32 || i >= m) continue;
         const double value = after_step(mine[i], v[t], w[t], v_j, w_j);
         mine[i] = value;
         dot[t % 4] = fma(value, next[t], dot[t % 4]);
@@ -217,20 +209,45 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRI
     double own_dot = 0;
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) own_dot = lane == slot ? dots[slot] : own_dot;
-    if (warp + TRIDIAGONAL_WARPS * lane < share) own_p[warp + TRIDIAGONAL_WARPS * lane] = next_tau * own_dot;
+    return own_dot;
+  }
+
+  // p of the block's columns to all blocks.
+  MERCER_METHOD void tell(int k, double own_value) {
+    if (warp + TRIDIAGONAL_WARPS * lane < share) own_p[warp + TRIDIAGONAL_WARPS * lane] = own_value;
     __syncthreads();
     const u32 run = shared_address(told + (k % 2 == 0 ? 0 : CLUSTER * share) + rank * share);
     for (u32 block = warp; block < CLUSTER; block += TRIDIAGONAL_WARPS)
       for (int l = lane; l < share; l += 32) store_at(run + 8 * l, block, own_p[l]);
-    tau = next_tau;
-    own_v = own_next;
+  }
+};
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(TRIDIAGONAL_THREADS, 1)
+    reduce_symmetric(const __grid_constant__ TridiagonalArguments a) {
+  extern __shared__ __align__(16) u8 memory[];
+  Reduction r(a, memory);
+  r.load();
+  cluster_barrier();
+  for (int k = 0; k < r.m; ++k) {
+    double last_at_k, w_at_k, own_next;
+    const double squares = r.finish_step(k, last_at_k, w_at_k);
+    const double diagonal = r.column[k] - 2 * last_at_k * w_at_k;
+    if (k == r.m - 1) {
+      if (r.rank == 0 && threadIdx.x == 0) a.d[k] = diagonal;
+      break;
+    }
+    const double next_tau = r.reflect(k, squares, diagonal, last_at_k, w_at_k, own_next);
+    r.tell(k, next_tau * r.pass_over(k));
+    r.tau = next_tau;
+    r.own_v = own_next;
 #pragma unroll
-    for (int t = 0; t < LANE_ROWS; ++t) v[t] = next[t];
+    for (int t = 0; t < LANE_ROWS; ++t) r.v[t] = r.next[t];
     cluster_barrier();
   }
   cluster_barrier();  // nobody writes into a block that has ended
-  for (int l = warp; rank + CLUSTER * l < m - 1; l += TRIDIAGONAL_WARPS)
-    for (int i = lane; i < m; i += 32) a.v[(i64)(rank + CLUSTER * l) * m + i] = columns[(i64)l * m + i];
+  for (int l = r.warp; r.rank + CLUSTER * l < r.m - 1; l += TRIDIAGONAL_WARPS)
+    for (int i = r.lane; i < r.m; i += 32)
+      a.v[(i64)(r.rank + CLUSTER * l) * r.m + i] = r.columns[(i64)l * r.m + i];
 }
 
 // Eigenvalues of T below x. p_i / p_{i-1} are the pivots of T - x; one that is zero counts as a tiny negative number.

@@ -119,6 +119,13 @@ bool DenseCall::overwrites_a() {
   return true;
 }
 
+void DenseCall::take_choices(Context& context) {
+  job_.part_bytes = context.state().dense_bytes;
+  job_.blocked_from = context.state().blocked_from;
+  job_.lu = context.state().lu;
+  job_.small_until = context.state().small_until;
+}
+
 /// a varies along the axes that it has, unless its extent there is 1 and that of the batch is not.
 void DenseCall::split_batch() {
   const std::size_t added = batch_.size() - a_batch_.size();

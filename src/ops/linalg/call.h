@@ -64,6 +64,8 @@ class DenseCall {
   cpu::DenseTools tools(Context& context) const;
   void throw_for(const std::vector<std::int64_t>& info, Failure failure) const;
   void split_batch();
+  /// Where the context says which way to go.
+  void take_choices(Context& context);
 
   const Tensor& a_;
   const char* a_name_;
@@ -84,9 +86,7 @@ void DenseCall::run(Failure failure, Context& context, const OnCpu& on_cpu, cons
   if (options_.info != nullptr) output("info", *options_.info, Dtype::int64, a_batch_);
   split_batch();
   if (ends_checked()) return;
-  job_.part_bytes = context.state().dense_bytes;
-  job_.blocked_from = context.state().blocked_from;
-  job_.lu = context.state().lu;
+  take_choices(context);
   if (on_cuda()) {
     if (options_.info != nullptr) return on_cuda_device(job_, cuda::DenseInfo{array(*options_.info, 0), nullptr});
     on_cuda_device(job_, cuda::DenseInfo{{}, &own_info_});
@@ -103,9 +103,7 @@ template <class OnCpu, class OnCuda>
 void DenseCall::run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda_device) {
   split_batch();
   if (ends_checked()) return;
-  job_.part_bytes = context.state().dense_bytes;
-  job_.blocked_from = context.state().blocked_from;
-  job_.lu = context.state().lu;
+  take_choices(context);
   if (on_cuda()) return on_cuda_device(job_);
   on_cpu(job_, tools(context));
 }

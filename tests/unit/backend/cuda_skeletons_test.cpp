@@ -367,6 +367,18 @@ class Collection {
     add_pass(Dtype::int64, 3, 4, 4, false);
   }
 
+  /// Small matrices: teams of a part of a warp, of a warp and of two.
+  void add_small(Dtype type) {
+    for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64})
+      for (const bool lu : {false, true}) {
+        if (!all_ && order != 8 && order != 64) continue;
+        const plan::SmallTile tile = plan::small_tile(order, type);
+        const std::string name = fmt::format("small-{}-{}-{}", lu ? "lu" : "cholesky", order, name_of(type));
+        add({name, cuda_source(name, codegen::cuda_small_source(type, tile, lu), target_), tile.threads(),
+             tile.blocks});
+      }
+  }
+
   void add_shared() {
     const auto add_plain = [&](const std::string& name, std::string text) {
       add({name, cuda_source(name, std::move(text), target_)});
@@ -379,6 +391,7 @@ class Collection {
       add_plain(fmt::format("columns-{}", name_of(type)), codegen::cuda_columns_source(type));
       add_plain(fmt::format("conjugate-gradients-{}", name_of(type)), codegen::cuda_cg_source(type));
       add_plain(fmt::format("pivots-{}", name_of(type)), codegen::cuda_pivots_source(type));
+      add_small(type);
     }
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})

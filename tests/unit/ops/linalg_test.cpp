@@ -98,31 +98,43 @@ void expect_solution(const Dense& a, const Dense& x, const Dense& b, double unit
   EXPECT_LE((a * x - b).norm(), bound) << what;
 }
 
-/// On the CPU, where the choice of an instruction set changes nothing, and on CUDA.
+/// On the CPU, where the choice of an instruction set changes nothing, and on CUDA, by kernels of our own where they
+/// serve and by the libraries.
 template <class Body>
 void on_both(const Body& body) {
   if (is_wanted("cpu")) {
     TestContext context(Target::interpreter);
     body(context);
   }
-  on_cuda(body);
+  for (const std::int64_t small_until : {std::int64_t{0}, kSmallUntil})
+    on_cuda([&](TestContext& context) {
+      context.state().small_until = small_until;
+      body(context);
+    });
 }
 
-/// Runs body(context, dtype, layout of a, layout of b) for all of them; on CUDA for each with itself and the next one.
+/// Runs body(context, dtype, layout of a, layout of b) for all of them; on CUDA for each with itself, by the libraries,
+/// and with the next one, by kernels of our own.
 template <class Body>
 void in_every_layout(const Body& body) {
   constexpr std::size_t kCount = std::size(kLayouts);
-  on_both([&](TestContext& context) {
+  const auto run = [&](TestContext& context) {
     for (const Dtype dtype : kWide)
       for (std::size_t pair = 0; pair < kCount * kCount; ++pair) {
         const std::size_t one = pair / kCount, other = pair % kCount;
         if (context.on_cuda() && (other + kCount - one) % kCount > 1) continue;
+        context.state().small_until = one == other ? 0 : kSmallUntil;
         const LayoutRow &of_a = kLayouts[one], &of_b = kLayouts[other];
         SCOPED_TRACE(std::string(name_of(dtype)) + ", a " + of_a.name + ", b " + of_b.name);
         body(context, dtype, of_a, of_b);
         if (::testing::Test::HasFatalFailure()) return;
       }
-  });
+  };
+  if (is_wanted("cpu")) {
+    TestContext context(Target::interpreter);
+    run(context);
+  }
+  on_cuda(run);
 }
 
 class Linalg : public ::testing::Test {
@@ -412,6 +424,7 @@ TEST_F(Linalg, ManySmallAndFewLargeGiveWhatOneGives) {
 /// Matrices by fours and columns by ones, as if there were many more of them; n = 9, so 324 bytes a matrix.
 TEST_F(Linalg, ChunksAndPartsGiveWhatOneGives) {
   on_cuda([](TestContext& context) {
+    context.state().small_until = 0;
     constexpr std::int64_t n = 9, batch = 10, k = 3;
     Array a(Dtype::float32, {batch, n, n}), symmetric(Dtype::float32, {batch, n, n});
     each_index(a.shape(), [&](const Shape& at) {

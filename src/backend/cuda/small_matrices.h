@@ -1,0 +1,25 @@
+// Batches of small matrices by kernels of our own: a matrix in the registers of a few threads, which load it, factor
+// it, solve with it and store what is wanted, in one launch (kernels/cuda/small_matrix.cuh). No library is asked, no
+// scratch memory taken but for statuses on their way to the host, and a call without them may be captured.
+#pragma once
+
+#include "backend/cuda/dense.h"
+
+namespace mercer::cuda {
+
+/// One verb; arrays without data are not wanted.
+struct SmallCall {
+  bool lu = false;       // else Cholesky's factorisation
+  bool factors = true;   // a holds a matrix, not its factor
+  bool transposed = false;  // with factors of LU: solves with the transpose
+  bool sums = false;        // x gets sums of the squares of L^-1 b
+  const DenseArray& a;
+  DenseArray out = {}, b = {}, x = {}, pivots = {}, logdet = {};
+};
+
+/// Whether the order is small enough.
+bool are_small(const DenseJob& job);
+
+void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info);
+
+}  // namespace mercer::cuda

@@ -1,0 +1,37 @@
+// Which threads have a small matrix (kernels/cuda/small_matrix.cuh): one a row.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "mercer/tensor.h"
+
+namespace mercer::plan {
+
+/// Right-hand sides that a team solves for at once.
+inline constexpr std::int64_t kSmallColumns = 4;
+
+struct SmallTile {
+  int width = 0;   // elements of a row that a thread holds
+  int team = 0;    // threads of a matrix
+  int blocks = 0;  // that a multiprocessor should hold: the most that leave enough registers
+
+  /// Of a block: four warps of teams, or one team of two warps.
+  int threads() const { return team > 32 ? team : 128; }
+  int teams() const { return threads() / team; }
+};
+
+/// Of matrices of 1 ... 64 rows: few widths, so that few kernels are compiled.
+inline SmallTile small_tile(std::int64_t order, Dtype type) {
+  struct Row {
+    int width, blocks, double_blocks;
+  };
+  for (const Row& row : {Row{4, 10, 8}, Row{8, 10, 8}, Row{12, 8, 6}, Row{16, 8, 5}, Row{24, 5, 4}, Row{32, 5, 4},
+                         Row{48, 8, 4}, Row{64, 8, 4}})
+    if (order <= row.width)
+      return {row.width, static_cast<int>(std::bit_ceil(static_cast<unsigned>(row.width))),
+              type == Dtype::float64 ? row.double_blocks : row.blocks};
+  return {};
+}
+
+}  // namespace mercer::plan
