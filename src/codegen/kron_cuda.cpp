@@ -39,7 +39,8 @@ std::vector<Digit> joined_digits(const std::vector<Digit>& digits) {
   std::vector<Digit> joined;
   for (const Digit& digit : digits) {
     if (digit.extent == 1) continue;
-    if (!joined.empty() && digit.step == joined.back().extent * joined.back().step) joined.back().extent *= digit.extent;
+    const bool follows = !joined.empty() && digit.step == joined.back().extent * joined.back().step;
+    if (follows) joined.back().extent *= digit.extent;
     else joined.push_back(digit);
   }
   return joined;
@@ -88,7 +89,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
   bool tensor = false;
   for (const plan::KronChainPhase& phase : chain.phases) tensor = tensor || phase.tensor;
   const Digit neighbours = {chain.tile_r, 1};
-  const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours), out = digits_of(chain, end, 0, axes, neighbours);
+  const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours);
+  const std::vector<Digit> out = digits_of(chain, end, 0, axes, neighbours);
   const auto adds = [&](const std::vector<Digit>& digits, bool vectors) {
     return int{places_add(digits, chain.block_threads * (vectors ? 16 / element : 1))};
   };
@@ -100,7 +102,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
                      operand_bytes) +
          fmt::format("#define WHOLE_R {}\n#define CHAIN_DIRECT {}\n", int{chain.whole_r}, int{chain.direct()}) +
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
-                     int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor}, int{chain.refills()}) +
+                     int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor},
+                     int{chain.refills()}) +
          fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n", adds(in, chain.types.vectors_in),
                      adds(out, chain.types.vectors_out)) +
          function("MERCER_INLINE int chain_in(int e)", in) + function("MERCER_INLINE int chain_out(int e)", out);
@@ -114,7 +117,8 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index) {
   const std::int64_t rows = ceil_div(axis.p, 16), columns = ceil_div(axis.q, 16);
   int most = 14;  // the exponent of the largest scaled element: sums must not leave the range of 16 bits
   for (std::int64_t p = 1; feeds && (p == 1 || p < axis.p); p *= 2) most = p == 1 ? 8 : most - 1;
-  std::string text = fmt::format("struct Axis{} {{\n  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n", index,
+  std::string text = fmt::format("struct Axis{} {{\n", index);
+  text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n",
                                  index, axis.p, axis.q, chain.operand_at(index));
   text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
   text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,

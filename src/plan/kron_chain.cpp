@@ -237,7 +237,8 @@ bool KronChain::refills() const {
 
 bool KronChain::direct() const {
   const KronChainPhase& last = phases.back();
-  return refills() && types.vectors_in && types.in == types.type && last.axes == 1 && last.width == 16 / bytes_of(*this);
+  const bool by_vectors = last.axes == 1 && last.width == 16 / bytes_of(*this);
+  return refills() && by_vectors && types.vectors_in && types.in == types.type;
 }
 
 std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {

@@ -64,7 +64,7 @@ struct KronChain {
   bool direct() const;
   /// Extent of an axis when a phase begins; `phases.size()`: at the end.
   std::int64_t extent(std::size_t phase, std::size_t axis) const;
-  /// Where a phase's operand of an axis begins in shared memory, in bytes behind the tile; where they end for axes.size().
+  /// Where the operand of an axis begins in shared memory, in bytes behind the tile; for axes.size(), where they end.
   std::int64_t operand_at(std::size_t axis) const;
   const KronChainPhase& phase_of(std::size_t axis) const;
 };

@@ -165,7 +165,8 @@ KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
   std::vector<Run> runs = divide(problem);  // the last first
   const auto product = [&](const Run& run, std::int64_t KronShape::* extent) {
     std::int64_t size = 1;
-    for (int i = run.first; i < run.first + run.count; ++i) size *= problem.factors[static_cast<std::size_t>(i)].*extent;
+    for (int i = run.first; i < run.first + run.count; ++i)
+      size *= problem.factors[static_cast<std::size_t>(i)].*extent;
     return size;
   };
   const auto growth_of = [&](const Run& run) {

@@ -281,7 +281,7 @@ MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, f
 }
 // Of 16-bit floats, in pairs: 16 rows of x times 8 of z, 16 features, added to d. Lane 4 g + t has of x rows g and
 // g + 8 with features 2 t and + 1, then the same with features 2 t + 8 and + 9; of z those features of row g; of d it
-// has rows g and (from [2] on) g + 8 with columns 2 t and + 1. Not volatile: products of other columns may come between.
+// has rows g and (from [2] on) g + 8 with columns 2 t and + 1. Not volatile: other columns may come between.
 MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
   asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
