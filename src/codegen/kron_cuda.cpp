@@ -92,7 +92,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
   const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours);
   const std::vector<Digit> out = digits_of(chain, end, 0, axes, neighbours);
   const auto adds = [&](const std::vector<Digit>& digits, bool vectors) {
-    return int{places_add(digits, chain.block_threads * (vectors ? 16 / element : 1))};
+    const std::int64_t stride = chain.block_threads * (vectors ? 16 / element : 1);
+    return int{stride % chain.tile_r == 0 && places_add(digits, stride)};  // all steps begin at the first neighbour
   };
   return fmt::format("#define CHAIN_THREADS {}\n#define CHAIN_RESIDENT {}\n#define CHAIN_AXES {}\n",
                      chain.block_threads, chain.resident, axes) +

@@ -217,6 +217,25 @@ TEST(CudaKron, Chains) {
   });
 }
 
+/// Tiles of 28 of 131 columns: rows of a tile are no multiple of the threads' stride.
+TEST(CudaKron, ColumnsThatDivideIntoNothing) {
+  on_cuda([](TestContext& context) {
+    const Array x = normal(Dtype::float32, {128, 131}, 1), f = normal(Dtype::float32, {4, 4}, 2),
+                g = normal(Dtype::float32, {8, 8}, 3), out(Dtype::float32, {128, 131}),
+                expected(Dtype::float32, {128, 131});
+    const std::vector<Tensor> factors = {f, f, g};
+    kron_matmul(factors, x, out, {}, context);
+    kron::kron_matmul(factors, x, expected);
+    for (std::int64_t i = 0; i < 128; ++i)
+      for (std::int64_t j = 0; j < 131; ++j) {
+        double size = 0;  // of the products of magnitudes that both round
+        for (std::int64_t k = 0; k < 128; ++k)
+          size += std::abs(f(i / 32, k / 32) * f(i / 8 % 4, k / 8 % 4) * g(i % 8, k % 8) * x(k, j));
+        ASSERT_LE(std::abs(out(i, j) - expected(i, j)), 2 * (4 + 4 + 8 + 8) * 0x1p-24 * size) << i << ", " << j;
+      }
+  });
+}
+
 /// One factor in place, with more outputs than a block takes.
 TEST(CudaKron, LargeFactorInPlace) {
   on_cuda([](TestContext& context) {
