@@ -1,0 +1,133 @@
+// Plans of passes of several factors: every value has a place of its own, every factor its turn, and a block its room.
+#include "plan/kron_chain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "plan/kron_gpu.h"
+
+namespace mercer::plan {
+namespace {
+
+KronGpuProblem problem_of(std::vector<KronShape> factors, Dtype type = Dtype::float32) {
+  KronGpuProblem problem;
+  problem.dtype = problem.type = type;
+  problem.factors = std::move(factors);
+  problem.rows = 1024;
+  problem.vectors_in = problem.vectors_out = true;
+  problem.capability = 90;
+  problem.multiprocessors = 132;
+  problem.shared_per_block = 227 << 10;
+  return problem;
+}
+
+KronGpuTypes vectors(Dtype type) {
+  KronGpuTypes types;
+  types.type = types.in = types.out = types.factor = type;
+  types.vectors_in = types.vectors_out = true;
+  return types;
+}
+
+/// All places of a tile that has room for the larger extent of each axis.
+std::vector<std::int64_t> places_of(const KronChain& chain) {
+  std::vector<std::int64_t> places{0};
+  const auto add_axis = [&](std::int64_t extent, std::int64_t step) {
+    std::vector<std::int64_t> next;
+    for (const std::int64_t place : places)
+      for (std::int64_t i = 0; i < extent; ++i) next.push_back(place + i * step);
+    places.swap(next);
+  };
+  add_axis(chain.tile_l, chain.step_l);
+  for (const KronChainAxis& axis : chain.axes) add_axis(axis.extent(), axis.step);
+  add_axis(chain.tile_r, 1);
+  return places;
+}
+
+void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
+  EXPECT_LE(chain.shared_bytes(), problem.shared_per_block);
+  EXPECT_LE(chain.threads() * chain.resident * 128, 65536);
+  std::vector<std::int64_t> places = places_of(chain);
+  std::sort(places.begin(), places.end());
+  EXPECT_EQ(std::adjacent_find(places.begin(), places.end()), places.end()) << chain.key();
+  EXPECT_LT(places.back(), chain.tile_values());
+  int next = 0;
+  for (const KronChainAxis& axis : chain.axes) {
+    EXPECT_EQ(axis.first, next);
+    next += axis.count;
+    std::int64_t p = 1, q = 1;
+    for (int i = axis.first; i < next; ++i) {
+      p *= chain.factors[static_cast<std::size_t>(i)].p;
+      q *= chain.factors[static_cast<std::size_t>(i)].q;
+    }
+    EXPECT_EQ(axis.p, p);
+    EXPECT_EQ(axis.q, q);
+  }
+  EXPECT_EQ(next, static_cast<int>(chain.factors.size()));
+  int behind = static_cast<int>(chain.axes.size());
+  for (const KronChainPhase& phase : chain.phases) {  // from the last axis to the first
+    EXPECT_EQ(phase.axis + phase.axes, behind);
+    behind = phase.axis;
+    // A scale is shared by what lies in one row.
+    if (phase.tensor && phase.axes == 1) EXPECT_GT(phase.inner, 1) << chain.key();
+    if (phase.width > 1) EXPECT_EQ(phase.inner % phase.width, 0);
+  }
+  EXPECT_EQ(behind, 0);
+}
+
+TEST(KronChainPlan, EveryValueHasAPlace) {
+  const std::vector<std::vector<KronShape>> all = {
+      {{8, 8}, {8, 8}, {8, 8}},   {{2, 2}, {3, 1}, {2, 5}, {7, 7}}, {{16, 16}, {16, 16}}, {{32, 32}, {32, 32}},
+      {{31, 29}, {17, 32}},       {{9, 12}, {20, 17}, {11, 9}},     {{1, 1}},             {{5, 32}},
+      {{4, 4}, {24, 32}, {8, 6}}, {{1, 7}, {7, 1}, {30, 30}},
+  };
+  int planned = 0;
+  for (const Dtype type : {Dtype::float32, Dtype::float64, Dtype::int32})
+    for (const auto& factors : all)
+      for (const std::int64_t right : {1, 3, 8, 28, 100, 4096})
+        for (const std::int64_t rows : {1, 5, 1024}) {
+          KronGpuProblem problem = problem_of(factors, type);
+          problem.rows = rows;
+          const auto chain = plan_kron_chain(vectors(type), factors, {1, rows, 1, right}, problem);
+          if (!chain) continue;
+          ++planned;
+          expect_sound(*chain, problem);
+          if (::testing::Test::HasFailure()) return;
+        }
+  EXPECT_GT(planned, 400);
+}
+
+TEST(KronChainPlan, WhoIsRefused) {
+  const auto planned = [](std::vector<KronShape> factors, std::int64_t right, auto change) {
+    KronGpuProblem problem = problem_of(factors);
+    change(problem);
+    return plan_kron_chain(vectors(Dtype::float32), factors, {1, 1024, 1, right}, problem);
+  };
+  const auto nothing = [](KronGpuProblem&) {};
+  EXPECT_FALSE(planned({{33, 8}}, 64, nothing));
+  EXPECT_FALSE(planned({{8, 33}}, 64, nothing));
+  EXPECT_FALSE(planned({{16, 16}}, 1, nothing));  // its rows would share a scale
+  EXPECT_FALSE(planned({{32, 32}, {32, 32}, {32, 32}, {32, 32}}, 1, nothing));
+  // Columns are rows of their own, and old devices have no such products: multiply-adds.
+  for (const auto& change : {+[](KronGpuProblem& p) { p.columns = 64; }, +[](KronGpuProblem& p) { p.capability = 75; }}) {
+    const auto chain = planned({{16, 16}, {16, 16}}, 64, change);
+    ASSERT_TRUE(chain);
+    for (const KronChainPhase& phase : chain->phases) EXPECT_FALSE(phase.tensor);
+  }
+}
+
+TEST(KronChainPlan, AsFewPassesAsFit) {
+  const auto passes = [](std::int64_t p, int count) {
+    return plan_kron_gpu(problem_of(std::vector<KronShape>(static_cast<std::size_t>(count), {p, p}))).passes.size();
+  };
+  EXPECT_EQ(passes(8, 5), 1u);
+  EXPECT_EQ(passes(2, 15), 1u);
+  EXPECT_EQ(passes(32, 3), 1u);
+  EXPECT_EQ(passes(16, 4), 2u);  // 256 KB a row
+  EXPECT_EQ(passes(8, 6), 2u);
+  EXPECT_EQ(passes(32, 4), 2u);
+}
+
+}  // namespace
+}  // namespace mercer::plan
