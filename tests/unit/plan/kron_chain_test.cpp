@@ -110,7 +110,9 @@ TEST(KronChainPlan, WhoIsRefused) {
   EXPECT_FALSE(planned({{16, 16}}, 1, nothing));  // its rows would share a scale
   EXPECT_FALSE(planned({{32, 32}, {32, 32}, {32, 32}, {32, 32}}, 1, nothing));
   // Columns are rows of their own, and old devices have no such products: multiply-adds.
-  for (const auto& change : {+[](KronGpuProblem& p) { p.columns = 64; }, +[](KronGpuProblem& p) { p.capability = 75; }}) {
+  const auto by_columns = [](KronGpuProblem& p) { p.columns = 64; };
+  const auto old = [](KronGpuProblem& p) { p.capability = 75; };
+  for (const auto& change : {+by_columns, +old}) {
     const auto chain = planned({{16, 16}, {16, 16}}, 64, change);
     ASSERT_TRUE(chain);
     for (const KronChainPhase& phase : chain->phases) EXPECT_FALSE(phase.tensor);
