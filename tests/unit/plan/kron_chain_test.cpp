@@ -7,28 +7,10 @@
 #include <vector>
 
 #include "plan/kron_gpu.h"
+#include "unit/plan/kron_gpu_problem.h"
 
 namespace mercer::plan {
 namespace {
-
-KronGpuProblem problem_of(std::vector<KronShape> factors, Dtype type = Dtype::float32) {
-  KronGpuProblem problem;
-  problem.dtype = problem.type = type;
-  problem.factors = std::move(factors);
-  problem.rows = 1024;
-  problem.vectors_in = problem.vectors_out = true;
-  problem.capability = 90;
-  problem.multiprocessors = 132;
-  problem.shared_per_block = 227 << 10;
-  return problem;
-}
-
-KronGpuTypes vectors(Dtype type) {
-  KronGpuTypes types;
-  types.type = types.in = types.out = types.factor = type;
-  types.vectors_in = types.vectors_out = true;
-  return types;
-}
 
 /// All places of a tile that has room for the larger extent of each axis.
 std::vector<std::int64_t> places_of(const KronChain& chain) {
@@ -87,9 +69,9 @@ TEST(KronChainPlan, EveryValueHasAPlace) {
     for (const auto& factors : all)
       for (const std::int64_t right : {1, 3, 8, 28, 100, 4096})
         for (const std::int64_t rows : {1, 5, 1024}) {
-          KronGpuProblem problem = problem_of(factors, type);
+          KronGpuProblem problem = kron_problem(factors, type);
           problem.rows = rows;
-          const auto chain = plan_kron_chain(vectors(type), factors, {1, rows, 1, right}, problem);
+          const auto chain = plan_kron_chain(kron_types(type), factors, {1, rows, 1, right}, problem);
           if (!chain) continue;
           ++planned;
           expect_sound(*chain, problem);
@@ -100,9 +82,9 @@ TEST(KronChainPlan, EveryValueHasAPlace) {
 
 TEST(KronChainPlan, WhoIsRefused) {
   const auto planned = [](std::vector<KronShape> factors, std::int64_t right, auto change) {
-    KronGpuProblem problem = problem_of(factors);
+    KronGpuProblem problem = kron_problem(factors);
     change(problem);
-    return plan_kron_chain(vectors(Dtype::float32), factors, {1, 1024, 1, right}, problem);
+    return plan_kron_chain(kron_types(Dtype::float32), factors, {1, 1024, 1, right}, problem);
   };
   const auto nothing = [](KronGpuProblem&) {};
   EXPECT_FALSE(planned({{33, 8}}, 64, nothing));
@@ -121,7 +103,7 @@ TEST(KronChainPlan, WhoIsRefused) {
 
 TEST(KronChainPlan, AsFewPassesAsFit) {
   const auto passes = [](std::int64_t p, int count) {
-    return plan_kron_gpu(problem_of(std::vector<KronShape>(static_cast<std::size_t>(count), {p, p}))).passes.size();
+    return plan_kron_gpu(kron_problem(std::vector<KronShape>(static_cast<std::size_t>(count), {p, p}))).passes.size();
   };
   EXPECT_EQ(passes(8, 5), 1u);
   EXPECT_EQ(passes(2, 15), 1u);

@@ -8,26 +8,10 @@
 #include <vector>
 
 #include "plan/kron_gpu.h"
+#include "unit/plan/kron_gpu_problem.h"
 
 namespace mercer::plan {
 namespace {
-
-KronGpuProblem hopper(std::vector<KronShape> factors) {
-  KronGpuProblem problem;
-  problem.factors = std::move(factors);
-  problem.rows = 1024;
-  problem.vectors_in = problem.vectors_out = true;
-  problem.capability = 90;
-  problem.multiprocessors = 132;
-  problem.shared_per_block = 227 << 10;
-  return problem;
-}
-
-KronGpuTypes vectors() {
-  KronGpuTypes types;
-  types.vectors_in = types.vectors_out = true;
-  return types;
-}
 
 constexpr std::int64_t kExtents[] = {1, 2, 15, 16, 17, 33, 48, 50, 63, 64, 65, 80, 96, 100, 112, 127, 128};
 
@@ -37,8 +21,8 @@ TEST(KronWidePlan, EveryShapeFitsABlock) {
       for (const std::int64_t p2 : kExtents)
         for (const std::int64_t q2 : {1, 50, 64, 100, 128}) {
           const std::vector<KronShape> factors = {{p1, q1}, {p2, q2}};
-          const KronGpuProblem problem = hopper(factors);
-          const auto wide = plan_kron_wide(vectors(), factors, {1, 1024, 1, 1}, problem);
+          const KronGpuProblem problem = kron_problem(factors);
+          const auto wide = plan_kron_wide(kron_types(), factors, {1, 1024, 1, 1}, problem);
           ASSERT_TRUE(wide) << p1 << " " << q1 << " " << p2 << " " << q2;
           ASSERT_LE(wide->shared_bytes(), problem.shared_per_block);
           ASSERT_LE(wide->threads(), 512);
@@ -55,8 +39,8 @@ TEST(KronWidePlan, SingleFactors) {
     for (const std::int64_t q : kExtents)
       for (const std::int64_t right : {32, 50, 64, 100, 129, 4096}) {
         const std::vector<KronShape> factor = {{p, q}};
-        const KronGpuProblem problem = hopper({{p, q}, {right, right}});
-        const auto wide = plan_kron_wide(vectors(), factor, {1, 1024, 1, right}, problem);
+        const KronGpuProblem problem = kron_problem({{p, q}, {right, right}});
+        const auto wide = plan_kron_wide(kron_types(), factor, {1, 1024, 1, right}, problem);
         ASSERT_TRUE(wide);
         ASSERT_LE(wide->shared_bytes(), problem.shared_per_block);
         ASSERT_GE(wide->tiles({1, 1, 1, right}) * wide->tile_n, right);
@@ -66,8 +50,8 @@ TEST(KronWidePlan, SingleFactors) {
 TEST(KronWidePlan, WhomItDoesNotServe) {
   const std::vector<KronShape> pair = {{64, 64}, {64, 64}}, large = {{64, 64}, {129, 64}}, one = {{64, 64}};
   const KronGpuPlace end = {1, 8, 1, 1}, middle = {1, 8, 1, 64}, narrow = {1, 8, 1, 8};
-  KronGpuProblem problem = hopper(pair);
-  KronGpuTypes types = vectors();
+  KronGpuProblem problem = kron_problem(pair);
+  KronGpuTypes types = kron_types();
   EXPECT_TRUE(plan_kron_wide(types, pair, end, problem));
   EXPECT_FALSE(plan_kron_wide(types, pair, middle, problem));
   EXPECT_FALSE(plan_kron_wide(types, large, end, problem));
@@ -88,12 +72,12 @@ TEST(KronWidePlan, WhomItDoesNotServe) {
 /// Elements go so many at a time as divide every line.
 TEST(KronWidePlan, Widths) {
   const std::vector<KronShape> factors = {{52, 50}, {52, 50}};
-  const auto wide = plan_kron_wide(vectors(), factors, {1, 8, 1, 1}, hopper(factors));
+  const auto wide = plan_kron_wide(kron_types(), factors, {1, 8, 1, 1}, kron_problem(factors));
   ASSERT_TRUE(wide);
   EXPECT_EQ(wide->in_width, 4);
   EXPECT_EQ(wide->out_width, 2);
   const std::vector<KronShape> odd = {{52, 50}, {51, 49}};
-  const auto plain = plan_kron_wide(vectors(), odd, {1, 8, 1, 1}, hopper(odd));
+  const auto plain = plan_kron_wide(kron_types(), odd, {1, 8, 1, 1}, kron_problem(odd));
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->in_width, 1);
   EXPECT_EQ(plain->out_width, 1);
@@ -103,7 +87,7 @@ TEST(KronWidePlan, Widths) {
 TEST(KronWidePlan, Estimates) {
   for (const std::int64_t size : {40, 64, 128}) {
     const std::vector<KronShape> factors = {{size, size}, {size, size}};
-    const auto wide = plan_kron_wide(vectors(), factors, {1, 1024, 1, 1}, hopper(factors));
+    const auto wide = plan_kron_wide(kron_types(), factors, {1, 1024, 1, 1}, kron_problem(factors));
     ASSERT_TRUE(wide);
     const double once = wide->seconds({1, 1024, 1, 1}), twice = wide->seconds({1, 2048, 1, 1});
     EXPECT_GT(twice, once);
@@ -113,7 +97,7 @@ TEST(KronWidePlan, Estimates) {
 }
 
 TEST(KronWidePlan, PairsAtTheEndAndSinglesBefore) {
-  const KronGpuPlan plan = plan_kron_gpu(hopper({{64, 64}, {64, 64}, {64, 64}}));
+  const KronGpuPlan plan = plan_kron_gpu(kron_problem({{64, 64}, {64, 64}, {64, 64}}));
   ASSERT_EQ(plan.passes.size(), 2u);
   EXPECT_EQ(plan.passes[0].first, 1);
   EXPECT_EQ(plan.passes[0].count, 2);
@@ -124,7 +108,7 @@ TEST(KronWidePlan, PairsAtTheEndAndSinglesBefore) {
   EXPECT_EQ(plan.widest, 64 * 64 * 64);
   for (const auto& [p, q, rows] : std::vector<std::array<std::int64_t, 3>>{
            {128, 128, 320}, {128, 128, 1}, {52, 50, 10}, {100, 100, 7}, {40, 60, 1000}}) {
-    KronGpuProblem problem = hopper({{p, q}, {p, q}, {p, q}});
+    KronGpuProblem problem = kron_problem({{p, q}, {p, q}, {p, q}});
     problem.rows = rows;
     const KronGpuPlan other = plan_kron_gpu(problem);
     ASSERT_EQ(other.passes.size(), 2u) << p;
