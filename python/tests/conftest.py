@@ -63,3 +63,12 @@ def minkowski(x, z, p, w=None):
 def assert_close(result, expected, tolerance=1e-5):
     """Relative to the value, and to 1 near zero; NaN and infinities in the same places."""
     np.testing.assert_allclose(to_numpy(result).astype(np.float64), expected, tolerance, tolerance)
+
+
+@pytest.fixture
+def cuda():
+    """PyTorch, where it sees a CUDA device."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch

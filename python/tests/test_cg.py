@@ -256,14 +256,6 @@ def test_refused(case):
 # ---- CUDA devices --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cuda():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return torch
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("inverse", ["none", "nystrom", "pivots"])
 def test_on_cuda(cuda, inverse, dtype):

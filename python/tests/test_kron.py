@@ -374,14 +374,6 @@ def test_linear_operator(torch):
 # ---- CUDA devices. ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cuda():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return torch
-
-
 def expect_on_cuda(found, x, factors, alpha=1, added=None):
     """Within the bound of mercer/kron.h of the product written out in float64 on the CPU."""
     dtype = str(x.dtype).removeprefix("torch.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import mercer
 
-from . import engine, gpu_rows, gpu_startup, linalg
+from . import engine, gpu_kron, gpu_rows, gpu_startup, linalg
 from .gpu_data import (
     Case,
     agop_error,
@@ -247,6 +247,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
             rows[row.name] = lambda s, lines=lines, row=row: lines(row, s)
     rows["symmetric"] = symmetric_lines
     rows.update(linalg.all_rows())
+    rows.update(gpu_kron.all_rows())
     for name, lines in gpu_startup.ROWS.items():
         rows[name] = lines
     return rows

@@ -55,6 +55,26 @@ class Stopwatch:
         repeats = self.repeats if first < LONG else min(3, self.repeats)
         return statistics.median(self.once(call, count) for _ in range(repeats))
 
+    def in_turn(self, call: Callable[[int], object], count: int) -> float:
+        """Milliseconds of one of ``count`` calls, which are told their number: the median of
+        replays of a graph of them all, behind calls that compile and allocate."""
+        call(0)
+        if not self.device.startswith("cuda"):
+            return self.once(lambda: [call(turn) for turn in range(count)]) / count
+        import torch
+
+        with torch.cuda.device(self.device):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                call(1)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for turn in range(count):
+                    call(turn)
+        self.once(graph.replay)
+        repeats = max(self.repeats // 2, 1)
+        return statistics.median(self.once(graph.replay) for _ in range(repeats)) / count
+
     def wall(self, call: Call) -> float:
         """Milliseconds until the device is done, by the host's clock."""
         self.synchronize()
