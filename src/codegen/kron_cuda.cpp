@@ -119,8 +119,8 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index) {
   int most = 14;  // the exponent of the largest scaled element: sums must not leave the range of 16 bits
   for (std::int64_t p = 1; feeds && (p == 1 || p < axis.p); p *= 2) most = p == 1 ? 8 : most - 1;
   std::string text = fmt::format("struct Axis{} {{\n", index);
-  text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n",
-                                 index, axis.p, axis.q, chain.operand_at(index));
+  text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n", index, axis.p, axis.q,
+                      chain.operand_at(index));
   text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
   text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,
                       2 * columns);

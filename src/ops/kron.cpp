@@ -77,7 +77,8 @@ class Call {
     const Tensor y = check_out(out);
     const KronJob job = make_job(out, y);
     if (out.count() == 0) return;
-    if (x_.device.kind == DeviceKind::cuda) return cuda::kron_matmul(job, context.state().part_bytes);
+    if (x_.device.kind == DeviceKind::cuda)
+      return cuda::kron_matmul(job, {context.state().part_bytes, context.state().cuda_krons});
     cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
   }
 

@@ -1,7 +1,6 @@
 #include "plan/kron_chain.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@ constexpr std::int64_t kFragment = 512;        // bytes of 32 lanes
 constexpr std::int64_t kPlain = 32 << 10, kMostPlain = 64 << 10;  // bytes of a tile that is not forced to be larger
 constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
 constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128;
+constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
 
 std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
@@ -46,10 +46,8 @@ std::vector<KronChainAxis> merged(std::span<const KronShape> factors) {
 void add_phases(KronChain& chain, bool tensor_cores) {
   const bool is_float = chain.types.type == Dtype::float32;
   for (int i = static_cast<int>(chain.axes.size()) - 1; i >= 0; --i) {
-    const auto large = [&](int axis) {
-      return chain.axes[static_cast<std::size_t>(axis)].extent() > kMostMultiplied;
-    };
     const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
+    const auto large = [&](int axis) { return extent(axis) > kMostMultiplied; };
     KronChainPhase& phase = chain.phases.emplace_back();
     phase.axis = i;
     phase.tensor = tensor_cores && (large(i) || (i > 0 && large(i - 1)));
@@ -126,7 +124,7 @@ int tensor_turns(const KronChain& chain, const KronChainPhase& phase) {
          4 * turns(written, along ? 4 : phase.width, bytes) / (along ? 4 : phase.width);
 }
 
-/// As kron_chain_text writes it: lanes run along what stands behind, then along what stands before.
+/// Lanes run along what stands behind, then along what stands before.
 int multiplied_turns(const KronChain& chain, std::size_t index) {
   const KronChainPhase& phase = chain.phases[index];
   std::array<std::int64_t, kWarp> places{};
@@ -280,14 +278,16 @@ double KronChain::seconds(const KronGpuPlace& place) const {
                       static_cast<double>(place.right) / static_cast<double>(tile_r);
   const double bytes = rows * (static_cast<double>(in()) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
-  double rate = 4.2e12 * (resident > 1 ? 0.85 : 0.7);
+  double rate = kBandwidth * (resident > 1 ? 0.85 : 0.7);
   const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
   if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
   double slots = 0;
-  for (const KronChainAxis& axis : axes)
-    slots += phase_of(static_cast<std::size_t>(&axis - axes.data())).tensor ? 6 + static_cast<double>(axis.p) / 8
-                                                                           : 1 + static_cast<double>(axis.p);
-  const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / (32.0 * 4 * 132 * 1.7e9);
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    const auto p = static_cast<double>(axes[axis].p);
+    slots += phase_of(axis).tensor ? 6 + p / 8 : 1 + p;
+  }
+  const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / kSlots;
+  // The shares are estimates: they need only rank the ways through a row.
   return 3e-6 + bytes / rate + 0.3 * arithmetic;
 }
 

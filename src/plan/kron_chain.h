@@ -24,7 +24,6 @@ struct KronChainAxis {
   int first = 0, count = 1;       // factors of the pass that are multiplied out
   std::int64_t p = 1, q = 1;
   std::int64_t step = 1;          // of neighbours in the tile, in values
-  bool operator==(const KronChainAxis&) const = default;
   std::int64_t extent() const { return p > q ? p : q; }
 };
 

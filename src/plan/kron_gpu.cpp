@@ -17,7 +17,6 @@ constexpr std::int64_t kThreads = 256, kMostQ = 128;
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
-constexpr int kMostFactors = 16;  // of a pass
 constexpr std::int64_t kLeastWide = 33;  // with a factor so large
 /// What kron_step reaches on an H200, bytes and flops a second.
 constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12;
@@ -104,7 +103,7 @@ std::vector<Run> divide(const KronGpuProblem& problem) {
   types.factor = problem.dtype;
   types.vectors_in = types.vectors_out = true;
   for (int first = 0; first < count; ++first)
-    for (int last = first; last < std::min(count, first + kMostFactors); ++last) {
+    for (int last = first; last < std::min(count, first + kMostKronFactors); ++last) {
       KronGpuPlace place = {problem.items, problem.rows, 1, problem.columns};
       // What stands beside may be P or Q by then; what fits the larger one fits the other.
       for (int i = 0; i < first; ++i) place.left *= largest(problem.factors[static_cast<std::size_t>(i)]);

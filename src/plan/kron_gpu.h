@@ -38,6 +38,8 @@ struct KronGpuTile {
   std::string key() const;
 };
 
+inline constexpr int kMostKronFactors = 16;  // of a pass
+
 using KronGpuKernel = std::variant<KronGpuTile, KronChain, KronWide>;
 
 /// Neighbouring factors first, first + 1, ... at their turn.

@@ -25,7 +25,6 @@ struct KronGpuPlace {
 };
 
 struct KronGpuProblem {
-
   Dtype dtype = Dtype::float32, type = Dtype::float32;  // of the arrays; in which values are computed
   std::vector<KronShape> factors;
   std::int64_t items = 1;

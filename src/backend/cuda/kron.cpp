@@ -6,13 +6,13 @@
 // A pass that may not write where it reads leaves out to the kernel `kron_finish`, as does a call that reads no x.
 #include "backend/cuda/kron.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <deque>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include "backend/cuda/batch.h"
 #include "backend/cuda/kernels.h"
@@ -20,13 +20,12 @@
 #include "core/aligned.h"
 #include "core/integers.h"
 #include "kernels/cuda/arguments.h"
-#include "plan/kron_gpu.h"
 
 namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30, kFinishThreads = 256, kVectorBytes = 16;
-constexpr std::size_t kMostPlans = 1024;
+static_assert(plan::kMostKronFactors <= MERCER_MAX_KRON);
 
 PairJob place_of(const KronJob& job) {
   PairJob place;
@@ -42,29 +41,19 @@ bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
 
-/// Plans of calls that were made: making one takes longer than a small product does.
-std::shared_ptr<const plan::KronGpuPlan> plan_of(const plan::KronGpuProblem& p) {
-  static std::mutex mutex;
-  static std::map<std::vector<std::int64_t>, std::shared_ptr<const plan::KronGpuPlan>> plans;
-  std::vector<std::int64_t> key = {static_cast<std::int64_t>(p.dtype), static_cast<std::int64_t>(p.type), p.items,
-                                   p.rows, p.columns, p.vectors_in, p.vectors_out, p.capability, p.multiprocessors,
-                                   p.shared_per_block};
-  for (const plan::KronShape& factor : p.factors) key.insert(key.end(), {factor.p, factor.q});
-  {
-    const std::lock_guard lock(mutex);
-    const auto found = plans.find(key);
-    if (found != plans.end()) return found->second;
-  }
-  auto made = std::make_shared<const plan::KronGpuPlan>(plan_kron_gpu(p));
-  const std::lock_guard lock(mutex);
-  if (plans.size() >= kMostPlans) plans.clear();
-  return plans.insert_or_assign(std::move(key), std::move(made)).first->second;
+/// Equal texts are equal plans.
+std::string key_of(const plan::KronGpuProblem& p) {
+  std::string key = fmt::format("{} {} {} {} {} {}{} {} {} {}", name_of(p.dtype), name_of(p.type), p.items, p.rows,
+                                p.columns, int{p.vectors_in}, int{p.vectors_out}, p.capability, p.multiprocessors,
+                                p.shared_per_block);
+  for (const plan::KronShape& factor : p.factors) key += fmt::format(" {}x{}", factor.p, factor.q);
+  return key;
 }
 
 /// One call in scratch memory of its own.
 class KronPart {
  public:
-  KronPart(KronJob job, const PairJob& place);
+  KronPart(KronJob job, const PairJob& place, const KronTools& tools);
   const KronJob& job() const { return job_; }
   /// Of each of `buffers()` arrays.
   std::int64_t buffer_bytes() const;
@@ -94,7 +83,7 @@ class KronPart {
   Kernel finish_;
 };
 
-KronPart::KronPart(KronJob job, const PairJob& place) : job_(std::move(job)) {
+KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : job_(std::move(job)) {
   if (lies_by_columns(job_)) columns_ = job_.rows.back();
   if (!reads()) return;
   plan::KronGpuProblem problem;
@@ -110,7 +99,8 @@ KronPart::KronPart(KronJob job, const PairJob& place) : job_(std::move(job)) {
   problem.capability = hardware.capability();
   problem.multiprocessors = hardware.multiprocessors;
   problem.shared_per_block = hardware.shared_per_block;
-  plan_ = plan_of(problem);
+  // Making a plan takes longer than a small product does.
+  plan_ = tools.plans.get(key_of(problem), [&] { return std::make_shared<plan::KronGpuPlan>(plan_kron_gpu(problem)); });
   const auto& last = plan_->passes.back().kernel;
   copies_ = job_.in_place && passes() == 1 && !std::visit([](const auto& kernel) { return kernel.whole(); }, last);
   if (!copies_) return;
@@ -286,22 +276,22 @@ KronJob slice(const KronJob& job, bool of_rows, std::size_t axis, std::int64_t f
 }
 
 /// Kernels take so many axes of items and of rows, and scratch memory should not be larger than this.
-void add_parts(const KronJob& job, const PairJob& place, std::int64_t most_bytes, std::deque<KronPart>& parts) {
+void add_parts(const KronJob& job, const PairJob& place, const KronTools& tools, std::deque<KronPart>& parts) {
   const auto split = [&](bool of_rows, std::size_t axis, std::int64_t size) {
     const std::int64_t extent = (of_rows ? job.rows : job.outer)[axis];
     for (std::int64_t first = 0; first < extent; first += size)
-      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), place, most_bytes, parts);
+      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), place, tools, parts);
   };
   if (job.outer.size() > MERCER_MAX_AXES) return split(false, 0, 1);
   if (job.rows.size() > MERCER_MAX_AXES) return split(true, 0, 1);
-  KronPart part(job, place);
+  KronPart part(job, place, tools);
   const double bytes = static_cast<double>(part.buffer_bytes()) * part.buffers();
-  if (bytes > static_cast<double>(most_bytes))
+  if (bytes > static_cast<double>(tools.part_bytes))
     for (const bool of_rows : {false, true}) {
       const auto& extents = of_rows ? job.rows : job.outer;
       for (std::size_t axis = 0; axis < extents.size(); ++axis) {
         if (extents[axis] <= 1) continue;
-        const double fits = static_cast<double>(extents[axis]) * static_cast<double>(most_bytes) / bytes;
+        const double fits = static_cast<double>(extents[axis]) * static_cast<double>(tools.part_bytes) / bytes;
         return split(of_rows, axis, std::max<std::int64_t>(static_cast<std::int64_t>(fits), 1));
       }
     }
@@ -310,11 +300,11 @@ void add_parts(const KronJob& job, const PairJob& place, std::int64_t most_bytes
 
 }  // namespace
 
-void kron_matmul(const KronJob& job, std::int64_t part_bytes) {
+void kron_matmul(const KronJob& job, const KronTools& tools) {
   const PairJob place = place_of(job);
   const JobScope scope(place);
   std::deque<KronPart> parts;
-  add_parts(job, place, part_bytes, parts);
+  add_parts(job, place, tools, parts);
   Workspace workspace;
   std::array<std::int64_t, 2> most{}, places{};
   for (KronPart& part : parts) {

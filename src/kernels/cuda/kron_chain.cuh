@@ -183,16 +183,6 @@ MERCER_INLINE void write_multiplied(const KronArguments& k, i64 item, u8* operan
 }
 
 #if TENSOR
-// Two floats as 16-bit pairs: what the high one leaves has 11 bits more.
-MERCER_INLINE void split_pair(float first, float second, u32& high, u32& low) {
-  high = half_pair(first, second);
-  low = half_pair(first - half_value(high, 0), second - half_value(high, 1));
-}
-// The largest finite of absolute values, as bits. Rarely are there others.
-MERCER_INLINE u32 finite_bits(float v) {
-  const u32 bits = bits_of(v) & 0x7fffffff;
-  return bits < 0x7f800000 ? bits : 0;
-}
 // The exponent e of 2^e that brings a value of these bits below 2^(top + 1), and what keeps 2^e and 2^-e finite.
 MERCER_INLINE int scale_exponent(u32 bits, int top) {
   const int exponent = top + 127 - (int)(bits >> 23);

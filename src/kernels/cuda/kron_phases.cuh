@@ -241,43 +241,78 @@ MERCER_INLINE void load_wide(float (&to)[W], const float* from, bool inside) {
   for (int w = 0; w < W; ++w) to[w] = x.value[w];
 }
 
+// WIDTH 4: a lane's four neighbours belong to four tiles of columns, and lanes write 64 neighbouring bytes.
+MERCER_INLINE int vector_at(int n) { return n % 2 * 16 + n / 2 * 4; }
+
+// Rows of one axis with 32 elements behind it from n0 on. WIDTH 4: their places are filled anew.
+template <class F, int STEPS, class Results>
+MERCER_INLINE void load_one(float (&x)[STEPS * 4][4][1], float* base, int outer, int n0, int g, int t,
+                            const Results& results) {
+  constexpr int W = F::WIDTH;
+  const int n = n0 + vector_at(g);
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i) {
+    const int p = 4 * i + t;
+    if (W == 4) {
+      float row[4];
+      load_wide(row, base + p * F::STEP_A + F::inner(n), p < F::P_A && n < F::INNER);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[i][j][0] = row[j];
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        load_wide(x[i][j], base + p * F::STEP_A + F::inner(n0 + 8 * j + g),
+                  p < F::P_A && n0 + 8 * j + g < F::INNER);
+    }
+  }
+  __syncwarp();
+  if (W != 4) return;
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i) {
+    const int p = 4 * i + t;
+    if (p < F::P_A && n < F::INNER) results.template refill<F>(base + p * F::STEP_A + F::inner(n), outer, p, n);
+  }
+}
+
+// Sums of rows q and q + 8.
+template <class F, class Results>
+MERCER_INLINE void store_one(const float (&sums)[4][4], float* base, int outer, int n0, int first, int t,
+                             const Results& results) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int q = first + 8 * half;
+    if (q >= F::Q_A) continue;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (F::WIDTH == 4) {
+        const Pack<float, 4> out = {sums[0][2 * half + e], sums[1][2 * half + e], sums[2][2 * half + e],
+                                    sums[3][2 * half + e]};
+        const int n = n0 + vector_at(2 * t + e);
+        if (n < F::INNER) results.template store<F>(base + q * F::STEP_A + F::inner(n), outer, q, n, out);
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int n = n0 + 8 * j + 2 * t + e;
+        if (n < F::INNER) base[q * F::STEP_A + F::inner(n)] = sums[j][2 * half + e];
+      }
+    }
+  }
+}
+
 // One axis and 32 elements behind it.
 template <class F, class Results>
 MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* exponents, const Results& results) {
-  constexpr int STEPS = (F::P_A + 15) / 16, W = F::WIDTH, GROUP = 32;
+  constexpr int STEPS = (F::P_A + 15) / 16, GROUP = 32;
   constexpr int GROUPS = (F::INNER + GROUP - 1) / GROUP;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const operand = (const uint4*)(operands + F::OPERAND_A) + lane;
-  // WIDTH 4: a lane's four neighbours belong to four tiles of columns, and lanes write 64 neighbouring bytes.
-  const auto vector = [](int n) { return n % 2 * 16 + n / 2 * 4; };
 #pragma unroll 1
   for (int item = threadIdx.x / 32; item < F::OUTER * GROUPS; item += CHAIN_WARPS) {
     const int n0 = item % GROUPS * GROUP, outer = item / GROUPS;
     float* const base = tile + F::outer(outer);
     float x[STEPS * 4][4][1];
-#pragma unroll
-    for (int i = 0; i < STEPS * 4; ++i) {
-      const int p = 4 * i + t;
-      if (W == 4) {
-        float row[4];
-        load_wide(row, base + p * F::STEP_A + F::inner(n0 + vector(g)), p < F::P_A && n0 + vector(g) < F::INNER);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x[i][j][0] = row[j];
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          load_wide(x[i][j], base + p * F::STEP_A + F::inner(n0 + 8 * j + g),
-                    p < F::P_A && n0 + 8 * j + g < F::INNER);
-      }
-    }
-    __syncwarp();
-    if (W == 4) {
-#pragma unroll
-      for (int i = 0; i < STEPS * 4; ++i) {
-        const int p = 4 * i + t, n = n0 + vector(g);
-        if (p < F::P_A && n < F::INNER) results.template refill<F>(base + p * F::STEP_A + F::inner(n), outer, p, n);
-      }
-    }
+    load_one<F, STEPS>(x, base, outer, n0, g, t, results);
     const Unscale unscale(scale_values<STEPS, 4, 1>(x) + exponents[F::INDEX_A]);
     Columns<STEPS, 4> columns;
     columns.split(x, 0);
@@ -286,26 +321,7 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
       float sums[4][4];
       columns.multiply(sums, operand, m);
       unscale(sums);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int q = 16 * m + g + 8 * half;
-        if (q >= F::Q_A) continue;
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          if (W == 4) {
-            const Pack<float, 4> out = {sums[0][2 * half + e], sums[1][2 * half + e], sums[2][2 * half + e],
-                                        sums[3][2 * half + e]};
-            const int n = n0 + vector(2 * t + e);
-            if (n < F::INNER) results.template store<F>(base + q * F::STEP_A + F::inner(n), outer, q, n, out);
-          } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              const int n = n0 + 8 * j + 2 * t + e;
-              if (n < F::INNER) base[q * F::STEP_A + F::inner(n)] = sums[j][2 * half + e];
-            }
-          }
-        }
-      }
+      store_one<F>(sums, base, outer, n0, 16 * m + g, t, results);
     }
   }
 }
@@ -334,6 +350,26 @@ MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int
   }
 }
 
+// Two axes; lane 4 g + t has rows 4 i + t and a column of each tile of columns.
+template <class F, int STEPS, int TILES, int W>
+MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], const float* base, int g, int t) {
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i) {
+    const int p = 4 * i + t;
+    if (F::ALONG) {
+      float row[TILES];
+      load_wide(row, base + p * F::STEP_A + g * TILES, p < F::P_A);
+#pragma unroll
+      for (int j = 0; j < TILES; ++j) x[i][j][0] = row[j];
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+      load_wide(x[i][j], base + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
+  }
+  __syncwarp();
+}
+
 // Two axes, WIDTH such matrices side by side.
 template <class F>
 MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents) {
@@ -346,21 +382,7 @@ MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* expone
   for (int item = threadIdx.x / 32; item < F::ITEMS; item += CHAIN_WARPS) {
     float* const base = tile + F::place(item);
     float x[STEPS * 4][TILES][W];
-#pragma unroll
-    for (int i = 0; i < STEPS * 4; ++i) {
-      const int p = 4 * i + t;
-      if (F::ALONG) {
-        float row[TILES];
-        load_wide(row, base + p * F::STEP_A + g * TILES, p < F::P_A);
-#pragma unroll
-        for (int j = 0; j < TILES; ++j) x[i][j][0] = row[j];
-      } else {
-#pragma unroll
-        for (int j = 0; j < TILES; ++j)
-          load_wide(x[i][j], base + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
-      }
-    }
-    __syncwarp();
+    load_two<F, STEPS>(x, base, g, t);
     const Unscale unscale(scale_values<STEPS, TILES, W>(x) + exponents[F::INDEX_A] + exponents[F::INDEX_B]);
     if constexpr (W == 1) {
       Columns<STEPS, TILES> columns;

@@ -71,10 +71,6 @@ MERCER_INLINE void store_pieces(u32 address, const u32 (&v)[4]) {
 }
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
-MERCER_INLINE u32 finite_bits(float v) {
-  const u32 bits = bits_of(v) & 0x7fffffffu;
-  return bits < 0x7f800000u ? bits : 0;
-}
 // The least e with a value of these bits below 2^e.
 MERCER_INLINE int exponent_above(u32 bits) {
   if (bits == 0) return 0;
@@ -84,10 +80,6 @@ MERCER_INLINE float near_power(int exponent) { return power_of_two(max(-126, min
 // The exponent may be one that no float has.
 MERCER_INLINE float scaled(float v, int exponent) {
   return v * near_power(exponent / 2) * near_power(exponent - exponent / 2);
-}
-MERCER_INLINE void split(u32& high, u32& low, float x, float y) {
-  high = half_pair(x, y);
-  low = half_pair(x - half_value(high, 0), y - half_value(high, 1));
 }
 
 // ---- images ---------------------------------------------------------------------------------------------------------
@@ -141,7 +133,7 @@ struct WideFactor {
       u32 high[4], low[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        split(high[i], low[i], scaled(own[2 * i], exponent), scaled(own[2 * i + 1], exponent));
+        split_pair(scaled(own[2 * i], exponent), scaled(own[2 * i + 1], exponent), high[i], low[i]);
       if (chunk >= kChunks) continue;
       const u32 place = image + chunk_at(kRows, row, chunk);
       store_pieces(place, high);
@@ -282,8 +274,8 @@ MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most,
     for (int j = 0; j < 4; ++j) {
       const float(&v)[4][4] = values[item];
       u32 high[2], low[2];
-      split(high[0], low[0], v[0][j] * scale, v[1][j] * scale);
-      split(high[1], low[1], v[2][j] * scale, v[3][j] * scale);
+      split_pair(v[0][j] * scale, v[1][j] * scale, high[0], low[0]);
+      split_pair(v[2][j] * scale, v[3][j] * scale, high[1], low[1]);
       const u32 g = lane.g, t = lane.t, n = piece % COLUMN_BLOCKS * 32 + g / 4 * 16 + j / 2 * 8 + g % 4 * 2 + j % 2;
       if (TILE_N % 32 != 0 && n >= TILE_N) continue;
       const u32 place = image + chunk_at(TILE_N, n, step * 2 + t / 2) + t % 2 * 8;
@@ -389,7 +381,7 @@ struct WidePieces {
 #pragma unroll
     for (int s = 0; s < STEPS_2; ++s)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) split(high[s][i], low[s][i], sums[8 * s + 2 * i], sums[8 * s + 2 * i + 1]);
+      for (int i = 0; i < 4; ++i) split_pair(sums[8 * s + 2 * i], sums[8 * s + 2 * i + 1], high[s][i], low[s][i]);
   }
   // 2 N outputs of the second factor, whose image begins with them.
   template <int N>
