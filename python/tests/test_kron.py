@@ -429,11 +429,14 @@ def test_derivatives_on_cuda(cuda, name):
     assert cuda.autograd.gradcheck(function, inputs, check_forward_ad=True)
 
 
-def test_streams_and_graphs_on_cuda(cuda):
-    x, out = (cuda.randn(64, 512, device="cuda") for _ in range(2))
-    factors = [cuda.randn(8, 8, device="cuda") for _ in range(3)]
+# Eights in float32 are one pass; forties in float64 a pass each, through two scratch arrays.
+@pytest.mark.parametrize(("size", "dtype", "arrays"), [(8, "float32", 0), (40, "float64", 2)])
+def test_streams_and_graphs_on_cuda(cuda, size, dtype, arrays):
+    dtype = getattr(cuda, dtype)
+    x, out = (cuda.randn(16, size**3, device="cuda", dtype=dtype) for _ in range(2))
+    factors = [cuda.randn(size, size, device="cuda", dtype=dtype) for _ in range(3)]
     bytes_ = mc.workspace_size("kron.matmul", x, factors, out=out)
-    assert bytes_ == 2 * x.nbytes
+    assert bytes_ == arrays * x.nbytes
     scratch = cuda.empty(bytes_, dtype=cuda.uint8, device="cuda")
     stream = cuda.cuda.Stream()
     stream.wait_stream(cuda.cuda.current_stream())
@@ -445,7 +448,7 @@ def test_streams_and_graphs_on_cuda(cuda):
     with cuda.cuda.graph(graph):
         kron.matmul(x, factors, out=out, workspace=scratch)
     for _ in range(2):
-        x.copy_(cuda.randn(64, 512))
+        x.copy_(cuda.randn_like(x))
         out.zero_()
         graph.replay()
         cuda.cuda.synchronize()
