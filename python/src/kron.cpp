@@ -13,6 +13,7 @@
 #include "arrays.h"
 #include "calls.h"
 #include "ops/call.h"
+#include "ops/factor_name.h"
 #include "queues.h"
 #include "symbols.h"
 
@@ -86,11 +87,13 @@ class KronCall {
   const kron::Options& options() const { return options_; }
 
   /// The caller's array, or a new one.
-  nb::object output(nb::handle out, const std::vector<std::int64_t>& shape) {
+  template <class MakeShape>
+  nb::object output(nb::handle out, const MakeShape& make_shape) {
     if (!out.is_none()) {
       out_ = input(out, "out", Access::write);
       return nb::borrow(out);
     }
+    const std::vector<std::int64_t> shape = make_shape();
     if (options_.queue.rehearsal != nullptr) {
       out_ = Tensor(reinterpret_cast<void*>(kFarApart), x().dtype, shape);
       out_.device = x().device;
@@ -125,14 +128,14 @@ class KronCall {
   }
 
   void read_factors(nb::handle factors) {
-    if (is_array(factors) || PyUnicode_Check(factors.ptr()) || !PySequence_Check(factors.ptr()))
+    const bool is_list = PyList_Check(factors.ptr()) || PyTuple_Check(factors.ptr());
+    if (!is_list && (is_array(factors) || PyUnicode_Check(factors.ptr()) || !PySequence_Check(factors.ptr())))
       throw nb::type_error(fmt::format("{}: factors must be a list or tuple of arrays. Received {}", verb_,
                                        type_text(factors)).c_str());
     const auto count = static_cast<std::size_t>(nb::len(factors));
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::string& name = names_.emplace_back(fmt::format("factors[{}]", i));
-      factors_.push_back(input(nb::object(factors[i]), name.c_str()));
-    }
+    factors_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      factors_.push_back(input(nb::object(factors[i]), ops::factor_name(i)));
   }
 
   void read_flags(const Rest& rest) {
@@ -165,7 +168,7 @@ class KronCall {
     check("x", x());
     check("out", out_);
     if (options_.y != nullptr) check("y", *options_.y);
-    for (std::size_t i = 0; i < factors_.size(); ++i) check(names_[i].c_str(), factors_[i]);
+    for (std::size_t i = 0; i < factors_.size(); ++i) check(ops::factor_name(i), factors_[i]);
   }
 
   const char* verb_;
@@ -174,7 +177,6 @@ class KronCall {
   Watch watch_;
   kron::Options options_;
   std::deque<Array> held_;
-  std::deque<std::string> names_;
   std::vector<Tensor> factors_;
   Tensor out_;
 };
@@ -191,9 +193,10 @@ nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& res
   if (is_jax(x)) throw Error(ErrorKind::unsupported, fmt::format("{}: is not offered for arrays of jax.", verb));
   try {
     KronCall call(verb, x, factors, rest);
-    const std::vector<std::int64_t> shape = left ? kron::kron_matmul_shape(call.factors(), call.x(), call.options())
-                                                 : kron::matmul_shape(call.x(), call.factors(), call.options());
-    const nb::object result = call.output(rest.out, shape);
+    const nb::object result = call.output(rest.out, [&] {
+      return left ? kron::kron_matmul_shape(call.factors(), call.x(), call.options())
+                  : kron::matmul_shape(call.x(), call.factors(), call.options());
+    });
     call.run(rest.workspace, [&](const Tensor& out) {
       if (left) kron::kron_matmul(call.factors(), call.x(), out, call.options());
       else kron::matmul(call.x(), call.factors(), out, call.options());

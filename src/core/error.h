@@ -3,9 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <concepts>
+#include <string>
+#include <string_view>
+
 #include "mercer/error.h"
 
 namespace mercer {
+
+template <class T>
+concept HasText = requires(const T& value) {
+  { value.to_text() } -> std::convertible_to<std::string>;
+};
 
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
@@ -19,3 +28,12 @@ void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
 }
 
 }  // namespace mercer
+
+/// The text of a tensor, a device, a shape is made where a message is, not in every call that could send one.
+template <mercer::HasText T>
+struct fmt::formatter<T> : fmt::formatter<std::string_view> {
+  auto format(const T& value, fmt::format_context& context) const {
+    const std::string text = value.to_text();
+    return fmt::formatter<std::string_view>::format(text, context);
+  }
+};

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/key.h"
 #include "ops/dump.h"
 
 namespace mercer::ops {
@@ -99,7 +100,7 @@ char* element(const Tensor& tensor, std::int64_t elements) {
   return static_cast<char*>(tensor.data) + elements * static_cast<std::int64_t>(size_of(tensor.dtype));
 }
 
-std::string text_of(const Shape& shape) {
+std::string ShapeText::to_text() const {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
 
@@ -134,7 +135,7 @@ void check_output_type(const char* op, const Tensor& out, Dtype type) {
 
 void check_device(const char* op, const char* name, const Tensor& tensor, Device device) {
   require(tensor.device == device, "{}: {} must lie on the device of x, {}. Received one on {}.", op, name,
-          device.to_text(), tensor.device.to_text());
+          device, tensor.device);
 }
 
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs) {
@@ -146,7 +147,7 @@ void check_output(const char* op, const Tensor& out, const Shape& expected, cons
           text_of(out.strides));
   for (const Tensor* input : inputs)
     require(!overlap(out, *input), "{}: out must not overlap an input. Received {} sharing memory with {}.", op,
-            out.to_text(), input->to_text());
+            out, *input);
 }
 
 Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch) {
@@ -259,11 +260,11 @@ PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
   const Tensor& t = std::get<Tensor>(given->second);
   require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
           "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
-          leaf->name, t.to_text());
+          leaf->name, t);
   check_layout(op_, fmt::format("the parameter \"{}\"", leaf->name).c_str(), t);
   require(t.device.kind == DeviceKind::cpu || t.device == x_.device,
           "{}: the parameter \"{}\" must lie on the CPU or on the device of x, {}. Received one on {}.", op_,
-          leaf->name, x_.device.to_text(), t.device.to_text());
+          leaf->name, x_.device, t.device);
   if (t.device.kind == DeviceKind::cuda) return {leaf, 0, &t};  // never read back
   if (t.ndim() == 0) return {leaf, cpu::read_element(t.data, t.dtype, 0)};
   return {leaf, 0, &t};
@@ -396,8 +397,8 @@ plan::PairProblem pair_problem(const PairCall& call, Context& context) {
 }
 
 std::string key_of(std::string_view text, const plan::PairProblem& problem) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", text, static_cast<int>(problem.type), static_cast<int>(problem.target),
-                     problem.empty_features, problem.block_columns, problem.rows_hint);
+  return cache_key(text, problem.type, problem.target, problem.empty_features, problem.block_columns,
+                   problem.rows_hint);
 }
 
 std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context) {

@@ -15,8 +15,12 @@ namespace mercer::ops {
 
 using Shape = std::vector<std::int64_t>;
 
-/// "(3, 4)".
-std::string text_of(const Shape& shape);
+/// "(3, 4)", made where it is printed.
+struct ShapeText {
+  const Shape& shape;
+  std::string to_text() const;
+};
+inline ShapeText text_of(const Shape& shape) { return {shape}; }
 /// NumPy's rule, right-aligned. Throws with both shapes.
 Shape broadcast(const char* op, const Shape& a, const Shape& b);
 

@@ -38,7 +38,7 @@ struct Context::State {
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};
   RecentCache<cuda::FieldKernels> cuda_fields{kPlans};
-  RecentCache<plan::KronGpuPlan> cuda_krons{kPlans};
+  RecentCache<cuda::KronProgram> cuda_krons{kPlans};
   RecentCache<jit::UpdateKernel> dots{32};
   RecentCache<jit::EpilogueKernel> exponentials{32};
   cpu::KronKernels kron;

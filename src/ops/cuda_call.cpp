@@ -1,13 +1,12 @@
 #include "ops/cuda_call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
 
 #include "backend/cuda/pair_values.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/key.h"
 #include "ops/tuned_plan.h"
 #include "plan/sum_planes.h"
 
@@ -29,8 +28,6 @@ plan::BilinearTile plane_tile(const cuda::PairJob& job, Context& context) {
   tile.by_warps = tile && context.state().products_by_warps;
   return tile;
 }
-
-std::string key_of(const plan::BilinearTile& tile) { return tile ? tile.to_text() : ""; }
 
 plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Context& context) {
   const CudaDevice& device = job.hardware();
@@ -89,8 +86,8 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
         plan::linear_sizes(job.x.count, job.z.count, job.features, outputs, job.part_bytes), context.precision(),
         job.hardware().multiprocessors, context.state().tensor_cores_from);
   problem.linear.by_warps = context.state().products_by_warps;
-  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}", text, static_cast<int>(job.type), problem.outputs,
-                                      problem.product_outputs, problem.cluster, problem.linear.to_text(), job.device);
+  const std::string key = cache_key(text, job.type, problem.outputs, problem.product_outputs, problem.cluster,
+                                    problem.linear, job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;
@@ -143,9 +140,8 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
   const bool amplitude = formula.is_field;
-  const char* kind = amplitude ? "field" : "gradient";
   CudaGradient gradient;
-  gradient.field = field_kernels(fmt::format("{}|{}", kind, formula.key), job, outputs, amplitude, context, [&] {
+  gradient.field = field_kernels(cache_key(amplitude, formula.key), job, outputs, amplitude, context, [&] {
     return amplitude ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
@@ -160,9 +156,9 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   problem.outputs = values;
   const std::string key =
-      fmt::format("values of the {}|{}|{}|{}|{}|{}|{}|{}|{}|{}", kind, formula.key, static_cast<int>(job.type),
-                  static_cast<int>(job.x.points.dtype), problem.bytes, job.device, problem.product.to_text(),
-                  key_of(problem.plane_product), problem.sizes.to_text(), is_linear ? 1 : plan.has_digits() ? 2 : 0);
+      cache_key(amplitude ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
+                problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, is_linear,
+                plan.has_digits());
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
@@ -176,11 +172,9 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   const auto compiled = [&](bool normal_reciprocals) {
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
-        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", call.formula().key, static_cast<int>(job.type),
-                    static_cast<int>(job.x.points.dtype), problem.bytes, static_cast<int>(use.out),
-                    static_cast<int>(use.consumer), static_cast<int>(use.fold), use.columns, use.mixed_pipes,
-                    use.product.to_text(), key_of(problem.plane_product), normal_reciprocals, problem.by_value,
-                    job.device, problem.sizes.to_text());
+        cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
+                  use.columns, use.mixed_pipes, use.product, problem.plane_product, normal_reciprocals,
+                  problem.by_value, job.device, problem.sizes);
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/key.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "ops/coefficients.h"
@@ -85,8 +86,7 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
   };
   plan::PairProblem problem = ops::pair_problem(call, context);
   problem.block_columns = kBlockColumns;
-  const std::string text =
-      fmt::format("{}|{}|{}|{}", formula.is_field ? "field" : "gradient", formula.key, outputs, call.features());
+  const std::string text = cache_key(formula.is_field, formula.key, outputs, call.features());
   const std::string key = ops::key_of(text, problem);
   Programs programs;
   if (!formula.is_field || formula.reads_pairs) {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "ops/call.h"
 #include "ops/context.h"
+#include "ops/factor_name.h"
 
 namespace mercer::kron {
 namespace {
@@ -94,11 +95,11 @@ class Call {
             turned.size());
     Shape in, out;
     for (std::size_t i = 0; i < factors.size(); ++i) {
-      const std::string name = fmt::format("factors[{}]", i);
+      const char* const name = ops::factor_name(i);
       const Tensor& given = factors[i];
       require(given.ndim() >= 2, "{}: {} must have at least 2 axes. Received shape {}.", op_, name,
               text_of(given.shape));
-      check_array(op_, name.c_str(), given);
+      check_array(op_, name, given);
       const bool turn = (!turned.empty() && turned[i]) != (side_ == Side::left);
       factors_.push_back(turn ? transposed(given) : given);
       in.push_back(factors_.back().shape[given.ndim() - 2]);
@@ -129,7 +130,7 @@ class Call {
             text_of(given), options_.transpose_x ? ", transposed" : "");
     batch_ = ops::broadcast(op_, batch_, ops::leading(x_, 2));
     for (std::size_t i = 0; i < factors_.size(); ++i)
-      check_same(op_, fmt::format("factors[{}]", i).c_str(), factors_[i], x_);
+      check_same(op_, ops::factor_name(i), factors_[i], x_);
   }
 
   void check_scalars() const {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ir/split.h"
@@ -58,6 +59,9 @@ struct BilinearTile {
   /// The tile by warps of a call that has this one, with as many stages as fit; an empty one where none does.
   BilinearTile of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const;
   bool operator==(const BilinearTile&) const = default;
+  auto parts() const {
+    return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps);
+  }
   std::string to_text() const;
 };
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ir/program.h"
@@ -48,6 +49,7 @@ struct GpuSizes {
   bool whole_slices = false;                                // it is a multiple of 32, above 32
 
   bool operator==(const GpuSizes&) const = default;
+  auto parts() const { return std::tie(pairs, features, narrow_m, narrow_n, exact_features, whole_slices); }
   std::string to_text() const;
 };
 /// Features of a slice at most, where their number is not part of the kernel.

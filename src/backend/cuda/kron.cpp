@@ -6,8 +6,6 @@
 // A pass that may not write where it reads leaves out to the kernel `kron_finish`, as does a call that reads no x.
 #include "backend/cuda/kron.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,10 +13,10 @@
 #include <memory>
 
 #include "backend/cuda/batch.h"
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/integers.h"
+#include "core/key.h"
 #include "kernels/cuda/arguments.h"
 
 namespace mercer::cuda {
@@ -36,18 +34,40 @@ PairJob place_of(const KronJob& job) {
   return place;
 }
 
+/// Whether programs are loaded in this call and may be left to the next one.
+bool is_kept(const PairJob& place) {
+  const Rehearsal* rehearsal = place.rehearsal();
+  return rehearsal == nullptr || rehearsal->purpose == Rehearsal::Purpose::kernels;
+}
+
 /// Neighbouring columns of x are neighbours in memory: they stand behind all factors.
 bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
 
-/// Equal texts are equal plans.
-std::string key_of(const plan::KronGpuProblem& p) {
-  std::string key = fmt::format("{} {} {} {} {} {}{} {} {} {}", name_of(p.dtype), name_of(p.type), p.items, p.rows,
-                                p.columns, int{p.vectors_in}, int{p.vectors_out}, p.capability, p.multiprocessors,
-                                p.shared_per_block);
-  for (const plan::KronShape& factor : p.factors) key += fmt::format(" {}x{}", factor.p, factor.q);
+/// Equal keys are equal programs.
+std::string key_of(const plan::KronGpuProblem& p, const KronJob& job) {
+  std::string key = cache_key(p.dtype, p.type, p.items, p.rows, p.columns, p.vectors_in, p.vectors_out, p.capability,
+                              p.multiprocessors, p.shared_per_block, job.device, job.in_place);
+  for (const plan::KronShape& factor : p.factors) key += cache_key(factor.p, factor.q);
   return key;
+}
+
+/// Without its kernels.
+KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job, std::int64_t columns) {
+  KronProgram program{plan::plan_kron_gpu(problem), {}, {}};
+  plan::KronGpuPass& last = program.plan.passes.back();
+  const bool may_write = std::visit([](const auto& kernel) { return kernel.whole(); }, last.kernel);
+  program.copies = job.in_place && program.plan.passes.size() == 1 && !may_write;
+  if (!program.copies) return program;
+  std::visit(
+      [&](auto& kernel) {
+        kernel.types.final = false;
+        kernel.types.out = job.type();
+      },
+      last.kernel);
+  program.plan.widest = job.j * columns;
+  return program;
 }
 
 /// One call in scratch memory of its own.
@@ -57,12 +77,12 @@ class KronPart {
   const KronJob& job() const { return job_; }
   /// Of each of `buffers()` arrays.
   std::int64_t buffer_bytes() const;
-  int buffers() const { return std::min(passes() - 1 + (copies_ ? 1 : 0), 2); }
-  void get_kernels(const PairJob& place);
+  int buffers() const { return std::min(passes() - 1 + (program_->copies ? 1 : 0), 2); }
+  void get_kernels(const PairJob& place, const KronTools& tools);
   void run(const PairJob& place, std::array<char*, 2> buffers) const;
 
  private:
-  int passes() const { return static_cast<int>(plan_->passes.size()); }
+  int passes() const { return static_cast<int>(program_->plan.passes.size()); }
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
@@ -77,10 +97,8 @@ class KronPart {
 
   KronJob job_;
   std::int64_t columns_ = 1;
-  std::shared_ptr<const plan::KronGpuPlan> plan_ = std::make_shared<plan::KronGpuPlan>();
-  bool copies_ = false;  // the last pass may not write into out
-  std::vector<Kernel> kernels_;
-  Kernel finish_;
+  std::string key_;  // of the program
+  std::shared_ptr<const KronProgram> program_ = std::make_shared<KronProgram>();
 };
 
 KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : job_(std::move(job)) {
@@ -99,20 +117,10 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   problem.capability = hardware.capability();
   problem.multiprocessors = hardware.multiprocessors;
   problem.shared_per_block = hardware.shared_per_block;
-  // Making a plan takes longer than a small product does.
-  plan_ = tools.plans.get(key_of(problem), [&] { return std::make_shared<plan::KronGpuPlan>(plan_kron_gpu(problem)); });
-  const auto& last = plan_->passes.back().kernel;
-  copies_ = job_.in_place && passes() == 1 && !std::visit([](const auto& kernel) { return kernel.whole(); }, last);
-  if (!copies_) return;
-  auto changed = std::make_shared<plan::KronGpuPlan>(*plan_);
-  std::visit(
-      [&](auto& kernel) {
-        kernel.types.final = false;
-        kernel.types.out = job_.type();
-      },
-      changed->passes.back().kernel);
-  changed->widest = job_.j * columns_;
-  plan_ = std::move(changed);
+  // Making a plan, and finding its kernels by their texts, take longer than a small product does.
+  key_ = key_of(problem, job_);
+  program_ = is_kept(place) ? tools.programs.find(key_) : nullptr;
+  if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, columns_));
 }
 
 bool KronPart::is_aligned(const KronArray& array) const {
@@ -128,12 +136,16 @@ bool KronPart::is_aligned(const KronArray& array) const {
 }
 
 std::int64_t KronPart::buffer_bytes() const {
-  return checked_product({job_.items, rows(), plan_->widest, static_cast<std::int64_t>(size_of(job_.type()))});
+  return checked_product({job_.items, rows(), program_->plan.widest, static_cast<std::int64_t>(size_of(job_.type()))});
 }
 
-void KronPart::get_kernels(const PairJob& place) {
-  for (const plan::KronGpuPass& pass : plan_->passes) kernels_.push_back(kron_kernel(pass, place));
-  if (!reads() || copies_) finish_ = kron_finish_kernel(job_.dtype, place);
+void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
+  if (program_->passes.size() == program_->plan.passes.size() && reads()) return;
+  KronProgram program = *program_;
+  for (const plan::KronGpuPass& pass : program.plan.passes) program.passes.push_back(kron_kernel(pass, place));
+  if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
+  program_ = std::make_shared<KronProgram>(std::move(program));
+  if (reads() && is_kept(place)) program_ = tools.programs.get(key_, [&] { return program_; });
 }
 
 KronSide KronPart::side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const {
@@ -207,7 +219,7 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
 }
 
 void KronPart::run_pass(const PairJob& place, int index, char* from, char* to) const {
-  const plan::KronGpuPass& pass = plan_->passes[static_cast<std::size_t>(index)];
+  const plan::KronGpuPass& pass = program_->plan.passes[static_cast<std::size_t>(index)];
   const std::int64_t left = pass.place.left, right = pass.place.right;
   KronArguments a{};
   a.from = from != nullptr ? side_of(from, pass.p, right) : side_of(job_.x, pass.p, right);
@@ -222,7 +234,7 @@ void KronPart::run_pass(const PairJob& place, int index, char* from, char* to) c
   a.beta = job_.beta;
   std::visit(
       [&](const auto& kernel) {
-        launch(kernels_[static_cast<std::size_t>(index)], place, {kernel.blocks(pass.place)}, kernel.threads(),
+        launch(program_->passes[static_cast<std::size_t>(index)], place, {kernel.blocks(pass.place)}, kernel.threads(),
                kernel.shared_bytes(), a);
       },
       pass.kernel);
@@ -240,18 +252,18 @@ void KronPart::finish(const PairJob& place, char* from) const {
   a.alpha = job_.alpha;
   a.beta = job_.beta;
   const std::int64_t count = job_.items * job_.row_count * job_.j;
-  launch(finish_, place, {std::min(ceil_div(count, kFinishThreads), kMostBlocks)}, kFinishThreads, 0, a);
+  launch(program_->finish, place, {std::min(ceil_div(count, kFinishThreads), kMostBlocks)}, kFinishThreads, 0, a);
 }
 
 void KronPart::run(const PairJob& place, std::array<char*, 2> buffers) const {
   if (!reads()) return finish(place, nullptr);
   char* from = nullptr;
   for (int index = 0; index < passes(); ++index) {
-    char* const to = index + 1 < passes() || copies_ ? buffers[static_cast<std::size_t>(index % 2)] : nullptr;
+    char* const to = index + 1 < passes() || program_->copies ? buffers[static_cast<std::size_t>(index % 2)] : nullptr;
     run_pass(place, index, from, to);
     from = to;
   }
-  if (copies_) finish(place, from);
+  if (program_->copies) finish(place, from);
 }
 
 /// Indices first .. first + extent - 1 of an axis of the items, or of the rows.
@@ -308,7 +320,7 @@ void kron_matmul(const KronJob& job, const KronTools& tools) {
   Workspace workspace;
   std::array<std::int64_t, 2> most{}, places{};
   for (KronPart& part : parts) {
-    part.get_kernels(place);
+    part.get_kernels(place, tools);
     for (int buffer = 0; buffer < part.buffers(); ++buffer)
       most[static_cast<std::size_t>(buffer)] =
           std::max(most[static_cast<std::size_t>(buffer)], part.buffer_bytes());

@@ -1,16 +1,25 @@
 // Products with Kronecker products on a device; arguments are checked by ops/ before.
 #pragma once
 
+#include "backend/cuda/kernels.h"
 #include "backend/kron_job.h"
 #include "core/recent_cache.h"
 #include "plan/kron_gpu.h"
 
 namespace mercer::cuda {
 
+/// A plan and its kernels on one device.
+struct KronProgram {
+  plan::KronGpuPlan plan;
+  std::vector<Kernel> passes;
+  Kernel finish;        // where the last pass may not write into out, or no factor is multiplied
+  bool copies = false;  // the former
+};
+
 /// What a call uses besides its arrays.
 struct KronTools {
   std::int64_t part_bytes;
-  RecentCache<plan::KronGpuPlan>& plans;
+  RecentCache<KronProgram>& programs;
 };
 
 /// Puts the passes of the call into its stream and returns. Scratch memory is at most two arrays of the largest size

@@ -31,7 +31,7 @@ std::string place_of(std::int64_t index, const Shape& batch) {
     at[axis] = index % batch[axis];
     index /= batch[axis];
   }
-  return " " + text_of(at);
+  return " " + text_of(at).to_text();
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ void DenseCall::right_hand_side(const Tensor& b) {
   require(b.dtype == type(), "{}: b must have the dtype of {}, {}. Received {}.", op(), a_name_, name_of(type()),
           name_of(b.dtype));
   require(b.device == a_.device, "{}: b must lie on the device of {}, {}. Received one on {}.", op(), a_name_,
-          a_.device.to_text(), b.device.to_text());
+          a_.device, b.device);
   is_vector_ = b.ndim() == 1;
   const int axis = b.ndim() - (is_vector_ ? 1 : 2);
   require(b.ndim() >= 1 && b.shape[axis] == order(),
@@ -86,7 +86,7 @@ void DenseCall::input(const char* name, const Tensor& tensor, Dtype dtype, const
   require(tensor.shape == expected, "{}: {} must have shape {}. Received {}.", op(), name, text_of(expected),
           text_of(tensor.shape));
   require(tensor.device == a_.device, "{}: {} must lie on the device of {}, {}. Received one on {}.", op(), name,
-          a_name_, a_.device.to_text(), tensor.device.to_text());
+          a_name_, a_.device, tensor.device);
   check_layout(op(), name, tensor);
   inputs_.insert(inputs_.begin() + 1, {name, &tensor});  // b stays the last
 }
@@ -97,19 +97,19 @@ void DenseCall::output(const char* name, const Tensor& out, Dtype dtype, const S
           text_of(out.shape));
   require(out.dtype == dtype, "{}: {} must be {}. Received {}.", op(), name, name_of(dtype), name_of(out.dtype));
   require(out.device == a_.device, "{}: {} must lie on the device of {}, {}. Received one on {}.", op(), name, a_name_,
-          a_.device.to_text(), out.device.to_text());
+          a_.device, out.device);
   check_layout(op(), name, out);
   require(out.count() == 0 || !overlaps_itself(out), "{}: no two elements of {} may share memory. Received strides {}.",
           op(), name, text_of(out.strides));
   for (const auto& [other_name, other] : inputs_) {
     const bool in_place = other == in_place_of && same_view(out, *other);
     require(in_place || other == &out || !overlap(out, *other),
-            "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name, other_name, out.to_text(),
-            other->to_text());
+            "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name, other_name, out,
+            *other);
   }
   for (const auto& [other_name, other] : outputs_)
     require(!overlap(out, *other), "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name,
-            other_name, out.to_text(), other->to_text());
+            other_name, out, *other);
   outputs_.emplace_back(name, &out);
 }
 

@@ -235,7 +235,7 @@ void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOpti
   ops::check_operand(op, "w", w, {k}, a);
   ops::check_operand(op, "v", v, {a.order, k}, a);
   require(!ops::overlaps_itself(w) && !ops::overlaps_itself(v) && !ops::overlap(w, v),
-          "{}: elements of w and v must not share memory. Received {} and {}.", op, w.to_text(), v.to_text());
+          "{}: elements of w and v must not share memory. Received {} and {}.", op, w, v);
   const std::int64_t missed = Lanczos(op, a, k, options, context).run(w, v);
   if (options.unconverged != nullptr)
     *options.unconverged = missed;

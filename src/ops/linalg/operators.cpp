@@ -128,7 +128,7 @@ Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const 
   const char* op = arguments.verb != nullptr ? arguments.verb : "kernel_operator";
   require(x.ndim() == 2, "{}: x must have the shape [n, K]. Received {}.", op, ops::text_of(x.shape));
   require(f.symmetric(), "{}: the formula must be symmetric, f(x, z) = f(z, x). Received {}.", op,
-          f.expression().to_text());
+          f.expression());
   Operator result{x.shape[0], x.dtype, {}, x.device, arguments.queue};
   Context* const used = &context;
   Arguments inner = arguments;
