@@ -39,6 +39,48 @@ bool same_node(const Node& a, const Node& b) {  // all but the arguments
          a.args.size() == b.args.size();
 }
 
+void join(Uses& to, const Uses& from) {
+  to.x |= from.x;
+  to.z |= from.z;
+  to.w |= from.w;
+  to.row |= from.row;
+  to.col |= from.col;
+  to.index_i |= from.index_i;
+  to.index_j |= from.index_j;
+  to.param |= from.param;
+  to.state |= from.state;
+  to.accumulator |= from.accumulator;
+  to.ptx |= from.ptx;
+}
+
+Uses uses_of_leaf(Op op) {
+  switch (op) {
+    case Op::x: return {.x = true};
+    case Op::z: return {.z = true};
+    case Op::w: return {.w = true};
+    case Op::row: case Op::row_stage: return {.row = true};
+    case Op::col: case Op::col_stage: return {.col = true};
+    case Op::index_i: return {.index_i = true};
+    case Op::index_j: return {.index_j = true};
+    case Op::param: return {.param = true};
+    case Op::state: case Op::incoming: return {.state = true};
+    case Op::accumulator: case Op::pair_value: return {.accumulator = true};
+    default: return {};
+  }
+}
+
+Uses uses_of(const Node& n) {
+  Uses u = uses_of_leaf(n.op);
+  u.ptx = n.op == Op::ptx;
+  for (const Expr& a : n.args) join(u, a->uses);
+  if (n.op == Op::reduce) {  // its states are bound in it; only a term could read an outer one
+    u.state = false;
+    const std::size_t terms = std::min(n.args.size(), static_cast<std::size_t>(std::max(n.slot, 0)));
+    for (std::size_t s = 0; s < terms; ++s) u.state |= n.args[s]->uses.state;
+  }
+  return u;
+}
+
 using ExprSet = std::unordered_set<Expr, ExprHash, ExprEqual>;
 
 struct Rewriter {
@@ -59,6 +101,18 @@ struct Rewriter {
   }
 };
 
+struct Visitor {
+  const std::function<void(const Expr&)>& visit;
+  std::unordered_set<const Node*> seen;
+  ExprSet distinct;
+
+  void operator()(const Expr& e) {
+    if (!seen.insert(e.node().get()).second) return;
+    for (const Expr& a : e->args) (*this)(a);
+    if (distinct.insert(e).second) visit(e);
+  }
+};
+
 }  // namespace
 
 Expr make(Node node) {
@@ -70,6 +124,7 @@ Expr make(Node node) {
   require(node.depth <= kMaxDepth, "formula: an expression may be at most {} operations deep. Received a deeper one.",
           kMaxDepth);
   node.hash = hash_of(node);
+  node.uses = uses_of(node);
   return Expr(std::make_shared<const Node>(std::move(node)));
 }
 
@@ -111,12 +166,7 @@ Expr rewrite(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
   return Rewriter{rule, {}, {}, {}}(root);
 }
 
-void for_each(const Expr& root, const std::function<void(const Expr&)>& visit) {
-  rewrite(root, [&](const Expr& e) {
-    visit(e);
-    return e;
-  });
-}
+void for_each(const Expr& root, const std::function<void(const Expr&)>& visit) { Visitor{visit, {}, {}}(root); }
 
 Expr substitute(const Expr& root, const ExprMap<Expr>& replacements) {
   std::unordered_map<const Node*, Expr> seen;

@@ -40,6 +40,14 @@ enum class Op : std::uint8_t {
   reduce,  // args: term[S], combine[S], identity[S], (merge[S] when has_merge), finish; slot = S
 };
 
+/// Which leaves a node reads, reductions included.
+struct Uses {
+  bool x = false, z = false, w = false, row = false, col = false, index_i = false, index_j = false, param = false;
+  bool state = false;       // state or incoming
+  bool accumulator = false; // accumulator or pair_value leaf
+  bool ptx = false;         // a ptx, which is no leaf: it stays where it stands
+};
+
 struct Node {
   Op op = Op::constant;
   bool has_default = false;   // param
@@ -48,6 +56,7 @@ struct Node {
   std::int32_t slot = 0;
   std::uint32_t depth = 0;    // longest path to a leaf
   std::uint64_t hash = 0;     // structural
+  Uses uses{};
   double value = 0;
   std::string name{};
   std::vector<Expr> args{};
@@ -56,7 +65,7 @@ struct Node {
 /// Limits that keep every pass finite: a deeper expression is refused when it is built.
 inline constexpr std::uint32_t kMaxDepth = 1000;
 
-/// Makes a node (hash and depth are filled in). Throws invalid_argument past kMaxDepth.
+/// Makes a node (depth, hash and uses are filled in). Throws invalid_argument past kMaxDepth.
 Expr make(Node node);
 Expr make(Op op, std::vector<Expr> args);
 Expr leaf(Op op, int slot = 0);

@@ -26,12 +26,6 @@ bool is_nonnegative(const Expr& e);
 bool is_nonnegative(const Expr& e, ExprMap<bool>& memo);  ///< for many questions about one graph
 
 /// Which leaves an expression reads, reductions included.
-struct Uses {
-  bool x = false, z = false, w = false, row = false, col = false, index_i = false, index_j = false, param = false;
-  bool state = false;       // state or incoming
-  bool accumulator = false; // accumulator or pair_value leaf
-  bool ptx = false;         // a ptx, which is no leaf: it stays where it stands
-};
-Uses uses(const Expr& e);
+inline const Uses& uses(const Expr& e) { return e->uses; }
 
 }  // namespace mercer::ir

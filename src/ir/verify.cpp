@@ -130,57 +130,12 @@ class Verifier {
   std::set<std::tuple<const Node*, std::string, int>> seen_;
 };
 
-void join(Uses& to, const Uses& from) {
-  to.x |= from.x;
-  to.z |= from.z;
-  to.w |= from.w;
-  to.row |= from.row;
-  to.col |= from.col;
-  to.index_i |= from.index_i;
-  to.index_j |= from.index_j;
-  to.param |= from.param;
-  to.state |= from.state;
-  to.accumulator |= from.accumulator;
-  to.ptx |= from.ptx;
-}
-
-Uses uses_of_leaf(Op op) {
-  switch (op) {
-    case Op::x: return {.x = true};
-    case Op::z: return {.z = true};
-    case Op::w: return {.w = true};
-    case Op::row: case Op::row_stage: return {.row = true};
-    case Op::col: case Op::col_stage: return {.col = true};
-    case Op::index_i: return {.index_i = true};
-    case Op::index_j: return {.index_j = true};
-    case Op::param: return {.param = true};
-    case Op::state: case Op::incoming: return {.state = true};
-    case Op::accumulator: case Op::pair_value: return {.accumulator = true};
-    default: return {};
-  }
-}
-
 }  // namespace
 
 void verify(const Expr& e, bool field) {
   require(!e.empty(), "formula: an expression is needed. Received an empty one.");
   // A field's reductions may be two-sided: they are values of the pair, not of the feature.
   Verifier().check(e, {.name = "an expression outside every reduction", .features = field});
-}
-
-Uses uses(const Expr& e) {
-  ExprMap<Uses> known;
-  for_each(e, [&](const Expr& n) {
-    Uses u = uses_of_leaf(n->op);
-    u.ptx = n->op == Op::ptx;
-    for (const Expr& a : n->args) join(u, known.at(a));
-    if (n->op == Op::reduce) {  // its states are bound in it; only a term could read an outer one
-      u.state = false;
-      for (std::int32_t s = 0; s < n->slot; ++s) u.state |= known.at(n->args[s]).state;
-    }
-    known.emplace(n, u);
-  });
-  return known.at(e);
 }
 
 }  // namespace mercer::ir
