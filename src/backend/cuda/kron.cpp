@@ -123,16 +123,19 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, columns_));
 }
 
+/// Whether rows, with their columns as a last axis, are whole in memory and begin at vectors.
 bool KronPart::is_aligned(const KronArray& array) const {
   const auto element = static_cast<std::int64_t>(size_of(job_.dtype));
-  if (columns_ > 1 || array.stride != 1 || reinterpret_cast<std::uintptr_t>(array.data) % kVectorBytes != 0)
-    return false;
-  const auto steps = [&](const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& extents) {
-    for (std::size_t axis = 0; axis < extents.size(); ++axis)
+  const bool whole = columns_ == 1 ? array.stride == 1 : array.row_strides.back() == 1 && array.stride == columns_;
+  if (!whole || reinterpret_cast<std::uintptr_t>(array.data) % kVectorBytes != 0) return false;
+  const auto steps = [&](const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& extents,
+                         std::size_t axes) {
+    for (std::size_t axis = 0; axis < axes; ++axis)
       if (extents[axis] > 1 && strides[axis] * element % kVectorBytes != 0) return false;
     return true;
   };
-  return steps(array.outer_strides, job_.outer) && steps(array.row_strides, job_.rows);
+  return steps(array.outer_strides, job_.outer, job_.outer.size()) &&
+         steps(array.row_strides, job_.rows, job_.rows.size() - (columns_ > 1 ? 1 : 0));
 }
 
 std::int64_t KronPart::buffer_bytes() const {
