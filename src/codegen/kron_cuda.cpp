@@ -217,6 +217,7 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
                       plan::KronWide::kStrip, wide.in_width, wide.out_width);
   text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),
                       wide.first_exponent(), plan::KronWide::kExponent);
+  text += fmt::format("#define COLUMN_SCALES {}\n", int{wide.column_scales});
   text += "#define CLUSTER 1\n" + text_of("warpgroups.cuh") + text_of("split_pieces.cuh");
   const auto product = [&](const char* name, std::int64_t columns, bool of_registers) {
     text += product_function({name, static_cast<int>(columns), static_cast<int>(columns / 2), "k16.f32.f16.f16",

@@ -13,11 +13,12 @@ namespace {
 
 constexpr int kCapability = 90;
 constexpr std::int64_t kMostExtent = 128;  // of a factor
-constexpr std::int64_t kLeastRight = 32, kSingleColumns = 64;  // behind a factor that stands alone; of its tile
+constexpr std::int64_t kLeastRight = 8, kSingleColumns = 64;  // behind a factor that stands alone; of its tile
 /// A multiprocessor has 65536 registers: values of a tile that one thread holds, and registers for all else.
 constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 28;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes
 constexpr std::int64_t kTail = 256;  // bytes: maxima of warps
+constexpr std::int64_t kColumnBlock = 32;
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 
 /// Measured on an H200: launch and first loads, an element of a factor's image, a product (three of pieces) on a
@@ -47,7 +48,8 @@ std::int64_t width_of(bool vectors, std::int64_t extent) {
 std::int64_t KronWide::shared_bytes() const {
   const std::int64_t first = image_bytes(round_up(q1, kRows), p1);
   const std::int64_t second = pair ? image_bytes(round_up(q2, kStep), p2) : 0;
-  return first + second + groups * image_bytes(tile_n, p1) + kTail;
+  const std::int64_t maxima = column_scales ? groups * 2 * round_up(tile_n, kColumnBlock) * 4 : 0;
+  return first + second + groups * image_bytes(tile_n, p1) + kTail + maxima;
 }
 
 int KronWide::x_exponent() const {
@@ -68,8 +70,8 @@ std::int64_t KronWide::blocks(const KronGpuPlace& place) const {
 
 std::string KronWide::key() const {
   return fmt::format(
-      "kron wide {}: {} x {}, {} x {}, {}, columns {}, groups {} of {}, width {} {}",
-      types.key(), p1, q1, p2, q2, pair, tile_n, groups, warpgroups, in_width, out_width);
+      "kron wide {}: {} x {}, {} x {}, {}, columns {} {}, groups {} of {}, width {} {}",
+      types.key(), p1, q1, p2, q2, pair, tile_n, column_scales, groups, warpgroups, in_width, out_width);
 }
 
 double KronWide::seconds(const KronGpuPlace& place) const {
@@ -90,13 +92,13 @@ double KronWide::seconds(const KronGpuPlace& place) const {
 std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,
                                        const KronGpuPlace& place, const KronGpuProblem& problem) {
   if (problem.capability != kCapability || types.type != Dtype::float32) return {};
-  if (problem.columns != 1) return {};  // a tile would hold several rows, and has one scale
   if (factors.empty() || factors.size() > 2) return {};
   for (const KronShape& factor : factors)
     if (std::min(factor.p, factor.q) < 1 || std::max(factor.p, factor.q) > kMostExtent) return {};
   KronWide wide;
   wide.types = types;
   wide.multiprocessors = problem.multiprocessors;
+  wide.column_scales = problem.columns != 1;
   wide.pair = factors.size() == 2;
   if (wide.pair ? place.right != 1 : place.right < kLeastRight) return {};
   wide.p1 = factors[0].p;

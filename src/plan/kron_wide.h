@@ -23,6 +23,7 @@ struct KronWide {
   std::int64_t groups = 1;                      // tiles of a block at a time
   std::int64_t warpgroups = 1;                  // of a tile
   std::int64_t in_width = 1, out_width = 1;     // elements at a time
+  bool column_scales = false;                   // columns may be of different rows of x
   std::int64_t multiprocessors = 132;
 
   static constexpr std::int64_t kStrip = 64;  // outputs of the second factor at a time
@@ -41,8 +42,7 @@ struct KronWide {
   double seconds(const KronGpuPlace& place) const;
 };
 
-/// The pass over these neighbours; nothing where the kernel does not serve. A pair must end the row, and rows must not
-/// lie by columns: a tile has one scale, so it must be of one row.
+/// The pass over these neighbours; nothing where the kernel does not serve. A pair must end the row.
 std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,
                                        const KronGpuPlace& place, const KronGpuProblem& problem);
 

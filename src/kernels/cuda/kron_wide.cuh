@@ -5,7 +5,8 @@
 //   single:  for item, b, a:  to[j1, a]  = sum_k1        F1[k1, j1] from[k1, a]
 //
 // b counts rows and what stands before the factors, a what stands behind. A tile T is from[P1][P2] of a b, or
-// from[P1][TILE_N] of a piece of a's; it always belongs to one row of x.
+// from[P1][TILE_N] of a piece of a's. It belongs to one row of x and has one scale; or, COLUMN_SCALES, its columns may
+// be of different rows, and each has its own.
 //
 //               c: k2 or a                           j2
 //             +------------+                    +------------+
@@ -40,6 +41,8 @@
 #define PIECES (STEPS_1 * COLUMN_BLOCKS)
 #define ITEMS ((PIECES + GROUP_WARPS - 1) / GROUP_WARPS)
 #define COLUMNS_IN (PAIR ? P2 : TILE_N)
+#define COLUMN_SLOTS (COLUMN_BLOCKS * 32)
+#define MAXIMA_BYTES 256
 
 struct WideLane {
   int group, warp, g, t;  // warp within the group; lane = 4 g + t
@@ -257,15 +260,59 @@ MERCER_INLINE u32 most_of(const WideValues& values) {
   return bits_of(most);
 }
 
-// Scales the tile, by an exponent that it returns, whose largest finite value has these bits, and makes its image.
-MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most, u32 image) {
-  int exponent = most == 0 ? 0 : X_EXPONENT - exponent_above(most), rest = 0;
-  if (exponent > 126) {  // beyond what one factor can do
-    rest = 100;
+// Of values whose largest finite one has these bits.
+MERCER_INLINE int x_exponent(u32 most) { return most == 0 ? 0 : X_EXPONENT - exponent_above(most); }
+
+struct TileScale {
+  float scale;
+  int exponent;
+  MERCER_METHOD TileScale(WideValues& values, u32 most) : exponent(x_exponent(most)) {
+    const int rest = exponent > 126 ? 100 : 0;  // beyond what one factor can do
+    scale = power_of_two(exponent - rest);
+    if (rest == 0) return;
 #pragma unroll
     for (int e = 0; e < ITEMS * 16; ++e) values[e / 16][e / 4 % 4][e % 4] *= 0x1p100f;
   }
-  const float scale = power_of_two(exponent - rest);
+  MERCER_METHOD const TileScale& column(int) const { return *this; }
+  MERCER_METHOD float operator()(float v) const { return v * scale; }
+};
+
+#if COLUMN_SCALES
+struct ColumnScale {
+  float first, second;
+  MERCER_METHOD float operator()(float v) const { return v * first * second; }
+};
+struct ColumnScales {
+  const u32* most;  // of each column
+  MERCER_METHOD ColumnScale column(int c) const {
+    const int exponent = x_exponent(most[c]);
+    return {near_power(exponent / 2), near_power(exponent - exponent / 2)};
+  }
+};
+
+// Bits of the largest finite magnitudes of columns, which begin with zeros.
+MERCER_INLINE void add_column_maxima(const WideLane& lane, const WideValues& values, u32* most) {
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
+    u32 own = 0;  // of column 4 g + t
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      u32 bits = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) bits = max(bits, finite_bits(values[item][i][j]));
+      bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, 1));
+      bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, 2));
+      if (lane.t == j) own = bits;
+    }
+    atomicMax(most + piece % COLUMN_BLOCKS * 32 + lane.g * 4 + lane.t, own);
+  }
+}
+#endif
+
+// Scales the tile and makes its image.
+template <class Scale>
+MERCER_INLINE void write_tile(const WideLane& lane, const WideValues& values, const Scale& scale, u32 image) {
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
     const u32 piece = item * GROUP_WARPS + (u32)lane.warp, step = piece / COLUMN_BLOCKS;
@@ -273,9 +320,10 @@ MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most,
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float(&v)[4][4] = values[item];
+      const auto& scaled = scale.column(piece % COLUMN_BLOCKS * 32 + lane.g * 4 + j);
       u32 high[2], low[2];
-      split_pair(v[0][j] * scale, v[1][j] * scale, high[0], low[0]);
-      split_pair(v[2][j] * scale, v[3][j] * scale, high[1], low[1]);
+      split_pair(scaled(v[0][j]), scaled(v[1][j]), high[0], low[0]);
+      split_pair(scaled(v[2][j]), scaled(v[3][j]), high[1], low[1]);
       const u32 g = lane.g, t = lane.t, n = piece % COLUMN_BLOCKS * 32 + g / 4 * 16 + j / 2 * 8 + g % 4 * 2 + j % 2;
       if (TILE_N % 32 != 0 && n >= TILE_N) continue;
       const u32 place = image + chunk_at(TILE_N, n, step * 2 + t / 2) + t % 2 * 8;
@@ -283,7 +331,6 @@ MERCER_INLINE int write_tile(const WideLane& lane, WideValues& values, u32 most,
       store_pieces(place + PIECE_X, low[0], low[1]);
     }
   }
-  return exponent;
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
@@ -299,12 +346,26 @@ struct WideFinish {
     rest *= beta;
     kron_scalar(beta, k.beta);
   }
+  MERCER_METHOD const WideFinish& column(int) const { return *this; }
   MERCER_METHOD float value(float sum) const { return sum * scale * rest; }
 };
+#if COLUMN_SCALES
+struct ColumnFinish {
+  const KronArguments& k;
+  const u32* most;
+  int exponent;  // of the factor
+  float beta;
+  MERCER_METHOD ColumnFinish(const KronArguments& k, int exponent, const u32* most)
+      : k(k), most(most), exponent(exponent), beta(0) {
+    if (FINAL) kron_scalar(beta, k.beta);
+  }
+  MERCER_METHOD WideFinish column(int c) const { return WideFinish(k, exponent + x_exponent(most[c])); }
+};
+#endif
 
 // Four neighbours of row j1 from this column on.
-MERCER_INLINE void store_quad(const KronArguments& k, const WideFinish& finish, OUT* to, const OUT* y, i64 a,
-                              int columns, int row, int column, const float (&values)[4]) {
+MERCER_INLINE void store_quad(const KronArguments& k, float beta, OUT* to, const OUT* y, i64 a, int columns, int row,
+                              int column, const float (&values)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; j += OUT_WIDTH) {
     if (row >= Q1 || column + j >= columns) continue;
@@ -314,8 +375,8 @@ MERCER_INLINE void store_quad(const KronArguments& k, const WideFinish& finish, 
       load_pack<OUT, OUT_WIDTH>(added, y + element_at<(OUT_WIDTH > 1)>(k.y, Q2, a, row, column + j));
 #pragma unroll
     for (int e = 0; e < OUT_WIDTH; ++e) {
-      float value = finish.value(values[j + e]);
-      if (FINAL && k.y.data) value = mul_add(finish.beta, added[e], value);
+      float value = values[j + e];
+      if (FINAL && k.y.data) value = mul_add(beta, added[e], value);
       kron_store(pack.value[e], value);
     }
     store_pack<OUT, OUT_WIDTH>(to + element_at<(OUT_WIDTH > 1)>(k.to, Q2, a, row, column + j), pack);
@@ -336,17 +397,22 @@ struct WideOut {
     row = lane.warp * 16 + lane.g;
   }
   // A lane's sums of 2 N columns from this one on.
-  template <int N>
-  MERCER_METHOD void store(const KronArguments& k, const WideLane& lane, const WideFinish& finish, int column,
+  template <int N, class Finish>
+  MERCER_METHOD void store(const KronArguments& k, const WideLane& lane, const Finish& finish, int column,
                            float (&sums)[N]) const {
 #pragma unroll
-    for (int p = 0; p < N / 8; ++p)
+    for (int p = 0; p < N / 8; ++p) {
+      const int first = column + 16 * p + 4 * lane.t;
+      float values[2][4];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float values[4] = {sums[8 * p + 2 * h], sums[8 * p + 2 * h + 1], sums[8 * p + 4 + 2 * h],
-                           sums[8 * p + 5 + 2 * h]};
-        store_quad(k, finish, to, y, a, columns, row + 8 * h, column + 16 * p + 4 * lane.t, values);
+      for (int j = 0; j < 4; ++j) {
+        const auto& own = finish.column(first + j);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) values[h][j] = own.value(sums[8 * p + 2 * h + j / 2 * 4 + j % 2]);
       }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) store_quad(k, finish.beta, to, y, a, columns, row + 8 * h, first, values[h]);
+    }
   }
 };
 
@@ -422,23 +488,39 @@ MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane,
 struct WideBlock {
   u32 first, second, image;  // in shared memory
   u32* maxima;
+  u32* columns;  // COLUMN_SCALES: maxima of columns, of one tile and the next one in turn, for each group
   int exponent;  // of both factors
 };
 
 // Tiles from `tile` on to before `stop`, which share the factors. The first one is in `values`.
 MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const WideBlock& block,
-                                  WideValues& values, int& tile, int step, int stop) {
+                                  WideValues& values, int& tile, int& turn, int step, int stop) {
   const u32 image = block.image + lane.group * (2 * PIECE_X);
+#if !COLUMN_SCALES
   u32* const maxima = block.maxima + lane.group * GROUP_WARPS;
+#endif
 #pragma unroll 1
   for (; tile < stop; tile += GROUPS * step) {
     lane.forget();
+#if COLUMN_SCALES
+    u32* const most = block.columns + (2 * lane.group + turn) * COLUMN_SLOTS;
+    turn ^= 1;
+    u32* const others = block.columns + (2 * lane.group + turn) * COLUMN_SLOTS;
+    add_column_maxima(lane, values, most);
+    group_barrier(lane.group);  // also: all of the group have read the image, and the maxima of the tile before
+    for (int c = threadIdx.x % (GROUP_WARPS * 32); c < COLUMN_SLOTS; c += GROUP_WARPS * 32) others[c] = 0;
+    const ColumnFinish finish(k, block.exponent, most);
+    write_tile(lane, values, ColumnScales{most}, image);
+#else
     u32 most = __reduce_max_sync(0xffffffffu, most_of(values));
     if (lane.g == 0 && lane.t == 0) maxima[lane.warp] = most;
     group_barrier(lane.group);  // also: all of the group have read the image
 #pragma unroll
     for (int i = 0; i < GROUP_WARPS; ++i) most = max(most, maxima[i]);
-    const WideFinish finish(k, block.exponent + write_tile(lane, values, most, image));
+    const TileScale scale(values, most);
+    const WideFinish finish(k, block.exponent + scale.exponent);
+    write_tile(lane, values, scale, image);
+#endif
     async_fence();
     group_barrier(lane.group);
     const int next = tile + GROUPS * step;
@@ -462,6 +544,10 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   block.second = block.first + 2 * PIECE_1;
   block.image = block.second + 2 * PIECE_2;
   block.maxima = (u32*)(memory + TAIL);
+  block.columns = (u32*)(memory + TAIL + MAXIMA_BYTES);
+#if COLUMN_SCALES
+  for (int c = threadIdx.x; c < 2 * GROUPS * COLUMN_SLOTS; c += WIDE_THREADS) block.columns[c] = 0;
+#endif
   const int item_tiles = (int)(k.row_count * k.left * (PAIR ? 1 : (k.right + TILE_N - 1) / TILE_N));
   bool varies = false;
   for (int axis = 0; axis < k.items.count; ++axis)
@@ -470,14 +556,14 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   const int tiles = item_tiles * (int)k.item_count, step = varies ? 1 : gridDim.x;
   int first = varies ? (int)((i64)tiles * blockIdx.x / gridDim.x) : blockIdx.x;
   const int end = varies ? (int)((i64)tiles * (blockIdx.x + 1) / gridDim.x) : tiles;
-  int tile = first + lane.group * step;
+  int tile = first + lane.group * step, turn = 0;
   WideValues values;
 #pragma unroll 1
   while (first < end) {
     const int item = varies ? first / item_tiles : 0, stop = varies ? min(end, (item + 1) * item_tiles) : end;
     if (tile < stop) load_tile(k, lane, tile, values);
     block.exponent = make_images(k, item, block.first, block.second, block.maxima);
-    multiply_tiles(k, lane, block, values, tile, step, stop);
+    multiply_tiles(k, lane, block, values, tile, turn, step, stop);
     first = stop;
   }
 }

@@ -164,9 +164,9 @@ class Lanczos {
       }
       largest = std::max(largest, squares);
     }
-    const double excess = std::sqrt(largest) / (0.5 * tolerance_ * scale_of(pairs_.values));
-    if (excess <= 1) return true;
-    plan_look(excess);
+    const double residual = std::sqrt(largest), most = 0.5 * tolerance_ * scale_of(pairs_.values);
+    if (residual <= most) return true;  // both are 0 for a matrix of zeros
+    plan_look(residual / most);
     return false;
   }
 

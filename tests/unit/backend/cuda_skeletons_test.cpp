@@ -324,13 +324,15 @@ class Collection {
 
   /// Passes over factors of these sizes of x [1024, K].
   void add_kron() {
-    const auto add_pass = [&](Dtype dtype, int count, std::int64_t p, std::int64_t q, bool everywhere) {
+    const auto add_pass = [&](Dtype dtype, int count, std::int64_t p, std::int64_t q, bool everywhere,
+                              std::int64_t columns = 1) {
       if (!all_ && !everywhere) return;
       plan::KronGpuProblem problem;
       problem.dtype = dtype;
       problem.type = is_whole(dtype) ? dtype : compute_type(dtype);
       problem.factors.assign(static_cast<std::size_t>(count), {p, q});
       problem.rows = 1024;
+      problem.columns = columns;
       problem.capability = gpu_.capability;
       problem.shared_per_block = gpu_.shared_per_block;
       problem.multiprocessors = 132;
@@ -338,7 +340,8 @@ class Collection {
       for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
         std::visit(
             [&](const auto& kernel) {
-              add({fmt::format("kron-{}-{}x{}^{}-{}", name_of(dtype), p, q, pass.count, pass.place.right),
+              add({fmt::format("kron-{}-{}x{}^{}-{}{}", name_of(dtype), p, q, pass.count, pass.place.right,
+                               columns > 1 ? "-columns" : ""),
                    cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
                    kernel.shared_bytes()});
             },
@@ -357,6 +360,8 @@ class Collection {
     add_pass(Dtype::float32, 3, 52, 50, false);
     add_pass(Dtype::float32, 2, 100, 100, false);
     add_pass(Dtype::float32, 2, 128, 64, false);
+    add_pass(Dtype::float32, 1, 128, 128, false, 128);
+    add_pass(Dtype::float32, 1, 64, 64, false, 64);
     add_pass(Dtype::float16, 2, 128, 128, false);
     add_pass(Dtype::float32, 1, 300, 700, false);
     add_pass(Dtype::float64, 2, 64, 64, false);

@@ -22,10 +22,12 @@ struct Call {
   bool turned = false, gaps = false;  // factors lie by columns; x and out have something between neighbours
   double alpha = 1, beta = 0;
   double x_scale = 1, factor_scale = 1;
+  bool by_columns = false;  // rows of x, y and out are neighbours in memory, as in products from the left
 };
 
-Shape spread(const Shape& shape, bool gaps) {
-  if (!gaps) return row_major(shape);
+Shape spread(const Shape& shape, const Call& c) {
+  if (c.by_columns) return {shape[1] * shape[2], 1, shape[1]};
+  if (!c.gaps) return row_major(shape);
   Shape wide = shape;
   wide.back() = 2 * wide.back() + 1;
   Shape strides = row_major(wide);
@@ -45,10 +47,11 @@ struct Arrays {
   std::vector<Tensor> views;
   explicit Arrays(const Call& c)
       : x(normal(c.dtype, {c.items, c.rows, extent(c.sizes, true)}, 1, c.x_scale,
-                 spread({c.items, c.rows, extent(c.sizes, true)}, c.gaps))),
-        y(normal(c.dtype, {c.items, c.rows, extent(c.sizes, false)}, 2, c.x_scale)),
+                 spread({c.items, c.rows, extent(c.sizes, true)}, c))),
+        y(normal(c.dtype, {c.items, c.rows, extent(c.sizes, false)}, 2, c.x_scale,
+                 spread({c.items, c.rows, extent(c.sizes, false)}, c.by_columns ? c : Call{}))),
         out(c.dtype, {c.items, c.rows, extent(c.sizes, false)},
-            spread({c.items, c.rows, extent(c.sizes, false)}, c.gaps)) {
+            spread({c.items, c.rows, extent(c.sizes, false)}, c)) {
     unsigned seed = 3;
     for (const auto& [p, q] : c.sizes)
       factors.push_back(normal(c.dtype, {c.items, p, q}, seed++, c.factor_scale,
@@ -169,6 +172,20 @@ TEST(WideKron, Shapes) {
   expect_all_right(calls);
 }
 
+/// Rows share a tile there. Their number is whole in vectors, in pairs of floats, and in nothing; tiles are ragged.
+TEST(WideKron, RowsByColumns) {
+  std::vector<Call> calls;
+  for (const std::int64_t rows : {64, 36, 22, 7})
+    for (const Sizes& sizes : {Sizes{{64, 64}, {34, 34}}, Sizes{{100, 37}}, Sizes{{40, 128}, {128, 33}}})
+      calls.push_back({.sizes = sizes, .rows = rows, .alpha = 2, .beta = rows == 36 ? -1.0 : 0.0, .by_columns = true});
+  calls.push_back({.sizes = {{64, 64}, {40, 40}}, .rows = 24, .items = 3, .dtype = Dtype::float16, .by_columns = true});
+  calls.push_back({.sizes = {{128, 128}}, .rows = 300, .items = 5, .by_columns = true});
+  for (const auto& [x, factor] : std::vector<std::pair<double, double>>{{1e-42, 1e20}, {1e-30, 1}, {1e30, 1e-20}})
+    calls.push_back({.sizes = {{50, 50}, {34, 34}}, .rows = 40, .x_scale = x, .factor_scale = factor,
+                     .by_columns = true});
+  expect_all_right(calls);
+}
+
 TEST(WideKron, ManyRows) {
   expect_all_right({{.sizes = {{64, 64}, {64, 64}}, .rows = 1500},
                     {.sizes = {{128, 128}, {128, 128}}, .rows = 701},
@@ -210,8 +227,9 @@ TEST(WideKron, Scales) {
 /// Rows of every magnitude, and rows that are not finite, leave each other alone: not a bit differs.
 TEST(WideKron, RowsAreApart) {
   on_cuda([](TestContext& context) {
-    for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{36, 36}, {40, 40}, {36, 36}}}) {
-      const Call call = {.sizes = sizes, .rows = 6};
+    for (const auto& [sizes, by_columns] : std::vector<std::pair<Sizes, bool>>{
+             {{{64, 64}, {64, 64}}, false}, {{{36, 36}, {40, 40}, {36, 36}}, false}, {{{64, 64}, {36, 36}}, true}}) {
+      const Call call = {.sizes = sizes, .rows = 6, .by_columns = by_columns};
       Arrays a(call);
       const std::int64_t k = extent(sizes, true);
       for (std::int64_t e = 0; e < k; ++e) {

@@ -49,7 +49,7 @@ TEST(KronWidePlan, SingleFactors) {
 
 TEST(KronWidePlan, WhomItDoesNotServe) {
   const std::vector<KronShape> pair = {{64, 64}, {64, 64}}, large = {{64, 64}, {129, 64}}, one = {{64, 64}};
-  const KronGpuPlace end = {1, 8, 1, 1}, middle = {1, 8, 1, 64}, narrow = {1, 8, 1, 8};
+  const KronGpuPlace end = {1, 8, 1, 1}, middle = {1, 8, 1, 64}, narrow = {1, 8, 1, 7};
   KronGpuProblem problem = kron_problem(pair);
   KronGpuTypes types = kron_types();
   EXPECT_TRUE(plan_kron_wide(types, pair, end, problem));
@@ -57,8 +57,9 @@ TEST(KronWidePlan, WhomItDoesNotServe) {
   EXPECT_FALSE(plan_kron_wide(types, large, end, problem));
   EXPECT_TRUE(plan_kron_wide(types, one, middle, problem));
   EXPECT_FALSE(plan_kron_wide(types, one, narrow, problem));
-  problem.columns = 8;
-  EXPECT_FALSE(plan_kron_wide(types, one, middle, problem));
+  EXPECT_FALSE(plan_kron_wide(types, one, middle, problem)->column_scales);
+  problem.columns = 8;  // rows that are neighbours have scales of their own
+  EXPECT_TRUE(plan_kron_wide(types, one, middle, problem)->column_scales);
   problem.columns = 1;
   types.type = Dtype::float64;
   EXPECT_FALSE(plan_kron_wide(types, pair, end, problem));
