@@ -314,8 +314,10 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   // Columns are rows of their own, of which a scale may be shared by none.
   const bool tensor_cores = types.type == Dtype::float32 && problem.columns == 1 && problem.capability >= 80;
   add_phases(chain, tensor_cores);
-  const KronChainPhase& first = chain.phases.front();
-  if (first.tensor && first.axes == 1 && place.right == 1) return std::nullopt;  // a row has nothing to share a scale
+  if (chain.phases.front().tensor && chain.phases.front().axes == 1 && place.right == 1) {
+    chain.phases.clear();  // a row has nothing to share a scale with
+    add_phases(chain, false);
+  }
   if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes)) return std::nullopt;
   choose_threads(chain);
   chain.whole_r = place.right % chain.tile_r == 0;
