@@ -6,7 +6,7 @@ of points is such a product, and a Gaussian process on a grid needs nothing else
 inference for structured Gaussian process models", PhD thesis, Cambridge (2011).
 
 Arrays come from NumPy, PyTorch and other libraries that speak DLPack; any strides, and batches that
-broadcast.
+broadcast. The two products take arrays of JAX as well.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 #include "mercer/kron.h"
 
 #include "c_api/border.h"
+#include "ops/factor_name.h"
 
 namespace mercer::c_api {
 namespace {
@@ -16,8 +17,7 @@ class KronCall {
     require(count >= 1 && count <= kron::kMostFactors, "{}: there must be 1 to {} factors. Received {}.", op_,
             kron::kMostFactors, count);
     given(op_, "factors", factors);
-    for (std::size_t i = 0; i < count; ++i)
-      factors_.push_back(tensor_of(op_, fmt::format("factors[{}]", i).c_str(), factors + i));
+    for (std::size_t i = 0; i < count; ++i) factors_.push_back(tensor_of(op_, ops::factor_name(i), factors + i));
     read(own_version<mercer_kron_options>(op_, "the options", options, MERCER_KRON_OPTIONS_INIT));
   }
   KronCall(const KronCall&) = delete;  // options_ points to y_
