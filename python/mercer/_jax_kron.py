@@ -195,6 +195,9 @@ def _tangent_transposed(
     return skipped + [f for f, g in zip(found, given, strict=True) if g]
 
 
+# On GPUs JAX's own choice for float32 keeps eleven digits.
+_FULL = jax.lax.Precision.HIGHEST
+
 # ---- Gradients. ---------------------------------------------------------------------------------
 
 
@@ -267,11 +270,15 @@ def _along(t: Any, factor: Any, turn: bool, sides: tuple[int, int], right: int) 
 
 
 def _contracted(t: Any, s: Any, p: int, q: int, right: int) -> Any:
+    """A matrix product, or one for each l: they read both arrays as they lie."""
     m, left = t.shape[-2], t.shape[-1] // (p * right)
     t = t.reshape(*t.shape[:-2], m * left, p, right)
     s = s.reshape(*s.shape[:-2], m * left, q, right)
-    # In full precision: on GPUs JAX's own choice for float32 keeps eleven digits.
-    return jnp.einsum("...lpr,...lqr->...pq", t, s, precision=jax.lax.Precision.HIGHEST)
+    if right == 1:
+        return jnp.matmul(t[..., 0].mT, s[..., 0], precision=_FULL)
+    if right < q:  # one product: what is added up below would be larger than they are
+        return jnp.einsum("...lpr,...lqr->...pq", t, s, precision=_FULL)
+    return jnp.matmul(t, s.mT, precision=_FULL).sum(-3)
 
 
 def _summed_to(array: Any, shape: Sequence[int]) -> Any:
