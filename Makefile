@@ -95,12 +95,15 @@ asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sani
 	cmake --build --preset asan
 	ctest --preset asan
 
-install-example: $(PACKAGE)  ## install the C++ library into build/prefix, then build and run examples/cpp against it
+install-example: $(PACKAGE)  ## install the library into build/prefix, then build and run examples/cpp and examples/c against it
 	cmake --build $(BUILD) --target mercer
 	cmake --install $(BUILD) --component cpp --prefix build/prefix
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example
 	build/example/kernel_matrix
+	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
+	cmake --build build/example_c
+	build/example_c/grid
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf build dist $(VENV)

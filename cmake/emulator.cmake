@@ -38,12 +38,17 @@ set_target_properties(emulated_cublas PROPERTIES SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
 # Of compute capability 9.0, which has both kinds of products, and of 8.0. Two lists of the first, of tests with other
-# kernels: each process compiles its own.
-foreach(list IN ITEMS 90 90_sums 80)
+# kernels: each process compiles its own. One list is of the C interface.
+foreach(list IN ITEMS 90 90_sums 90_c_api 80)
   string(SUBSTRING ${list} 0 2 capability)
   file(STRINGS ${emulator_source}/tests_${list}.txt emulator_tests REGEX "^[^#]")
   list(JOIN emulator_tests ":" emulator_filter)
-  add_test(NAME emulated_gpu_${list} COMMAND test_ops --gtest_filter=${emulator_filter})
+  if(list MATCHES "c_api")
+    set(emulator_program test_c_api)
+  else()
+    set(emulator_program test_ops)
+  endif()
+  add_test(NAME emulated_gpu_${list} COMMAND ${emulator_program} --gtest_filter=${emulator_filter})
   string(JOIN ";" emulator_environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
     "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CUSOLVER=${emulator_folder}/libcusolver.so.12"
     "MERCER_CACHE_DIR=off")

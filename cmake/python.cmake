@@ -8,7 +8,9 @@ find_package(nanobind CONFIG REQUIRED)
 file(GLOB module_sources CONFIGURE_DEPENDS python/src/*.cpp)
 nanobind_add_module(_mercer NB_STATIC NOMINSIZE ${module_sources})
 target_include_directories(_mercer PRIVATE python/src)
-target_link_libraries(_mercer PRIVATE ${MERCER_STAGE_TARGETS})
+set(module_stages ${MERCER_STAGE_TARGETS})
+list(REMOVE_ITEM module_stages mercer_c_api)  # libmercer's
+target_link_libraries(_mercer PRIVATE ${module_stages})
 target_compile_definitions(_mercer PRIVATE MERCER_VERSION="${PROJECT_VERSION}")
 set_target_properties(_mercer PROPERTIES INSTALL_RPATH "$ORIGIN")
 # Only the module's entry point is visible, so a libmercer in the same process does not meet this copy.

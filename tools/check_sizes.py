@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 LIMIT, COLUMNS = 800, 120
-SUFFIXES = {".cpp", ".h", ".hpp", ".cu", ".cuh", ".py", ".sh"}
+SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".py", ".sh"}
 
 
 def main() -> int:

@@ -30,6 +30,12 @@ def _register() -> None:
         jax.ffi.register_ffi_target(_TARGET, _mercer.jax_handler(platform), platform=platform)
 
 
+def ffi_call(results: Any, **options: Any) -> Any:
+    """A call of Mercer's handler; its attributes say of what."""
+    _register()
+    return jax.ffi.ffi_call(_TARGET, results, **options)
+
+
 def parameter(value: Any, computing: str) -> jax.Array:
     """The array of a parameter; whole numbers get the computing type."""
     array = jnp.asarray(value) if hasattr(value, "dtype") else jnp.asarray(value, computing)
@@ -61,7 +67,6 @@ def _compiled(
     """The call as a function of its arrays alone, which JAX compiles once for each of their shapes.
 
     The attributes are three texts, then the parameters that are numbers, then the settings."""
-    _register()
     settings = dict(attributes[:3] + attributes[3 + numbers :])
     values = {f"n:{name}": np.float64(v) for name, v in attributes[3 : 3 + numbers]}
 
@@ -86,8 +91,7 @@ def _call(
             single = True
     outputs = _outputs(operation, arrays, settings, batch)
     settings = {k: v if isinstance(v, str) else np.int64(v) for k, v in settings.items()}
-    results = jax.ffi.ffi_call(
-        _TARGET,
+    results = ffi_call(
         [_declared(shape, dtype) for shape, dtype in outputs],
         # Weights [K] take no leading axis.
         vmap_method="sequential" if "w" in arrays else "expand_dims",

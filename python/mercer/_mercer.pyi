@@ -688,7 +688,7 @@ def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, 
     out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
     scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
 
-    PyTorch's tensors may require gradients, by x, y and every factor.
+    PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out.
     """
 
 def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT, *, alpha: float = 1, beta: float = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:

@@ -6,7 +6,7 @@ of points is such a product, and a Gaussian process on a grid needs nothing else
 inference for structured Gaussian process models", PhD thesis, Cambridge (2011).
 
 Arrays come from NumPy, PyTorch and other libraries that speak DLPack; any strides, and batches that
-broadcast.
+broadcast. The two products take arrays of JAX as well.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def solve(
     ``positive`` says that all are symmetric positive definite (``jitter`` as in
     ``mercer.linalg.solve_cholesky``), else by LU. With a shift the factors must be symmetric; their
     eigenvectors turn b, and each row is divided by its eigenvalue: shift is the variance of the
-    noise of a Gaussian process.
+    noise of a Gaussian process. Then ``positive`` is not read, and ``jitter`` must be None.
 
     Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse.
     PyTorch does not follow it.
@@ -56,6 +56,10 @@ def solve(
         b.ndim >= 1 and b.shape[-1 if is_vector else -2] == order,
         f"kron.solve: b must have the shape [..., n, C] or [n], n = {order}, the product of the "
         f"orders of the factors. Received {tuple(b.shape)}",
+    )
+    _require(
+        shift == 0 or jitter is None,
+        f"kron.solve: jitter must be None where shift is not 0. Received {jitter} and {shift}",
     )
     x = b[:, None] if is_vector else b
     if shift != 0:

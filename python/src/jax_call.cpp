@@ -10,28 +10,8 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// An array of JAX by its shape and dtype alone: every element is the same zero.
-Tensor outline(nb::handle array, Place place) {
-  static constexpr double kZero = 0;
-  const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
-  Shape shape;
-  for (const nb::handle extent : array.attr("shape")) shape.push_back(nb::cast<std::int64_t>(extent));
-  for (Dtype dtype :
-       {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8, Dtype::int64, Dtype::boolean}) {
-    if (name == name_of(dtype)) {
-      return Tensor(const_cast<double*>(&kZero), dtype, shape, Shape(shape.size(), 0));
-    }
-  }
-  throw DtypeFault(fmt::format(
-      "{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}{}", place.verb, place.name, name,
-      name.find("int") != std::string::npos ? fmt::format("; write {}.astype('float32')", place.name) : ""));
-}
-
-void require_jax(nb::handle object, Place place) {
-  if (is_jax(object)) return;
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must come from the library of x, jax. Received {}",
-                                                       place.verb, place.name, type_text(object)));
-}
+constexpr Dtype kDtypes[] = {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64,
+                             Dtype::uint8,   Dtype::int64,    Dtype::boolean, Dtype::int32};
 
 /// Reads the call as the other libraries' are read, then hands it to JAX.
 class JaxCall {
@@ -85,9 +65,9 @@ class JaxCall {
 
  private:
   Tensor add(const char* name, nb::handle object) {
-    require_jax(object, {verb_, name});
+    const Tensor tensor = jax_outline(object, {verb_, name});
     arrays_[name] = object;
-    return outline(object, {verb_, name});
+    return tensor;
   }
 
   void check_points(const Tensor& points, const char* name, const char* axes) const {
@@ -109,7 +89,7 @@ class JaxCall {
       const nb::object array =
           nb::module_::import_("mercer._jax").attr("parameter")(value, name_of(compute_type(x_.dtype)));
       arrays_[("p:" + text).c_str()] = array;
-      arguments_.params[text] = outline(array, {verb_, text.c_str()});
+      arguments_.params[text] = jax_outline(array, {verb_, text.c_str()});
       return;
     }
     const double number = to_number(value, verb_, text.c_str());
@@ -129,15 +109,39 @@ class JaxCall {
 
 }  // namespace
 
-nb::object call_jax(const char* verb, const char* operation, const Expr& formula, nb::handle x, nb::handle z,
-                    const Extras& extras, const Options& options, nb::handle out) {
+Tensor jax_outline(nb::handle array, Place place) {
+  static constexpr double kZero = 0;
+  if (!is_jax(array)) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must come from the library of x, jax. Received {}",
+                                                         place.verb, place.name, type_text(array)));
+  }
+  const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
+  Shape shape;
+  for (const nb::handle extent : array.attr("shape")) shape.push_back(nb::cast<std::int64_t>(extent));
+  for (const Dtype dtype : kDtypes) {
+    if (name == name_of(dtype) && (dtype != Dtype::int32 || place.takes_int32)) {
+      return Tensor(const_cast<double*>(&kZero), dtype, shape, Shape(shape.size(), 0));
+    }
+  }
+  const bool is_whole = name.find("int") != std::string::npos;
+  throw DtypeFault(fmt::format("{}: {} must be float16, bfloat16, float32, float64{}. Received {}{}", place.verb,
+                               place.name, place.takes_int32 ? ", int32 or int64" : " or uint8", name,
+                               is_whole ? fmt::format("; write {}.astype('float32')", place.name) : ""));
+}
+
+void refuse_memory(const char* verb, nb::handle out, nb::handle workspace) {
   const auto refuse = [&](const char* name, const char* reason) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("{}: {} is not offered for arrays of JAX, {}. Received one", verb, name, reason));
   };
   if (Measuring::current() != nullptr) refuse("workspace_size", "whose memory XLA hands out");
   if (!out.is_none()) refuse("out", "which cannot be written");
-  if (!options.workspace.is_none()) refuse("workspace", "whose memory XLA hands out");
+  if (!workspace.is_none()) refuse("workspace", "whose memory XLA hands out");
+}
+
+nb::object call_jax(const char* verb, const char* operation, const Expr& formula, nb::handle x, nb::handle z,
+                    const Extras& extras, const Options& options, nb::handle out) {
+  refuse_memory(verb, out, options.workspace);
   JaxCall call(verb, operation, formula);
   call.read_points(x, z);
   call.read_options(options);

@@ -2,7 +2,8 @@
 //
 // Attributes say what is computed: `operation`, `formula` (its text), `operands` (the name of each argument, parameters
 // as "p:name"), `n:name` for parameters that are numbers, and what the operation takes besides. The results are its
-// outputs; indices come as pairs of 32 bits where JAX has no int64. Runs without the GIL, on any thread of XLA's.
+// outputs; indices come as pairs of 32 bits where JAX has no int64. Kronecker products ("kron.matmul") have no formula,
+// factors "f:0" and so on, and int32 that are numbers. Runs without the GIL, on any thread of XLA's.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
@@ -14,6 +15,7 @@
 
 #include "core/cuda_driver.h"
 #include "mercer/error.h"
+#include "mercer/kron.h"
 #include "mercer/pairwise.h"
 #include "ops/context.h"
 #include "symbols.h"
@@ -30,6 +32,7 @@ namespace {
 Dtype dtype_of_element(xla::ElementType type) {
   switch (type) {
     case xla::kPred: return Dtype::boolean;
+    case xla::kS32: return Dtype::int32;
     case xla::kS64: return Dtype::int64;
     case xla::kU8: return Dtype::uint8;
     case xla::kF16: return Dtype::float16;
@@ -40,9 +43,10 @@ Dtype dtype_of_element(xla::ElementType type) {
   }
 }
 
-Tensor tensor_of(const xla::Buffer& buffer) {
+/// `halves`: int32 are the halves of int64.
+Tensor tensor_of(const xla::Buffer& buffer, bool halves) {
   std::vector<std::int64_t> shape(buffer.dims, buffer.dims + buffer.rank);
-  if (buffer.type != xla::kS32) return Tensor(buffer.data, dtype_of_element(buffer.type), std::move(shape));
+  if (buffer.type != xla::kS32 || !halves) return Tensor(buffer.data, dtype_of_element(buffer.type), std::move(shape));
   if (shape.empty() || shape.back() != 2) refuse("jax: indices must be int64 or pairs of int32. Received int32.");
   shape.pop_back();
   return Tensor(buffer.data, Dtype::int64, std::move(shape));
@@ -95,12 +99,14 @@ class FfiCall {
     return found == arrays_.end() ? nullptr : &found->second;
   }
 
-  static Tensor buffer(const xla::Arguments& list, std::int64_t index) {
+  bool is_kron() const { return text("operation").starts_with("kron."); }
+  Tensor buffer(const xla::Arguments& list, std::int64_t index) const {
     if (list.kinds[index] != xla::kBuffer) refuse("jax: arguments and results must be arrays.");
-    return tensor_of(*static_cast<const xla::Buffer*>(list.values[index]));
+    return tensor_of(*static_cast<const xla::Buffer*>(list.values[index]), !is_kron());
   }
   void read_attributes(const xla::Attributes& list);
   void read_operands(const xla::Arguments& list);
+  void run_kron() const;
   void move_to_cuda();
   void* allocate(std::int64_t bytes);
   void discard(xla::Error* error) const {
@@ -116,7 +122,9 @@ class FfiCall {
   const xla::CallFrame& frame_;
   std::map<std::string, std::string> texts_;
   std::map<std::string, std::int64_t> integers_;
+  std::map<std::string, double> reals_;
   std::map<std::string, Tensor> arrays_;
+  std::vector<Tensor> factors_;
   std::vector<Tensor> outputs_;
   mercer::Arguments arguments_;
   void* scratch_ = nullptr;
@@ -135,6 +143,8 @@ void FfiCall::read_attributes(const xla::Attributes& list) {
         integers_[name] = *static_cast<const std::int64_t*>(value.value);
       else if (value.type == xla::kF64 && name.starts_with("n:"))
         arguments_.params[name.substr(2)] = *static_cast<const double*>(value.value);
+      else if (value.type == xla::kF64)
+        reals_[name] = *static_cast<const double*>(value.value);
     }
   }
 }
@@ -146,6 +156,8 @@ void FfiCall::read_operands(const xla::Arguments& list) {
     const Tensor tensor = buffer(list, i);
     if (name.starts_with("p:"))
       arguments_.params[name.substr(2)] = tensor;
+    else if (name.starts_with("f:"))
+      factors_.push_back(tensor);
     else if (name == "row")
       arguments_.row = tensor;
     else if (name == "col")
@@ -163,6 +175,7 @@ void FfiCall::move_to_cuda() {
   const Device device{DeviceKind::cuda, some == nullptr ? 0 : std::max(0, cuda_device_of(some))};
   for (Tensor& tensor : outputs_) tensor.device = device;
   for (auto& [name, tensor] : arrays_) tensor.device = device;
+  for (Tensor& tensor : factors_) tensor.device = device;
   for (auto* tensor : {&arguments_.row, &arguments_.col, &arguments_.w})
     if (*tensor) (*tensor)->device = device;
   for (auto& [name, value] : arguments_.params)
@@ -196,7 +209,19 @@ Formula formula_of(const std::string& text) {
   return *known.get(text, [&] { return std::make_shared<const Formula>(text); });
 }
 
+void FfiCall::run_kron() const {
+  kron::Options options{.alpha = reals_.at("alpha"), .beta = reals_.at("beta")};
+  if (options.beta != 0) options.y = &array("y");
+  options.transpose_x = number("transpose_x") != 0;
+  for (const char flag : text("transpose_factors")) options.transpose_factors.push_back(flag == '1');
+  options.queue = arguments_.queue;
+  options.verb = arguments_.verb;
+  if (text("operation") == "kron.matmul") kron::matmul(array("x"), factors_, output(0), options);
+  else kron::kron_matmul(factors_, array("x"), output(0), options);
+}
+
 void FfiCall::run() const {
+  if (is_kron()) return run_kron();
   const std::string& operation = text("operation");
   const std::string& formula = text("formula");
   const Tensor& x = array("x");

@@ -12,6 +12,7 @@
 
 #include "arrays.h"
 #include "calls.h"
+#include "jax_call.h"
 #include "ops/call.h"
 #include "ops/factor_name.h"
 #include "queues.h"
@@ -48,7 +49,7 @@ is not 0, and broadcasts to the result.
 out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
 scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
 
-PyTorch's tensors may require gradients, by x, y and every factor.)doc";
+PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out.)doc";
 constexpr char kKronMatmulDoc[] =
     R"doc(alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
 
@@ -63,6 +64,42 @@ struct Rest {
   bool progress;
 };
 
+/// How many factors there are.
+std::size_t count_of(const char* verb, nb::handle factors) {
+  const bool is_list = PyList_Check(factors.ptr()) || PyTuple_Check(factors.ptr());
+  if (!is_list && (is_array(factors) || PyUnicode_Check(factors.ptr()) || !PySequence_Check(factors.ptr())))
+    throw nb::type_error(fmt::format("{}: factors must be a list or tuple of arrays. Received {}", verb,
+                                     type_text(factors)).c_str());
+  return static_cast<std::size_t>(nb::len(factors));
+}
+
+/// transpose_factors, of so many factors.
+std::vector<bool> flags_of(const char* verb, nb::handle flags, std::size_t factors) {
+  if (PyBool_Check(flags.ptr())) return std::vector<bool>(factors, flags.ptr() == Py_True);
+  std::vector<bool> read;
+  const bool is_list = PySequence_Check(flags.ptr()) && !PyUnicode_Check(flags.ptr()) && !is_array(flags);
+  for (std::size_t i = 0; is_list && i < static_cast<std::size_t>(nb::len(flags)); ++i) {
+    const nb::object flag = flags[i];
+    if (!PyBool_Check(flag.ptr())) break;
+    read.push_back(flag.ptr() == Py_True);
+  }
+  const bool all_read = is_list && read.size() == static_cast<std::size_t>(nb::len(flags));
+  if (all_read && (!read.empty() || factors == 0)) return read;
+  throw nb::type_error(fmt::format("{}: transpose_factors must be a bool, or a list of one for each factor. "
+                                   "Received {}", verb, nb::cast<std::string>(nb::repr(flags))).c_str());
+}
+
+std::vector<std::int64_t> shape_of(bool left, const Tensor& x, const std::vector<Tensor>& factors,
+                                   const kron::Options& options) {
+  return left ? kron::kron_matmul_shape(factors, x, options) : kron::matmul_shape(x, factors, options);
+}
+
+void product(bool left, const Tensor& x, const std::vector<Tensor>& factors, const Tensor& out,
+             const kron::Options& options) {
+  if (left) kron::kron_matmul(factors, x, out, options);
+  else kron::matmul(x, factors, out, options);
+}
+
 class KronCall {
  public:
   KronCall(const char* verb, nb::handle x, nb::handle factors, const Rest& rest)
@@ -74,7 +111,8 @@ class KronCall {
     if (Measuring* measuring = Measuring::current()) options_.queue.rehearsal = &measuring->rehearsal;
     if (options_.queue.rehearsal == nullptr) queue_.wait_for(x_);
     read_factors(factors);
-    read_flags(rest);
+    options_.transpose_x = rest.transpose_x;
+    options_.transpose_factors = flags_of(verb, rest.transpose_factors, factors_.size());
     options_.verb = verb;
     options_.alpha = to_number(rest.alpha, verb, "alpha");
     options_.beta = to_number(rest.beta, verb, "beta");
@@ -87,13 +125,12 @@ class KronCall {
   const kron::Options& options() const { return options_; }
 
   /// The caller's array, or a new one.
-  template <class MakeShape>
-  nb::object output(nb::handle out, const MakeShape& make_shape) {
+  nb::object output(nb::handle out, bool left) {
     if (!out.is_none()) {
       out_ = input(out, "out", Access::write);
       return nb::borrow(out);
     }
-    const std::vector<std::int64_t> shape = make_shape();
+    const std::vector<std::int64_t> shape = shape_of(left, x(), factors_, options_);
     if (options_.queue.rehearsal != nullptr) {
       out_ = Tensor(reinterpret_cast<void*>(kFarApart), x().dtype, shape);
       out_.device = x().device;
@@ -128,34 +165,10 @@ class KronCall {
   }
 
   void read_factors(nb::handle factors) {
-    const bool is_list = PyList_Check(factors.ptr()) || PyTuple_Check(factors.ptr());
-    if (!is_list && (is_array(factors) || PyUnicode_Check(factors.ptr()) || !PySequence_Check(factors.ptr())))
-      throw nb::type_error(fmt::format("{}: factors must be a list or tuple of arrays. Received {}", verb_,
-                                       type_text(factors)).c_str());
-    const auto count = static_cast<std::size_t>(nb::len(factors));
+    const std::size_t count = count_of(verb_, factors);
     factors_.reserve(count);
     for (std::size_t i = 0; i < count; ++i)
       factors_.push_back(input(nb::object(factors[i]), ops::factor_name(i)));
-  }
-
-  void read_flags(const Rest& rest) {
-    options_.transpose_x = rest.transpose_x;
-    const nb::handle flags = rest.transpose_factors;
-    if (PyBool_Check(flags.ptr())) {
-      options_.transpose_factors.assign(factors_.size(), flags.ptr() == Py_True);
-      return;
-    }
-    const bool is_list = PySequence_Check(flags.ptr()) && !PyUnicode_Check(flags.ptr()) && !is_array(flags);
-    for (std::size_t i = 0; is_list && i < static_cast<std::size_t>(nb::len(flags)); ++i) {
-      const nb::object flag = flags[i];
-      if (!PyBool_Check(flag.ptr())) break;
-      options_.transpose_factors.push_back(flag.ptr() == Py_True);
-    }
-    if (is_list && options_.transpose_factors.size() == static_cast<std::size_t>(nb::len(flags))) {
-      if (!options_.transpose_factors.empty() || factors_.empty()) return;
-    }
-    throw nb::type_error(fmt::format("{}: transpose_factors must be a bool, or a list of one for each factor. "
-                                     "Received {}", verb_, nb::cast<std::string>(nb::repr(flags))).c_str());
   }
 
   void check_workspace(const Tensor& workspace) const {
@@ -188,19 +201,40 @@ nb::object call_torch(bool left, nb::handle x, nb::handle factors, const Rest& r
                     rest.transpose_factors, rest.workspace);
 }
 
+/// Checked as the call itself would be, by shapes and dtypes alone; then JAX's.
+nb::object call_jax(bool left, const char* verb, nb::handle x, nb::handle factors, const Rest& rest) {
+  refuse_memory(verb, rest.out, rest.workspace);
+  const Tensor points = jax_outline(x, {verb, "x", true});
+  std::vector<Tensor> sides;
+  nb::list arrays;
+  for (std::size_t i = 0, count = count_of(verb, factors); i < count; ++i) {
+    arrays.append(nb::object(factors[i]));
+    sides.push_back(jax_outline(arrays[i], {verb, ops::factor_name(i), true}));
+  }
+  kron::Options options;
+  options.verb = verb;
+  options.alpha = to_number(rest.alpha, verb, "alpha");
+  options.beta = to_number(rest.beta, verb, "beta");
+  options.transpose_x = rest.transpose_x;
+  options.transpose_factors = flags_of(verb, rest.transpose_factors, sides.size());
+  std::optional<Tensor> y;
+  if (!rest.y.is_none()) options.y = &y.emplace(jax_outline(rest.y, {verb, "y", true}));
+  const Tensor out(reinterpret_cast<void*>(kFarApart), points.dtype, shape_of(left, points, sides, options));
+  kron::workspace_size(options, [&](const kron::Options& asked) { product(left, points, sides, out, asked); });
+  nb::list flags;
+  for (const bool flag : options.transpose_factors) flags.append(flag);
+  return nb::module_::import_("mercer._jax_kron")
+      .attr("call")(left, x, arrays, options.alpha, options.beta, rest.y, options.transpose_x, flags);
+}
+
 nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& rest) {
   const char* const verb = left ? "kron.kron_matmul" : "kron.matmul";
-  if (is_jax(x)) throw Error(ErrorKind::unsupported, fmt::format("{}: is not offered for arrays of jax.", verb));
+  if (is_jax(x)) return call_jax(left, verb, x, factors, rest);
   try {
     KronCall call(verb, x, factors, rest);
-    const nb::object result = call.output(rest.out, [&] {
-      return left ? kron::kron_matmul_shape(call.factors(), call.x(), call.options())
-                  : kron::matmul_shape(call.x(), call.factors(), call.options());
-    });
-    call.run(rest.workspace, [&](const Tensor& out) {
-      if (left) kron::kron_matmul(call.factors(), call.x(), out, call.options());
-      else kron::matmul(call.x(), call.factors(), out, call.options());
-    });
+    const nb::object result = call.output(rest.out, left);
+    call.run(rest.workspace,
+             [&](const Tensor& out) { product(left, call.x(), call.factors(), out, call.options()); });
     return result;
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;

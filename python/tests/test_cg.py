@@ -242,7 +242,7 @@ REFUSED = {
     "formula": (lambda a, b: linalg.cg(linalg.KernelOperator("sum(x-z)", b), b), ValueError,
                 "cg: the formula must be symmetric"),
     "half": (lambda a, b: linalg.cg(linalg.KernelOperator("l1", b.astype("f2")), b), ValueError,
-             "must be of float32 or float64. Received float16"),
+             "x must be float32 or float64. Received float16"),
 }  # fmt: skip
 
 

@@ -128,7 +128,7 @@ REFUSED = {
     "formula": (lambda a: linalg.eigh_top(linalg.KernelOperator("sum(x-z)", a), 1), ValueError,
                 "the formula must be symmetric"),
     "half": (lambda a: linalg.eigh_top(linalg.KernelOperator("l1", a.astype("f2")), 1), ValueError,
-             "must be of float32 or float64. Received float16"),
+             "x must be float32 or float64. Received float16"),
     "parameter": (lambda a: linalg.eigh_top(linalg.KernelOperator("l1", a, q=1), 1), ValueError,
                   'has no parameter "q"'),
 }  # fmt: skip

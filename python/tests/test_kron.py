@@ -225,6 +225,11 @@ def test_solve_of_general_factors():
         kron.solve([-np.eye(3), np.eye(6)], b)
 
 
+def test_a_shift_takes_no_jitter():
+    with pytest.raises(ValueError, match=r"jitter must be None where shift is not 0. Received 0.1"):
+        kron.solve([np.eye(3)], np.ones(3), shift=0.5, jitter=0.1)
+
+
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_eigh_and_logdet(batch):
     factors = positive_factors((2, 5, 3), batch)

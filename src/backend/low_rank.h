@@ -28,9 +28,13 @@ class PivotedColumns {
     std::int64_t index = 0;
     double left = 0;  // of the diagonal; NaN where a value of it is not finite
   };
+  struct Start {
+    Pivot pivot;
+    double lowest = 0;  // of the diagonal, where all of it is finite
+  };
   virtual ~PivotedColumns() = default;
   /// The diagonal of k, [length]; gives the first pivot.
-  virtual Pivot begin(const Tensor& diagonal) = 0;
+  virtual Start begin(const Tensor& diagonal) = 0;
   /// The last of these columns holds the pivot's column of k, and becomes that of L; gives the next pivot.
   virtual Pivot add(const Tensor& columns, Pivot pivot) = 0;
 };

@@ -137,7 +137,9 @@ class Columns final : public CgColumns {
 
   void turn_column(std::int64_t j, CgTurn turn) {
     CgColumn& state = states_[j];
-    if (state.status == kCgLive) sums_[j].preconditioned = sizes_.preconditioned ? dot(r_, z_, j) : sums_[j].residual;
+    // Where x is measured, and behind the last round, no direction is made, and z is that of nothing.
+    if (state.status == kCgLive && !turn.measures && !turn.last)
+      sums_[j].preconditioned = sizes_.preconditioned ? dot(r_, z_, j) : sums_[j].residual;
     const CgNext next = cg_turn(&state, sums_[j], turn);
     const T *source = at(next.source == kCgOfResidual || !sizes_.preconditioned ? r_ : z_, j), *x = at(x_, j);
     T* p = at(p_, j);

@@ -1,5 +1,6 @@
 #include "backend/low_rank.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -44,9 +45,9 @@ class Pivots final : public PivotedColumns {
   Pivots(const char* op, std::int64_t length, Pool& pool)
       : n_(length), lapack_(need_lapack(op)), pool_(pool), left_(static_cast<std::size_t>(length)) {}
 
-  Pivot begin(const Tensor& diagonal) override {
+  Start begin(const Tensor& diagonal) override {
     for (std::int64_t i = 0; i < n_; ++i) left_[i] = static_cast<const T*>(diagonal.data)[i * diagonal.strides[0]];
-    return largest();
+    return {largest(), *std::min_element(left_.begin(), left_.end())};
   }
 
   Pivot add(const Tensor& columns, Pivot pivot) override {

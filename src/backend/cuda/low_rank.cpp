@@ -75,10 +75,14 @@ class Pivots final : public PivotedColumns {
     a_.rows = length;
   }
 
-  Pivot begin(const Tensor& diagonal) override {
+  Start begin(const Tensor& diagonal) override {
     a_.diagonal = diagonal.data;
     a_.diagonal_step = diagonal.strides[0];
-    return run("begin_pivots");
+    const Pivot first = run("begin_pivots");
+    std::vector<double> left(static_cast<std::size_t>(n_));
+    blas_.copy(left.data(), a_.left, left.size() * sizeof(double));
+    blas_.wait();
+    return {first, *std::min_element(left.begin(), left.end())};
   }
 
   Pivot add(const Tensor& columns, Pivot pivot) override {

@@ -127,6 +127,8 @@ Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const 
                          Context& context) {
   const char* op = arguments.verb != nullptr ? arguments.verb : "kernel_operator";
   require(x.ndim() == 2, "{}: x must have the shape [n, K]. Received {}.", op, ops::text_of(x.shape));
+  require(x.dtype == Dtype::float32 || x.dtype == Dtype::float64, "{}: x must be float32 or float64. Received {}.", op,
+          name_of(x.dtype));
   require(f.symmetric(), "{}: the formula must be symmetric, f(x, z) = f(z, x). Received {}.", op,
           f.expression());
   Operator result{x.shape[0], x.dtype, {}, x.device, arguments.queue};

@@ -283,8 +283,14 @@ class PivotedCholesky {
     Tensor flat = diagonal;
     flat.shape = {a_.order};
     flat.strides = {1};
-    PivotedColumns::Pivot pivot = pivots_->begin(flat);
+    const PivotedColumns::Start start = pivots_->begin(flat);
+    PivotedColumns::Pivot pivot = start.pivot;
     const double least = 8 * approximation_.rounding() * pivot.left;
+    // Of a finite diagonal: what is below zero by more than rounding belongs to no such matrix.
+    if (std::isfinite(pivot.left) && start.lowest < -std::max(least, -8 * approximation_.rounding() * start.lowest))
+      fail(ErrorKind::numerical,
+           "{}: a less the ridge must be positive semi-definite. Received a matrix with {:.3g} on its diagonal.", op_,
+           start.lowest);
     for (std::int64_t column = 0; column < rank_; ++column) {
       if (!std::isfinite(pivot.left)) approximation_.require_finite({pivot.left});
       if (!(pivot.left > least)) return column;

@@ -392,6 +392,14 @@ TEST_F(Cg, PreconditionersRefuse) {
     holed.set({4, 1}, kNan);
     row("nystrom: products with a must be finite", nystrom(3, 0.5), holed);
     row("pivoted_cholesky: products with a must be finite", pivoted(3, 0.5), holed);
+    for (const char* const text : {"-1-sum(square(x-z))", "sum(x*z)-2"})  // the second has both signs
+      row("pivoted_cholesky: a less the ridge must be positive semi-definite. Received a matrix with -",
+          [text](const linalg::Operator& a, const Tensor& at, Context& plain) {
+            Arguments arguments;
+            arguments.queue = a.queue;
+            return linalg::pivoted_cholesky_preconditioner(text, at, 0.5, 3, arguments, plain);
+          },
+          points);
     row("the preconditioner must be of the operator's order, dtype and device (9, float32,",
         [](const linalg::Operator&, const Tensor&, Context&) { return linalg::Preconditioner{}; }, points);
     row("is not offered for formulas that read indices",

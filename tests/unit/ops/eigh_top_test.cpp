@@ -110,6 +110,8 @@ TEST_F(EighTop, BrokenRulesAreTold) {
   row("eigh_top: w must be float64. Received float32.", [&] { linalg::eigh_top(a, Array(Dtype::float32, {2}), v); });
   row("eigh_top: tol must not be negative. Received -1.", [&] { linalg::eigh_top(a, w, v, {.tolerance = -1}); });
   row("the formula must be symmetric", [&] { linalg::kernel_operator("sum(x-z)", v); });
+  row("kernel_operator: x must be float32 or float64. Received float16.",
+      [&] { linalg::kernel_operator("sum(x*z)", Array(Dtype::float16, {3, 2})); });
 }
 
 // On both kinds of devices: residuals, orthogonality and the values themselves, in float64 on the host.
