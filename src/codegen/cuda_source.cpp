@@ -209,7 +209,7 @@ std::string double_products_text(const GpuPairPlan& plan) {
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float64).c_str());
   text += define("DEEP_DOUBLES", plan.deep_doubles);
   if (squares) text += skeleton({"row_sums.cuh"});
-  return text + skeleton({"double_products.cuh"});
+  return text + skeleton({"double_units.cuh", "double_products.cuh"});
 }
 
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {

@@ -230,6 +230,18 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
   return text + text_of("kron_wide.cuh");
 }
 
+std::string cuda_kron_source(const plan::KronDouble& kernel) {
+  std::string text = opening(kernel.types);
+  text += fmt::format("#define P {}\n#define Q {}\n#define LAST {}\n#define HELD {}\n#define DEEP_DOUBLES {}\n",
+                      kernel.p, kernel.q, int{kernel.last}, int{kernel.held}, int{kernel.deep});
+  text += fmt::format("#define TILE_Q {}\n#define TILE_N {}\n#define WARPS_Q {}\n#define GROUP_WARPS {}\n",
+                      kernel.tile_q, kernel.tile_n, kernel.warps_q, kernel.group_warps);
+  text += fmt::format("#define GROUPS {}\n#define STAGES {}\n#define DEPTH {}\n", kernel.groups, kernel.stages,
+                      kernel.depth);
+  text += fmt::format("#define IN_WIDTH {}\n#define OUT_WIDTH {}\n", kernel.in_width, kernel.out_width);
+  return text + text_of("double_units.cuh") + text_of("kron_double.cuh");
+}
+
 std::string cuda_kron_finish_source(Dtype type, Dtype out) {
   return opening(type, type, out) + text_of("kron_finish.cuh");
 }

@@ -20,6 +20,7 @@ constexpr std::int64_t kPlain = 32 << 10, kMostPlain = 64 << 10;  // bytes of a 
 constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
 constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128;
 constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
+constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
 
 std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
@@ -284,7 +285,8 @@ double KronChain::seconds(const KronGpuPlace& place) const {
   double slots = 0;
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
     const auto p = static_cast<double>(axes[axis].p);
-    slots += phase_of(axis).tensor ? 6 + p / 8 : 1 + p;
+    const bool waits = types.type == Dtype::float64 && axes[axis].p > kMostMultiplied;
+    slots += phase_of(axis).tensor ? 6 + p / 8 : (1 + p) * (waits ? kDoubleSlots : 1);
   }
   const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / kSlots;
   // The shares are estimates: they need only rank the ways through a row.

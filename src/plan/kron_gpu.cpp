@@ -18,8 +18,8 @@ constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
 constexpr std::int64_t kLeastWide = 33;  // with a factor so large
-/// What kron_step reaches on an H200, bytes and flops a second.
-constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12;
+/// What kron_step reaches on an H200, bytes and flops a second, where there are blocks for all of it.
+constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12, kMultiprocessors = 132;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 /// Outputs of a thread: those that leave the fewest idle, of several the most.
@@ -82,6 +82,7 @@ std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, 
   };
   if (factors.size() == 1) offer(step_tile(types, factors.front(), place));
   if (const auto chain = plan_kron_chain(types, factors, place, problem)) offer(*chain);
+  if (const auto doubles = plan_kron_double(types, factors, place, problem)) offer(*doubles);
   if (!std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; })) return best;
   if (const auto wide = plan_kron_wide(types, factors, place, problem)) offer(*wide);
   return best;
@@ -131,7 +132,8 @@ double KronGpuTile::seconds(const KronGpuPlace& place) const {
   const double bytes = rows * (static_cast<double>(p) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(q) * static_cast<double>(size_of(types.out)));
   const double flops = 2 * rows * static_cast<double>(p) * static_cast<double>(q);
-  return 3e-6 + std::max(bytes / kStepBandwidth, flops / kStepFlops);
+  const double idle = std::max(kMultiprocessors / static_cast<double>(blocks(place)), 1.0);
+  return 3e-6 + idle * std::max(bytes / kStepBandwidth, flops / kStepFlops);
 }
 
 /// As in kron_step.cuh.

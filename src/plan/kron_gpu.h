@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plan/kron_chain.h"
+#include "plan/kron_double.h"
 #include "plan/kron_gpu_types.h"
 #include "plan/kron_wide.h"
 
@@ -40,7 +41,7 @@ struct KronGpuTile {
 
 inline constexpr int kMostKronFactors = 16;  // of a pass
 
-using KronGpuKernel = std::variant<KronGpuTile, KronChain, KronWide>;
+using KronGpuKernel = std::variant<KronGpuTile, KronChain, KronWide, KronDouble>;
 
 /// Neighbouring factors first, first + 1, ... at their turn.
 struct KronGpuPass {

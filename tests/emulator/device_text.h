@@ -558,17 +558,30 @@ EMULATOR_PTX("st.shared.f32 [%0], %1;", (u32 to, float x)) { shared_at<float>(to
 EMULATOR_PTX("st.shared.v2.f32 [%0], {%1, %2};", (u32 to, float x, float y)) { shared_at<float2>(to) = {x, y}; }
 
 // Copies that are waited for.
-EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16;", (u32 shared, const void* from)) {
+inline void start_copy(u32 shared, const void* from, std::size_t bytes, std::size_t size) {
   void* to = shared_place(shared);
-  if ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 != 0)
+  if ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % size != 0)
     host->fail("a misaligned asynchronous copy");
-  self->open_group.push_back({to, from});
+  if (bytes > size) host->fail("an asynchronous copy of more than its size");
+  self->open_group.push_back({to, from, bytes, size});
+}
+EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16;", (u32 shared, const void* from)) {
+  start_copy(shared, from, 16, 16);
+}
+EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;", (u32 shared, const void* from, u32 bytes)) {
+  start_copy(shared, from, bytes, 16);
+}
+EMULATOR_PTX("cp.async.ca.shared.global [%0], [%1], 8, %2;", (u32 shared, const void* from, u32 bytes)) {
+  start_copy(shared, from, bytes, 8);
 }
 EMULATOR_PTX("prefetch.global.L2 [%0];", (const void*)) {}
 EMULATOR_PTX("cp.async.commit_group;", ()) { self->groups.push_back(std::exchange(self->open_group, {})); }
 EMULATOR_PTX("cp.async.wait_group %0;", (int pending)) {
   while (self->groups.size() > static_cast<std::size_t>(pending)) {
-    for (const PendingCopy& copy : self->groups.front()) std::memcpy(copy.to, copy.from, 16);
+    for (const PendingCopy& copy : self->groups.front()) {
+      std::memset(copy.to, 0, copy.size);
+      if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
+    }
     self->groups.erase(self->groups.begin());
   }
 }

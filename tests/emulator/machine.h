@@ -69,9 +69,11 @@ struct Cluster {
   std::uint64_t progress = 0;  // grows whenever a wait may end
 };
 
+/// Of `bytes`, behind which there are zeros up to `size`.
 struct PendingCopy {
   void* to = nullptr;
   const void* from = nullptr;
+  std::size_t bytes = 16, size = 16;
 };
 
 struct Thread {

@@ -6,28 +6,6 @@
 //
 //   left   lane = 4 column + feature      right   lane = 4 row + feature      result   lane = 4 column + row / 2
 
-// 16 columns of z times eight rows of x, 16 features. z: [feature / 4][column of two].
-MERCER_INLINE void multiply(double& even0, double& even1, double& odd0, double& odd1, const double (&z)[8],
-                            const double (&x)[4]) {
-#if DEEP_DOUBLES
-  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
-      "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
-      : "+d"(even0), "+d"(even1), "+d"(odd0), "+d"(odd1)
-      : "d"(z[0]), "d"(z[1]), "d"(z[2]), "d"(z[3]), "d"(z[4]), "d"(z[5]), "d"(z[6]), "d"(z[7]), "d"(x[0]), "d"(x[1]),
-        "d"(x[2]), "d"(x[3]));
-#else
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(even0), "+d"(even1)
-        : "d"(z[s * 2]), "d"(x[s]));
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(odd0), "+d"(odd1)
-        : "d"(z[s * 2 + 1]), "d"(x[s]));
-  }
-#endif
-}
-
 // 16 features of the tile.
 MERCER_INLINE void multiply_slice(Accumulators& acc, const REAL* slice, const Position& at) {
   constexpr int kRows = TILE_M / (THREAD_M / 2);  // from a thread's pair of rows to its next one
@@ -50,8 +28,8 @@ MERCER_INLINE void multiply_slice(Accumulators& acc, const REAL* slice, const Po
     }
 #pragma unroll
     for (int i = 0; i < THREAD_M / 2; ++i)
-      multiply(acc.value[i * 2][j][0], acc.value[i * 2 + 1][j][0], acc.value[i * 2][j + 1][0],
-               acc.value[i * 2 + 1][j + 1][0], z, x[i]);
+      multiply_16x8(acc.value[i * 2][j][0], acc.value[i * 2 + 1][j][0], acc.value[i * 2][j + 1][0],
+                    acc.value[i * 2 + 1][j + 1][0], z, x[i]);
   }
 }
 

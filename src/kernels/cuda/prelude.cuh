@@ -140,10 +140,23 @@ MERCER_INLINE double inverse_of(double x) {
   return y * __longlong_as_double((long long)(1023 - exponent) << 52);
 }
 
+// The compiler knows nothing of the value behind this, and moves no memory access across.
+MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+MERCER_INLINE void keep(int& value) { asm volatile(" " : "+r"(value)::"memory"); }
+
 // ---- asynchronous copies to shared memory ---------------------------------------------------------------------------
 MERCER_INLINE void copy_16(void* shared, const void* global) {
   const u32 address = (u32)__cvta_generic_to_shared(shared);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+}
+// Zeros where `inside` is false; nothing is read there.
+template <int BYTES>
+MERCER_INLINE void copy_or_clear(u32 shared, const void* global, bool inside) {
+  const u32 bytes = inside ? BYTES : 0;
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 MERCER_INLINE void prefetch_line(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));

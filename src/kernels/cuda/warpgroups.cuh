@@ -34,8 +34,6 @@ MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" :
 MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING>
 MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-MERCER_INLINE void keep(float& value) { asm volatile("" : "+f"(value)::"memory"); }
-MERCER_INLINE void keep(int& value) { asm volatile(" " : "+r"(value)::"memory"); }
 
 // A stage of COUNT, and the parity of the round.
 template <int COUNT>

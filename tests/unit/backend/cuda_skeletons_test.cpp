@@ -365,6 +365,9 @@ class Collection {
     add_pass(Dtype::float16, 2, 128, 128, false);
     add_pass(Dtype::float32, 1, 300, 700, false);
     add_pass(Dtype::float64, 2, 64, 64, false);
+    add_pass(Dtype::float64, 2, 128, 128, true);
+    add_pass(Dtype::float64, 2, 52, 51, false);
+    add_pass(Dtype::float64, 1, 600, 700, false);
     add_pass(Dtype::float64, 5, 8, 8, false);
     add_pass(Dtype::float16, 2, 16, 16, false);
     add_pass(Dtype::bfloat16, 2, 5, 3, false);

@@ -1,0 +1,163 @@
+#include "plan/kron_double.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/integers.h"
+
+namespace mercer::plan {
+namespace {
+
+constexpr int kCapability = 80, kDeepCapability = 90;
+constexpr std::int64_t kLeastExtent = 12;  // of the larger one: zeros fill up to 16
+constexpr std::int64_t kRows = 16, kColumns = 8;  // of an instruction's result
+constexpr std::int64_t kDouble = 8;  // bytes
+constexpr std::int64_t kMostStages = 6, kLeastStages = 3;
+constexpr std::int64_t kMostHeldTiles = 8;  // tiles of outputs beside each other
+constexpr std::int64_t kMostTiles = std::int64_t{1} << 30, kMostColumns = std::int64_t{1} << 40;
+
+/// Measured on an H200: launch and first loads, bytes a second of all multiprocessors, of shared memory, what goes
+/// with a stage, and a tile's stores; shares of what is read again and of the shorter of two times that overlap.
+constexpr double kStartSeconds = 4.0e-6, kBytesPerSecond = 3.4e12;
+constexpr double kSharedPerSecond = 132 * 128 * 1.7e9 * 0.8, kImageBytesPerSecond = 80e9;
+constexpr double kStageSeconds = 0.15e-6, kStoreSeconds = 0.8e-6, kReadAgain = 0.5, kOverlap = 0.1;
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+std::int64_t columns_of(const KronGpuPlace& place) { return place.rows * place.left * place.right; }
+
+/// Sums of a warp, as results of an instruction: 8 registers each, of 255 or 168. Multiply-adds a second of all
+/// multiprocessors, measured on an H200.
+struct Groups {
+  bool held;
+  std::int64_t count, warps, sums;
+  double products;
+};
+constexpr Groups kGroups[] = {{true, 3, 4, 8, 23e12}, {true, 2, 4, 16, 22e12}, {false, 1, 8, 16, 16e12}};
+
+/// Of a group, with its outputs filled up.
+struct Shape {
+  std::int64_t warps_q, q, n;
+};
+
+/// How the warps of a group may share a tile; each has so many results of an instruction.
+template <class Offer>
+void each_shape(const KronDouble& kernel, std::int64_t tile_q, std::int64_t sums, const Offer& offer) {
+  const std::int64_t unit_q = kernel.last ? kColumns : kRows, unit_n = kernel.last ? kRows : kColumns;
+  for (std::int64_t warps = 1; warps <= kernel.group_warps; warps *= 2) {
+    const std::int64_t warps_q = kernel.last ? warps : kernel.group_warps / warps;
+    const std::int64_t units_q = ceil_div(tile_q, unit_q * warps_q), most = sums / units_q;
+    for (std::int64_t units_n = 1; units_n <= std::min<std::int64_t>(most, 8); units_n *= 2)
+      offer(Shape{warps_q, units_q * unit_q * warps_q, units_n * unit_n * kernel.group_warps / warps_q});
+  }
+}
+
+/// Bytes of shared memory that warps of a group read for a stage, and that copies write.
+double stage_traffic(const KronDouble& k) {
+  const std::int64_t warps_n = k.group_warps / k.warps_q;
+  const std::int64_t read = k.group_warps * (k.tile_q / k.warps_q + k.tile_n / warps_n);
+  return real(k.depth * kDouble * (read + k.tile_n + (k.held ? 0 : k.tile_q)));
+}
+
+double products_per_second(const KronDouble& k) {
+  const auto same = [&](const Groups& groups) { return groups.count == k.groups; };
+  return std::find_if(std::begin(kGroups), std::end(kGroups), same)->products;
+}
+
+/// Of a line in shared memory.
+std::int64_t pitch(std::int64_t line) { return round_up(line, kRows) + 4; }
+
+}  // namespace
+
+std::int64_t KronDouble::steps() const { return ceil_div(p, depth); }
+
+std::int64_t KronDouble::q_tiles() const { return ceil_div(q, tile_q); }
+
+/// As in kron_double.cuh.
+std::int64_t KronDouble::shared_bytes() const {
+  const std::int64_t x = last ? tile_n * pitch(depth) : depth * pitch(tile_n);
+  const std::int64_t places = (ceil_div(stages, steps()) + 1) * (2 + (types.final ? 1 : 0)) * tile_n;
+  const std::int64_t group = stages * (x + (held ? 0 : depth * pitch(tile_q))) + places;
+  return kDouble * ((held ? round_up(p, kRows) * pitch(tile_q) : 0) + groups * group);
+}
+
+std::int64_t KronDouble::blocks(const KronGpuPlace& place) const {
+  const std::int64_t n_tiles = place.items * ceil_div(columns_of(place), tile_n);
+  if (!held) return std::min(multiprocessors, n_tiles * q_tiles());
+  return std::min(multiprocessors / q_tiles(), n_tiles) * q_tiles();
+}
+
+std::string KronDouble::key() const {
+  return fmt::format(
+      "kron double {}: {} x {}, {} {} {}, tile {} {} by {}, groups {} of {}, stages {} of {}, width {} {}", types.key(),
+      p, q, int{last}, int{held}, int{deep}, tile_q, tile_n, warps_q, groups, group_warps, stages, depth, in_width,
+      out_width);
+}
+
+double KronDouble::seconds(const KronGpuPlace& place) const {
+  const double all = real(multiprocessors), columns = real(place.items) * real(columns_of(place));
+  double rate = kBytesPerSecond;
+  const std::int64_t line = kDouble * (last ? std::min(p, q) : place.right * std::min(p, q));
+  if (!last && place.right * kDouble < 32) rate *= real(place.right * kDouble) / 32;
+  else if (line < 128) rate *= 0.7;
+  if (in_width == 1 || out_width == 1) rate *= 0.85;
+  const double again = kReadAgain * real(q_tiles() - 1);  // from the second-level cache
+  const double memory = columns * kDouble * (real(p) * (1 + again) + real(q)) / rate;
+  const double tiles = real(place.items * ceil_div(columns_of(place), tile_n) * q_tiles());
+  const double stage = all * (real(depth * tile_q * tile_n) / products_per_second(*this) +
+                              kOverlap * stage_traffic(*this) / kSharedPerSecond);
+  const double steady = real(steps()) * stage * tiles / all;
+  // Of one tile after the other by a group that nobody disturbs.
+  const double alone = real(steps()) * (stage * 0.75 + kStageSeconds) + kStoreSeconds;
+  const double rounds = std::max(tiles / (real(groups) * real(blocks(place))), 1.0);
+  const double image = held ? real(p * tile_q * kDouble) / kImageBytesPerSecond : 0;
+  const double products = std::max(steady, alone * rounds);
+  return kStartSeconds + image * std::max(real(place.items * q_tiles()) / all, 1.0) + std::max(memory, products) +
+         kOverlap * std::min(memory, products);
+}
+
+std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                           const KronGpuPlace& place, const KronGpuProblem& problem) {
+  if (types.type != Dtype::float64 || problem.capability < kCapability || factors.size() != 1) return {};
+  KronDouble kernel;
+  kernel.types = types;
+  kernel.p = factors[0].p;
+  kernel.q = factors[0].q;
+  if (std::min(kernel.p, kernel.q) < 1 || std::max(kernel.p, kernel.q) < kLeastExtent) return {};
+  if (real(place.rows) * real(place.left) * real(place.right) > real(kMostColumns)) return {};
+  kernel.last = place.right == 1;
+  kernel.deep = problem.capability >= kDeepCapability;
+  kernel.multiprocessors = problem.multiprocessors;
+  const auto width = [&](bool vectors, std::int64_t extent) { return vectors && extent % 2 == 0 ? 2 : 1; };
+  kernel.in_width = width(types.vectors_in, kernel.last ? kernel.p : place.right);
+  kernel.out_width = width(types.vectors_out, kernel.last ? kernel.q : place.right);
+  std::optional<KronDouble> best;
+  const auto offer = [&] {
+    for (kernel.stages = kMostStages; kernel.stages > kLeastStages; --kernel.stages)
+      if (kernel.shared_bytes() <= problem.shared_per_block) break;
+    if (kernel.shared_bytes() > problem.shared_per_block) return;
+    if (kernel.held && kernel.q_tiles() > std::min(kMostHeldTiles, kernel.multiprocessors)) return;
+    if (real(place.items * ceil_div(columns_of(place), kernel.tile_n) * kernel.q_tiles()) > real(kMostTiles)) return;
+    if (!best || kernel.seconds(place) < best->seconds(place)) best = kernel;
+  };
+  for (const Groups& groups : kGroups) {
+    kernel.held = groups.held;
+    kernel.groups = groups.count;
+    kernel.group_warps = groups.warps;
+    for (const std::int64_t most : {128, 96, 64, 32, 16})
+      each_shape(kernel, ceil_div(kernel.q, ceil_div(kernel.q, most)), groups.sums, [&](const Shape& shape) {
+        kernel.warps_q = shape.warps_q;
+        kernel.tile_q = shape.q;
+        kernel.tile_n = shape.n;
+        for (const std::int64_t depth : {32, 16}) {
+          kernel.depth = depth;
+          offer();
+        }
+      });
+  }
+  return best;
+}
+
+}  // namespace mercer::plan

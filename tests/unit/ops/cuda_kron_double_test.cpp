@@ -1,0 +1,172 @@
+// Products with Kronecker products in float64 of factors that tensor cores take (plan/kron_double.h), by the bound of
+// mercer/kron.h.
+#include "ops/kron_calls.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+Call call_of(Sizes sizes, std::int64_t rows = 3) {
+  Call call;
+  call.sizes = std::move(sizes);
+  call.rows = rows;
+  call.dtype = Dtype::float64;
+  return call;
+}
+
+/// Edges that are whole in nothing, alpha, beta and y; few enough for the emulator.
+TEST(DoubleKron, RaggedEdges) {
+  Call call = call_of({{35, 37}, {18, 33}, {33, 17}}, 2);
+  call.alpha = -2;
+  call.beta = 3;
+  expect_all_right({call});
+}
+
+TEST(DoubleKron, FullTiles) { expect_all_right({call_of({{64, 64}, {64, 64}}, 2)}); }
+
+/// Several tiles of outputs, and factors that shared memory does not hold.
+TEST(DoubleKron, LargeFactors) {
+  expect_all_right({call_of({{150, 300}}, 40), call_of({{600, 130}}, 9), call_of({{2, 3}, {520, 200}, {3, 2}}, 2)});
+}
+
+TEST(DoubleKron, Shapes) {
+  std::vector<Call> calls;
+  for (const Sizes& sizes : std::vector<Sizes>{
+           {{128, 128}, {128, 128}}, {{52, 50}, {52, 50}}, {{100, 100}, {100, 100}}, {{33, 128}, {40, 34}},
+           {{128, 33}, {128, 35}},   {{5, 64}, {128, 2}},  {{64, 1}, {1, 64}},       {{127, 65}, {66, 121}},
+           {{256, 256}, {17, 16}},   {{34, 34}, {3, 3}},   {{40, 40}, {2, 2}},       {{40, 41}, {5, 7}},
+           {{512, 512}, {2, 1}},     {{1000, 24}},         {{24, 1000}},
+           {{36, 36}, {33, 34}, {34, 33}, {4, 5}}})
+    calls.push_back(call_of(sizes));
+  expect_all_right(calls);
+}
+
+TEST(DoubleKron, ManyRows) {
+  expect_all_right({call_of({{64, 64}, {64, 64}}, 1500), call_of({{128, 128}, {128, 128}}, 300),
+                    call_of({{52, 50}, {52, 50}, {52, 50}}, 30), call_of({{512, 512}}, 5000)});
+}
+
+TEST(DoubleKron, Layouts) {
+  std::vector<Call> calls;
+  for (const bool turned : {false, true})
+    for (const int layout : {0, 1, 2})
+      for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{34, 40}, {40, 46}, {66, 37}}, Sizes{{350, 130}}}) {
+        Call call = call_of(sizes, 5);
+        call.turned = turned;
+        call.gaps = layout == 1;
+        call.by_columns = layout == 2;
+        call.alpha = 0.5;
+        if (turned) call.beta = -2;
+        calls.push_back(call);
+      }
+  expect_all_right(calls);
+}
+
+TEST(DoubleKron, BatchesOfFactors) {
+  std::vector<Call> calls;
+  for (const auto& [sizes, rows, items] : std::vector<std::tuple<Sizes, std::int64_t, std::int64_t>>{
+           {{{64, 64}, {64, 64}}, 7, 300}, {{{40, 33}, {50, 50}, {36, 36}}, 3, 5}, {{{128, 128}, {128, 128}}, 3, 40},
+           {{{200, 300}}, 70, 9},          {{{600, 400}}, 50, 3},                  {{{33, 40}}, 1, 1000}}) {
+    Call call = call_of(sizes, rows);
+    call.items = items;
+    call.alpha = 2;
+    calls.push_back(call);
+  }
+  expect_all_right(calls);
+}
+
+TEST(DoubleKron, FewItemsWithTilesOfTheirOwn) {
+  Call call = call_of({{40, 40}, {6, 5}}, 9);
+  call.items = 3;
+  expect_all_right({call});
+}
+
+TEST(DoubleKron, Scales) {
+  std::vector<Call> calls;
+  for (const auto& [x, factor] :
+       std::vector<std::pair<double, double>>{{1e-250, 1}, {1e250, 1e-100}, {1, 1e-120}, {0, 1}, {1, 0}}) {
+    Call call = call_of({{40, 34}, {36, 48}}, 2);
+    call.x_scale = x;
+    call.factor_scale = factor;
+    calls.push_back(call);
+  }
+  expect_all_right(calls);
+}
+
+/// Rows that are not finite leave the others alone: not a bit differs.
+TEST(DoubleKron, RowsAreApart) {
+  on_cuda([](TestContext& context) {
+    for (const bool by_columns : {false, true}) {
+      Call call = call_of({{36, 36}, {33, 33}}, 6);
+      call.by_columns = by_columns;
+      Arrays a(call);
+      const std::int64_t k = extent(call.sizes, true);
+      a.multiply(call, context, a.out);
+      expect_right(call, a, a.out);
+      const Array clean = copy(a.out, Dtype::float64);
+      a.x.set({0, 3, k / 2}, kNan);
+      a.x.set({0, 5, k - 1}, -kInf);
+      a.multiply(call, context, a.out);
+      for (std::int64_t m = 0; m < 6; ++m)
+        for (std::int64_t j = 0; j < k; ++j) {
+          if (m == 3) ASSERT_TRUE(std::isnan(a.out(0, m, j)));
+          else if (m == 5) ASSERT_FALSE(std::isfinite(a.out(0, m, j)));
+          else ASSERT_EQ(a.out(0, m, j), clean(0, m, j));
+        }
+    }
+  });
+}
+
+/// A factor's value that is not finite reaches its own outputs, and no other's; an infinity stays one.
+TEST(DoubleKron, FactorsThatAreNotFinite) {
+  on_cuda([](TestContext& context) {
+    const Call call = call_of({{40, 33}, {35, 34}}, 2);
+    for (std::size_t f = 0; f < 2; ++f)
+      for (const double bad : {kNan, kInf}) {
+        Arrays a(call);
+        a.multiply(call, context, a.out);
+        const Array clean = copy(a.out, Dtype::float64);
+        const std::int64_t column = 7, right = f == 0 ? call.sizes[1].second : 1;
+        a.factors[f].set({0, 5, column}, bad);
+        a.multiply(call, context, a.out);
+        for (std::int64_t m = 0; m < 2; ++m)
+          for (std::int64_t j = 0; j < extent(call.sizes, false); ++j) {
+            const double value = a.out(0, m, j);
+            if (j / right % call.sizes[f].second == column) ASSERT_FALSE(std::isfinite(value)) << f << " " << j;
+            else ASSERT_EQ(value, clean(0, m, j)) << f << " " << j;
+          }
+      }
+  });
+}
+
+TEST(DoubleKron, InfinitiesStayInfinities) {
+  on_cuda([](TestContext& context) {
+    const auto all = [](const Shape& shape, double value) {
+      return filled(Dtype::float64, shape, std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1]), value));
+    };
+    const Array x = all({2, 33 * 3}, kInf), f = all({33, 35}, 1), g = all({3, 3}, 1), out(Dtype::float64, {2, 35 * 3});
+    const std::vector<Tensor> factors = {f, g};
+    matmul(x, factors, out, {}, context);
+    each_index({2, 35 * 3}, [&](const Shape& at) { ASSERT_EQ(read(out, at), kInf); });
+  });
+}
+
+TEST(DoubleKron, InPlace) {
+  on_cuda([](TestContext& context) {
+    for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{64, 40}, {40, 64}}, Sizes{{90, 90}},
+                               Sizes{{300, 300}}, Sizes{{40, 40}, {34, 34}, {3, 3}}})
+      for (const bool gaps : {false, true}) {
+        Call call = call_of(sizes, 70);
+        call.gaps = gaps;
+        call.alpha = -1;
+        const Arrays a(call);
+        a.multiply(call, context, a.out);
+        a.multiply(call, context, a.x);
+        ASSERT_TRUE(same_bits(a.x, a.out)) << sizes[0].first << " " << gaps;
+      }
+  });
+}
+
+}  // namespace
+}  // namespace mercer
