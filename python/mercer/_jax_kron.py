@@ -195,10 +195,10 @@ def _tangent_transposed(
     return skipped + [f for f, g in zip(found, given, strict=True) if g]
 
 
-# On GPUs JAX's own choice for float32 keeps eleven digits.
-_FULL = jax.lax.Precision.HIGHEST
-
 # ---- Gradients. ---------------------------------------------------------------------------------
+
+# On GPUs JAX's own choice for float32 keeps eleven binary digits.
+_FULL = jax.lax.Precision.HIGHEST
 
 
 def _gradients(

@@ -92,8 +92,8 @@ mercer_status failed() noexcept {
 
 Tensor tensor_of(const char* op, const char* name, const mercer_tensor* tensor) {
   const mercer_tensor& from = given(op, name, tensor);
-  require(from.ndim >= 0 && from.ndim <= MERCER_MAX_AXES, "{}: the ndim of {} must be from 0 to {}. Received {}.", op,
-          name, MERCER_MAX_AXES, from.ndim);
+  require(from.ndim >= 0 && from.ndim <= MERCER_TENSOR_MAX_AXES,
+          "{}: the ndim of {} must be from 0 to {}. Received {}.", op, name, MERCER_TENSOR_MAX_AXES, from.ndim);
   require(from.ndim == 0 || from.shape != nullptr, "{}: {} must have a shape. Received a null pointer.", op, name);
   Tensor to;
   to.data = from.data;

@@ -155,4 +155,41 @@ inline void expect_all_right(const std::vector<Call>& calls) {
   });
 }
 
+/// Rows that are not finite leave the others alone: not a bit differs. Six rows, of as many values as results.
+inline void expect_rows_apart(const Call& c, Arrays& a, TestContext& context) {
+  const std::int64_t k = extent(c.sizes, true);
+  a.multiply(c, context, a.out);
+  expect_right(c, a, a.out);
+  const Array clean = copy(a.out, c.dtype);
+  a.x.set({0, 3, k / 2}, kNan);
+  a.x.set({0, 5, k - 1}, -kInf);
+  a.multiply(c, context, a.out);
+  for (std::int64_t m = 0; m < 6; ++m)
+    for (std::int64_t j = 0; j < k; ++j) {
+      if (m == 3) ASSERT_TRUE(std::isnan(a.out(0, m, j)));
+      else if (m == 5) ASSERT_FALSE(std::isfinite(a.out(0, m, j)));
+      else ASSERT_EQ(a.out(0, m, j), clean(0, m, j));
+    }
+}
+
+/// A factor's value that is not finite reaches its own outputs, and no other's.
+inline void expect_outputs_apart(const Call& c, TestContext& context) {
+  constexpr std::int64_t kColumn = 7;
+  std::int64_t right = 1;
+  for (std::size_t f = c.sizes.size(); f-- > 0; right *= c.sizes[f].second)
+    for (const double bad : {kNan, kInf}) {
+      Arrays a(c);
+      a.multiply(c, context, a.out);
+      const Array clean = copy(a.out, c.dtype);
+      a.factors[f].set({0, 5, kColumn}, bad);
+      a.multiply(c, context, a.out);
+      for (std::int64_t m = 0; m < c.rows; ++m)
+        for (std::int64_t j = 0; j < extent(c.sizes, false); ++j) {
+          const double value = a.out(0, m, j);
+          if (j / right % c.sizes[f].second == kColumn) ASSERT_FALSE(std::isfinite(value)) << f << " " << j;
+          else ASSERT_EQ(value, clean(0, m, j)) << f << " " << j;
+        }
+    }
+}
+
 }  // namespace mercer::testing_support

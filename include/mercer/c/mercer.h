@@ -63,7 +63,7 @@ typedef enum mercer_dtype {
 typedef enum mercer_device_kind { MERCER_CPU = 0, MERCER_CUDA = 1 } mercer_device_kind;
 
 /// The most axes of an array.
-#define MERCER_MAX_AXES 64
+#define MERCER_TENSOR_MAX_AXES 64
 
 /// A strided view of the caller's memory: element (i0, i1, ...) lies at
 /// (char*)data + size of an element * (i0 * strides[0] + i1 * strides[1] + ...). Inputs are never written. This struct
@@ -71,7 +71,7 @@ typedef enum mercer_device_kind { MERCER_CPU = 0, MERCER_CUDA = 1 } mercer_devic
 typedef struct mercer_tensor {
   void* data;
   int32_t dtype;           ///< a mercer_dtype
-  int32_t ndim;            ///< 0 to MERCER_MAX_AXES
+  int32_t ndim;            ///< 0 to MERCER_TENSOR_MAX_AXES
   int32_t device_kind;     ///< a mercer_device_kind
   int32_t device_index;    ///< of CUDA devices, as the driver counts them
   const int64_t* shape;    ///< [ndim]

@@ -21,8 +21,7 @@ void check_operand(const char* op, const char* name, const Tensor& t, const Shap
           text_of(t.shape));
   require(t.dtype == a.dtype, "{}: {} must be {}. Received {}.", op, name, name_of(a.dtype), name_of(t.dtype));
   check_layout(op, name, t);
-  require(t.device == a.device, "{}: {} must lie on {}. Received one on {}.", op, name, a.device,
-          t.device);
+  require(t.device == a.device, "{}: {} must lie on {}. Received one on {}.", op, name, a.device, t.device);
 }
 
 std::unique_ptr<BlockBasis> block_basis(const linalg::Operator& a, const BlockBasis::Sizes& sizes, Context& context) {

@@ -104,8 +104,7 @@ void DenseCall::output(const char* name, const Tensor& out, Dtype dtype, const S
   for (const auto& [other_name, other] : inputs_) {
     const bool in_place = other == in_place_of && same_view(out, *other);
     require(in_place || other == &out || !overlap(out, *other),
-            "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name, other_name, out,
-            *other);
+            "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name, other_name, out, *other);
   }
   for (const auto& [other_name, other] : outputs_)
     require(!overlap(out, *other), "{}: {} must not overlap {}. Received {} sharing memory with {}.", op(), name,

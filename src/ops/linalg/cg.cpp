@@ -95,8 +95,7 @@ class Solve {
     require(x_.count() == 0 || !ops::overlaps_itself(x_),
             "{}: no two elements of x may share memory. Received strides {}.", op_, ops::text_of(x_.strides));
     require(ops::same_view(b_, x_) || !ops::overlap(b_, x_),
-            "{}: x must not overlap b, unless it is the same view. Received {} and {}.", op_, x_,
-            b_);
+            "{}: x must not overlap b, unless it is the same view. Received {} and {}.", op_, x_, b_);
   }
 
   void check_numbers(const Tensor* numbers, const char* name) const {
@@ -105,8 +104,8 @@ class Solve {
     require(numbers->shape == expected && numbers->dtype == Dtype::int64,
             "{}: {} must be int64 of shape {}. Received {}.", op_, name, ops::text_of(expected), *numbers);
     ops::check_layout(op_, name, *numbers);
-    require(numbers->device == a_.device, "{}: {} must lie on {}. Received one on {}.", op_, name,
-            a_.device, numbers->device);
+    require(numbers->device == a_.device, "{}: {} must lie on {}. Received one on {}.", op_, name, a_.device,
+            numbers->device);
     const bool is_alone =
         !ops::overlaps_itself(*numbers) && !ops::overlap(*numbers, x_) && !ops::overlap(*numbers, b_);
     require(numbers->count() == 0 || is_alone,
@@ -119,8 +118,7 @@ class Solve {
     require(inverse->order == a_.order && inverse->dtype == a_.dtype && inverse->device == a_.device && inverse->apply,
             "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, "
             "{}.",
-            op_, a_.order, name_of(a_.dtype), a_.device, inverse->order, name_of(inverse->dtype),
-            inverse->device);
+            op_, a_.order, name_of(a_.dtype), a_.device, inverse->order, name_of(inverse->dtype), inverse->device);
   }
 
   void check_capture() const {

@@ -284,13 +284,9 @@ TEST(CKron, FactorCounts) {
   EXPECT_TRUE(c.out_array.untouched());
 }
 
-/// A call with one thing changed.
 template <class Change>
 void expect_refused(const std::string& words, const Change& change) {
-  SCOPED_TRACE(words);
-  Call c;
-  change(c);
-  c.expect_refused(words);
+  expect_refused_with<Call>(words, change);
 }
 
 TEST(CKron, UnknownEnumerators) {

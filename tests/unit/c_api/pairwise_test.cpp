@@ -118,13 +118,9 @@ TEST(CPairwise, Formulas) {
   mercer_formula_destroy(nullptr);
 }
 
-/// A call with one thing changed.
 template <class Change>
 void expect_refused(const std::string& words, const Change& change) {
-  SCOPED_TRACE(words);
-  Call c;
-  change(c);
-  c.expect_refused(words);
+  expect_refused_with<Call>(words, change);
 }
 
 TEST(CPairwise, Refusals) {

@@ -45,4 +45,13 @@ inline void expect_invalid(mercer_status status, const std::string& words) {
   expect_failure(status, MERCER_INVALID_ARGUMENT, words);
 }
 
+/// A call, of a type that knows how it is refused, with one thing changed.
+template <class Call, class Change>
+void expect_refused_with(const std::string& words, const Change& change) {
+  SCOPED_TRACE(words);
+  Call c;
+  change(c);
+  c.expect_refused(words);
+}
+
 }  // namespace mercer::testing_support

@@ -95,43 +95,14 @@ TEST(WideKron, RowsAreApart) {
         a.x.set({0, 1, e}, a.x(0, 1, e) * 1e-30);
         a.x.set({0, 2, e}, a.x(0, 2, e) * 1e30);
       }
-      a.multiply(call, context, a.out);
-      expect_right(call, a, a.out);
-      const Array clean = copy(a.out, Dtype::float32);
-      a.x.set({0, 3, k / 2}, kNan);
-      a.x.set({0, 5, k - 1}, -kInf);
-      a.multiply(call, context, a.out);
-      for (std::int64_t m = 0; m < 6; ++m)
-        for (std::int64_t j = 0; j < k; ++j) {
-          if (m == 3) ASSERT_TRUE(std::isnan(a.out(0, m, j)));
-          else if (m == 5) ASSERT_FALSE(std::isfinite(a.out(0, m, j)));
-          else ASSERT_EQ(a.out(0, m, j), clean(0, m, j));
-        }
+      expect_rows_apart(call, a, context);
     }
   });
 }
 
-/// A factor's value that is not finite reaches its own outputs, and no other's.
 TEST(WideKron, FactorsThatAreNotFinite) {
   on_cuda([](TestContext& context) {
-    const Call call = {.sizes = {{40, 33}, {36, 36}, {35, 34}}, .rows = 2};
-    for (std::size_t f = 0; f < 3; ++f)
-      for (const double bad : {kNan, kInf}) {
-        Arrays a(call);
-        a.multiply(call, context, a.out);
-        const Array clean = copy(a.out, Dtype::float32);
-        const std::int64_t column = 7;
-        a.factors[f].set({0, 5, column}, bad);
-        a.multiply(call, context, a.out);
-        std::int64_t right = 1;
-        for (std::size_t g = f + 1; g < 3; ++g) right *= call.sizes[g].second;
-        for (std::int64_t m = 0; m < 2; ++m)
-          for (std::int64_t j = 0; j < extent(call.sizes, false); ++j) {
-            const double value = a.out(0, m, j);
-            if (j / right % call.sizes[f].second == column) ASSERT_FALSE(std::isfinite(value)) << f << " " << j;
-            else ASSERT_EQ(value, clean(0, m, j)) << f << " " << j;
-          }
-      }
+    expect_outputs_apart({.sizes = {{40, 33}, {36, 36}, {35, 34}}, .rows = 2}, context);
   });
 }
 
