@@ -228,9 +228,10 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("LONG_EPILOGUE", plan.long_epilogue());
-  const int mixed = plan.mixed_eighths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
+  const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
-  text += define("ZERO_IDENTITY", plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
+  text += define("BY_ROWS", plan.by_rows());
+  text += define("ZERO_IDENTITY", plan.split.states == 1 && !plan.by_rows() && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
                                       problem.sizes.features <= plan::GpuSizes::Features::several);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
@@ -257,6 +258,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   if (mixed != 0) text += skeleton({"mixed.cuh"});
   text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
+  if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
     text += skeleton({"double_precision.cuh"});
   else if (plan.bilinear)

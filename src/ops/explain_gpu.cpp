@@ -282,7 +282,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const std::string mean = fmt::format("on average {:.4g} slots\n", plan::mean_update_cost(*plan).slots());
   if (plan->split.states > 0)
     text += section("update, per (m, n, k)",
-                    with_slots(plan->update) + (plan->bytes || plan->mixed_eighths > 0 ? mean : ""));
+                    with_slots(plan->update) + (plan->bytes || plan->mixed_sixteenths > 0 ? mean : ""));
   if (plan->alternative_eighths > 0)
     text += section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan->alternative_eighths),
                     with_slots(plan->alternative) + mean);

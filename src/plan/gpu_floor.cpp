@@ -20,7 +20,7 @@ GpuCost mean_update_cost(const GpuPairPlan& plan) {
   constexpr GpuCost kSad{.issue = 1, .fma = 0, .alu = 1, .unit = 0};  // an absolute difference and its sum
   if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
   const GpuCost cost = count_gpu(plan.update);
-  if (plan.mixed_eighths > 0) return blend(cost, kSad, plan.mixed_eighths);
+  if (plan.mixed_sixteenths > 0) return blend(cost, kSad, plan.mixed_sixteenths / 16.0);
   return blend(cost, count_gpu(plan.alternative), plan.alternative_eighths);
 }
 

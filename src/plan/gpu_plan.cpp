@@ -39,6 +39,7 @@ constexpr GpuTile kCubes{64, 128, 16, 8, 8, 3, 8, 2, true};       // three, all 
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
+constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 4, 4, 4, true};   // by rows, of fewer features still
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
 constexpr GpuTile kFewFeatures{32, 128, 8, 4, 8, 4, 8, 4, false}; // bound by its stores
@@ -52,6 +53,16 @@ constexpr GpuTile kFlat{32, 128, 16, 4, 8, 3, 8, 2, false};
 constexpr GpuTile kDoubles{128, 128, 16, 8, 8, 4, 16, 1, true};
 constexpr GpuTile kSmallDoubles{64, 64, 16, 8, 4, 4, 16, 2, true};  // few pairs, or at most 256 features
 constexpr GpuTile kDoubleFolds{128, 64, 16, 8, 4, 3, 16, 2, true};  // of at most 256 features
+
+/// Operands of a point of z that a thread holds beside those of four points of x; more than a few take the registers of
+/// a fourth block.
+constexpr int kMostByRows = 8, kFewByRows = 4;
+constexpr std::size_t kBriefEpilogue = 8;  // leaves registers for sixteen values of a row
+
+int operands_of_point(const GpuPairPlan& plan) {
+  const std::size_t streams = std::max(plan.sides.x_streams.size(), plan.sides.z_streams.size());
+  return plan.problem.sizes.exact_features * static_cast<int>(streams);
+}
 
 /// Whether the items of a batch may share an accumulation.
 bool has_several_outputs(const GpuPairPlan& plan) {
@@ -67,6 +78,8 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (sizes.narrow_m) return kFlat;
   if (sizes.pairs == GpuSizes::Pairs::very_few) return kTiny;
   if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return kSmall;
+  const bool is_brief = problem.consumer == Consumer::product && plan.epilogue.code.size() <= kBriefEpilogue;
+  if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) return kFoldRows;
   if (problem.consumer != Consumer::store) return sizes.features == GpuSizes::Features::few ? kFoldFew : kLong;
   if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
   if (cost.unit >= 2) return kUnits;
@@ -76,7 +89,7 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (plan.bytes) return kBytes;
   if (cost.issue > 2)
     return cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many ? kCubes : kLong;
-  if (plan.promoted_states() > 0 || plan.mixed_eighths > 0) return kWide;
+  if (plan.promoted_states() > 0 || plan.mixed_sixteenths > 0) return kWide;
   return sizes.features == GpuSizes::Features::many ? kMaxima : kDeep;
 }
 
@@ -137,7 +150,7 @@ void add_alternative(GpuPairPlan& plan) {
   const GpuCost unit = count_gpu(plan.update), table = count_gpu(other);
   double best = unit.slots();
   for (int eighths = 1; eighths < 8; ++eighths) {
-    const double slots = blend(unit, table, eighths).slots();
+    const double slots = blend(unit, table, eighths / 8.0).slots();
     if (slots >= best) continue;
     best = slots;
     plan.alternative_eighths = eighths;
@@ -149,11 +162,10 @@ bool sizes_are_few(const GpuPairProblem& problem) {
   return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
 }
 
-// States start at numbers: 0 + |x - z| is |x - z|. Of up to eight features, that one addition less was slower: 4.5 in
-// place of 4.2 ms for a product at d = 3.
+// States start at numbers: 0 + |x - z| is |x - z|. Of tiles of few features, that one addition less was slower.
 void add_first_update(GpuPairPlan& plan) {
   const GpuSizes& sizes = plan.problem.sizes;
-  if (sizes.exact_features == 0 || sizes.features != GpuSizes::Features::some) return;
+  if (sizes.exact_features == 0 || (sizes.features != GpuSizes::Features::some && !plan.by_rows())) return;
   if (plan.bytes || plan.alternative_eighths > 0) return;
   ir::ExprMap<Expr> starts;
   for (int s = 0; s < plan.split.states; ++s) starts[ir::leaf(Op::accumulator, s)] = plan.identity[s];
@@ -184,12 +196,12 @@ bool reads_points_directly(const GpuPairPlan& plan) {
 }
 
 /// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
-int mixed_eighths(const GpuPairPlan& plan) {
+int mixed_sixteenths(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.mixed_pipes && !plan.bytes && problem.type == Dtype::float32 &&
                       problem.consumer == Consumer::store && problem.outputs.size() == 1 &&
                       problem.sizes.features <= GpuSizes::Features::several;
-  return serves && is_absolute_difference(plan.split) ? 5 : 0;
+  return serves && is_absolute_difference(plan.split) ? 11 : 0;
 }
 
 constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
@@ -267,13 +279,15 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   const bool regions = plan.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
   GpuTile tile = regions ? kWide : base_tile(plan, per_pair);
   // The accumulators fill half of the registers at most.
-  while (tile.thread_m * tile.thread_n * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1)
-    halve_thread(tile);
+  const auto accumulators = [&] { return plan.by_rows() ? tile.thread_n : tile.thread_m * tile.thread_n; };
+  while (accumulators() * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
   if (problem.type == Dtype::float64) tile.tile_k = 8;
   if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
   // States of a fold, and the values beside the accumulators, take registers too.
   const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
-  if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
+  const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
+  if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
+  else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
   const auto fits = [&] {
     GpuPairPlan tried = plan;
     tried.tile = tile;
@@ -341,8 +355,7 @@ bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double fro
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
 
-GpuCost blend(const GpuCost& cost, const GpuCost& other, int eighths) {
-  const double share = eighths / 8.0;
+GpuCost blend(const GpuCost& cost, const GpuCost& other, double share) {
   const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
   return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
           mean(cost.unit, other.unit)};
@@ -404,6 +417,14 @@ int GpuPairPlan::promoted_states() const {
 bool GpuPairPlan::long_epilogue() const {
   constexpr std::size_t kShort = 20;
   return !sums_decide && epilogue.code.size() > kShort;
+}
+
+bool GpuPairPlan::by_rows() const {
+  const bool folds =
+      problem.consumer == Consumer::fold || (problem.consumer == Consumer::product && problem.columns == 1);
+  const int operands = operands_of_point(*this);
+  return folds && operands > 0 && operands <= kMostByRows && planes.empty() && !long_epilogue() && !bytes &&
+         alternative_eighths == 0 && !has_double_products();
 }
 
 bool GpuPairPlan::many_tiles() const {
@@ -482,11 +503,11 @@ std::string GpuPairPlan::to_text() const {
     text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
-  if (mixed_eighths > 0)
+  if (mixed_sixteenths > 0)
     text += fmt::format(
-        "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 8 by sad.u32, the others by two "
+        "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 16 by sad.u32, the others by two "
         "additions; pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves\n",
-        mixed_eighths);
+        mixed_sixteenths);
   return text;
 }
 
@@ -546,9 +567,8 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);
-    add_first_update(*plan);
   }
-  plan->mixed_eighths = mixed_eighths(*plan);
+  plan->mixed_sixteenths = mixed_sixteenths(*plan);
   plan->bilinear = on_tensor_cores(*plan);
   plan->deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
   if (plan->has_double_products())
@@ -577,6 +597,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
   count_slots(*plan);
+  if (split.states > 0) add_first_update(*plan);
   plan->wide = is_wide(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
   const bool packs = plan->bilinear || plan->wide || problem.consumer == Consumer::nearest;

@@ -93,8 +93,8 @@ struct GpuCost {
   double slots() const;
 };
 GpuCost count_gpu(const ir::Program& program);
-/// The mean where so many pairs in eight cost `other`.
-GpuCost blend(const GpuCost& cost, const GpuCost& other, int eighths);
+/// The mean where this share of the pairs costs `other`.
+GpuCost blend(const GpuCost& cost, const GpuCost& other, double share);
 
 struct GpuPairPlan {
   GpuPairProblem problem;
@@ -111,7 +111,7 @@ struct GpuPairPlan {
                                                            // the states of `split` (plan/sum_planes.h)
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
-  int mixed_eighths = 0;          // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
   bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
   ir::Program uniforms;           // float64
@@ -143,6 +143,9 @@ struct GpuPairPlan {
   bool recomputes() const { return sums_decide || bilinear; }
   /// An epilogue too long to be unrolled over a thread's pairs.
   bool long_epilogue() const;
+  /// Few features on their way into one sum or state a row: the pairs of a row from their operands to the fold, before
+  /// the next row's (kernels/cuda/pair_rows.cuh).
+  bool by_rows() const;
   /// Blocks that store several tiles of n one after the other: with few features, starting a block costs as much as a
   /// tile.
   bool many_tiles() const;

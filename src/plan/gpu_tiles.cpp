@@ -24,7 +24,7 @@ int words_a_pair(const GpuPairPlan& plan) {
 }
 
 bool is_size(int value) { return value == 32 || value == 64 || value == kLargestTile; }
-bool is_share(int value) { return value == 1 || value == 2 || value == 4 || value == 8; }
+bool is_share(int value) { return value == 1 || value == 2 || value == 4 || value == 8 || value == 16; }
 bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
 
 /// Which of its thread's points a point is: row_of and col_of of kernels/cuda/pair_tile.cuh, the other way round.
@@ -44,7 +44,7 @@ bool same_bits(const GpuPairPlan& plan, const GpuTile& tile) {
   const bool same_shape = tile.tile_m == own.tile_m && tile.tile_n == own.tile_n && tile.thread_m == own.thread_m &&
                           tile.thread_n == own.thread_n;
   if (plan.problem.consumer != Consumer::store) return same_shape && tile.tile_k == own.tile_k;
-  return (plan.alternative_eighths == 0 && plan.mixed_eighths == 0) || same_shape ||
+  return (plan.alternative_eighths == 0 && plan.mixed_sixteenths == 0) || same_shape ||
          (same_places(tile.tile_m, tile.thread_m, own.tile_m, own.thread_m) &&
           same_places(tile.tile_n, tile.thread_n, own.tile_n, own.thread_n));
 }
@@ -67,7 +67,8 @@ int most_threads(int capability) { return capability == 80 || capability == 90 |
 
 /// The accumulators fill half of a thread's registers at most.
 bool fits_registers(const GpuPairPlan& plan, const GpuTile& tile) {
-  const int accumulators = tile.thread_m * tile.thread_n * words_a_pair(plan);
+  const int pairs = plan.by_rows() ? tile.thread_n : tile.thread_m * tile.thread_n;
+  const int accumulators = pairs * words_a_pair(plan);
   const int resident = tile.threads() * tile.min_blocks;
   return accumulators <= kAccumulatorWords && tile.threads() <= 1024 &&
          resident <= most_threads(plan.problem.capability) && kRegisters / resident >= 2 * accumulators;
@@ -166,7 +167,7 @@ std::string gpu_tile_class(const GpuPairPlan& plan) {
   std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.out),
                                  static_cast<int>(problem.consumer), static_cast<int>(problem.fold), problem.columns,
                                  problem.sizes.to_text(), plan.bytes, plan.promoted_states(), plan.alternative_eighths,
-                                 plan.mixed_eighths);
+                                 plan.mixed_sixteenths);
   text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(), plan.row_slots,
                       plan.col_slots);
   if (plan.direct) text += fmt::format("direct {}\n", name_of(problem.points));

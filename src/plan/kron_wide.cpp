@@ -19,6 +19,7 @@ constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 28;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes
 constexpr std::int64_t kTail = 256;  // bytes: maxima of warps
 constexpr std::int64_t kColumnBlock = 32;
+constexpr std::int64_t kStage = 16 * 40 * 4;  // bytes of a warp through which single elements go
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 
 /// Measured on an H200: launch and first loads, an element of a factor's image, a product (three of pieces) on a
@@ -49,7 +50,8 @@ std::int64_t KronWide::shared_bytes() const {
   const std::int64_t first = image_bytes(round_up(q1, kRows), p1);
   const std::int64_t second = pair ? image_bytes(round_up(q2, kStep), p2) : 0;
   const std::int64_t maxima = column_scales ? groups * 2 * round_up(tile_n, kColumnBlock) * 4 : 0;
-  return first + second + groups * image_bytes(tile_n, p1) + kTail + maxima;
+  const std::int64_t stages = in_width == 1 || out_width == 1 ? threads() / 32 * kStage : 0;
+  return first + second + groups * image_bytes(tile_n, p1) + kTail + maxima + stages;
 }
 
 int KronWide::x_exponent() const {

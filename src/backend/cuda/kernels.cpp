@@ -84,7 +84,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   }
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                                      plan.split.uniforms.size(), plan.uniforms));
-  if (plan.mixed_eighths > 0) {
+  if (plan.mixed_sixteenths > 0) {
     sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   }
   if (doubles)
@@ -93,7 +93,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
-  if (lists || plan.mixed_eighths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  if (lists || plan.mixed_sixteenths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
   else if (problem.consumer != plan::Consumer::store)

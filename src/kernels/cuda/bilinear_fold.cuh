@@ -190,13 +190,13 @@ struct Fold {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float own[8];
-      bool is_there[8];
+      int count = WHOLE ? 8 : 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         own[i] = values[i / 2 * 4 + h * 2 + i % 2];
-        is_there[i] = WHOLE || strip.has(p, i / 2, i % 2);
+        if (!WHOLE) count += strip.has(p, i / 2, i % 2);
       }
-      merge(row[h], state_of_all(own, is_there, strip.n0 + strip.own, 8));
+      merge_values(row[h], own, count, [&](int i) { return strip.n0 + strip.own + i / 2 * 8 + i % 2; });
     }
   }
 

@@ -43,6 +43,11 @@
 #define COLUMNS_IN (PAIR ? P2 : TILE_N)
 #define COLUMN_SLOTS (COLUMN_BLOCKS * 32)
 #define MAXIMA_BYTES 256
+#define COLUMN_BYTES (COLUMN_SCALES * 2 * GROUPS * COLUMN_SLOTS * 4)
+// Of each warp, where elements come or go one at a time: 16 rows of 32 columns, and gaps between them so that its lanes
+// read four neighbours each without meeting in a bank.
+#define STAGE_ROW 40
+#define STAGE (16 * STAGE_ROW)
 
 struct WideLane {
   int group, warp, g, t;  // warp within the group; lane = 4 g + t
@@ -206,8 +211,12 @@ struct WideTile {
 template <bool VECTORS>
 MERCER_INLINE i64 element_at(const KronSide& side, int line, i64 a, int row, int column) {
   if (PAIR) return VECTORS ? row * line + column : (i64)(row * line + column) * side.axis;
-  return row * side.axis + (VECTORS ? a + column : kron_behind(side, a + column));
+  if (VECTORS) return row * side.axis + a + column;
+  return row * side.axis + (COLUMN_SCALES ? kron_behind(side, a + column) : (a + column) * side.behind);
 }
+
+// From a row of a tile to the next.
+MERCER_INLINE i64 row_step(const KronSide& side, int line) { return PAIR ? line * side.axis : side.axis; }
 
 template <class T, int N>
 MERCER_INLINE void load_pack(float* to, const T* from) {
@@ -220,11 +229,44 @@ MERCER_INLINE void load_pack(float* to, const T* from) {
 
 typedef float WideValues[ITEMS][4][4];
 
+// One element at a time, neighbours go to neighbouring lanes: row r of a piece, column `lane`, is value r of its item,
+// until regroup() has put it where the comment of load_tile says.
+#define BY_LANES (IN_WIDTH == 1)
+MERCER_INLINE void load_by_lanes(const KronArguments& k, const WideLane& lane, const WideTile& tile, const IN* from,
+                                 int columns, WideValues& values) {
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
+    const int column = piece % COLUMN_BLOCKS * 32 + threadIdx.x % 32, first = piece / COLUMN_BLOCKS * 16;
+    const int rows = column < columns ? P1 - first : 0;
+    const IN* at = from + element_at<false>(k.from, P2, tile.a, first, column);
+#pragma unroll
+    for (int r = 0; r < 16; ++r, at += row_step(k.from, P2)) {
+      float& value = values[item][r / 4][r % 4];
+      value = 0;
+      if (r < rows) value = kron_load(*at);
+    }
+  }
+}
+MERCER_INLINE void regroup(const WideLane& lane, WideValues& values, float* stage) {
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+#pragma unroll
+    for (int r = 0; r < 16; ++r) stage[r * STAGE_ROW + threadIdx.x % 32] = values[item][r / 4][r % 4];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      load_pack<float, 4>(values[item][i], stage + (4 * i + lane.t) * STAGE_ROW + lane.g * 4);
+    __syncwarp();
+  }
+}
+
 // Rows 16 s + 4 i + t and columns 32 b + 4 g ... of a warp's pieces (s, b), zeros beyond the edges.
 MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int index, WideValues& values) {
   const WideTile tile(k, index);
   const IN* from = (const IN*)k.from.data + tile.place(k, k.from);
   const int columns = PAIR ? P2 : tile.columns(k);
+  if (BY_LANES) return load_by_lanes(k, lane, tile, from, columns, values);
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
     const u32 piece = item * GROUP_WARPS + (u32)lane.warp;
@@ -386,9 +428,10 @@ MERCER_INLINE void store_quad(const KronArguments& k, float beta, OUT* to, const
 struct WideOut {
   OUT* to;
   const OUT* y;
+  float* stage;
   i64 a;
   int columns, row;
-  MERCER_METHOD WideOut(const KronArguments& k, const WideLane& lane, int index) {
+  MERCER_METHOD WideOut(const KronArguments& k, const WideLane& lane, int index, float* stage) : stage(stage) {
     const WideTile tile(k, index);
     to = (OUT*)k.to.data + tile.place(k, k.to);
     y = FINAL && k.y.data ? (const OUT*)k.y.data + tile.place(k, k.y) : nullptr;
@@ -410,9 +453,41 @@ struct WideOut {
 #pragma unroll
         for (int h = 0; h < 2; ++h) values[h][j] = own.value(sums[8 * p + 2 * h + j / 2 * 4 + j % 2]);
       }
+      if (OUT_WIDTH == 1) {
+        store_by_lanes(k, lane, finish.beta, column + 16 * p, values);
+        continue;
+      }
 #pragma unroll
       for (int h = 0; h < 2; ++h) store_quad(k, finish.beta, to, y, a, columns, row + 8 * h, first, values[h]);
     }
+  }
+  // One element at a time: 16 rows of 16 columns, two rows a turn.
+  MERCER_METHOD void store_by_lanes(const KronArguments& k, const WideLane& lane, float beta, int first,
+                                    const float (&values)[2][4]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      Pack<float, 4> pack;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) pack.value[j] = values[h][j];
+      *(Pack<float, 4>*)(stage + (lane.g + 8 * h) * 16 + lane.t * 4) = pack;
+    }
+    __syncwarp();
+    const int own = threadIdx.x % 32, column = first + own % 16, first_row = lane.warp * 16 + own / 16;
+    const int rows = column < columns ? Q1 - first_row : 0;
+    OUT* const at = to + element_at<false>(k.to, Q2, a, first_row, column);
+    const i64 step = row_step(k.to, Q2);
+    if (FINAL && y) {
+      const OUT* const added = y + element_at<false>(k.y, Q2, a, first_row, column);
+      const i64 y_step = row_step(k.y, Q2);
+#pragma unroll
+      for (int r = 0; r < 16; r += 2)
+        if (r < rows) kron_store(at[r * step], mul_add(beta, kron_load(added[r * y_step]), stage[r * 16 + own]));
+    } else {
+#pragma unroll
+      for (int r = 0; r < 16; r += 2)
+        if (r < rows) kron_store(at[r * step], stage[r * 16 + own]);
+    }
+    __syncwarp();
   }
 };
 
@@ -464,10 +539,9 @@ struct WidePieces {
   }
 };
 
-MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish, int tile,
-                                   const float (&sums)[TILE_N / 2], u32 second) {
+MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
+                                   const WideOut& out, const float (&sums)[TILE_N / 2], u32 second) {
   const WidePieces pieces(sums);
-  const WideOut out(k, lane, tile);
 #if ROWS_2 >= STRIP
 #pragma unroll
   for (int strip = 0; strip < ROWS_2 / STRIP; ++strip) {
@@ -489,6 +563,7 @@ struct WideBlock {
   u32 first, second, image;  // in shared memory
   u32* maxima;
   u32* columns;  // COLUMN_SCALES: maxima of columns, of one tile and the next one in turn, for each group
+  float* stage;  // of the warp
   int exponent;  // of both factors
 };
 
@@ -502,6 +577,7 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
 #pragma unroll 1
   for (; tile < stop; tile += GROUPS * step) {
     lane.forget();
+    if (BY_LANES) regroup(lane, values, block.stage);
 #if COLUMN_SCALES
     u32* const most = block.columns + (2 * lane.group + turn) * COLUMN_SLOTS;
     turn ^= 1;
@@ -528,10 +604,11 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
     if (WARPGROUPS * 64 > ROWS_1 && lane.warp >= ROWS_1 / 16) continue;  // has only loaded
     float sums[TILE_N / 2];
     multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);
+    const WideOut out(k, lane, tile, block.stage);
 #if PAIR
-    multiply_second(k, lane, finish, tile, sums, block.second);
+    multiply_second(k, lane, finish, out, sums, block.second);
 #else
-    WideOut(k, lane, tile).store(k, lane, finish, 0, sums);
+    out.store(k, lane, finish, 0, sums);
 #endif
   }
 }
@@ -545,6 +622,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   block.image = block.second + 2 * PIECE_2;
   block.maxima = (u32*)(memory + TAIL);
   block.columns = (u32*)(memory + TAIL + MAXIMA_BYTES);
+  block.stage = (float*)(memory + TAIL + MAXIMA_BYTES + COLUMN_BYTES) + threadIdx.x / 32 * STAGE;
 #if COLUMN_SCALES
   for (int c = threadIdx.x; c < 2 * GROUPS * COLUMN_SLOTS; c += WIDE_THREADS) block.columns[c] = 0;
 #endif

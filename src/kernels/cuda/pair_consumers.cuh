@@ -89,6 +89,8 @@ MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, c
   }
 }
 #else
+MERCER_INLINE int columns_left(const PairArguments& a, i64 n0) { return a.n - n0 < TILE_N ? (int)(a.n - n0) : TILE_N; }
+
 // Values of the tile for a fold over n.
 MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumulators& acc, const PairArguments& a,
                                const REAL* params, const TilePlace& place, REAL* scratch) {
@@ -187,11 +189,42 @@ MERCER_INLINE bool writes_scattered_row() {
   return THREAD_M >= 8 || tx % (8 / (THREAD_M < 8 ? THREAD_M : 8)) == 0;
 }
 
+// Columns that there are not repeat the last one; nobody stores them.
+MERCER_INLINE void load_weights(REAL (&weights)[THREAD_N], const PairArguments& a, const REAL* v, int e, i64 n0,
+                                const Position& at) {
+  const REAL* column = v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
+#pragma unroll
+  for (int j = 0; j < THREAD_N; j += VECTOR_N) {
+    const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
+#pragma unroll
+    for (int c = 0; c < VECTOR_N; ++c) weights[j + c] = pack.value[c];
+  }
+}
+
+#if BY_ROWS
+struct FoldColumns {
+  REAL weights[THREAD_N];
+};
+MERCER_INLINE void load_columns(FoldColumns& columns, const PairArguments& a, const REAL* v, i64 n0,
+                                const Position& at) {
+  load_weights(columns.weights, a, v, 0, n0, at);
+}
+template <bool WHOLE>
+MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns& columns, i64, int left,
+                            const Position& at) {
+  REAL row = 0;
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j)
+    if (WHOLE || col_of(at, j) < left) row = mul_add(values[j], columns.weights[j], row);
+  fold.sum[i][0] += row;
+}
+#endif
+
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
                              const REAL* v, const TilePlace& place, REAL* scratch) {
   const Position at = position();
   const i64 n0 = place.n0;
-  const int left = a.n - n0 < TILE_N ? (int)(a.n - n0) : TILE_N;
+  const int left = columns_left(a, n0);
   const bool whole = left == TILE_N;
   REAL values[THREAD_M][THREAD_N];
   tile_values(values, acc, a, params, place, scratch);
@@ -205,15 +238,8 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
   }
 #pragma unroll
   for (int e = 0; e < COLUMNS; ++e) {
-    // Columns that there are not repeat the last one; nobody stores them.
-    const REAL* column = v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
     REAL weights[THREAD_N];
-#pragma unroll
-    for (int j = 0; j < THREAD_N; j += VECTOR_N) {
-      const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
-#pragma unroll
-      for (int c = 0; c < VECTOR_N; ++c) weights[j + c] = pack.value[c];
-    }
+    load_weights(weights, a, v, e, n0, at);
     if (!whole) {
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j)
@@ -272,21 +298,33 @@ MERCER_INLINE void start(Fold& fold) {
 }
 #define TILES_OF_SUM 0x7fffffff
 MERCER_INLINE void promote(Fold&) {}
+template <bool WHOLE>
+MERCER_INLINE void merge_row(FoldState& row, const REAL (&values)[THREAD_N], i64 n0, int left, const Position& at) {
+  int count = WHOLE ? THREAD_N : 0;
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j)
+    if (!WHOLE) count += col_of(at, j) < left;
+  merge_values(row, values, count, [&](int j) { return n0 + col_of(at, j); });
+}
+
+#if BY_ROWS
+struct FoldColumns {};
+MERCER_INLINE void load_columns(FoldColumns&, const PairArguments&, const REAL*, i64, const Position&) {}
+template <bool WHOLE>
+MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns&, i64 n0, int left,
+                            const Position& at) {
+  merge_row<WHOLE>(fold.row[i], values, n0, left, at);
+}
+#endif
+
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
                              const REAL*, const TilePlace& place, REAL* scratch) {
+  const Position at = position();
+  const int left = columns_left(a, place.n0);
   REAL values[THREAD_M][THREAD_N];
   tile_values(values, acc, a, params, place, scratch);
 #pragma unroll
-  for (int i = 0; i < THREAD_M; ++i) {
-    // The tile's values first: long sums in order would lose the contract.
-    FoldState tile = empty_state();
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) {
-      const i64 n = place.n0 + col_of(position(), j);
-      if (n < a.n) merge(tile, state_of(values[i][j], n));
-    }
-    merge(fold.row[i], tile);
-  }
+  for (int i = 0; i < THREAD_M; ++i) merge_row<false>(fold.row[i], values[i], place.n0, left, at);
 }
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
                           const Position& at) {

@@ -14,9 +14,9 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh; this file is the kernel. It computes what products on
-// tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing. With
-// DOUBLE_PRODUCTS those products are its own (double_products.cuh).
+// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh; this file is the kernel. It computes what
+// products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing.
+// With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
@@ -50,7 +50,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   }
   __syncthreads();
   bool first_step = true;
-  u32 parity = 0;
+  u32 parity = 0, step = 0;
 #else
   Block block;
   find_place(block, a, place_of_block);
@@ -109,7 +109,13 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
         const REAL* slice = shared + stage * SLICE;
         const REAL* w = (const REAL*)a.w + k0;
-#if DOUBLE_PRODUCTS
+#if BY_ROWS
+        const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
+        if (rows.n0 + TILE_N <= a.n)
+          fold_rows<true>(fold, a, slice, w, params_of(a, block.item), v, rows, at);
+        else
+          fold_rows<false>(fold, a, slice, w, params_of(a, block.item), v, rows, at);
+#elif DOUBLE_PRODUCTS
         multiply_slice(acc, slice, at);
 #else
 #if FIRST_UPDATE
@@ -126,13 +132,15 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         }
 #endif
 #if BULK
+        // The warps take turns: of a block's warps, each has a scheduler that it shares with the same one of other blocks.
+        if (threadIdx.x == step * 32 && !first_step) {
+          barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
+          if (block.left > 0) copy_slice(block, a, shared, full);
+        }
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
-        if (threadIdx.x == 0 && !first_step && block.left > 0) {
-          barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-          copy_slice(block, a, shared, full);
-        }
         first_step = false;
+        if (++step == THREADS / 32) step = 0;
         if (stage == STAGES - 1) parity ^= 1;
 #endif
         if (++stage == STAGES) stage = 0;
@@ -180,7 +188,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
                  out + batch_offset(a.members, a.member_out_step, member), place, shared + SCRATCH_PLACE);
 #endif
 #else
+#if !BY_ROWS
     fold_tile(fold, acc, a, params_of(a, block.item), v, place, shared + SCRATCH_PLACE);
+#endif
     if ((tile - block.first_tile) % TILES_OF_SUM == TILES_OF_SUM - 1) promote(fold);
 #endif
   }

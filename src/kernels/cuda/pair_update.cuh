@@ -29,12 +29,10 @@ struct PointValues {
 };
 
 #if MIXED == 1
-// Pairs of a thread whose sums are unsigned integers, kept as bits: five in eight, so that both sets of pipes are busy.
-// With the additions in columns 1, 2 and 5 fewest operands share a register bank; others cost 2 to 4 ms of 52.
-MERCER_INLINE constexpr bool on_integers(int i, int j) {
-  const int place = (i * THREAD_N + j) % 8;
-  return place != 1 && place != 2 && place != 5;
-}
+// Pairs of a thread whose sums are unsigned integers, kept as bits: eleven in sixteen, so that both sets of pipes are
+// busy. Which ones, and that rows go back and forth, is a matter of operands: a multiprocessor reads one a cycle from
+// each of two register banks, `sad` has three, and the compiler keeps most of them at hand in this order.
+MERCER_INLINE constexpr bool on_integers(int i, int j) { return 0xaf37ee5du >> (i * THREAD_N + j) % 32 & 1; }
 MERCER_INLINE void add_difference(float& sum, float x, float z) {
   u32 bits = bits_of(sum);
   asm("sad.u32 %0, %1, %2, %0;" : "+r"(bits) : "r"(bits_of(x)), "r"(bits_of(z)));
@@ -50,33 +48,34 @@ MERCER_INLINE void settle(Accumulators& acc) {
 }
 #endif
 
+// COUNT operands of a thread, in feature kk of one side of a slice; `place`: the point of one.
+template <int STREAMS, int PANEL, int COUNT, class Place>
+MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS + (STREAMS == 0)], const REAL* side, int kk,
+                                 const Place& place) {
+  constexpr int kVector = COUNT < VECTOR ? COUNT : VECTOR;
+#pragma unroll
+  for (int s = 0; s < STREAMS; ++s)
+#pragma unroll
+    for (int p = 0; p < COUNT; p += kVector) {
+      const Pack<REAL, kVector> pack =
+          *(const Pack<REAL, kVector>*)(side + place_of<STREAMS, PANEL>(kk, s, place(p)));
+#pragma unroll
+      for (int c = 0; c < kVector; ++c) operands[p + c][s] = pack.value[c];
+    }
+}
+
 // FIRST: the states have no values yet.
 template <bool FIRST = false>
 MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
                               const REAL* params, REAL features, const Position& at) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
-#pragma unroll
-  for (int s = 0; s < X_STREAMS; ++s)
-#pragma unroll
-    for (int i = 0; i < THREAD_M; i += VECTOR_M) {
-      const Pack<REAL, VECTOR_M> pack =
-          *(const Pack<REAL, VECTOR_M>*)(slice + place_of<X_STREAMS, PANEL_X>(kk, s, row_of(at, i)));
-#pragma unroll
-      for (int c = 0; c < VECTOR_M; ++c) x[i + c][s] = pack.value[c];
-    }
-#pragma unroll
-  for (int s = 0; s < Z_STREAMS; ++s)
-#pragma unroll
-    for (int j = 0; j < THREAD_N; j += VECTOR_N) {
-      const Pack<REAL, VECTOR_N> pack =
-          *(const Pack<REAL, VECTOR_N>*)(slice + SLICE_X + place_of<Z_STREAMS, PANEL_Z>(kk, s, col_of(at, j)));
-#pragma unroll
-      for (int c = 0; c < VECTOR_N; ++c) z[j + c][s] = pack.value[c];
-    }
+  load_operands<X_STREAMS, PANEL_X>(x, slice, kk, [&](int i) { return row_of(at, i); });
+  load_operands<Z_STREAMS, PANEL_Z>(z, slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) {
+    for (int c = 0; c < THREAD_N; ++c) {
+      const int j = MIXED == 1 && i % 2 == 1 ? THREAD_N - 1 - c : c;
 #if ALTERNATIVE_EIGHTHS
       // A checkerboard: neighbours in time take different pipes.
       if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {

@@ -100,7 +100,8 @@ MERCER_INLINE double quotient(double a, double b) { return a / b; }
 
 MERCER_INLINE float mul_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MERCER_INLINE double mul_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-MERCER_INLINE float fold_exp(float a) { return expf(a); }
+// Of differences from the largest exponent: an error that grows with |a| is as small as exp(a) is.
+MERCER_INLINE float fold_exp(float a) { return exp2_unit(1.44269504f * a); }
 MERCER_INLINE double fold_exp(double a) { return exp(a); }
 MERCER_INLINE float fold_log(float a) { return logf(a); }
 MERCER_INLINE double fold_log(double a) { return log(a); }

@@ -210,6 +210,26 @@ TEST(DirectProducts, ManyEqualAddends) {
   on_cuda([](TestContext& context) { expect_sums_of_equal_addends("exp(-sum(abs(x-z)))", 3, context); });
 }
 
+/// Whole tiles by the copy engine and a ragged last one, whose last column of z has infinite values: a weight of zero
+/// would make NaN of what lies behind it.
+TEST(DirectProducts, FewFeatures) {
+  constexpr std::int64_t kM = 200, kN = 1999;
+  on_cuda([](TestContext& context) {
+    for (std::int64_t features : {1, 3, 4, 5, 8}) {
+      const std::string what = std::to_string(features) + " features";
+      PointPair points{drawn(kM, features, 1, kUniform), drawn(kN, features, 2, kUniform)};
+      const Tensor z = points.z;
+      for (std::int64_t f = 0; f < features; ++f) points.x.set({11, f}, points.z(kN - 1, f));
+      points.x.set({150, 0}, kNan);
+      const Array v = normal(Dtype::float32, {kN, 1}, 7);
+      const char* text = features % 2 == 0 ? "sum(abs(x-z))*exp(-sum(x*z)/9)" : "1/sum((x-z)^2)";
+      expect_product(product_of(text, points.x, &z, v, {}, context), table(parse(text), points.x, z), v, what);
+      if (features == 3) expect_reductions(text, points.x, z, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
 TEST(TensorCoreProducts, InfinitiesAndNan) {
   on_tensor_cores([](TestContext& context) {
     PointPair points{drawn(150, 64, 1, kUniform), drawn(260, 64, 2, kUniform)};

@@ -67,6 +67,28 @@ TEST(GpuTiles, CandidatesBeginWithTheOwnAndServe) {
   }
 }
 
+TEST(GpuTiles, FewFeaturesGoByRows) {
+  const char* const laplace = "exp(-sum(abs(x-z))/h)";
+  const auto by_rows = [](Row row) { return plan_of(row)->by_rows(); };
+  Row row{laplace, Dtype::float32, 30000, 30000, 3, Consumer::product};
+  EXPECT_TRUE(by_rows(row));
+  EXPECT_FALSE(plan_of(row)->first_update.code.empty());
+  EXPECT_EQ(plan_of(row)->tile.min_blocks, 4);
+  row.consumer = Consumer::fold;
+  EXPECT_TRUE(by_rows(row));
+  row.k = 8;
+  EXPECT_TRUE(by_rows(row));
+  EXPECT_EQ(plan_of(row)->tile.min_blocks, 3);
+  row.k = 9;
+  EXPECT_FALSE(by_rows(row));
+  row.k = 5;
+  row.text = "sum(abs(sqrt(abs(x)) - z) + abs(x - z))";  // two streams of x
+  EXPECT_FALSE(by_rows(row));
+  row.text = laplace;
+  row.consumer = Consumer::store;
+  EXPECT_FALSE(by_rows(row));
+}
+
 TEST(GpuTiles, FoldsKeepTheOrderOfTheirSums) {
   for (const Row& row : kRows) {
     if (row.consumer == Consumer::store) continue;

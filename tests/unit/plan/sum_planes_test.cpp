@@ -58,7 +58,7 @@ TEST(SumPlanes, WhatTheTileKeeps) {
   const auto mixed = plan_gpu_pairs(problem_of("exp(-sum(abs(x-z)))+sum(x*z)"));
   EXPECT_EQ(mixed->split.states, 1);
   EXPECT_EQ(mixed->states(), 2);
-  EXPECT_EQ(mixed->mixed_eighths, 0) << "repairs do not know planes";
+  EXPECT_EQ(mixed->mixed_sixteenths, 0) << "repairs do not know planes";
   EXPECT_EQ(mixed->panel_rows(1024), 1024);
 }
 

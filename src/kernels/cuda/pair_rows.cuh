@@ -1,0 +1,48 @@
+// Few features: a tile's rows one after the other, each through its epilogue into the fold (pair_tile.cuh). The special
+// functions of one row run beside the additions of the next, and no tile of accumulators is held.
+template <bool WHOLE>
+MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const REAL* slice, const REAL* w, const REAL* params,
+                             const REAL* v, const TilePlace& place, const Position& at) {
+  const int left = columns_left(a, place.n0);
+  const REAL features = (REAL)a.features;
+  FoldColumns columns;
+  load_columns(columns, a, v, place.n0, at);
+  PointValues points;
+  load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, at);
+  REAL numbers[PARAMS + 1];
+#pragma unroll
+  for (int p = 0; p < PARAMS; ++p) numbers[p] = params[p];
+  REAL z[TILE_K][THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
+#pragma unroll
+  for (int kk = 0; kk < TILE_K; ++kk)
+    load_operands<Z_STREAMS, PANEL_Z>(z[kk], slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
+#pragma unroll
+  for (int first = 0; first < THREAD_M; first += VECTOR_M) {
+    REAL x[TILE_K][VECTOR_M][X_STREAMS + (X_STREAMS == 0)];
+#pragma unroll
+    for (int kk = 0; kk < TILE_K; ++kk)
+      load_operands<X_STREAMS, PANEL_X>(x[kk], slice, kk, [&](int i) { return row_of(at, first + i); });
+#pragma unroll
+    for (int c = 0; c < VECTOR_M; ++c) {
+      const int i = first + c;
+      REAL values[THREAD_N];
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j) {
+        REAL acc[STATES + (STATES == 0)], outputs[OUTPUTS];
+#if FIRST_UPDATE
+        first_update(acc, x[0][c], z[0][j], READS_WEIGHTS ? w[0] : (REAL)0, points.row[i], points.col[j], numbers,
+                     points.i[i], points.j[j], features);
+#else
+        identity(acc);
+#endif
+#pragma unroll
+        for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
+          update(acc, x[kk][c], z[kk][j], READS_WEIGHTS ? w[kk] : (REAL)0, points.row[i], points.col[j], numbers,
+                 points.i[i], points.j[j], features);
+        epilogue(outputs, acc, points.row[i], points.col[j], numbers, points.i[i], points.j[j], features);
+        values[j] = outputs[0];
+      }
+      fold_row<WHOLE>(fold, i, values, columns, place.n0, left, at);
+    }
+  }
+}
