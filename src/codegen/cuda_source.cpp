@@ -231,8 +231,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
   text += define("BY_ROWS", plan.by_rows());
-  text += define("ZERO_IDENTITY", plan.split.states == 1 && !plan.by_rows() && plan.identity[0] == 0 && problem.type == Dtype::float32 &&
-                                      problem.sizes.features <= plan::GpuSizes::Features::several);
+  const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
+  text += define("ZERO_IDENTITY", is_zero && problem.sizes.features <= plan::GpuSizes::Features::several);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
   text += define("BYTES", plan.bytes);

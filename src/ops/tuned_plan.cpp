@@ -13,6 +13,7 @@ std::string tile_key(const plan::GpuPairPlan& plan, const TileDevice& device) {
   static const std::string kernel = hash128(std::string(codegen::cuda_text("pair_slices.cuh")) +
                                             std::string(codegen::cuda_text("pair_update.cuh")) +
                                             std::string(codegen::cuda_text("pair_consumers.cuh")) +
+                                            std::string(codegen::cuda_text("pair_rows.cuh")) +
                                             std::string(codegen::cuda_text("pair_tile.cuh")))
                                         .to_text();
   return fmt::format("tile\n{}\n{}\n{}", device.architecture, device.name,

@@ -210,8 +210,8 @@ MERCER_INLINE void load_columns(FoldColumns& columns, const PairArguments& a, co
   load_weights(columns.weights, a, v, 0, n0, at);
 }
 template <bool WHOLE>
-MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns& columns, i64, int left,
-                            const Position& at) {
+MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns& columns, i64,
+                            int left, const Position& at) {
   REAL row = 0;
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j)

@@ -132,7 +132,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         }
 #endif
 #if BULK
-        // The warps take turns: of a block's warps, each has a scheduler that it shares with the same one of other blocks.
+        // The warps take turns: the first ones of all blocks share a scheduler.
         if (threadIdx.x == step * 32 && !first_step) {
           barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
           if (block.left > 0) copy_slice(block, a, shared, full);
