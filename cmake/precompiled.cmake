@@ -1,0 +1,17 @@
+# What most files read, compiled once: a sixth of a build from nothing. A compiler cache does better without.
+set(MERCER_PRECOMPILED <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory>
+  <mutex> <numeric> <optional> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+
+# The first target makes the headers, later ones of the same `kind`, whose options are the same, take them over.
+function(mercer_precompile target kind)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    return()
+  endif()
+  get_property(owner GLOBAL PROPERTY mercer_precompiled_${kind})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_property(GLOBAL PROPERTY mercer_precompiled_${kind} ${target})
+  endif()
+endfunction()
