@@ -131,7 +131,7 @@ void ProgramEmitter::pin_constants() {
 
 int ProgramEmitter::allocate(int preferred) {
   if (free_.empty()) spill_one();
-  auto at = std::find(free_.begin(), free_.end(), preferred);
+  auto at = preferred < 0 ? free_.end() : std::find(free_.begin(), free_.end(), preferred);
   // Rather one that no value wants between two turns.
   if (at == free_.end() && !carried_free_.empty())
     at = std::find_first_of(free_.begin(), free_.end(), carried_free_.begin(), carried_free_.end());
