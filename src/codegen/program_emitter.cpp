@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "core/error.h"
 #include "plan/registers.h"
@@ -25,6 +26,16 @@ ProgramEmitter::ProgramEmitter(VectorAssembler& assembler, const ir::Program& pr
       free_(std::move(free_registers)) {
   for (int k = a_.target().mask_registers; k >= 1; --k) free_masks_.push_back(k);
   analyse();
+}
+
+ProgramEmitter::ProgramEmitter(VectorAssembler& assembler, const plan::Rotation& rotation, int vectors,
+                               std::vector<int> free_registers)
+    : ProgramEmitter(assembler, rotation.program, vectors, std::move(free_registers), vectors) {
+  rotation_ = &rotation;
+}
+
+int ProgramEmitter::registers_needed() const {
+  return rotation_ ? rotation_->registers : plan::temporaries(program_, group_, a_.target().embedded_broadcast);
 }
 
 void ProgramEmitter::analyse() {
@@ -74,12 +85,21 @@ const Binding* ProgramEmitter::binding_of(std::int32_t i) const {
   return program_.code[i].op == Prim::input ? &(*inputs_)[program_.code[i].index] : nullptr;
 }
 
+/// Whether a constant becomes the addend of a product whose factors are read again: a load of its own.
+bool ProgramEmitter::is_copied(std::int32_t c) const {
+  return std::any_of(uses_[c].begin(), uses_[c].end(), [&](int i) {
+    const Instr& instr = program_.code[i];
+    const bool multiply_add = instr.op == Prim::fma || instr.op == Prim::fnma;
+    return multiply_add && instr.c == c && last_use_[instr.a] != i && last_use_[instr.b] != i;
+  });
+}
+
 void ProgramEmitter::pin_constants() {
   // Registers that the temporaries do not need go to the tables, then to the constants that must be in registers, then
   // to those used most.
   const std::vector<bool> needed = plan::leaves_in_registers(program_, a_.target().embedded_broadcast);
   auto is_constant = [&](std::size_t i) { return program_.code[i].op == Prim::constant && !uses_[i].empty(); };
-  int spare = static_cast<int>(free_.size()) - plan::temporaries(program_, group_, a_.target().embedded_broadcast);
+  int spare = static_cast<int>(free_.size()) - registers_needed();
   for (std::size_t i = 0; i < needed.size(); ++i) spare += needed[i] && is_constant(i);
   auto take = [&] {
     const int reg = free_.back();
@@ -96,9 +116,11 @@ void ProgramEmitter::pin_constants() {
   std::vector<std::int32_t> constants;
   for (std::size_t i = 0; i < program_.code.size(); ++i)
     if (is_constant(i)) constants.push_back(static_cast<std::int32_t>(i));
-  std::stable_sort(constants.begin(), constants.end(), [&](std::int32_t p, std::int32_t q) {
-    return std::pair(needed[p] ? 1u : 0u, uses_[p].size()) > std::pair(needed[q] ? 1u : 0u, uses_[q].size());
-  });
+  const auto wanted = [&](std::int32_t c) {
+    return std::tuple(static_cast<bool>(needed[c]), rotation_ && is_copied(c), uses_[c].size());
+  };
+  std::stable_sort(constants.begin(), constants.end(),
+                   [&](std::int32_t p, std::int32_t q) { return wanted(p) > wanted(q); });
   for (std::int32_t c : constants) {
     if (spare <= 0) break;
     pinned_[c] = take();
@@ -107,10 +129,15 @@ void ProgramEmitter::pin_constants() {
   }
 }
 
-int ProgramEmitter::allocate() {
+int ProgramEmitter::allocate(int preferred) {
   if (free_.empty()) spill_one();
-  const int reg = free_.back();
-  free_.pop_back();
+  auto at = preferred < 0 ? free_.end() : std::find(free_.begin(), free_.end(), preferred);
+  // Rather one that no value wants between two turns.
+  if (at == free_.end() && !carried_free_.empty())
+    at = std::find_first_of(free_.begin(), free_.end(), carried_free_.begin(), carried_free_.end());
+  if (at == free_.end()) --at;
+  const int reg = *at;
+  free_.erase(at);
   locked_.push_back(reg);
   return reg;
 }
@@ -256,6 +283,7 @@ void ProgramEmitter::finish_outputs() {
 }
 
 void ProgramEmitter::find_uniform() {
+  if (rotation_) return;  // its vectors are at different features
   for (std::size_t i = 0; i < program_.code.size(); ++i) {
     const Instr& instr = program_.code[i];
     if (instr.op == Prim::input) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "codegen/x86_assembler.h"
+#include "plan/rotation.h"
 
 namespace mercer::codegen {
 
@@ -37,11 +38,19 @@ class ProgramEmitter {
   /// emitted side by side (0: the planner's choice).
   ProgramEmitter(VectorAssembler& assembler, const ir::Program& program, int vectors, std::vector<int> free_registers,
                  int group = 0);
+  /// Emits turns of a rotated loop; `rotation` must outlive it.
+  ProgramEmitter(VectorAssembler& assembler, const plan::Rotation& rotation, int vectors,
+                 std::vector<int> free_registers);
 
   /// Loads the constants and tables that registers are left for; call once, before the loop.
   void pin_constants();
   /// One instance. `inputs` and `outputs` follow the program's order.
   void emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs);
+  /// Of a rotated loop, once each and in this order: the head of the first feature, a turn, the tail of the last one.
+  /// `earlier`: the inputs of the feature before.
+  enum class Part { head, turn, tail };
+  void emit(Part part, const std::vector<Binding>& inputs, const std::vector<Binding>& earlier,
+            const std::vector<Binding>& outputs);
 
   /// Bytes of stack that emit() may use, for VectorAssembler::enter.
   static constexpr int kStackBytes = 64 * 96;
@@ -64,6 +73,8 @@ class ProgramEmitter {
 
   // Once per program.
   void analyse();
+  int registers_needed() const;
+  bool is_copied(std::int32_t c) const;
   void fuse_ternary(std::size_t i);
   // Once per instance of the program: the bindings decide these.
   void find_uniform();
@@ -74,6 +85,12 @@ class ProgramEmitter {
   std::vector<std::int32_t> share_constants(std::int32_t i);
   void unshare(const std::vector<std::int32_t>& constants);
 
+  // Of a rotated loop.
+  void find_homes();
+  void forget_leaves(const plan::Rotation::Step& step);
+  void load_spilled();
+  void settle();
+
   int copies(std::int32_t i) const { return uniform_[i] ? 1 : vectors_; }
   Place& place(std::int32_t i, int v) { return places_[i * vectors_ + (uniform_[i] ? 0 : v)]; }
   const Binding* binding_of(std::int32_t i) const;  // null: not an input
@@ -81,7 +98,7 @@ class ProgramEmitter {
   bool in_a_register(std::int32_t i, int v);
 
   /// A free register, locked until the instruction is out.
-  int allocate();
+  int allocate(int preferred = -1);
   int allocate_mask();
   void spill_one();
   void release(int reg) { free_.push_back(reg); }
@@ -124,6 +141,11 @@ class ProgramEmitter {
   bool shares_ = false;                     // constants, between the vectors of a group
   int next_stack_ = 0;                      // the first stack slot that was never used
   std::int32_t now_ = 0;                    // the current instruction
+  // Of a rotated loop: where values lie between two turns, and what is free then.
+  const plan::Rotation* rotation_ = nullptr;
+  std::vector<Place> carried_;
+  std::vector<int> homes_;  // [instruction][vector], the register that its value should take, or -1
+  std::vector<int> carried_free_, initial_free_;
   const std::vector<Binding>* inputs_ = nullptr;
   const std::vector<Binding>* outputs_ = nullptr;
 };

@@ -17,7 +17,7 @@ bool ProgramEmitter::in_a_register(std::int32_t i, int v) {
 Xmm ProgramEmitter::destination(std::int32_t i, int v) {
   if (in_place_[i] >= 0) return a_.reg((*outputs_)[in_place_[i]].first_register + v);
   Place& p = place(i, v);
-  p.reg = allocate();
+  p.reg = allocate(homes_.empty() ? -1 : homes_[i * vectors_ + v]);
   return a_.reg(p.reg);
 }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <optional>
 
 #include "codegen/program_emitter.h"
 #include "codegen/skeleton.h"
 #include "core/error.h"
 #include "plan/registers.h"
+#include "plan/rotation.h"
 
 namespace mercer::codegen {
 namespace {
@@ -41,7 +43,11 @@ class UpdateEmitter {
     const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
     const int first_free = accumulators + z_registers() * s_.tile.vectors;
     if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
-    ProgramEmitter emitter(a, s_.program, s_.tile.vectors, register_range(first_free, info_.registers));
+    const std::vector<int> free = register_range(first_free, info_.registers);
+    if (s_.tile.rows == 1)
+      rotation_ = plan::rotate(s_.program, s_.tile.vectors, static_cast<int>(free.size()), info_);
+    ProgramEmitter emitter = rotation_ ? ProgramEmitter(a, *rotation_, s_.tile.vectors, free)
+                                       : ProgramEmitter(a, s_.program, s_.tile.vectors, free);
     ProgramEmitter start(a, s_.start, s_.tile.vectors, register_range(first_free, info_.registers));
     ProgramEmitter promote(a, s_.promote, s_.tile.vectors, register_range(accumulators, info_.registers));
     a.enter(kFrameBytes);
@@ -144,6 +150,7 @@ class UpdateEmitter {
 
   /// a.count features, at least one: `unrolled_` at a time, then the rest.
   void loop_over_features(ProgramEmitter& emitter) {
+    if (rotation_) return rotated_loop(emitter);
     Xbyak::Label several, single, done;
     if (unrolled_ > 1) {
       a.cmp(a.count, unrolled_);
@@ -165,6 +172,26 @@ class UpdateEmitter {
     a.dec(a.count);
     a.jnz(single);
     a.L(done);
+  }
+
+  /// The head of the first feature, turns that end one feature and begin the next, the tail of the last one.
+  void rotated_loop(ProgramEmitter& emitter) {
+    const auto part = [&](ProgramEmitter::Part which) {
+      emitter.emit(which, inputs_of(rotation_->program, 0, 0), inputs_of(rotation_->program, 0, -1), states_of(0));
+    };
+    Xbyak::Label turn, drain;
+    part(ProgramEmitter::Part::head);
+    advance(1);
+    a.dec(a.count);
+    a.jz(drain, Xbyak::CodeGenerator::T_NEAR);
+    a.align(32);
+    a.L(turn);
+    part(ProgramEmitter::Part::turn);
+    advance(1);
+    a.dec(a.count);
+    a.jnz(turn);
+    a.L(drain);
+    part(ProgramEmitter::Part::tail);
   }
 
   template <class Body>
@@ -221,10 +248,19 @@ class UpdateEmitter {
 
   /// The program for one row, its outputs the new states.
   void instance(ProgramEmitter& emitter, const ir::Program& program, int row, int ahead) {
-    std::vector<Binding> inputs, outputs;
+    emitter.emit(inputs_of(program, row, ahead), states_of(row));
+  }
+
+  std::vector<Binding> inputs_of(const ir::Program& program, int row, int ahead) const {
+    std::vector<Binding> inputs;
     for (const Input& input : program.inputs) inputs.push_back(bind(input, row, ahead));
+    return inputs;
+  }
+
+  std::vector<Binding> states_of(int row) const {
+    std::vector<Binding> outputs;
     for (int state = 0; state < states_; ++state) outputs.push_back(Binding::registers(accumulator(state, row, 0)));
-    emitter.emit(inputs, outputs);
+    return outputs;
   }
 
   void advance(int features) {
@@ -314,6 +350,7 @@ class UpdateEmitter {
   VectorAssembler a;
   int element_, states_;
   int unrolled_;  // features of one turn of the loop
+  std::optional<plan::Rotation> rotation_;
   bool reads_weights_;
 };
 

@@ -15,6 +15,9 @@ namespace {
 constexpr int kShortChain = 4, kLongProgram = 9;  // steps
 /// Longer programs hide the instructions of the loop itself.
 constexpr int kMostUnrolled = 5;
+/// No instruction takes more registers at once, for operands, result and temporaries, with some to spare for masks and
+/// constants that stay in registers.
+constexpr int kMostOfOneStep = 12;
 /// Beside more accumulators than this a program of five steps falls into a rhythm 10 % off its floor (Zen 4).
 constexpr int kMostForLongerChains = 18;
 
@@ -153,6 +156,8 @@ int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, 
   for (int group : {tile.vectors, 1}) {
     const int needed = temporaries(epilogue, group, target.embedded_broadcast) + 1;
     if (needed <= free && masks_fit(epilogue, group, target)) return group;
+    // A tile of one row ends with few epilogues: rather some of their values on the stack than a call for each.
+    if (group == 1 && tile.rows == 1 && free >= kMostOfOneStep && masks_fit(epilogue, 1, target)) return 1;
   }
   return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "core/cpu_features.h"
 #include "plan/registers.h"
+#include "plan/rotation.h"
 #include "unit/codegen/skeleton_check.h"
 
 namespace mercer {
@@ -64,6 +65,19 @@ plan::UpdateSource random_update(RandomProgram& random, Target target, Dtype typ
   }
   for (int s = 0; s < states; ++s) source.promoted.push_back(random.chance(3));
   return source;
+}
+
+/// An update whose loop over features is rotated.
+plan::UpdateSource random_rotated(RandomProgram& random, Target target, Dtype type) {
+  const plan::TargetInfo& info = plan::target_info(target);
+  for (;;) {
+    plan::UpdateSource source = random_update(random, target, type);
+    source.program = without_dead_code(source.program);
+    source.tile.rows = 1;
+    source.tile.vectors = 1 + static_cast<int>(random.below(3));
+    const int accumulators = static_cast<int>(source.promoted.size()) * source.tile.vectors;
+    if (plan::rotate(source.program, source.tile.vectors, info.registers - accumulators, info)) return source;
+  }
 }
 
 /// An update with an epilogue in the same kernel.
@@ -206,6 +220,10 @@ class Emitter : public ::testing::TestWithParam<std::tuple<Target, Dtype>> {
 };
 
 TEST_P(Emitter, UpdatesEqualTheReference) { fuzz(3000, random_update, check_update<float>, check_update<double>); }
+TEST_P(Emitter, RotatedUpdatesEqualTheReference) {
+  if (std::get<0>(GetParam()) == Target::x86_avx2)
+    fuzz(2000, random_rotated, check_update<float>, check_update<double>);
+}
 TEST_P(Emitter, FusedUpdatesEqualTheReference) { fuzz(3000, random_fused, check_update<float>, check_update<double>); }
 TEST_P(Emitter, EpiloguesEqualTheReference) {
   fuzz(3000, random_epilogue, check_epilogue<float>, check_epilogue<double>);

@@ -50,6 +50,12 @@ TEST(Planner, SumsArePromotedAndOthersAreNot) {
   EXPECT_TRUE(plan_of("row*col")->promoted.empty());
 }
 
+TEST(Planner, TilesOfOneRowTakeLongEpiloguesIntoTheirKernel) {
+  const auto root = plan_of("sum(abs(x-z)^1.3)^(1/1.3)", Target::x86_avx2);
+  ASSERT_EQ(root->tile.rows, 1);
+  EXPECT_TRUE(root->can_fuse(root->has_fast));
+}
+
 TEST(Planner, MaximaOfMagnitudesStartAtZeroUnlessThereAreNoFeatures) {
   EXPECT_EQ(plan_of("max(abs(x-z))")->general.identity[0], 0.0);
   PairProblem empty;
