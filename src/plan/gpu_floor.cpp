@@ -21,7 +21,7 @@ GpuCost mean_update_cost(const GpuPairPlan& plan) {
   if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
   const GpuCost cost = count_gpu(plan.update);
   if (plan.mixed_sixteenths > 0) return blend(cost, kSad, plan.mixed_sixteenths / 16.0);
-  return blend(cost, count_gpu(plan.alternative), plan.alternative_eighths);
+  return blend(cost, count_gpu(plan.alternative), plan.alternative_eighths / 8.0);
 }
 
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu) {
