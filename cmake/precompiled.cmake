@@ -1,4 +1,5 @@
-# What most files read, compiled once: a sixth of a build from nothing. A compiler cache does better without.
+# What most files read, compiled once: it takes 0.7 to 1.8 of the 5 to 7 seconds of a file. A compiler cache does better
+# without.
 set(MERCER_PRECOMPILED <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory>
   <mutex> <numeric> <optional> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 

@@ -501,6 +501,7 @@ std::string GpuPairPlan::to_text() const {
                         products_text(*planes[p]));
   if (wide)
     text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
+  if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_sixteenths > 0)

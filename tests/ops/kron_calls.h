@@ -192,4 +192,12 @@ inline void expect_outputs_apart(const Call& c, TestContext& context) {
     }
 }
 
+/// A product may take the place of x: bit by bit what it is elsewhere.
+inline void expect_in_place(const Call& c, TestContext& context) {
+  const Arrays a(c);
+  a.multiply(c, context, a.out);
+  a.multiply(c, context, a.x);
+  ASSERT_TRUE(same_bits(a.x, a.out)) << c.sizes[0].first << " " << c.gaps;
+}
+
 }  // namespace mercer::testing_support

@@ -113,10 +113,7 @@ TEST(WideKron, InPlace) {
       for (const bool gaps : {false, true}) {
         const Call call = {.sizes = sizes, .rows = 300, .gaps = gaps, .alpha = -1};
         if (extent(sizes, true) * call.rows > 12000000) continue;
-        const Arrays a(call);
-        a.multiply(call, context, a.out);
-        a.multiply(call, context, a.x);
-        ASSERT_TRUE(same_bits(a.x, a.out)) << sizes[0].first << " " << gaps;
+        expect_in_place(call, context);
       }
   });
 }

@@ -72,6 +72,7 @@ TEST(GpuTiles, FewFeaturesGoByRows) {
   const auto by_rows = [](Row row) { return plan_of(row)->by_rows(); };
   Row row{laplace, Dtype::float32, 30000, 30000, 3, Consumer::product};
   EXPECT_TRUE(by_rows(row));
+  EXPECT_NE(plan_of(row)->to_text().find("rows of pairs"), std::string::npos);
   EXPECT_FALSE(plan_of(row)->first_update.code.empty());
   EXPECT_EQ(plan_of(row)->tile.min_blocks, 4);
   row.consumer = Consumer::fold;
