@@ -97,10 +97,11 @@ std::string chain_numbers(const plan::KronChain& chain) {
   };
   return fmt::format("#define CHAIN_THREADS {}\n#define CHAIN_RESIDENT {}\n#define CHAIN_AXES {}\n",
                      chain.block_threads, chain.resident, axes) +
+         fmt::format("#define CHAIN_CLUSTER {}\n", chain.cluster) +
          fmt::format("#define TILE_L {}\n#define TILE_R {}\n#define STEP_L {}\n#define TILE_VALUES {}\n", chain.tile_l,
                      chain.tile_r, chain.step_l, chain.tile_values()) +
-         fmt::format("#define IN_SIZE {}\n#define OUT_SIZE {}\n#define OPERAND_BYTES {}\n", chain.in(), chain.out(),
-                     operand_bytes) +
+         fmt::format("#define IN_SIZE {}\n#define OUT_SIZE {}\n#define OPERAND_BYTES {}\n",
+                     chain.in() / chain.cluster, chain.out(), operand_bytes) +
          fmt::format("#define WHOLE_R {}\n#define CHAIN_DIRECT {}\n", int{chain.whole_r}, int{chain.direct()}) +
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
                      int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor},
@@ -165,8 +166,9 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
       break;
     }
   all.insert(all.end(), outer.begin(), outer.end());
-  text += fmt::format("  static constexpr int WIDTH = {}, OUTER = {}, INNER = {}, ITEMS = OUTER * INNER / WIDTH;\n",
-                      phase.width, phase.outer, phase.inner);
+  text += fmt::format("  static constexpr int WIDTH = {}, OUTER = {}, INNER = {}, ITEMS = OUTER * INNER / WIDTH, "
+                      "BLOCKS = {};\n",
+                      phase.width, phase.outer, phase.inner, chain.is_shared(index) ? chain.cluster : 1);
   return text + function("  MERCER_METHOD static int outer(int e)", outer) +
          function("  MERCER_METHOD static int inner(int e)", inner) +
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
@@ -185,8 +187,9 @@ std::string cuda_kron_source(const plan::KronGpuTile& tile) {
 }
 
 std::string cuda_kron_source(const plan::KronChain& chain) {
-  std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh") +
-                     text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
+  std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh");
+  if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
+  text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
   std::string operands, phases;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
     text += chain_axis(chain, axis);
@@ -201,7 +204,7 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
     const char* results = phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
     phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", phase.tensor ? "tensor" : "multiply",
                           phase.axes == 1 ? "one" : "two", i, phase.tensor ? ", exponents" : "", results,
-                          to_memory ? "" : "__syncthreads(); ");
+                          to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");
   }
   text += fmt::format("#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", operands, phases);
   return text + text_of("kron_chain_run.cuh");

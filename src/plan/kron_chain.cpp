@@ -52,7 +52,8 @@ void add_phases(KronChain& chain, bool tensor_cores) {
     KronChainPhase& phase = chain.phases.emplace_back();
     phase.axis = i;
     phase.tensor = tensor_cores && (large(i) || (i > 0 && large(i - 1)));
-    const bool pair = i > 0 && is_float && (phase.tensor || extent(i) * extent(i - 1) <= kMostPair);
+    const bool alone = chain.cluster > 1 && i <= 1;  // the axis that blocks share, last
+    const bool pair = i > 0 && !alone && is_float && (phase.tensor || extent(i) * extent(i - 1) <= kMostPair);
     if (pair) phase.axis = --i, phase.axes = 2;
     else phase.tensor = phase.tensor && large(i);
   }
@@ -148,7 +149,7 @@ void set_steps(KronChain& chain, const std::vector<std::int64_t>& gaps) {
   std::int64_t size = chain.tile_r;
   for (std::size_t axis = chain.axes.size(); axis-- > 0;) {
     chain.axes[axis].step = size == 1 ? 1 : round_up(size, kVector) + gaps[axis];
-    size = chain.axes[axis].step * chain.axes[axis].extent();
+    size = chain.axes[axis].step * chain.room(axis);
   }
   chain.step_l = chain.tile_l > 1 ? round_up(size, kVector) + gaps.back() : round_up(size, kVector);
 }
@@ -187,7 +188,7 @@ bool set_tile(KronChain& chain, std::int64_t tile_l, std::int64_t tile_r, std::i
 /// has on its way from memory should outlast the latency.
 bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_bytes) {
   std::int64_t r = place.right, one = bytes_of(chain);
-  for (const KronChainAxis& axis : chain.axes) one *= axis.extent();
+  for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) one *= chain.room(axis);
   const std::int64_t most = std::max(kNeighbours, kPlain / 2 / one);
   if (r > most) r = round_up(ceil_div(r, ceil_div(r, most)), kVector);
   const auto fits = [&](std::int64_t l, std::int64_t bytes) {
@@ -197,7 +198,7 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
   if (!set_tile(chain, 1, r, most_bytes)) return false;
   std::int64_t l = 1;
   const std::int64_t before = place.rows * place.left;
-  while (r == place.right && 2 * l <= before && fits(2 * l, kPlain)) l *= 2;
+  while (chain.cluster == 1 && r == place.right && 2 * l <= before && fits(2 * l, kPlain)) l *= 2;
   set_tile(chain, l, r, most_bytes);
   choose_steps(chain, most_bytes);
   return true;
@@ -229,18 +230,24 @@ std::int64_t KronChain::tile_values() const {
   return round_up(values, kVector);
 }
 
+std::int64_t KronChain::room(std::size_t axis) const {
+  return axis == 0 && cluster > 1 ? axes[0].p / cluster : axes[axis].extent();
+}
+
 bool KronChain::refills() const {
-  return types.vectors_in == types.vectors_out &&
+  return cluster == 1 && types.vectors_in == types.vectors_out &&
          std::all_of(axes.begin(), axes.end(), [](const KronChainAxis& axis) { return axis.p == axis.q; });
 }
 
 bool KronChain::direct() const {
   const KronChainPhase& last = phases.back();
   const bool by_vectors = last.axes == 1 && last.width == 16 / bytes_of(*this);
+  if (cluster > 1) return by_vectors && types.vectors_out;
   return refills() && by_vectors && types.vectors_in && types.in == types.type;
 }
 
 std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {
+  if (axis == 0 && cluster > 1 && phase < phases.size()) return room(0);
   for (std::size_t p = 0; p < phase; ++p)
     if (phases[p].axis <= static_cast<int>(axis) && static_cast<int>(axis) < phases[p].axis + phases[p].axes)
       return axes[axis].q;
@@ -270,8 +277,8 @@ std::int64_t KronChain::shared_bytes() const {
 std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t tiles =
       place.items * ceil_div(place.rows * place.left, tile_l) * ceil_div(place.right, tile_r);
-  const std::int64_t most = resident * multiprocessors;
-  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most);
+  const std::int64_t most = std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
+  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most) * cluster;
 }
 
 double KronChain::seconds(const KronGpuPlace& place) const {
@@ -294,8 +301,8 @@ double KronChain::seconds(const KronGpuPlace& place) const {
 }
 
 std::string KronChain::key() const {
-  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident;", types.key(), tile_l,
-                                 tile_r, int{whole_r}, step_l, block_threads, resident);
+  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {};",
+                                 types.key(), tile_l, tile_r, int{whole_r}, step_l, block_threads, resident, cluster);
   for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
   for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
   for (const KronChainPhase& phase : phases)
@@ -304,15 +311,19 @@ std::string KronChain::key() const {
   return text;
 }
 
-std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                         const KronGpuPlace& place, const KronGpuProblem& problem) {
+namespace {
+
+/// With rows shared by so many blocks.
+std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                     const KronGpuPlace& place, const KronGpuProblem& problem, int cluster) {
   KronChain chain;
   chain.types = types;
   chain.factors.assign(factors.begin(), factors.end());
   chain.multiprocessors = problem.multiprocessors;
-  for (const KronShape& factor : factors)
-    if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
+  chain.cluster = cluster;
   chain.axes = merged(factors);
+  if (cluster > 1 && (place.right > 1 || chain.axes.size() < 2 || chain.axes.front().p % cluster != 0))
+    return std::nullopt;
   // Columns are rows of their own, of which a scale may be shared by none.
   const bool tensor_cores = types.type == Dtype::float32 && problem.columns == 1 && problem.capability >= 80;
   add_phases(chain, tensor_cores);
@@ -329,7 +340,23 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   };
   chain.types.vectors_in = by_vectors(types.vectors_in, chain.axes.back().p, chain.in());
   chain.types.vectors_out = by_vectors(types.vectors_out, chain.axes.back().q, chain.out());
+  if (cluster > 1 && !chain.direct()) return std::nullopt;
   return chain;
+}
+
+}  // namespace
+
+std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                         const KronGpuPlace& place, const KronGpuProblem& problem) {
+  for (const KronShape& factor : factors)
+    if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
+  std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1);
+  if (problem.capability < 90 || (best && best->shared_bytes() <= kMostPlain)) return best;
+  for (const int cluster : {2, 4, 8}) {
+    const auto chain = plan_shared(types, factors, place, problem, cluster);
+    if (chain && (!best || chain->seconds(place) < best->seconds(place))) best = chain;
+  }
+  return best;
 }
 
 }  // namespace mercer::plan

@@ -3,6 +3,7 @@
 //
 //   tile [tile_l][axis 0] ... [axis n-1][tile_r]     tile_r neighbours behind the factors, or tile_l tiles side by side
 //   an axis is one factor, or several tiny ones multiplied out; it has room for p and for q
+//   on 9.0 a row may be shared by a cluster: a block has some elements of axis 0, whose phase is the last and reads all
 //   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
 //
 // Floor: bytes of the pass at 4.2 TB/s. Issue slots an element of float32: p for each axis in multiply-adds, or 4 to 6
@@ -45,6 +46,7 @@ struct KronChain {
   std::int64_t block_threads = 256, resident = 1;  // blocks that a multiprocessor is to hold
   bool whole_r = true;  // what stands behind the factors is a multiple of tile_r
   int multiprocessors = 1;
+  int cluster = 1;      // blocks that share a row
 
   std::int64_t threads() const { return block_threads; }
   std::int64_t shared_bytes() const;
@@ -54,14 +56,18 @@ struct KronChain {
   double seconds(const KronGpuPlace& place) const;
   std::string key() const;
 
-  std::int64_t in() const;   // values of one of tile_l tiles before and after
+  std::int64_t in() const;   // values of one of tile_l tiles before and after, of all blocks that share it
   std::int64_t out() const;
   std::int64_t tile_values() const;  // that shared memory holds
   /// Whether results lie where values were, so that the next tile's may take their place at once.
   bool refills() const;
   /// Whether the last phase itself writes to memory: by vectors, of neighbours.
   bool direct() const;
-  /// Extent of an axis when a phase begins; `phases.size()`: at the end.
+  /// Whether a phase reads what all blocks of the cluster have.
+  bool is_shared(std::size_t phase) const { return cluster > 1 && phase + 1 == phases.size(); }
+  /// Elements of an axis that a block has room for.
+  std::int64_t room(std::size_t axis) const;
+  /// Extent of an axis in a block when a phase begins; `phases.size()`: at the end.
   std::int64_t extent(std::size_t phase, std::size_t axis) const;
   /// Where the operand of an axis begins in shared memory, in bytes behind the tile; for axes.size(), where they end.
   std::int64_t operand_at(std::size_t axis) const;

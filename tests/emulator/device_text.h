@@ -647,6 +647,13 @@ EMULATOR_PTX("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::clu
              (u32 place, u32 rank, double value)) {
   shared_at<double>(rank << kRankShift | (place & ((1u << kRankShift) - 1))) = value;
 }
+EMULATOR_PTX(
+    "{.reg .b32 from; mapa.shared::cluster.u32 from, %4, %5; ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [from];}",
+    (u32 & x, u32& y, u32& z, u32& w, u32 address, u32 rank)) {
+  if (address % 16 != 0) host->fail("a misaligned address of shared memory");
+  const auto& from = shared_at<std::array<u32, 4>>(rank << kRankShift | (address & ((1u << kRankShift) - 1)));
+  x = from[0], y = from[1], z = from[2], w = from[3];
+}
 EMULATOR_PTX("mov.u32 %0, %%cluster_ctarank;", (u32 & rank)) { rank = self->block->rank; }
 
 // Products of matrices; those of a warpgroup are done when they are asked for.

@@ -5,10 +5,23 @@
 //                           ^                                                                 |
 //                           '----- what a thread has written to memory it fills with the next tile's values
 //
+// A row may be shared by the blocks of a cluster, each of which has some elements of the first axis. That axis comes
+// last: a block multiplies a part of what stands behind it, reads the others' shared memory, and writes to memory.
+//
+//   block 0   [p of axis 0: 0, 1][axes 1 ... n-1]  -- phases of axes n-1 ... 1 -->  |           [axis 0][first half]
+//   block 1   [p of axis 0: 2, 3][axes 1 ... n-1]  -- in place, each its own   -->  | barrier   [axis 0][second half]
+//
 // Blocks are persistent. Operands of the axes are made from the factors by the block itself, and again where the next
 // tile belongs to another item of the batch.
 #define CHAIN_WARPS (CHAIN_THREADS / 32)
 #define CHAIN_VECTOR (16 / (int)sizeof(Value))
+#if CHAIN_CLUSTER == 1
+#undef __cluster_dims__
+#define __cluster_dims__(...)  // which older devices do not know
+MERCER_INLINE int chain_rank() { return 0; }
+#else
+MERCER_INLINE int chain_rank() { return (int)cluster_rank(); }
+#endif
 #define CHAIN_NOWHERE (-(1ll << 62))  // offset of a row beyond the last
 
 // Where a tile begins.
@@ -29,11 +42,13 @@ MERCER_INLINE ChainPlace chain_place(const KronArguments& k, i64 index) {
   at.b = (rest - at.item * b_tiles) * TILE_L;
   return at;
 }
-// Offsets of the tile's rows in an array.
-MERCER_INLINE void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places) {
+// Offsets of the tile's rows in an array, `first` elements on.
+MERCER_INLINE void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places,
+                                int first = 0) {
   const i64 count = k.row_count * k.left;
   for (int l = threadIdx.x; l < TILE_L; l += CHAIN_THREADS)
-    places[l] = TILE_L == 1 || at.b + l < count ? kron_place(k, side, at.item, at.b + l) : CHAIN_NOWHERE;
+    places[l] = TILE_L == 1 || at.b + l < count ? kron_place(k, side, at.item, at.b + l) + first * side.axis
+                                                : CHAIN_NOWHERE;
 }
 // An element `more` behind element `rest` of a row, neighbours behind the axes fastest; `more` begins at the first.
 template <bool VECTORS>
@@ -153,7 +168,7 @@ struct InMemory {
   }
   template <class F>
   MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {
-#if CHAIN_DIRECT
+#if CHAIN_DIRECT && CHAIN_REFILLS
     constexpr int ROWS = F::OUTER / TILE_L;
     if (!refills) return;
     const int rest = (outer % ROWS * F::P_A + a) * F::INNER + n;

@@ -1,6 +1,6 @@
 // The kernel of kron_chain.cuh.
-extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron_chain(
-    const __grid_constant__ KronArguments k) {
+extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
+    __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron_chain(const __grid_constant__ KronArguments k) {
   extern __shared__ __align__(16) u8 memory[];
   __shared__ int exponents[CHAIN_AXES];
   __shared__ u32 most[CHAIN_WARPS];
@@ -13,8 +13,9 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron
   i64 item = -1;
   bool is_filled = false;
   int turn = 0;
-  ChainPlace at = chain_place(k, blockIdx.x);
-  for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
+  const i64 step = gridDim.x / CHAIN_CLUSTER;
+  ChainPlace at = chain_place(k, blockIdx.x / CHAIN_CLUSTER);
+  for (i64 index = blockIdx.x / CHAIN_CLUSTER; index < tiles; index += step, turn ^= 1) {
     i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
     i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
     if (at.item != item) {
@@ -23,16 +24,16 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron
       CHAIN_OPERANDS
     }
     if (!is_filled) {
-      write_places(k, k.from, at, from);
+      write_places(k, k.from, at, from, chain_rank() * IN_SIZE);
       __syncthreads();
       fill_tile(k, at, from, tile);
     }
-    const ChainPlace next = chain_place(k, index + gridDim.x);
-    const bool has_next = index + gridDim.x < tiles && next.item == item;
+    const ChainPlace next = chain_place(k, index + step);
+    const bool has_next = index + step < tiles && next.item == item;
     is_filled = CHAIN_REFILLS && has_next;
     write_places(k, k.to, at, to);
     if (FINAL && end.y) write_places(k, k.y, at, y);
-    if (has_next) write_places(k, k.from, next, next_from);
+    if (has_next) write_places(k, k.from, next, next_from, chain_rank() * IN_SIZE);
     wait_copies<0>();
     __syncthreads();
     if (has_next) fetch_tile(k, next, next_from);
@@ -47,8 +48,12 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron
       if (CHAIN_REFILLS && is_filled) fill_vector(k, next, row.next, l, rest, more, tile);
     });
 #endif
+#if CHAIN_CLUSTER > 1
+    cluster_barrier();  // all have read what is written over now
+#else
     if (is_filled) commit_copies();
     else __syncthreads();
+#endif
     at = next;
   }
 }

@@ -15,18 +15,37 @@ MERCER_INLINE void load_operands(T (&row)[N], const u8* operands, int at) {
   for (int j = 0; j < N; ++j) row[j] = ((const T*)operands)[at + j];
 }
 
+// Where a block's items of a phase begin, or end.
+template <class F>
+MERCER_INLINE int item_bound(int count, bool begin) {
+  if (F::BLOCKS == 1) return begin ? 0 : count;
+  return (int)((u32)count * (chain_rank() + !begin) / F::BLOCKS);
+}
+// A vector of row p of axis a, whose rows the blocks of a cluster have in turn; `base` is where row 0 of one lies.
+template <class F, class Vector>
+MERCER_INLINE Vector load_row(const Value* base, int p) {
+  if constexpr (F::BLOCKS == 1) {
+    return *(const Vector*)(base + p * F::STEP_A);
+  } else {
+    constexpr int OWN = F::P_A / F::BLOCKS;
+    const uint4 bits = load_of_block(shared_address(base + p % OWN * F::STEP_A), p / OWN);
+    return *(const Vector*)&bits;
+  }
+}
+
 template <class F, class Results>
 MERCER_INLINE void multiply_one(Value* tile, const u8* operands, const Results& results) {
   constexpr int W = F::WIDTH, PITCH = (F::Q_A + 3) / 4 * 4, CHUNK = PITCH < 8 ? PITCH : PITCH % 8 ? 4 : 8;
   typedef Pack<Value, W> Vector;
+  const int end = item_bound<F>(F::ITEMS, false);
 #pragma unroll 1
-  for (int item = threadIdx.x; item < F::ITEMS; item += CHAIN_THREADS) {
+  for (int item = item_bound<F>(F::ITEMS, true) + threadIdx.x; item < end; item += CHAIN_THREADS) {
     constexpr int GROUPS = F::INNER / W;
     const int outer = item / GROUPS, n = item % GROUPS * W;
     Value* const base = tile + F::place(item);
     Vector x[F::P_A];
 #pragma unroll
-    for (int p = 0; p < F::P_A; ++p) x[p] = *(const Vector*)(base + p * F::STEP_A);
+    for (int p = 0; p < F::P_A; ++p) x[p] = load_row<F, Vector>(base, p);
 #pragma unroll
     for (int p = 0; p < F::P_A; ++p) results.template refill<F>(base + p * F::STEP_A, outer, p, n);
 #pragma unroll
@@ -254,10 +273,10 @@ MERCER_INLINE void load_one(float (&x)[STEPS * 4][4][1], float* base, int outer,
   for (int i = 0; i < STEPS * 4; ++i) {
     const int p = 4 * i + t;
     if (W == 4) {
-      float row[4];
-      load_wide(row, base + p * F::STEP_A + F::inner(n), p < F::P_A && n < F::INNER);
+      Pack<float, 4> row = {};
+      if (p < F::P_A && n < F::INNER) row = load_row<F, Pack<float, 4>>(base + F::inner(n), p);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) x[i][j][0] = row[j];
+      for (int j = 0; j < 4; ++j) x[i][j][0] = row.value[j];
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -307,8 +326,9 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
   constexpr int GROUPS = (F::INNER + GROUP - 1) / GROUP;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const operand = (const uint4*)(operands + F::OPERAND_A) + lane;
+  const int end = item_bound<F>(F::OUTER * GROUPS, false);
 #pragma unroll 1
-  for (int item = threadIdx.x / 32; item < F::OUTER * GROUPS; item += CHAIN_WARPS) {
+  for (int item = item_bound<F>(F::OUTER * GROUPS, true) + threadIdx.x / 32; item < end; item += CHAIN_WARPS) {
     const int n0 = item % GROUPS * GROUP, outer = item / GROUPS;
     float* const base = tile + F::outer(outer);
     float x[STEPS * 4][4][1];

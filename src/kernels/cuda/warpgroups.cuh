@@ -16,6 +16,16 @@ MERCER_INLINE u32 cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+// 16 bytes that lie at this block's `address` in another one of the cluster.
+MERCER_INLINE uint4 load_of_block(u32 address, u32 block) {
+  uint4 x;
+  asm volatile(
+      "{.reg .b32 from; mapa.shared::cluster.u32 from, %4, %5; ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [from];}"
+      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+      : "r"(address), "r"(block)
+      : "memory");
+  return x;
+}
 // The same bytes of shared memory, to another block of the cluster, counted by its barrier.
 MERCER_INLINE void copy_to_block(u32 shared, u32 bytes, u32 barrier, u32 block) {
   asm volatile(

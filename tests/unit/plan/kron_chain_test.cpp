@@ -12,7 +12,7 @@
 namespace mercer::plan {
 namespace {
 
-/// All places of a tile that has room for the larger extent of each axis.
+/// All places of a block's tile, which has room for the larger extent of each axis that it does not share.
 std::vector<std::int64_t> places_of(const KronChain& chain) {
   std::vector<std::int64_t> places{0};
   const auto add_axis = [&](std::int64_t extent, std::int64_t step) {
@@ -22,7 +22,7 @@ std::vector<std::int64_t> places_of(const KronChain& chain) {
     places.swap(next);
   };
   add_axis(chain.tile_l, chain.step_l);
-  for (const KronChainAxis& axis : chain.axes) add_axis(axis.extent(), axis.step);
+  for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) add_axis(chain.room(axis), chain.axes[axis].step);
   add_axis(chain.tile_r, 1);
   return places;
 }
@@ -110,9 +110,38 @@ TEST(KronChainPlan, AsFewPassesAsFit) {
   EXPECT_EQ(passes(8, 5), 1u);
   EXPECT_EQ(passes(2, 15), 1u);
   EXPECT_EQ(passes(32, 3), 1u);
-  EXPECT_EQ(passes(16, 4), 2u);  // 256 KB a row
-  EXPECT_EQ(passes(8, 6), 2u);
+  EXPECT_EQ(passes(16, 4), 1u);  // 256 KB a row: several blocks
+  EXPECT_EQ(passes(8, 6), 1u);
   EXPECT_EQ(passes(32, 4), 2u);
+}
+
+/// Large rows are shared where a device can, and every value of a row has one block.
+TEST(KronChainPlan, BlocksThatShareRows) {
+  const auto plan = [](std::vector<KronShape> factors, Dtype type, int capability, std::int64_t right = 1) {
+    KronGpuProblem problem = kron_problem(factors, type);
+    problem.capability = capability;
+    const auto chain = plan_kron_chain(kron_types(type), factors, {1, 1024, 1, right}, problem);
+    if (chain) expect_sound(*chain, problem);
+    return chain;
+  };
+  const std::vector<KronShape> eights(5, {8, 8}), sixteens(4, {16, 16});
+  for (const auto& chain : {plan(eights, Dtype::float32, 90), plan(eights, Dtype::float64, 90),
+                            plan(sixteens, Dtype::float32, 90)}) {
+    ASSERT_TRUE(chain);
+    EXPECT_GT(chain->cluster, 1);
+    EXPECT_TRUE(chain->direct());
+    EXPECT_EQ(chain->blocks({1, 1024, 1, 1}) % chain->cluster, 0);
+    EXPECT_EQ(chain->blocks({1, 1, 1, 1}), chain->cluster);
+    EXPECT_EQ(chain->room(0) * chain->cluster, chain->axes.front().p);
+    EXPECT_EQ(chain->phases.back().axes, 1);
+    EXPECT_TRUE(chain->is_shared(chain->phases.size() - 1));
+  }
+  EXPECT_EQ(plan(eights, Dtype::float32, 80)->cluster, 1);
+  EXPECT_FALSE(plan(sixteens, Dtype::float32, 80));
+  EXPECT_FALSE(plan(sixteens, Dtype::float32, 90, 64));                   // neighbours behind the factors
+  EXPECT_EQ(plan({{8, 8}, {8, 8}, {8, 8}}, Dtype::float32, 90)->cluster, 1);  // small enough for one
+  const std::vector<KronShape> odd = {{7, 7}, {9, 9}, {8, 8}, {8, 8}, {8, 8}};
+  EXPECT_EQ(plan(odd, Dtype::float32, 90)->cluster, 1);  // seven elements are no whole number for each of two
 }
 
 }  // namespace
