@@ -111,8 +111,9 @@ std::string chain_numbers(const plan::KronChain& chain) {
          function("MERCER_INLINE int chain_in(int e)", in) + function("MERCER_INLINE int chain_out(int e)", out);
 }
 
-/// An axis as write_multiplied and write_fragments want it: its element is a product of those of its factors.
-std::string chain_axis(const plan::KronChain& chain, std::size_t index) {
+/// An axis as write_multiplied and write_fragments want it: its element is a product of those of its factors. `raw`:
+/// where they lie in shared memory on their way.
+std::string chain_axis(const plan::KronChain& chain, std::size_t index, std::int64_t raw) {
   const plan::KronChainAxis& axis = chain.axes[index];
   const plan::KronChainPhase& phase = chain.phase_of(index);
   const bool left = phase.axis == static_cast<int>(index), feeds = left && phase.axes == 2;
@@ -120,8 +121,8 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index) {
   int most = 14;  // the exponent of the largest scaled element: sums must not leave the range of 16 bits
   for (std::int64_t p = 1; feeds && (p == 1 || p < axis.p); p *= 2) most = p == 1 ? 8 : most - 1;
   std::string text = fmt::format("struct Axis{} {{\n", index);
-  text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {};\n", index, axis.p, axis.q,
-                      chain.operand_at(index));
+  text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {}, RAW = {};\n", index, axis.p, axis.q,
+                      chain.operand_at(index), raw);
   text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
   text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,
                       2 * columns);
@@ -190,13 +191,19 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh");
   if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
   text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
-  std::string operands, phases;
+  std::string reads, operands, phases;
+  std::int64_t raw = 0;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
-    text += chain_axis(chain, axis);
-    const bool tensor = chain.phase_of(axis).tensor;
-    operands += fmt::format("write_{}<Axis{}>(k, item, operands{}); ", tensor ? "fragments" : "multiplied", axis,
-                            tensor ? ", exponents, most, (float*)tile" : "");
+    text += chain_axis(chain, axis, raw);
+    if (!chain.phase_of(axis).tensor) {
+      operands += fmt::format("write_multiplied<Axis{}>(k, item, operands); ", axis);
+      continue;
+    }
+    reads += fmt::format("read_factors<Axis{}>(k, item, (float*)tile, most); ", axis);
+    operands += fmt::format("write_fragments<Axis{}>((float*)tile, most, operands, exponents); ", axis);
+    raw += chain.axes[axis].p * chain.axes[axis].q;
   }
+  if (raw > 0) operands = reads + "__syncthreads(); " + operands + "__syncthreads();";
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
     const plan::KronChainPhase& phase = chain.phases[i];
     text += chain_phase(chain, i);

@@ -21,6 +21,7 @@ constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
 constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128;
 constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
 constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
+constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, of rows that one of them takes
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
 
 std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
@@ -204,7 +205,22 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
   return true;
 }
 
-void choose_threads(KronChain& chain) {
+/// Blocks of a cluster wait for one another: others are to run meanwhile.
+void choose_shared_threads(KronChain& chain, std::int64_t most_bytes) {
+  const std::int64_t fitting = (most_bytes + kStaticBytes) / (chain.shared_bytes() + 2 * kStaticBytes);
+  const bool tensor = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.tensor; });
+  const bool pairs = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.axes == 2; });
+  if (fitting <= 1) chain.block_threads = 512, chain.resident = 1;
+  else if (tensor) chain.block_threads = 256, chain.resident = std::min<std::int64_t>(fitting, 3);
+  else if (pairs) chain.block_threads = 256, chain.resident = 2;
+  else chain.block_threads = 128, chain.resident = std::min<std::int64_t>(fitting, 4);
+}
+
+void choose_threads(KronChain& chain, std::int64_t most_bytes) {
+  if (chain.cluster > 1) {
+    choose_shared_threads(chain, most_bytes);
+    return;
+  }
   const std::int64_t bytes = chain.shared_bytes();
   chain.block_threads = bytes > (100 << 10) ? 512 : bytes > (20 << 10) ? 256 : 128;
   chain.resident = std::max<std::int64_t>(kRegisters / kThreadRegisters / chain.block_threads, 1);
@@ -225,9 +241,9 @@ std::int64_t KronChain::out() const {
 }
 
 std::int64_t KronChain::tile_values() const {
-  std::int64_t values = tile_l * step_l;
-  for (const KronChainAxis& axis : axes) values = std::max(values, axis.p * axis.q);  // factors, as they are read
-  return round_up(values, kVector);
+  std::int64_t factor_values = 0;  // as they are read
+  for (const KronChainAxis& axis : axes) factor_values += axis.p * axis.q;
+  return round_up(std::max(tile_l * step_l, factor_values), kVector);
 }
 
 std::int64_t KronChain::room(std::size_t axis) const {
@@ -278,7 +294,9 @@ std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t tiles =
       place.items * ceil_div(place.rows * place.left, tile_l) * ceil_div(place.right, tile_r);
   const std::int64_t most = std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
-  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most) * cluster;
+  // How many clusters a device holds at once depends on where its multiprocessors are: they are left to come and go.
+  if (cluster > 1) return ceil_div(tiles, std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows)) * cluster;
+  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most);
 }
 
 double KronChain::seconds(const KronGpuPlace& place) const {
@@ -286,7 +304,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
                       static_cast<double>(place.right) / static_cast<double>(tile_r);
   const double bytes = rows * (static_cast<double>(in()) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
-  double rate = kBandwidth * (resident > 1 ? 0.85 : 0.7);
+  // Blocks of a cluster load, multiply and store by turns: only other clusters work meanwhile.
+  const double shared = resident > 2 ? 0.5 : resident > 1 ? 0.45 : 0.44, own = resident > 1 ? 0.85 : 0.7;
+  double rate = kBandwidth * (cluster > 1 ? shared : own);
   const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
   if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
   double slots = 0;
@@ -332,7 +352,7 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
     add_phases(chain, false);
   }
   if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes)) return std::nullopt;
-  choose_threads(chain);
+  choose_threads(chain, problem.shared_per_block - kStaticBytes);
   chain.whole_r = place.right % chain.tile_r == 0;
   const bool whole_lines = place.right == 1 || (place.right % kVector == 0 && chain.tile_r % kVector == 0);
   const auto by_vectors = [&](bool aligned, std::int64_t last, std::int64_t all) {
@@ -351,7 +371,7 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   for (const KronShape& factor : factors)
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1);
-  if (problem.capability < 90 || (best && best->shared_bytes() <= kMostPlain)) return best;
+  if (problem.capability < 90 || best) return best;
   for (const int cluster : {2, 4, 8}) {
     const auto chain = plan_shared(types, factors, place, problem, cluster);
     if (chain && (!best || chain->seconds(place) < best->seconds(place))) best = chain;

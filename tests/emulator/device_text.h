@@ -643,6 +643,11 @@ EMULATOR_PTX("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", ()
   Cluster& cluster = *self->block->cluster;
   meet(cluster.meeting, cluster.live, cluster.progress);
 }
+EMULATOR_PTX("barrier.cluster.arrive.relaxed;", ()) {}
+EMULATOR_PTX("barrier.cluster.wait.acquire;", ()) {
+  Cluster& cluster = *self->block->cluster;
+  meet(cluster.meeting, cluster.live, cluster.progress);
+}
 EMULATOR_PTX("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::cluster.f64 [to], %2;}",
              (u32 place, u32 rank, double value)) {
   shared_at<double>(rank << kRankShift | (place & ((1u << kRankShift) - 1))) = value;

@@ -229,25 +229,26 @@ MERCER_INLINE uint4 fragment(const float* raw, float scale, int at, int lane) {
   return piece == 0 ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[0], low[1], low[2], low[3]};
 }
 
-// `raw` is shared memory for [P][Q].
+// First all axes are read: `raw` is shared memory for [P][Q] of each, `most` for what a warp finds.
 template <class A>
-MERCER_INLINE void write_fragments(const KronArguments& k, i64 item, u8* operands, int* exponents, u32* most,
-                                   float* raw) {
+MERCER_INLINE void read_factors(const KronArguments& k, i64 item, float* raw, u32* most) {
   u32 bits = 0;
   for (int e = threadIdx.x; e < A::P * A::Q; e += CHAIN_THREADS) {
     const float value = A::load(k, item, e / A::Q, e % A::Q);
-    raw[e] = value;
+    raw[A::RAW + e] = value;
     bits = max(bits, finite_bits(value));
   }
   bits = __reduce_max_sync(0xffffffffu, bits);
-  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = bits;
-  __syncthreads();
-  for (int w = 0; w < CHAIN_WARPS; ++w) bits = max(bits, most[w]);
+  if (threadIdx.x % 32 == 0) most[A::INDEX * CHAIN_WARPS + threadIdx.x / 32] = bits;
+}
+template <class A>
+MERCER_INLINE void write_fragments(const float* raw, const u32* most, u8* operands, int* exponents) {
+  u32 bits = 0;
+  for (int w = 0; w < CHAIN_WARPS; ++w) bits = max(bits, most[A::INDEX * CHAIN_WARPS + w]);
   const int exponent = scale_exponent(bits, A::TOP);
   if (threadIdx.x == 0) exponents[A::INDEX] = -exponent;
   uint4* to = (uint4*)(operands + A::AT);
   for (int e = threadIdx.x; e < A::FRAGMENTS * 32; e += CHAIN_THREADS)
-    to[e] = fragment<A>(raw, power_of_two(exponent), e / 32, e % 32);
-  __syncthreads();
+    to[e] = fragment<A>(raw + A::RAW, power_of_two(exponent), e / 32, e % 32);
 }
 #endif

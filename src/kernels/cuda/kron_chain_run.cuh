@@ -3,7 +3,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron_chain(const __grid_constant__ KronArguments k) {
   extern __shared__ __align__(16) u8 memory[];
   __shared__ int exponents[CHAIN_AXES];
-  __shared__ u32 most[CHAIN_WARPS];
+  __shared__ u32 most[CHAIN_AXES * CHAIN_WARPS];
   Value* const tile = (Value*)memory;
   u8* const operands = memory + TILE_VALUES * sizeof(Value);
   // Of this tile and of the next one in turn: threads may be one tile apart.
@@ -18,16 +18,16 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
   for (i64 index = blockIdx.x / CHAIN_CLUSTER; index < tiles; index += step, turn ^= 1) {
     i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
     i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
-    if (at.item != item) {
-      item = at.item;
-      __syncthreads();
-      CHAIN_OPERANDS
-    }
     if (!is_filled) {
       write_places(k, k.from, at, from, chain_rank() * IN_SIZE);
       __syncthreads();
-      fill_tile(k, at, from, tile);
     }
+    if (at.item != item) {
+      item = at.item;
+      fetch_tile(k, at, from);
+      CHAIN_OPERANDS
+    }
+    if (!is_filled) fill_tile(k, at, from, tile);
     const ChainPlace next = chain_place(k, index + step);
     const bool has_next = index + step < tiles && next.item == item;
     is_filled = CHAIN_REFILLS && has_next;
@@ -49,7 +49,8 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     });
 #endif
 #if CHAIN_CLUSTER > 1
-    cluster_barrier();  // all have read what is written over now
+    cluster_arrive();
+    cluster_wait();  // all have read what is written over now
 #else
     if (is_filled) commit_copies();
     else __syncthreads();

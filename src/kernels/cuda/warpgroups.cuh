@@ -11,6 +11,9 @@ MERCER_INLINE void arrive_at(u32 barrier, u32 block) {
 MERCER_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
+// In two parts, for threads that have only read: nothing that was written is waited for.
+MERCER_INLINE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+MERCER_INLINE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 MERCER_INLINE u32 cluster_rank() {
   u32 rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
