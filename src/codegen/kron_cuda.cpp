@@ -91,13 +91,21 @@ std::string chain_numbers(const plan::KronChain& chain) {
   const Digit neighbours = {chain.tile_r, 1};
   const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours);
   const std::vector<Digit> out = digits_of(chain, end, 0, axes, neighbours);
+  // Of a block's elements, where they lie in a row that it shares; the first of the next block is `rank_step` on.
+  std::vector<Digit> from;
+  std::int64_t size = chain.tile_r, rank_step = 0;
+  if (chain.cluster == 1) from.push_back({2, 1});
+  for (std::size_t axis = axes; axis-- > 0 && chain.cluster > 1; size *= chain.axes[axis].p) {
+    from.push_back({chain.extent(0, axis), size});
+    if (chain.shares(axis)) rank_step = chain.room(axis) * size;
+  }
   const auto adds = [&](const std::vector<Digit>& digits, bool vectors) {
     const std::int64_t stride = chain.block_threads * (vectors ? 16 / element : 1);
     return int{stride % chain.tile_r == 0 && places_add(digits, stride)};  // all steps begin at the first neighbour
   };
   return fmt::format("#define CHAIN_THREADS {}\n#define CHAIN_RESIDENT {}\n#define CHAIN_AXES {}\n",
                      chain.block_threads, chain.resident, axes) +
-         fmt::format("#define CHAIN_CLUSTER {}\n", chain.cluster) +
+         fmt::format("#define CHAIN_CLUSTER {}\n#define CHAIN_RANK_STEP {}\n", chain.cluster, rank_step) +
          fmt::format("#define TILE_L {}\n#define TILE_R {}\n#define STEP_L {}\n#define TILE_VALUES {}\n", chain.tile_l,
                      chain.tile_r, chain.step_l, chain.tile_values()) +
          fmt::format("#define IN_SIZE {}\n#define OUT_SIZE {}\n#define OPERAND_BYTES {}\n",
@@ -106,8 +114,9 @@ std::string chain_numbers(const plan::KronChain& chain) {
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
                      int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor},
                      int{chain.refills()}) +
-         fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n", adds(in, chain.types.vectors_in),
+         fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n", adds(in, chain.types.vectors_in) * (chain.cluster == 1 || adds(from, chain.types.vectors_in)),
                      adds(out, chain.types.vectors_out)) +
+         function("MERCER_INLINE int chain_from(int e)", from) +
          function("MERCER_INLINE int chain_in(int e)", in) + function("MERCER_INLINE int chain_out(int e)", out);
 }
 
@@ -168,8 +177,9 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
     }
   all.insert(all.end(), outer.begin(), outer.end());
   text += fmt::format("  static constexpr int WIDTH = {}, OUTER = {}, INNER = {}, ITEMS = OUTER * INNER / WIDTH, "
-                      "BLOCKS = {};\n",
-                      phase.width, phase.outer, phase.inner, chain.is_shared(index) ? chain.cluster : 1);
+                      "BLOCKS = {}, BEHIND_A = {};\n",
+                      phase.width, phase.outer, phase.inner, chain.is_shared(index) ? chain.cluster : 1,
+                      phase.inner * (phase.axes == 2 ? chain.axes[behind - 1].q : 1));
   return text + function("  MERCER_METHOD static int outer(int e)", outer) +
          function("  MERCER_METHOD static int inner(int e)", inner) +
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
@@ -208,7 +218,7 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
     const plan::KronChainPhase& phase = chain.phases[i];
     text += chain_phase(chain, i);
     const bool to_memory = chain.direct() && i + 1 == chain.phases.size();
-    const char* results = phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
+    const char* results = !phase.tensor && phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
     phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", phase.tensor ? "tensor" : "multiply",
                           phase.axes == 1 ? "one" : "two", i, phase.tensor ? ", exponents" : "", results,
                           to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");

@@ -44,20 +44,23 @@ std::vector<KronChainAxis> merged(std::span<const KronShape> factors) {
   return axes;
 }
 
-/// Pairs from the end; what is left over is the first axis, behind which stands all the rest of a row.
+/// Pairs from the end; what is left over is the first axis, behind which stands all the rest of a row. An axis that
+/// blocks share comes last, the first one alone, another one with that behind it.
 void add_phases(KronChain& chain, bool tensor_cores) {
   const bool is_float = chain.types.type == Dtype::float32;
-  for (int i = static_cast<int>(chain.axes.size()) - 1; i >= 0; --i) {
+  const bool pair_is_last = chain.shared_axis > 0;
+  for (int i = static_cast<int>(chain.axes.size()) - (pair_is_last ? 3 : 1); i >= 0; --i) {
     const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
     const auto large = [&](int axis) { return extent(axis) > kMostMultiplied; };
     KronChainPhase& phase = chain.phases.emplace_back();
     phase.axis = i;
     phase.tensor = tensor_cores && (large(i) || (i > 0 && large(i - 1)));
-    const bool alone = chain.cluster > 1 && i <= 1;  // the axis that blocks share, last
+    const bool alone = chain.cluster > 1 && !pair_is_last && i <= 1;
     const bool pair = i > 0 && !alone && is_float && (phase.tensor || extent(i) * extent(i - 1) <= kMostPair);
     if (pair) phase.axis = --i, phase.axes = 2;
     else phase.tensor = phase.tensor && large(i);
   }
+  if (pair_is_last) chain.phases.push_back({.axis = chain.shared_axis, .axes = 2, .tensor = true});
 }
 
 void measure_phases(KronChain& chain) {
@@ -168,7 +171,7 @@ void choose_steps(KronChain& chain, std::int64_t most_bytes) {
   int best = cost(gaps);
   for (int sweep = 0; sweep < 2; ++sweep)
     for (std::size_t axis = gaps.size(); axis-- > 0;)
-      for (std::int64_t gap = 0; gap < kBanks; gap += kVector) {
+      for (std::int64_t gap = 0; gap < kBanks; gap += 16 / bytes_of(chain)) {
         std::vector<std::int64_t> tried = gaps;
         tried[axis] = gap;
         const int turns = cost(tried);
@@ -247,7 +250,7 @@ std::int64_t KronChain::tile_values() const {
 }
 
 std::int64_t KronChain::room(std::size_t axis) const {
-  return axis == 0 && cluster > 1 ? axes[0].p / cluster : axes[axis].extent();
+  return shares(axis) ? axes[axis].p / cluster : axes[axis].extent();
 }
 
 bool KronChain::refills() const {
@@ -258,12 +261,12 @@ bool KronChain::refills() const {
 bool KronChain::direct() const {
   const KronChainPhase& last = phases.back();
   const bool by_vectors = last.axes == 1 && last.width == 16 / bytes_of(*this);
-  if (cluster > 1) return by_vectors && types.vectors_out;
+  if (cluster > 1) return types.vectors_out && (by_vectors || (shared_axis > 0 && last.along));
   return refills() && by_vectors && types.vectors_in && types.in == types.type;
 }
 
 std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {
-  if (axis == 0 && cluster > 1 && phase < phases.size()) return room(0);
+  if (shares(axis) && phase < phases.size()) return room(axis);
   for (std::size_t p = 0; p < phase; ++p)
     if (phases[p].axis <= static_cast<int>(axis) && static_cast<int>(axis) < phases[p].axis + phases[p].axes)
       return axes[axis].q;
@@ -321,8 +324,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
 }
 
 std::string KronChain::key() const {
-  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {};",
-                                 types.key(), tile_l, tile_r, int{whole_r}, step_l, block_threads, resident, cluster);
+  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {} by {};",
+                                 types.key(), tile_l, tile_r, int{whole_r}, step_l, block_threads, resident, cluster,
+                                 shared_axis);
   for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
   for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
   for (const KronChainPhase& phase : phases)
@@ -333,21 +337,26 @@ std::string KronChain::key() const {
 
 namespace {
 
-/// With rows shared by so many blocks.
+/// With rows shared by so many blocks, that have parts of this axis.
 std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                     const KronGpuPlace& place, const KronGpuProblem& problem, int cluster) {
+                                     const KronGpuPlace& place, const KronGpuProblem& problem, int cluster,
+                                     int shared_axis) {
   KronChain chain;
   chain.types = types;
   chain.factors.assign(factors.begin(), factors.end());
   chain.multiprocessors = problem.multiprocessors;
   chain.cluster = cluster;
+  chain.shared_axis = shared_axis;
   chain.axes = merged(factors);
-  if (cluster > 1 && (place.right > 1 || chain.axes.size() < 2 || chain.axes.front().p % cluster != 0))
-    return std::nullopt;
   // Columns are rows of their own, of which a scale may be shared by none.
   const bool tensor_cores = types.type == Dtype::float32 && problem.columns == 1 && problem.capability >= 80;
+  if (cluster > 1) {
+    const std::int64_t p = chain.axes[static_cast<std::size_t>(shared_axis)].p;
+    if (place.right > 1 || chain.axes.size() < 2 || p % cluster != 0) return std::nullopt;
+    if (shared_axis > 0 && (!tensor_cores || p <= kMostMultiplied)) return std::nullopt;
+  }
   add_phases(chain, tensor_cores);
-  if (chain.phases.front().tensor && chain.phases.front().axes == 1 && place.right == 1) {
+  if (shared_axis == 0 && chain.phases.front().tensor && chain.phases.front().axes == 1 && place.right == 1) {
     chain.phases.clear();  // a row has nothing to share a scale with
     add_phases(chain, false);
   }
@@ -370,12 +379,15 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
                                          const KronGpuPlace& place, const KronGpuProblem& problem) {
   for (const KronShape& factor : factors)
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
-  std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1);
+  std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
   if (problem.capability < 90 || best) return best;
-  for (const int cluster : {2, 4, 8}) {
-    const auto chain = plan_shared(types, factors, place, problem, cluster);
-    if (chain && (!best || chain->seconds(place) < best->seconds(place))) best = chain;
-  }
+  const int pair = static_cast<int>(merged(factors).size()) - 2;
+  for (const int cluster : {2, 4, 8})
+    for (const int axis : {pair, 0}) {
+      if (axis < 0 || (axis == 0 && pair == 0)) continue;
+      const auto chain = plan_shared(types, factors, place, problem, cluster, axis);
+      if (chain && (!best || chain->seconds(place) < best->seconds(place))) best = chain;
+    }
   return best;
 }
 

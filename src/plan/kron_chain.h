@@ -3,7 +3,7 @@
 //
 //   tile [tile_l][axis 0] ... [axis n-1][tile_r]     tile_r neighbours behind the factors, or tile_l tiles side by side
 //   an axis is one factor, or several tiny ones multiplied out; it has room for p and for q
-//   on 9.0 a row may be shared by a cluster: a block has some elements of axis 0, whose phase is the last and reads all
+//   on 9.0 a row may be shared by a cluster: a block has some elements of one axis, whose phase is the last and reads all
 //   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
 //
 // Floor: bytes of the pass at 4.2 TB/s. Issue slots an element of float32: p for each axis in multiply-adds, or 4 to 6
@@ -47,6 +47,7 @@ struct KronChain {
   bool whole_r = true;  // what stands behind the factors is a multiple of tile_r
   int multiprocessors = 1;
   int cluster = 1;      // blocks that share a row
+  int shared_axis = 0;  // the first, or that of the last pair; of that each has a part
 
   std::int64_t threads() const { return block_threads; }
   std::int64_t shared_bytes() const;
@@ -63,6 +64,7 @@ struct KronChain {
   bool refills() const;
   /// Whether the last phase itself writes to memory: by vectors, of neighbours.
   bool direct() const;
+  bool shares(std::size_t axis) const { return cluster > 1 && static_cast<int>(axis) == shared_axis; }
   /// Whether a phase reads what all blocks of the cluster have.
   bool is_shared(std::size_t phase) const { return cluster > 1 && phase + 1 == phases.size(); }
   /// Elements of an axis that a block has room for.

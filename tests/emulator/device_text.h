@@ -659,6 +659,12 @@ EMULATOR_PTX(
   const auto& from = shared_at<std::array<u32, 4>>(rank << kRankShift | (address & ((1u << kRankShift) - 1)));
   x = from[0], y = from[1], z = from[2], w = from[3];
 }
+EMULATOR_PTX("{.reg .b32 from; mapa.shared::cluster.u32 from, %2, %3; ld.shared::cluster.v2.b32 {%0, %1}, [from];}",
+             (u32 & x, u32& y, u32 address, u32 rank)) {
+  if (address % 8 != 0) host->fail("a misaligned address of shared memory");
+  const auto& from = shared_at<std::array<u32, 2>>(rank << kRankShift | (address & ((1u << kRankShift) - 1)));
+  x = from[0], y = from[1];
+}
 EMULATOR_PTX("mov.u32 %0, %%cluster_ctarank;", (u32 & rank)) { rank = self->block->rank; }
 
 // Products of matrices; those of a warpgroup are done when they are asked for.

@@ -6,7 +6,9 @@
 //                           '----- what a thread has written to memory it fills with the next tile's values
 //
 // A row may be shared by the blocks of a cluster, each of which has some elements of the first axis. That axis comes
-// last: a block multiplies a part of what stands behind it, reads the others' shared memory, and writes to memory.
+// last: a block multiplies a part of what stands behind it, reads the others' shared memory, and writes to memory. Or
+// the last two axes come last, and blocks have parts of the first of them: then a block takes a part of what stands
+// before them.
 //
 //   block 0   [p of axis 0: 0, 1][axes 1 ... n-1]  -- phases of axes n-1 ... 1 -->  |           [axis 0][first half]
 //   block 1   [p of axis 0: 2, 3][axes 1 ... n-1]  -- in place, each its own   -->  | barrier   [axis 0][second half]
@@ -93,7 +95,8 @@ MERCER_INLINE void fill_vector(const KronArguments& k, const ChainPlace& at, i64
                                Value* tile) {
   Value* to = tile + l * STEP_L + chain_in(rest) + chain_in(more);
   const bool inside = is_inside(k, at, place, rest);
-  const IN* from = (const IN*)k.from.data + place + chain_offset<VECTORS_IN>(k.from, at.a, rest, more);
+  const IN* from = (const IN*)k.from.data + place +
+                   chain_offset<VECTORS_IN>(k.from, at.a, chain_from(rest), chain_from(more));
 #if VECTORS_IN && IN_IS_VALUE
   if (inside) copy_16(to, from);
   else *(Pack<Value, CHAIN_VECTOR>*)to = {};
@@ -122,7 +125,7 @@ MERCER_INLINE void fetch_tile(const KronArguments& k, const ChainPlace& at, cons
     const i64 place = places[e / IN_SIZE];
     const int rest = e % IN_SIZE;
     if (is_inside(k, at, place, rest))
-      prefetch_line((const IN*)k.from.data + place + chain_offset<true>(k.from, at.a, rest, 0));
+      prefetch_line((const IN*)k.from.data + place + chain_offset<true>(k.from, at.a, chain_from(rest), 0));
   }
 #endif
 }
@@ -164,7 +167,7 @@ struct InMemory {
   template <class F, class Vector>
   MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values) const {
     constexpr int ROWS = F::OUTER / TILE_L;
-    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::INNER + n, 0, values);
+    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::BEHIND_A + n, 0, values);
   }
   template <class F>
   MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {

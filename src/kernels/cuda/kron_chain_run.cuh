@@ -19,7 +19,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
     i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
     if (!is_filled) {
-      write_places(k, k.from, at, from, chain_rank() * IN_SIZE);
+      write_places(k, k.from, at, from, chain_rank() * CHAIN_RANK_STEP);
       __syncthreads();
     }
     if (at.item != item) {
@@ -33,7 +33,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     is_filled = CHAIN_REFILLS && has_next;
     write_places(k, k.to, at, to);
     if (FINAL && end.y) write_places(k, k.y, at, y);
-    if (has_next) write_places(k, k.from, next, next_from, chain_rank() * IN_SIZE);
+    if (has_next) write_places(k, k.from, next, next_from, chain_rank() * CHAIN_RANK_STEP);
     wait_copies<0>();
     __syncthreads();
     if (has_next) fetch_tile(k, next, next_from);

@@ -24,13 +24,20 @@ MERCER_INLINE int item_bound(int count, bool begin) {
 // A vector of row p of axis a, whose rows the blocks of a cluster have in turn; `base` is where row 0 of one lies.
 template <class F, class Vector>
 MERCER_INLINE Vector load_row(const Value* base, int p) {
-  if constexpr (F::BLOCKS == 1) {
-    return *(const Vector*)(base + p * F::STEP_A);
-  } else {
+#if CHAIN_CLUSTER > 1
+  if constexpr (F::BLOCKS > 1) {
     constexpr int OWN = F::P_A / F::BLOCKS;
-    const uint4 bits = load_of_block(shared_address(base + p % OWN * F::STEP_A), p / OWN);
-    return *(const Vector*)&bits;
+    const u32 place = shared_address(base + p % OWN * F::STEP_A);
+    if constexpr (sizeof(Vector) == 16) {
+      const uint4 bits = load_of_block(place, p / OWN);
+      return *(const Vector*)&bits;
+    } else {
+      const uint2 bits = load_pair_of_block(place, p / OWN);
+      return *(const Vector*)&bits;
+    }
   }
+#endif
+  return *(const Vector*)(base + p * F::STEP_A);
 }
 
 template <class F, class Results>
@@ -347,8 +354,9 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
 }
 
 // Rows a and a + 8 of two axes.
-template <class F, int OUT_TILES>
-MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int first, int t) {
+template <class F, int OUT_TILES, class Results>
+MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int outer, int first, int t,
+                              const Results& results) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int a = first + 8 * half;
@@ -358,7 +366,8 @@ MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int
     for (int j = 0; j < OUT_TILES; j += 2) {
       const float v[4] = {out[j][2 * half], out[j][2 * half + 1], out[j + 1][2 * half], out[j + 1][2 * half + 1]};
       if (F::ALONG) {
-        *(Pack<float, 4>*)(row + 8 * j + 4 * t) = {v[0], v[1], v[2], v[3]};
+        const Pack<float, 4> four = {v[0], v[1], v[2], v[3]};
+        results.template store<F>(row + 8 * j + 4 * t, outer, a, 8 * j + 4 * t, four);
         continue;
       }
 #pragma unroll
@@ -377,10 +386,10 @@ MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], const float* base, 
   for (int i = 0; i < STEPS * 4; ++i) {
     const int p = 4 * i + t;
     if (F::ALONG) {
-      float row[TILES];
-      load_wide(row, base + p * F::STEP_A + g * TILES, p < F::P_A);
+      Pack<float, TILES> row = {};
+      if (p < F::P_A) row = load_row<F, Pack<float, TILES>>(base + g * TILES, p);
 #pragma unroll
-      for (int j = 0; j < TILES; ++j) x[i][j][0] = row[j];
+      for (int j = 0; j < TILES; ++j) x[i][j][0] = row.value[j];
       continue;
     }
 #pragma unroll
@@ -391,15 +400,16 @@ MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], const float* base, 
 }
 
 // Two axes, WIDTH such matrices side by side.
-template <class F>
-MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents) {
+template <class F, class Results>
+MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int STEPS = (F::P_A + 15) / 16, TILES = (F::P_B + 15) / 16 * 2, OUT_TILES = (F::Q_B + 15) / 16 * 2;
   constexpr int W = F::WIDTH;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;
   const uint4* const second = (const uint4*)(operands + F::OPERAND_B) + lane;
+  const int end = item_bound<F>(F::ITEMS, false);
 #pragma unroll 1
-  for (int item = threadIdx.x / 32; item < F::ITEMS; item += CHAIN_WARPS) {
+  for (int item = item_bound<F>(F::ITEMS, true) + threadIdx.x / 32; item < end; item += CHAIN_WARPS) {
     float* const base = tile + F::place(item);
     float x[STEPS * 4][TILES][W];
     load_two<F, STEPS>(x, base, g, t);
@@ -413,11 +423,11 @@ MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* expone
         columns.multiply(sums, first, m);
         multiply_sums(out, sums, second);
         unscale(out);
-        store_rows<F>(base, out, 16 * m + g, t);
+        store_rows<F>(base, out, item, 16 * m + g, t, results);
       }
     } else {
       // At most 16 x 16: all of x is in registers, and results take its place.
-      Pack<float, W> results[2][4];
+      Pack<float, W> multiplied[2][4];
 #pragma unroll
       for (int w = 0; w < W; ++w) {
         Columns<STEPS, TILES> columns;
@@ -429,14 +439,14 @@ MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* expone
 #pragma unroll
         for (int j = 0; j < 2; ++j)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) results[j][i].value[w] = out[j][i];
+          for (int i = 0; i < 4; ++i) multiplied[j][i].value[w] = out[j][i];
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int a = g + i / 2 * 8, b = t + 4 * (2 * j + i % 2);
-          if (a < F::Q_A && b < F::Q_B) *(Pack<float, W>*)(base + a * F::STEP_A + b * F::STEP_B) = results[j][i];
+          if (a < F::Q_A && b < F::Q_B) *(Pack<float, W>*)(base + a * F::STEP_A + b * F::STEP_B) = multiplied[j][i];
         }
     }
   }

@@ -29,6 +29,15 @@ MERCER_INLINE uint4 load_of_block(u32 address, u32 block) {
       : "memory");
   return x;
 }
+MERCER_INLINE uint2 load_pair_of_block(u32 address, u32 block) {
+  uint2 x;
+  asm volatile(
+      "{.reg .b32 from; mapa.shared::cluster.u32 from, %2, %3; ld.shared::cluster.v2.b32 {%0, %1}, [from];}"
+      : "=r"(x.x), "=r"(x.y)
+      : "r"(address), "r"(block)
+      : "memory");
+  return x;
+}
 // The same bytes of shared memory, to another block of the cluster, counted by its barrier.
 MERCER_INLINE void copy_to_block(u32 shared, u32 bytes, u32 barrier, u32 block) {
   asm volatile(
