@@ -105,7 +105,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
   };
   return fmt::format("#define CHAIN_THREADS {}\n#define CHAIN_RESIDENT {}\n#define CHAIN_AXES {}\n",
                      chain.block_threads, chain.resident, axes) +
-         fmt::format("#define CHAIN_CLUSTER {}\n#define CHAIN_RANK_STEP {}\n", chain.cluster, rank_step) +
+         fmt::format("#define CHAIN_CLUSTER {}\n#define CHAIN_RANK_STEP {}\n#define CHAIN_FETCHES {}\n", chain.cluster,
+                     rank_step, int{chain.fetches()}) +
          fmt::format("#define TILE_L {}\n#define TILE_R {}\n#define STEP_L {}\n#define TILE_VALUES {}\n", chain.tile_l,
                      chain.tile_r, chain.step_l, chain.tile_values()) +
          fmt::format("#define IN_SIZE {}\n#define OUT_SIZE {}\n#define OPERAND_BYTES {}\n",
@@ -114,7 +115,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
                      int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor},
                      int{chain.refills()}) +
-         fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n", adds(in, chain.types.vectors_in) * (chain.cluster == 1 || adds(from, chain.types.vectors_in)),
+         fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n",
+                     adds(in, chain.types.vectors_in) * (chain.cluster == 1 || adds(from, chain.types.vectors_in)),
                      adds(out, chain.types.vectors_out)) +
          function("MERCER_INLINE int chain_from(int e)", from) +
          function("MERCER_INLINE int chain_in(int e)", in) + function("MERCER_INLINE int chain_out(int e)", out);

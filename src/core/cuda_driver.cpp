@@ -28,6 +28,7 @@ struct Table {
     take_memory();
     take_streams();
     take_optional(driver.launch_ex, "cuLaunchKernelEx");
+    take_optional(driver.cluster_occupancy, "cuOccupancyMaxActiveClusters");
     take_optional(driver.tensor_map_tiled, "cuTensorMapEncodeTiled");
   }
 

@@ -130,6 +130,7 @@ struct CudaDriver {
 
   // May be null.
   int (*launch_ex)(const CuLaunchConfig* config, CuFunction function, void** args, void** extra);  // CUDA 11.8
+  int (*cluster_occupancy)(int* clusters, CuFunction function, const CuLaunchConfig* config);      // CUDA 11.8
   /// cuTensorMapEncodeTiled, CUDA 12.0; the map is 128 bytes at an address divisible by 64.
   int (*tensor_map_tiled)(void* map, int type, std::uint32_t rank, void* address, const std::uint64_t* dims,
                           const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* element_strides,

@@ -64,6 +64,24 @@ int CudaFunction::blocks_per_multiprocessor(int threads, std::int64_t dynamic_sh
   return blocks;
 }
 
+int CudaFunction::clusters_at_once(int cluster, int threads, std::int64_t dynamic_shared) const {
+  const CudaScope scope(device_->index);
+  const CudaDriver& cuda = need_cuda("cuda");
+  if (cuda.cluster_occupancy == nullptr) return 0;
+  opt_in_to_shared(dynamic_shared);
+  CuLaunchAttribute attribute;
+  attribute.id = kCuLaunchCluster;
+  attribute.value.cluster = {static_cast<unsigned>(cluster), 1, 1};
+  CuLaunchConfig config;
+  config.grid_x = static_cast<unsigned>(cluster);
+  config.block_x = static_cast<unsigned>(threads);
+  config.shared_bytes = static_cast<unsigned>(dynamic_shared);
+  config.attributes = &attribute;
+  config.attribute_count = 1;
+  int clusters = 0;
+  return cuda.cluster_occupancy(&clusters, handle_, &config) == kCuSuccess ? clusters : 0;
+}
+
 void CudaFunction::opt_in_to_shared(std::int64_t dynamic_shared) const {
   if (static_shared_ + dynamic_shared <= kSharedWithoutAsking) return;
   if (dynamic_shared <= opted_in_.load(std::memory_order_acquire)) return;

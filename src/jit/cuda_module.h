@@ -30,6 +30,8 @@ class CudaFunction {
   int max_threads() const { return max_threads_; }      ///< a block may have
   /// Blocks of this size that fit one multiprocessor at once.
   int blocks_per_multiprocessor(int threads, std::int64_t dynamic_shared) const;
+  /// Clusters of so many blocks that the device holds at once; 0 where the driver does not tell.
+  int clusters_at_once(int cluster, int threads, std::int64_t dynamic_shared) const;
 
   /// Puts the kernel onto the stream and returns; `args` are pointers to the arguments, in order. Dynamic shared memory
   /// beyond 48 KB is opted in to at the first launch that asks for it. Throws device for a launch that the device

@@ -296,10 +296,10 @@ std::int64_t KronChain::shared_bytes() const {
 std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t tiles =
       place.items * ceil_div(place.rows * place.left, tile_l) * ceil_div(place.right, tile_r);
-  const std::int64_t most = std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
-  // How many clusters a device holds at once depends on where its multiprocessors are: they are left to come and go.
-  if (cluster > 1) return ceil_div(tiles, std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows)) * cluster;
-  return std::min(ceil_div(tiles, ceil_div(tiles, most)), most);
+  const std::int64_t most = at_once > 0 ? at_once : std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
+  if (cluster == 1 || at_once > 0) return ceil_div(tiles, ceil_div(tiles, most)) * cluster;
+  // Clusters that come and go run out of step with each other, so that some load while others multiply.
+  return ceil_div(tiles, std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows)) * cluster;
 }
 
 double KronChain::seconds(const KronGpuPlace& place) const {

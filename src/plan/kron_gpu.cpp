@@ -190,20 +190,21 @@ KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
     }
     KronGpuTypes types;
     const bool is_first = plan.passes.size() == 1;
-    types.final = plan.passes.size() == runs.size();
+    const bool is_last = plan.passes.size() == runs.size();
+    types.final = is_last && problem.combines;
     types.type = problem.type;
     types.factor = problem.dtype;
     types.in = is_first ? problem.dtype : problem.type;
-    types.out = types.final ? problem.dtype : problem.type;
+    types.out = is_last ? problem.dtype : problem.type;
     types.vectors_in = !is_first || problem.vectors_in;
-    types.vectors_out = !types.final || problem.vectors_out;
+    types.vectors_out = !is_last || problem.vectors_out;
     const Span factors = Span(problem.factors).subspan(static_cast<std::size_t>(run.first),
                                                        static_cast<std::size_t>(run.count));
     pass.kernel = kernel_of(types, factors, pass.place, problem).value();
     for (int i = run.first; i < run.first + run.count; ++i)
       extents[static_cast<std::size_t>(i)] = problem.factors[static_cast<std::size_t>(i)].q;
     size = size / pass.p * pass.q;
-    if (!types.final) plan.widest = std::max(plan.widest, size);
+    if (!is_last) plan.widest = std::max(plan.widest, size);
   }
   return plan;
 }

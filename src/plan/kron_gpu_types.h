@@ -31,6 +31,7 @@ struct KronGpuProblem {
   std::int64_t rows = 1;     // of an item, without the columns
   std::int64_t columns = 1;  // neighbouring rows that are neighbours in memory
   bool vectors_in = false, vectors_out = false;  // of x, and of out and y: see KronGpuTypes
+  bool combines = true;      // alpha is not 1, or there is a y: the last pass has instructions for them
   int capability = 80, multiprocessors = 108;
   std::int64_t shared_per_block = 48 << 10;  // bytes
 };

@@ -47,8 +47,8 @@ bool lies_by_columns(const KronJob& job) {
 
 /// Equal keys are equal programs.
 std::string key_of(const plan::KronGpuProblem& p, const KronJob& job) {
-  std::string key = cache_key(p.dtype, p.type, p.items, p.rows, p.columns, p.vectors_in, p.vectors_out, p.capability,
-                              p.multiprocessors, p.shared_per_block, job.device, job.in_place);
+  std::string key = cache_key(p.dtype, p.type, p.items, p.rows, p.columns, p.vectors_in, p.vectors_out, p.combines,
+                              p.capability, p.multiprocessors, p.shared_per_block, job.device, job.in_place);
   for (const plan::KronShape& factor : p.factors) key += cache_key(factor.p, factor.q);
   return key;
 }
@@ -113,6 +113,7 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   problem.columns = columns_;
   problem.vectors_in = is_aligned(job_.x);
   problem.vectors_out = is_aligned(job_.out) && (job_.y.data == nullptr || is_aligned(job_.y));
+  problem.combines = job_.alpha != 1 || job_.y.data != nullptr;
   const CudaDevice& hardware = place.hardware();
   problem.capability = hardware.capability();
   problem.multiprocessors = hardware.multiprocessors;
@@ -145,7 +146,12 @@ std::int64_t KronPart::buffer_bytes() const {
 void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   if (program_->passes.size() == program_->plan.passes.size() && reads()) return;
   KronProgram program = *program_;
-  for (const plan::KronGpuPass& pass : program.plan.passes) program.passes.push_back(kron_kernel(pass, place));
+  for (plan::KronGpuPass& pass : program.plan.passes) {
+    const Kernel& kernel = program.passes.emplace_back(kron_kernel(pass, place));
+    if (auto* chain = std::get_if<plan::KronChain>(&pass.kernel); chain != nullptr && chain->asks() && kernel)
+      chain->at_once = kernel.function->clusters_at_once(chain->cluster, static_cast<int>(chain->threads()),
+                                                         chain->shared_bytes());
+  }
   if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
   program_ = std::make_shared<KronProgram>(std::move(program));
   if (reads() && is_kept(place)) program_ = tools.programs.get(key_, [&] { return program_; });

@@ -18,16 +18,16 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
   for (i64 index = blockIdx.x / CHAIN_CLUSTER; index < tiles; index += step, turn ^= 1) {
     i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
     i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
+    if (at.item != item) {
+      item = at.item;
+      __syncthreads();
+      CHAIN_OPERANDS
+    }
     if (!is_filled) {
       write_places(k, k.from, at, from, chain_rank() * CHAIN_RANK_STEP);
       __syncthreads();
+      fill_tile(k, at, from, tile);
     }
-    if (at.item != item) {
-      item = at.item;
-      fetch_tile(k, at, from);
-      CHAIN_OPERANDS
-    }
-    if (!is_filled) fill_tile(k, at, from, tile);
     const ChainPlace next = chain_place(k, index + step);
     const bool has_next = index + step < tiles && next.item == item;
     is_filled = CHAIN_REFILLS && has_next;
@@ -36,7 +36,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     if (has_next) write_places(k, k.from, next, next_from, chain_rank() * CHAIN_RANK_STEP);
     wait_copies<0>();
     __syncthreads();
-    if (has_next) fetch_tile(k, next, next_from);
+    if (CHAIN_FETCHES && has_next) fetch_tile(k, next, next_from);
     const InMemory results = {k, end, at, next, to, y, next_from, is_filled};
     CHAIN_PHASES
 #if !CHAIN_DIRECT

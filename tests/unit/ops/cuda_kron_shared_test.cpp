@@ -1,5 +1,5 @@
-// Products with Kronecker products whose rows are shared by the blocks of a cluster (plan/kron_chain.h), by the bound of
-// mercer/kron.h.
+// Products with Kronecker products whose rows are shared by the blocks of a cluster (plan/kron_chain.h), by the bound
+// of mercer/kron.h.
 #include "ops/kron_calls.h"
 
 namespace mercer {
@@ -43,8 +43,11 @@ TEST(SharedChains, Shapes) {
            {{10, 10}, {8, 8}, {9, 9}, {9, 9}, {16, 16}}, {{16, 32}, {12, 12}, {16, 32}, {32, 16}},
            {{3, 3}, {5, 5}, {7, 8}, {32, 16}, {32, 32}}, {{2, 2}, {2, 2}, {9, 9}, {30, 30}, {32, 32}, {16, 32}}})
     for (const std::int64_t rows : {1, 5}) calls.push_back(call_of(sizes, rows));
-  for (const Sizes& sizes : std::vector<Sizes>{power(8, 5), power(4, 8), power(16, 4), {{16, 12}, {16, 16}, {16, 20}, {16, 4}}})
-    for (const Dtype dtype : {Dtype::float64, Dtype::float16, Dtype::bfloat16}) calls.push_back(call_of(sizes, 3, dtype));
+  const std::vector<Sizes> of_other_types = {power(8, 5), power(4, 8), power(16, 4),
+                                             {{16, 12}, {16, 16}, {16, 20}, {16, 4}}};
+  for (const Sizes& sizes : of_other_types)
+    for (const Dtype dtype : {Dtype::float64, Dtype::float16, Dtype::bfloat16})
+      calls.push_back(call_of(sizes, 3, dtype));
   expect_all_right(calls);
 }
 
