@@ -162,8 +162,15 @@ struct InMemory {
   const ChainPlace &at, &next;
   const i64 *to, *y, *next_from;
   bool refills;
+  ChainRow first;
 
-  MERCER_METHOD ChainRow row(int l) const { return {to[l], FINAL && end.y ? y[l] : 0, refills ? next_from[l] : 0}; }
+  MERCER_METHOD InMemory(const KronArguments& k, const KronEnd& end, const ChainPlace& at, const ChainPlace& next,
+                         const i64* to, const i64* y, const i64* next_from, bool refills)
+      : k(k), end(end), at(at), next(next), to(to), y(y), next_from(next_from), refills(refills), first(load(0)) {}
+  MERCER_METHOD ChainRow load(int l) const {
+    return {to[l], FINAL && end.y ? y[l] : 0, CHAIN_REFILLS && refills ? next_from[l] : 0};
+  }
+  MERCER_METHOD ChainRow row(int l) const { return TILE_L == 1 ? first : load(l); }
   template <class F, class Vector>
   MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values) const {
     constexpr int ROWS = F::OUTER / TILE_L;

@@ -37,7 +37,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     wait_copies<0>();
     __syncthreads();
     if (CHAIN_FETCHES && has_next) fetch_tile(k, next, next_from);
-    const InMemory results = {k, end, at, next, to, y, next_from, is_filled};
+    const InMemory results(k, end, at, next, to, y, next_from, is_filled);
     CHAIN_PHASES
 #if !CHAIN_DIRECT
     const auto row_of = [&](int l) { return results.row(l); };
