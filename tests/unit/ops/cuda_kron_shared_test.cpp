@@ -1,5 +1,5 @@
-// Products with Kronecker products whose rows are shared by the blocks of a cluster (plan/kron_chain.h), by the bound of
-// mercer/kron.h.
+// Products with Kronecker products whose rows are shared by the blocks of a cluster (plan/kron_chain.h), by the bound
+// of mercer/kron.h.
 #include "ops/kron_calls.h"
 
 namespace mercer {
@@ -42,7 +42,8 @@ TEST(SharedChains, Shapes) {
            {{2, 3}, {28, 28}, {28, 32}, {28, 20}}, {{10, 10}, {8, 8}, {9, 9}, {9, 9}, {8, 8}}})
     for (const std::int64_t rows : {1, 5}) calls.push_back(call_of(sizes, rows));
   for (const Sizes& sizes : std::vector<Sizes>{power(8, 5), power(4, 8), {{16, 12}, {16, 16}, {16, 20}, {4, 4}}})
-    for (const Dtype dtype : {Dtype::float64, Dtype::float16, Dtype::bfloat16}) calls.push_back(call_of(sizes, 3, dtype));
+    for (const Dtype dtype : {Dtype::float64, Dtype::float16, Dtype::bfloat16})
+      calls.push_back(call_of(sizes, 3, dtype));
   expect_all_right(calls);
 }
 
