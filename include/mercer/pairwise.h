@@ -30,7 +30,7 @@ namespace cuda {
 struct Rehearsal;
 }
 namespace ops {
-struct TileTrial;
+struct Trial;
 }
 
 /// A formula made ready for calls: simplified, checked, with its parameters in order. Cheap to copy; plans are kept by
@@ -66,7 +66,7 @@ struct Queue {
   /// the stream is done. Empty: the driver's own pool, ordered by the stream.
   std::function<void*(std::int64_t bytes)> allocate = {};
   cuda::Rehearsal* rehearsal = nullptr;  // set by compile and workspace_size: the call is checked, but not made
-  ops::TileTrial* trial = nullptr;       // set by tune: the call runs with a tile under trial
+  ops::Trial* trial = nullptr;           // set by tune: the call runs with a choice under trial
 };
 
 /// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are

@@ -1,4 +1,5 @@
-// Measured tiles: on a CUDA device, which shape of tile computes the pairs of a call fastest is found by running them.
+// Measured choices: on a CUDA device, which shape of tile computes the pairs of a call fastest, or which plan a product
+// with a Kronecker product, is found by running them.
 #pragma once
 
 #include <functional>
@@ -6,12 +7,13 @@
 #include <vector>
 
 #include "mercer/device.h"
+#include "mercer/kron.h"
 #include "mercer/pairwise.h"
 
 namespace mercer {
 
 struct TuneReport {
-  struct Tile {
+  struct Tile {         ///< or a plan
     std::string text;  ///< "64x128x16, 8x8 a thread, …"
     double milliseconds = 0;
   };
@@ -30,5 +32,23 @@ struct TuneReport {
 /// captured, Cancelled when arguments.progress says so.
 TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call,
                 Context& context = Context::shared());
+
+namespace kron {
+
+/// The same for a product with a Kronecker product: different divisions of the factors into passes over memory, and
+/// different kernels for them.
+///
+///   kron::tune(options, [&](const Options& o) { kron::matmul(x, factors, out, o); })
+///
+/// All plans keep the error bound of mercer/kron.h, but the last bits of results may differ from those of the model's
+/// plan. The choice serves calls of these extents, numbers of rows and items, dtype and alignment on devices of this
+/// name, whatever alpha and beta, in place too. `call` writes an out that is neither x nor y; in the end it has what
+/// later calls make. options.progress is asked here. The caller's allocator is asked once at most, for the most scratch
+/// memory that a plan takes. Throws unsupported for a call on the CPU or one that multiplies by no factor,
+/// invalid_argument while a graph is being captured and where out is x or y, Cancelled when options.progress says so.
+TuneReport tune(const Options& options, const std::function<void(const Options&)>& call,
+                Context& context = Context::shared());
+
+}  // namespace kron
 
 }  // namespace mercer

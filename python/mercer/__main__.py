@@ -199,6 +199,10 @@ def _age(seconds: int) -> str:
     return f"{seconds} s"
 
 
+# By kind, what is said before the name of a file.
+_KEPT = {"cubin": "", "tile": "tile of ", "kron": "plan of "}
+
+
 def cache(options: argparse.Namespace) -> None:
     path, (files, size) = _mercer.cache_path(), _mercer.cache_stats()
     if options.action == "path":
@@ -206,10 +210,9 @@ def cache(options: argparse.Namespace) -> None:
     elif options.action == "list":
         for key, name, number, age in _mercer.cache_files():
             kind, *fields = key.decode(errors="replace").split("\n")
-            if kind in ("cubin", "tile"):  # then the architecture
+            if kind in _KEPT:  # then the architecture
                 name = name.decode(errors="replace")
-                kept = "" if kind == "cubin" else "tile of "
-                print(f"{number:>10}  {_age(age):>5}  {fields[0]:<8}  {kept}{name}")
+                print(f"{number:>10}  {_age(age):>5}  {fields[0]:<8}  {_KEPT[kind]}{name}")
         print(f"{files} files, {size} bytes in {path or 'no folder: the cache is off'}")
         print("Code for the CPU is emitted in memory within a millisecond and is not kept here.")
     else:

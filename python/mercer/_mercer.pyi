@@ -699,6 +699,11 @@ def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT
     as for matmul.
     """
 
+def tune_kron(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], verb: str, alpha: float, beta: float, y: mercer._types.ArrayT | None, out: mercer._types.ArrayT | None, transpose_x: bool, transpose_factors: bool | Sequence[bool], progress: bool) -> tuple[str, str, list[tuple[str, float]]]:
+    """
+    What mercer.kron.tune calls: (the chosen plan, the model's, all of them with their milliseconds).
+    """
+
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""
 

@@ -9,7 +9,7 @@ from mercer._types import ArrayT, FormulaLike, Parameter
 
 
 class Tuned(NamedTuple):
-    """What was measured: the tile in use from now on, the model's, and all with milliseconds."""
+    """The tile or plan in use from now on, the model's, and all that were measured, in ms."""
 
     chosen: str
     model: str

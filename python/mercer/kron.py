@@ -15,8 +15,10 @@ import math as _math
 import typing as _typing
 from collections.abc import Sequence as _Sequence
 
+from mercer import _mercer as _engine
 from mercer import linalg as _linalg
 from mercer._libraries import namespace_of as _namespace_of
+from mercer._tune import Tuned as _Tuned
 from mercer.errors import LinAlgError
 
 if _typing.TYPE_CHECKING:
@@ -25,7 +27,7 @@ if _typing.TYPE_CHECKING:
 else:
     from mercer._verbs import kron_matmul, matmul
 
-__all__ = ["eigh", "kron_matmul", "linear_operator", "logdet", "matmul", "solve"]
+__all__ = ["eigh", "kron_matmul", "linear_operator", "logdet", "matmul", "solve", "tune"]
 
 
 def solve(
@@ -143,6 +145,45 @@ def linear_operator(*factors: _typing.Any) -> _typing.Any:
     from mercer import _linear_operator
 
     return _linear_operator.operator_of(*factors)
+
+
+def tune(
+    x: ArrayT,
+    factors: _Sequence[ArrayT],
+    *,
+    verb: str = "matmul",
+    alpha: float = 1,
+    beta: float = 0,
+    y: ArrayT | None = None,
+    transpose_x: bool = False,
+    transpose_factors: bool | _Sequence[bool] = False,
+    out: ArrayT | None = None,
+    progress: bool = False,
+) -> _Tuned:
+    """Measures which plan computes this product fastest on its CUDA device, and keeps the answer.
+
+    A plan divides the factors into passes over memory and has a kernel for each pass. Calls with
+    factors of these shapes, as many rows and items, this dtype and alignment use the fastest from
+    then on, in this process and, by the cache on disk, in later ones, whatever their alpha and
+    beta. Every plan keeps the error bound of the products; the last bits of results may change.
+
+    - verb: "matmul" or "kron_matmul". The other arguments are those of the verb.
+    - out: an array to write into, neither x nor y: the call is made again and again. It then has
+      the product. A new array when None, which is dropped.
+
+    Returns (chosen, model, tiles): the plan in use from now on, the model's, and all that were
+    measured with their milliseconds, the fastest first; printing it shows a line for each. Takes
+    seconds, most of them for the compiler.
+
+    Raises NotImplementedError on the CPU, for arrays of JAX and where no factor is multiplied;
+    ValueError while a CUDA graph is being captured, where out is x or y, and for arguments that the
+    verb refuses. A graph captured before keeps its kernels.
+    """
+    return _Tuned(
+        *_engine.tune_kron(
+            x, factors, verb, alpha, beta, y, out, transpose_x, transpose_factors, progress
+        )
+    )
 
 
 def _sizes(verb: str, factors: _Sequence[_typing.Any]) -> list[int]:

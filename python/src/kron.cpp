@@ -15,6 +15,7 @@
 #include "jax_call.h"
 #include "ops/call.h"
 #include "ops/factor_name.h"
+#include "mercer/tune.h"
 #include "queues.h"
 #include "symbols.h"
 
@@ -55,6 +56,14 @@ constexpr char kKronMatmulDoc[] =
 
 op(x): [..., Q1 ... QN, M], or a vector; op(F_i): [..., P_i, Q_i]; the result is [..., P1 ... PN, M]. Everything else is
 as for matmul.)doc";
+
+constexpr char kTuneSignature[] =
+    "def tune_kron(x: " MERCER_ARRAY ", " MERCER_FACTORS ", verb: str, alpha: float, beta: float, y: " MERCER_ARRAY
+    " | None, out: " MERCER_ARRAY
+    " | None, transpose_x: bool, transpose_factors: bool | collections.abc.Sequence[bool], progress: bool) -> "
+    "tuple[str, str, list[tuple[str, float]]]";
+constexpr char kTuneDoc[] =
+    "What mercer.kron.tune calls: (the chosen plan, the model's, all of them with their milliseconds).";
 
 /// What both take besides x and the factors.
 struct Rest {
@@ -253,6 +262,32 @@ nb::object py_kron_matmul(nb::handle factors, nb::handle x, nb::handle alpha, nb
   return run_kron(true, x, factors, {alpha, beta, y, out, transpose_x, transpose_factors, workspace, progress});
 }
 
+nb::tuple py_tune(nb::handle x, nb::handle factors, const std::string& verb, nb::handle alpha, nb::handle beta,
+                  nb::handle y, nb::handle out, bool transpose_x, nb::handle transpose_factors, bool progress) {
+  const bool left = verb == "kron_matmul";
+  if (!left && verb != "matmul")
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("kron.tune: the verb must be matmul or kron_matmul. Received \"{}\".", verb));
+  if (is_jax(x))
+    throw Error(ErrorKind::unsupported, "kron.tune: the arrays must be of a library whose stream is known, such as "
+                                        "PyTorch or CuPy. Received arrays of JAX.");
+  const Unfollowed unfollowed;
+  const nb::none none;
+  KronCall call("kron.tune", x, factors, {alpha, beta, y, out, transpose_x, transpose_factors, none, progress});
+  if (call.x().device.kind != DeviceKind::cuda)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("kron.tune: x must lie on a CUDA device; plans of the CPU are not measured. Received {}.",
+                            call.x().to_text()));
+  const nb::object written = call.output(out, left);
+  TuneReport report;
+  call.run(none, [&](const Tensor& to) {
+    report = kron::tune(call.options(), [&](const kron::Options& options) {
+      product(left, call.x(), call.factors(), to, options);
+    });
+  });
+  return fields_of_tuned(report);
+}
+
 }  // namespace
 
 void bind_kron(nb::module_& module) {
@@ -263,6 +298,8 @@ void bind_kron(nb::module_& module) {
   module.def("kron_matmul", py_kron_matmul, "factors"_a, "x"_a, MERCER_OPTIONS, nb::sig(kKronMatmulSignature),
              kKronMatmulDoc);
 #undef MERCER_OPTIONS
+  module.def("tune_kron", py_tune, "x"_a, "factors"_a, "verb"_a, "alpha"_a, "beta"_a, "y"_a.none(), "out"_a.none(),
+             "transpose_x"_a, "transpose_factors"_a, "progress"_a, nb::sig(kTuneSignature), kTuneDoc);
 }
 
 }  // namespace mercer::python

@@ -9,6 +9,7 @@
 
 #include "mercer/formula.h"
 #include "mercer/pairwise.h"
+#include "mercer/tune.h"
 
 namespace mercer::python {
 
@@ -39,6 +40,9 @@ Formula find_formula(nb::handle object, const char* verb, bool weighted = false,
 Formula find_field(nb::handle object, const char* verb);
 /// The same as an expression, not yet prepared.
 Expr find_expr(nb::handle object, const char* verb);
+
+/// The fields of mercer._tune.Tuned: (chosen, model, [(text, milliseconds)]).
+nb::tuple fields_of_tuned(const TuneReport& report);
 
 void bind_expressions(nb::module_& module);
 void bind_derivatives(nb::module_& module);

@@ -78,12 +78,6 @@ class TunedCall {
   nb::object held_;
 };
 
-nb::tuple to_python(const TuneReport& report) {
-  nb::list tiles;
-  for (const TuneReport::Tile& tile : report.tiles) tiles.append(nb::make_tuple(tile.text, tile.milliseconds));
-  return nb::make_tuple(report.chosen, report.model, tiles);
-}
-
 nb::tuple py_tune(nb::handle f, nb::handle x, nb::handle z, const std::string& verb_name, nb::handle v,
                   nb::handle reduce, nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle progress,
                   nb::dict params) {
@@ -104,10 +98,16 @@ nb::tuple py_tune(nb::handle f, nb::handle x, nb::handle z, const std::string& v
   const TunedCall tuned(call, verb, v, kind, out);
   TuneReport report;
   call.run([&] { report = tune(call.arguments(), [&](const Arguments& arguments) { tuned(arguments); }); });
-  return to_python(report);
+  return fields_of_tuned(report);
 }
 
 }  // namespace
+
+nb::tuple fields_of_tuned(const TuneReport& report) {
+  nb::list tiles;
+  for (const TuneReport::Tile& tile : report.tiles) tiles.append(nb::make_tuple(tile.text, tile.milliseconds));
+  return nb::make_tuple(report.chosen, report.model, tiles);
+}
 
 void bind_tune(nb::module_& module) {
   module.def("tune_tiles", py_tune, "f"_a, "x"_a, "z"_a.none(), "verb"_a, "v"_a.none(), "reduce"_a.none(),

@@ -195,12 +195,14 @@ def test_as_a_program():
 
 
 def test_cache_lists_kernels_by_name(tmp_path):
-    for index, (name, architecture) in enumerate((("sum(abs(x-z))", "sm_90a"), ("gauss", "sm_80"))):
-        key, payload = f"cubin\n{architecture}\n13.0\n0123".encode(), f"{name}\ncode".encode()
+    files = [("cubin", "sum(abs(x-z))", "sm_90a"), ("cubin", "gauss", "sm_80"),
+             ("tile", "gauss: 64x64", "sm_90a"), ("kron", "3 rows, 8 x 8", "sm_90a")]  # fmt: skip
+    for index, (kind, name, architecture) in enumerate(files):
+        key, payload = f"{kind}\n{architecture}\n13.0\n0123".encode(), f"{name}\ncode".encode()
         header = struct.pack("<8s4Q", b"Mercerk1", len(key), len(payload), 0, 0)
         (tmp_path / f"{index}.mk").write_bytes(header + key + payload)
-    (tmp_path / "2.mk").write_bytes(b"foreign")
-    os.utime(tmp_path / "1.mk", (time.time() - 7300,) * 2)
+        os.utime(tmp_path / f"{index}.mk", (time.time() - 7300 * index,) * 2)
+    (tmp_path / "4.mk").write_bytes(b"foreign")
     tmp_path.chmod(0o700)
     run = subprocess.run(  # the cache of a process is chosen once
         [sys.executable, "-m", "mercer", "cache", "list"],
@@ -210,10 +212,12 @@ def test_cache_lists_kernels_by_name(tmp_path):
         check=True,
     )
     lines = run.stdout.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert lines[0].split()[3:] == ["sm_90a", "sum(abs(x-z))"]
     assert lines[1].split()[1:] == ["2", "h", "sm_80", "gauss"]
-    assert lines[2].startswith("3 files, ")
+    assert lines[2].endswith("  tile of gauss: 64x64")
+    assert lines[3].endswith("  plan of 3 rows, 8 x 8")
+    assert lines[4].startswith("5 files, ")
 
 
 def test_info_tells_of_gpus_or_why_not():

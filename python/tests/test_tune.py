@@ -1,4 +1,4 @@
-"""mercer.tune and its command. Measuring needs a GPU; what is refused does not."""
+"""mercer.tune, its command and mercer.kron.tune. Measuring needs a GPU; refusals do not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mercer import _tune
 from mercer.__main__ import main
-from mercer.benchmarks import gpu_rows, gpu_runs
+from mercer.benchmarks import gpu_kron, gpu_rows, gpu_runs
 
 TEXT = "sum(abs(x-z)*1.00390625)"
 
@@ -76,6 +76,33 @@ def test_benchmarks_tune_when_asked_to(monkeypatch):
     list(gpu_runs.pairs_lines(pairs, settings))
     list(gpu_runs.product_lines(gpu_rows.PRODUCTS[0], settings))
     assert [options.get("verb", "pairwise") for options in calls] == ["pairwise", "kernel_product"]
+    monkeypatch.setattr(mc.kron, "tune", lambda *arguments, **options: calls.append(options))
+    gpu_kron.GpuKronCase(gpu_kron.ROWS[0], settings)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"verb": "solve"}, ValueError, r'verb must be matmul or kron_matmul.*Received "solve"'),
+        ({"factors": np.ones((3, 3))}, TypeError, "kron.tune: factors must be a list or tuple"),
+        ({"alpha": "a"}, TypeError, "alpha must be a number|kron.tune"),
+        ({"transpose_factors": 3}, TypeError, "kron.tune: transpose_factors must be a bool"),
+        ({"x": 3}, ValueError, "kron.tune: x must be an array"),
+        ({}, NotImplementedError, r"kron.tune: x must lie on a CUDA device.*float32\[7, 6\]"),
+    ],
+)
+def test_arguments_of_kron_are_checked(options, error, message):
+    x = options.pop("x", np.ones((7, 6), "f"))
+    factors = options.pop("factors", [np.ones((3, 2), "f"), np.ones((2, 5), "f")])
+    with pytest.raises(error, match=message):
+        mc.kron.tune(x, factors, **options)
+
+
+def test_kron_refuses_jax():
+    jnp = pytest.importorskip("jax.numpy")
+    with pytest.raises(NotImplementedError, match=r"kron.tune: .*Received arrays of JAX"):
+        mc.kron.tune(jnp.ones((2, 3)), [jnp.ones((3, 3))])
 
 
 @pytest.fixture
@@ -126,3 +153,47 @@ def test_a_capture_is_refused(gpu):
 def test_command_measures(gpu, capsys):
     assert main(["tune", TEXT, "--shape", "300x200x20"]) == 0
     assert "(model)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["matmul", "kron_matmul"])
+def test_products_stay_right(gpu, verb):
+    shapes = [(16, 12), (33, 40), (8, 8)]
+    factors = [gpu.randn(*shape, device="cuda") / shape[0] ** 0.5 for shape in shapes]
+    rows, columns = 16 * 33 * 8, 12 * 40 * 8
+    x = gpu.randn(50, rows, device="cuda", requires_grad=True)
+    y = gpu.randn(50, columns, device="cuda")
+    turned = {"transpose_factors": False}
+    if verb == "kron_matmul":
+        x, y, turned = x.T, y.T, {"transpose_factors": True}
+
+    def run(dtype=gpu.float32):
+        wide = [f.to(dtype) for f in factors]
+        pair = (x.detach().to(dtype), wide) if verb == "matmul" else (wide, x.detach().to(dtype))
+        product = getattr(mc.kron, verb)
+        return product(*pair, alpha=2, beta=-1, y=y.to(dtype), **turned)
+
+    out = gpu.full_like(y, gpu.nan)
+    found = mc.kron.tune(x, factors, verb=verb, alpha=2, beta=-1, y=y, out=out, **turned)
+    assert {found.chosen, found.model} <= {text for text, _ in found.tiles}
+    assert "(model)" in str(found)
+    exact = run(gpu.float64)
+    for product in (out, run()):
+        assert (product - exact).norm() < 1e-6 * exact.norm()
+
+
+def test_outputs_that_are_inputs_are_refused(gpu):
+    x, factors = gpu.randn(20, 64, device="cuda"), [gpu.randn(8, 8, device="cuda")] * 2
+    before = x.clone()
+    with pytest.raises(ValueError, match="Received an out that is x"):
+        mc.kron.tune(x, factors, out=x)
+    with pytest.raises(ValueError, match="Received an out that is y"):
+        mc.kron.tune(gpu.randn(20, 64, device="cuda"), factors, beta=1, y=x, out=x)
+    assert gpu.equal(x, before)
+
+
+def test_a_capture_of_kron_is_refused(gpu):
+    x, factors = gpu.randn(20, 64, device="cuda"), [gpu.randn(8, 8, device="cuda")] * 2
+    out = mc.kron.matmul(x, factors)
+    graph = gpu.cuda.CUDAGraph()
+    with gpu.cuda.graph(graph), pytest.raises(ValueError, match="while a CUDA graph is captured"):
+        mc.kron.tune(x, factors, out=out)

@@ -65,7 +65,7 @@ std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::stri
 }
 
 RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& context) {
-  return job.queue->trial != nullptr ? job.queue->trial->kernels : context.state().cuda_pairs;
+  return job.queue->trial != nullptr ? job.queue->trial->pairs : context.state().cuda_pairs;
 }
 
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,

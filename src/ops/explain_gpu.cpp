@@ -19,7 +19,7 @@ namespace {
 struct NamedGpu {
   plan::GpuInfo info;
   std::string name;  // of the device
-  ops::TileDevice tiles = {};
+  ops::DeviceName tiles = {};
 };
 
 int number_after(const std::string& name, std::size_t prefix, int otherwise) {
@@ -33,7 +33,7 @@ NamedGpu gpu_of_machine(int index) {
   // Of the bandwidth by clock and width, what copies reach on an H200.
   constexpr double kReached = 0.861;
   const CudaDevice& device = cuda_device(index);
-  NamedGpu gpu{plan::gpu_info(device.capability()), device.name, ops::TileDevice::of(device)};
+  NamedGpu gpu{plan::gpu_info(device.capability()), device.name, ops::DeviceName::of(device)};
   gpu.info.multiprocessors = device.multiprocessors;
   gpu.info.shared_per_block = device.shared_per_block;
   if (device.clock_khz > 0) gpu.info.gigahertz = device.clock_khz * 1e-6;

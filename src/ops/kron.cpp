@@ -13,6 +13,7 @@
 #include "ops/call.h"
 #include "ops/context.h"
 #include "ops/factor_name.h"
+#include "ops/tuned_kron.h"
 
 namespace mercer::kron {
 namespace {
@@ -78,13 +79,22 @@ class Call {
     const Tensor y = check_out(out);
     const KronJob job = make_job(out, y);
     if (out.count() == 0) return;
-    if (x_.device.kind == DeviceKind::cuda)
-      return cuda::kron_matmul(job, {context.state().part_bytes, context.state().cuda_krons});
+    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(job, context);
     cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
   }
 
  private:
   std::int64_t rows() const { return x_.shape[x_.ndim() - 2]; }
+
+  void run_on_cuda(const KronJob& job, Context& context) const {
+    ops::Trial* const trial = options_.queue.trial;
+    require(trial == nullptr || !(in_place_ || job.y.data == job.out.data),
+            "{}: out must be neither x nor y while plans are measured, as the call is made again and again; the choice "
+            "serves such calls too. Received an out that is {}.",
+            op_, in_place_ ? "x" : "y");
+    cuda::kron_matmul(job, {context.state().part_bytes, trial != nullptr ? trial->krons : context.state().cuda_krons,
+                            ops::kron_plan_for});
+  }
 
   void read_factors(std::span<const Tensor> factors) {
     require(!factors.empty() && factors.size() <= kMostFactors, "{}: there must be 1 to {} factors. Received {}.", op_,

@@ -1,12 +1,12 @@
 // Tuning: every candidate computes the call, the fastest stays.
 //
-//   plan the call                   → the model's tile, its candidates
+//   plan the call                   → the model's choice, its candidates
 //   twice: compile them together, run each once
 //          runs of those near the fastest in turns, so that a drifting clock meets all alike → medians
 //          candidates around the fastest
 //
 // What is timed is the whole call on its stream; its other kernels are the same for all candidates.
-#include "mercer/tune.h"
+#include "ops/tuner.h"
 
 #include <fmt/format.h>
 
@@ -14,25 +14,26 @@
 #include <cmath>
 #include <iterator>
 #include <list>
+#include <set>
+#include <string>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "jit/cuda_compile.h"
+#include "ops/context.h"
+#include "ops/trial.h"
+#include "ops/tuned_kron.h"
 #include "ops/tuned_plan.h"
 
-namespace mercer {
+namespace mercer::ops {
 namespace {
 
 using cuda::Rehearsal;
-using plan::GpuTile;
-using Call = std::function<void(const Arguments&)>;
 
 constexpr int kRounds = 2, kSamples = 7, kMostCalls = 64;
 constexpr double kShortest = 2;       // milliseconds of a sample
 constexpr double kNear = 1.15;        // times the fastest: measured again
 constexpr double kWorthWhile = 0.98;  // of the model's time: a smaller gain is noise
-
-const char* name_of_verb(const Arguments& arguments) { return arguments.verb != nullptr ? arguments.verb : "tune"; }
 
 /// Two events around some calls.
 class Stopwatch {
@@ -66,11 +67,12 @@ class Stopwatch {
 };
 
 struct Candidate {
-  ops::TileTrial trial;
+  Choice choice;
+  Trial trial;
+  std::int64_t bytes = 0;  // of scratch memory
   std::vector<double> samples;
   bool runs = true;
 
-  const GpuTile& tile() const { return *trial.tile; }
   double median() const {
     std::vector<double> sorted = samples;
     std::sort(sorted.begin(), sorted.end());
@@ -78,86 +80,96 @@ struct Candidate {
   }
 };
 
+using Candidates = std::list<Candidate>;
+
 class Tuner {
  public:
-  Tuner(const Arguments& arguments, const Call& call) : arguments_(arguments), call_(call) {
-    plan_call();
-    take_memory();
+  explicit Tuner(const TunedCall& call) : call_(call), own_(call.queue) {
+    add_around({});
+    refuse_captures();
   }
 
   void measure() {
     const CudaScope scope(device_);
-    Stopwatch watch(static_cast<CuStream>(arguments_.queue.stream));
+    Stopwatch watch(static_cast<CuStream>(call_.queue.stream));
+    auto fresh = candidates_.begin();
     for (int round = 0; round < kRounds; ++round) {
-      const std::size_t known = candidates_.size();
-      add_around(round == 0 ? model_->tile : best().tile());
-      if (candidates_.size() == known) return;
-      const auto fresh = std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(known));
+      if (round > 0) fresh = add_around(best().choice.record);
+      if (fresh == candidates_.end()) break;
       compile(fresh);
+      if (round == 0) take_memory();
       for (auto candidate = fresh; candidate != candidates_.end(); ++candidate) run_first(*candidate, watch);
       run_in_turns(watch);
     }
+    run(chosen());  // the call's outputs are what later calls make
   }
 
-  TuneReport finish(Context& context) const {
-    const std::string key = ops::tile_key(*model_, device_named_);
-    const GpuTile& tile = chosen().tile();
-    ops::TileStore::shared().keep(
-        key, tile, fmt::format("{} {}: {}", model_->problem.outputs.front().to_text(), name_of(model_->problem.type),
-                               tile.to_text()));
+  TuneReport finish(Context& context) {
+    std::set<std::string> keys;
+    for (const AskedPlan& asked : chosen().trial.asked) {
+      keys.insert(asked.key);
+      ChoiceStore::shared().keep(asked.key, asked.taken.record,
+                                 fmt::format("{}: {}", asked.title, asked.taken.text));
+    }
     context.state().cuda_pairs.erase_if(
-        [&](const cuda::PairKernels& kernels) { return ops::tile_key(*kernels.plan, device_named_) == key; });
+        [&](const cuda::PairKernels& kernels) { return keys.contains(tile_key(*kernels.plan, device_named_)); });
+    context.state().cuda_krons.erase_if(
+        [&](const cuda::KronProgram& program) { return keys.contains(kron_key(program.problem, device_named_)); });
     return report();
   }
 
  private:
-  /// The call without its work: what it plans, and its scratch memory.
-  void plan_call() {
-    ops::TileTrial trial;
+  /// Plans the call with a choice, and adds what is worth measuring beside it. Returns the first that is new.
+  Candidates::iterator add_around(const std::string& record) {
+    Trial trial;
+    trial.record = record;
     Rehearsal rehearsal{Rehearsal::Purpose::workspace};
     rehearse(trial, rehearsal);
-    if (trial.model == nullptr)
-      fail(ErrorKind::unsupported,
-           "{}: the call must compute pairs of points on a CUDA device. Received one that does not.",
-           name_of_verb(arguments_));
-    model_ = trial.model;
+    if (trial.asked.empty())
+      fail(ErrorKind::unsupported, "{}: the call must {} on a CUDA device. Received one that does not.", call_.verb,
+           call_.does);
     device_ = trial.index;
     device_named_ = trial.device;
-    bytes_ = rehearsal.bytes;
-    require(!cuda_is_capturing(device_, static_cast<CuStream>(arguments_.queue.stream)),
-            "{}: tiles cannot be measured while a CUDA graph is captured; tune before. Received a capturing stream.",
-            name_of_verb(arguments_));
+    const std::size_t known = candidates_.size();
+    for (const AskedPlan& asked : trial.asked)
+      for (const Choice& choice : asked.candidates()) {
+        if (!known_.insert(choice.record).second) continue;
+        Candidate& candidate = candidates_.emplace_back();
+        candidate.choice = choice;
+        candidate.trial.record = choice.record;
+      }
+    return std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(known));
   }
 
-  /// The caller's allocator is asked once.
+  void refuse_captures() const {
+    require(!cuda_is_capturing(device_, static_cast<CuStream>(call_.queue.stream)),
+            "{}: nothing can be measured while a CUDA graph is captured; tune before. Received a capturing stream.",
+            call_.verb);
+  }
+
+  /// The caller's allocator is asked once, for the most that a candidate takes.
   void take_memory() {
-    own_ = arguments_;
-    own_.progress = {};
-    if (!arguments_.queue.allocate) return;
-    void* const memory = arguments_.queue.allocate(bytes_);
-    own_.queue.allocate = [memory, most = bytes_](std::int64_t bytes) { return bytes <= most ? memory : nullptr; };
+    for (const Candidate& candidate : candidates_) bytes_ = std::max(bytes_, candidate.bytes);
+    if (!call_.queue.allocate || bytes_ == 0) return;
+    void* const memory = call_.queue.allocate(bytes_);
+    own_.allocate = [memory, most = bytes_](std::int64_t bytes) { return bytes <= most ? memory : nullptr; };
   }
 
-  void rehearse(ops::TileTrial& trial, Rehearsal& rehearsal) const {
-    Arguments rehearsed = arguments_;
-    rehearsed.queue.rehearsal = &rehearsal;
-    rehearsed.queue.trial = &trial;
-    call_(rehearsed);
+  void rehearse(Trial& trial, Rehearsal& rehearsal) const {
+    Queue rehearsed = call_.queue;
+    rehearsed.rehearsal = &rehearsal;
+    rehearsed.trial = &trial;
+    call_.make(rehearsed);
   }
 
-  void add_around(const GpuTile& tile) {
-    const auto plan = plan::with_tile(*model_, tile);
-    for (const GpuTile& next : plan::gpu_tile_candidates(*plan)) {
-      const bool known = std::any_of(candidates_.begin(), candidates_.end(),
-                                     [&](const Candidate& candidate) { return candidate.tile() == next; });
-      if (!known) candidates_.emplace_back().trial.tile = next;
-    }
-  }
-
-  /// All at once into the cache. A tile that does not compile is found out when it is run.
-  void compile(std::list<Candidate>::iterator first) {
+  /// All at once into the cache. A kernel that does not compile is found out when it is run.
+  void compile(Candidates::iterator first) {
     Rehearsal listing{Rehearsal::Purpose::sources};
-    for (; first != candidates_.end(); ++first) rehearse(first->trial, listing);
+    for (; first != candidates_.end(); ++first) {
+      listing.bytes = 0;
+      rehearse(first->trial, listing);
+      first->bytes = listing.bytes;
+    }
     try {
       jit::compile_all(listing.sources);
     } catch (const Error& error) {
@@ -171,8 +183,8 @@ class Tuner {
   }
 
   void run(Candidate& candidate) {
-    own_.queue.trial = &candidate.trial;
-    call_(own_);
+    own_.trial = &candidate.trial;
+    call_.make(own_);
   }
 
   void run_first(Candidate& candidate, Stopwatch& watch) {
@@ -181,16 +193,16 @@ class Tuner {
       const double once = watch(1, [&] { run(candidate); });
       candidate.samples = {once < kShortest ? watch(calls_of(once), [&] { run(candidate); }) : once};
     } catch (const Error& error) {
-      // A device that fails for good fails with the model's tile too, and then it is said.
-      const bool of_tile = error.kind() == ErrorKind::compile || error.kind() == ErrorKind::device;
-      if (&candidate == &candidates_.front() || !of_tile) throw;
-      log(LogLevel::info, "tune: the tile {} is left out: {}", candidate.tile().to_text(), error.what());
+      // A device that fails for good fails with the model's choice too, and then it is said.
+      const bool of_choice = error.kind() == ErrorKind::compile || error.kind() == ErrorKind::device;
+      if (&candidate == &candidates_.front() || !of_choice) throw;
+      log(LogLevel::info, "tune: {} is left out: {}", candidate.choice.text, error.what());
       candidate.runs = false;
     }
     report_progress();
   }
 
-  /// The model's own tile always takes part: it is what the others are compared with.
+  /// The model's own choice always takes part: it is what the others are compared with.
   void run_in_turns(Stopwatch& watch) {
     const double fastest = best().median();
     const int count = calls_of(fastest);
@@ -203,51 +215,82 @@ class Tuner {
       }
   }
 
-  const Candidate& best() const {
+  Candidate& best() {
     return *std::min_element(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
       return a.median() < b.median();
     });
   }
-  const Candidate& chosen() const {
-    const Candidate& model = candidates_.front();
+  Candidate& chosen() {
+    Candidate& model = candidates_.front();
     return best().median() < kWorthWhile * model.median() ? best() : model;
   }
 
-  TuneReport report() const {
+  TuneReport report() {
     TuneReport found;
     for (const Candidate& candidate : candidates_)
-      if (candidate.runs) found.tiles.push_back({candidate.tile().to_text(), candidate.median()});
+      if (candidate.runs) found.tiles.push_back({candidate.choice.text, candidate.median()});
     std::stable_sort(found.tiles.begin(), found.tiles.end(), [](const TuneReport::Tile& a, const TuneReport::Tile& b) {
       return a.milliseconds < b.milliseconds;
     });
-    found.chosen = chosen().tile().to_text();
-    found.model = model_->tile.to_text();
+    found.chosen = chosen().choice.text;
+    found.model = candidates_.front().choice.text;
     return found;
   }
 
   void report_progress() {
     const double total = kRounds * (kSamples + 1) * static_cast<double>(candidates_.size());
     done_ = std::min(done_ + 1, total);
-    if (arguments_.progress && !arguments_.progress(done_, total)) throw Cancelled();
+    if (call_.progress && !call_.progress(done_, total)) throw Cancelled();
   }
 
-  const Arguments& arguments_;
-  const Call& call_;
-  Arguments own_;  // of the calls that are made
-  std::shared_ptr<const plan::GpuPairPlan> model_;
+  const TunedCall& call_;
+  Queue own_;  // of the calls that are made
   int device_ = 0;
-  ops::TileDevice device_named_;
+  DeviceName device_named_;
   std::int64_t bytes_ = 0;
-  std::list<Candidate> candidates_;
+  Candidates candidates_;
+  std::set<std::string> known_;  // records of theirs
   double done_ = 0;
 };
 
 }  // namespace
 
-TuneReport tune(const Arguments& arguments, const Call& call, Context& context) {
-  Tuner tuner(arguments, call);
+TuneReport tune_call(const TunedCall& call, Context& context) {
+  Tuner tuner(call);
   tuner.measure();
   return tuner.finish(context);
 }
 
+}  // namespace mercer::ops
+
+namespace mercer {
+
+TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call, Context& context) {
+  const auto make = [&](const Queue& queue) {
+    Arguments own = arguments;
+    own.queue = queue;
+    own.progress = {};
+    call(own);
+  };
+  return ops::tune_call({arguments.verb != nullptr ? arguments.verb : "tune", "compute pairs of points",
+                         arguments.queue, arguments.progress, make},
+                        context);
+}
+
 }  // namespace mercer
+
+namespace mercer::kron {
+
+TuneReport tune(const Options& options, const std::function<void(const Options&)>& call, Context& context) {
+  const auto make = [&](const Queue& queue) {
+    Options own = options;
+    own.queue = queue;
+    own.progress = {};
+    call(own);
+  };
+  return ops::tune_call({options.verb != nullptr ? options.verb : "kron.tune", "multiply by factors", options.queue,
+                         options.progress, make},
+                        context);
+}
+
+}  // namespace mercer::kron

@@ -2,14 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 #include "codegen/cuda_text.h"
 #include "core/hash.h"
 
 namespace mercer::ops {
+namespace {
 
-std::string tile_key(const plan::GpuPairPlan& plan, const TileDevice& device) {
+Choice choice_of(const plan::GpuTile& tile) { return {plan::tile_record(tile), tile.to_text()}; }
+
+/// The plan, with the tile of the record if there is one and it serves.
+std::shared_ptr<const plan::GpuPairPlan> with_record(std::shared_ptr<const plan::GpuPairPlan> plan,
+                                                     std::string_view record) {
+  const std::optional<plan::GpuTile> tile = plan::tile_from_record(record);
+  return tile && plan::gpu_tile_serves(*plan, *tile) ? plan::with_tile(*plan, *tile) : plan;
+}
+
+}  // namespace
+
+std::string tile_key(const plan::GpuPairPlan& plan, const DeviceName& device) {
   static const std::string kernel = hash128(std::string(codegen::cuda_text("pair_slices.cuh")) +
                                             std::string(codegen::cuda_text("pair_update.cuh")) +
                                             std::string(codegen::cuda_text("pair_consumers.cuh")) +
@@ -20,49 +34,31 @@ std::string tile_key(const plan::GpuPairPlan& plan, const TileDevice& device) {
                      hash128(kernel + plan::gpu_tile_class(plan)).to_text());
 }
 
-TileStore& TileStore::shared() {
-  static TileStore store(FileCache::from_environment());
-  return store;
-}
-
-std::optional<plan::GpuTile> TileStore::find(const std::string& key) const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
-  }
-  const std::optional<std::string> text = cache_.read(key);
-  if (!text) return std::nullopt;
-  const std::size_t title = text->find('\n');
-  if (title == std::string::npos) return std::nullopt;
-  return plan::tile_from_record(std::string_view(*text).substr(title + 1));
-}
-
-void TileStore::keep(const std::string& key, const plan::GpuTile& tile, const std::string& title) {
-  std::string line = title;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  cache_.write(key, line + "\n" + plan::tile_record(tile));
-  const std::lock_guard lock(mutex_);
-  kept_.insert_or_assign(key, tile);
-}
-
 std::shared_ptr<const plan::GpuPairPlan> tuned_plan(std::shared_ptr<const plan::GpuPairPlan> plan,
-                                                    const TileDevice& device, const TileStore& store) {
+                                                    const DeviceName& device, const ChoiceStore& store) {
   if (device.name.empty()) return plan;
-  const std::optional<plan::GpuTile> tile = store.find(tile_key(*plan, device));
-  if (!tile || !plan::gpu_tile_serves(*plan, *tile)) return plan;
-  return plan::with_tile(*plan, *tile);
+  const std::optional<std::string> record = store.find(tile_key(*plan, device));
+  return record ? with_record(std::move(plan), *record) : plan;
 }
 
 std::shared_ptr<const plan::GpuPairPlan> plan_for(const plan::GpuPairProblem& problem, const cuda::PairJob& job) {
-  auto plan = plan::plan_gpu_pairs(problem);
-  const TileDevice device = TileDevice::of(job.hardware());
-  TileTrial* trial = job.queue->trial;
-  if (trial == nullptr) return tuned_plan(std::move(plan), device);
-  trial->model = plan;
+  const auto model = plan::plan_gpu_pairs(problem);
+  const DeviceName device = DeviceName::of(job.hardware());
+  Trial* trial = job.queue->trial;
+  if (trial == nullptr) return tuned_plan(model, device);
+  const auto taken = with_record(model, trial->record);
   trial->device = device;
   trial->index = job.device;
-  if (!trial->tile || !plan::gpu_tile_serves(*plan, *trial->tile)) return plan;
-  return plan::with_tile(*plan, *trial->tile);
+  // Where a call asks for several plans, the last one is what it runs.
+  trial->asked = {{tile_key(*model, device),
+                   fmt::format("{} {}", model->problem.outputs.front().to_text(), name_of(model->problem.type)),
+                   choice_of(model->tile), choice_of(taken->tile), [taken] {
+                     std::vector<Choice> choices;
+                     for (const plan::GpuTile& tile : plan::gpu_tile_candidates(*taken))
+                       choices.push_back(choice_of(tile));
+                     return choices;
+                   }}};
+  return taken;
 }
 
 }  // namespace mercer::ops

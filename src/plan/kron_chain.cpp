@@ -18,7 +18,8 @@ constexpr std::int64_t kMostPair = 64;         // values of two axes in the regi
 constexpr std::int64_t kFragment = 512;        // bytes of 32 lanes
 constexpr std::int64_t kPlain = 32 << 10, kMostPlain = 64 << 10;  // bytes of a tile that is not forced to be larger
 constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
-constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128;
+constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128, kSharedRegisters = 80;
+constexpr std::int64_t kLeastThreads = 256;  // of a multiprocessor, in what is measured
 constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
 constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
 constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, of rows that one of them takes
@@ -171,7 +172,7 @@ void choose_steps(KronChain& chain, std::int64_t most_bytes) {
   int best = cost(gaps);
   for (int sweep = 0; sweep < 2; ++sweep)
     for (std::size_t axis = gaps.size(); axis-- > 0;)
-      for (std::int64_t gap = 0; gap < kBanks; gap += 16 / bytes_of(chain)) {
+      for (std::int64_t gap = 0; gap < 4 * kBanks / bytes_of(chain); gap += 16 / bytes_of(chain)) {
         std::vector<std::int64_t> tried = gaps;
         tried[axis] = gap;
         const int turns = cost(tried);
@@ -190,10 +191,10 @@ bool set_tile(KronChain& chain, std::int64_t tile_l, std::int64_t tile_r, std::i
 
 /// Neighbours behind the axes first, whole lines of memory if they fit; then several tiles side by side. What a block
 /// has on its way from memory should outlast the latency.
-bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_bytes) {
+bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_bytes, std::int64_t plain) {
   std::int64_t r = place.right, one = bytes_of(chain);
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) one *= chain.room(axis);
-  const std::int64_t most = std::max(kNeighbours, kPlain / 2 / one);
+  const std::int64_t most = std::max(kNeighbours, plain / 2 / one);
   if (r > most) r = round_up(ceil_div(r, ceil_div(r, most)), kVector);
   const auto fits = [&](std::int64_t l, std::int64_t bytes) {
     return set_tile(chain, l, r, std::min(bytes, most_bytes));
@@ -202,7 +203,7 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
   if (!set_tile(chain, 1, r, most_bytes)) return false;
   std::int64_t l = 1;
   const std::int64_t before = place.rows * place.left;
-  while (chain.cluster == 1 && r == place.right && 2 * l <= before && fits(2 * l, kPlain)) l *= 2;
+  while (chain.cluster == 1 && r == place.right && 2 * l <= before && fits(2 * l, plain)) l *= 2;
   set_tile(chain, l, r, most_bytes);
   choose_steps(chain, most_bytes);
   return true;
@@ -340,7 +341,7 @@ namespace {
 /// With rows shared by so many blocks, that have parts of this axis.
 std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
                                      const KronGpuPlace& place, const KronGpuProblem& problem, int cluster,
-                                     int shared_axis) {
+                                     int shared_axis, std::int64_t plain = kPlain) {
   KronChain chain;
   chain.types = types;
   chain.factors.assign(factors.begin(), factors.end());
@@ -360,7 +361,7 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
     chain.phases.clear();  // a row has nothing to share a scale with
     add_phases(chain, false);
   }
-  if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes)) return std::nullopt;
+  if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes, plain)) return std::nullopt;
   choose_threads(chain, problem.shared_per_block - kStaticBytes);
   chain.whole_r = place.right % chain.tile_r == 0;
   const bool whole_lines = place.right == 1 || (place.right % kVector == 0 && chain.tile_r % kVector == 0);
@@ -373,6 +374,19 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
   return chain;
 }
 
+std::vector<KronChain> plans_of_clusters(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                         const KronGpuPlace& place, const KronGpuProblem& problem) {
+  std::vector<KronChain> plans;
+  if (problem.capability < 90) return plans;
+  const int pair = static_cast<int>(merged(factors).size()) - 2;
+  for (const int cluster : {2, 4, 8})
+    for (const int axis : {pair, 0}) {
+      if (axis < 0) continue;
+      if (const auto chain = plan_shared(types, factors, place, problem, cluster, axis)) plans.push_back(*chain);
+    }
+  return plans;
+}
+
 }  // namespace
 
 std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
@@ -380,15 +394,34 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   for (const KronShape& factor : factors)
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
-  if (problem.capability < 90 || best) return best;
-  const int pair = static_cast<int>(merged(factors).size()) - 2;
-  for (const int cluster : {2, 4, 8})
-    for (const int axis : {pair, 0}) {
-      if (axis < 0 || (axis == 0 && pair == 0)) continue;
-      const auto chain = plan_shared(types, factors, place, problem, cluster, axis);
-      if (chain && (!best || chain->seconds(place) < best->seconds(place))) best = chain;
-    }
+  if (best) return best;
+  for (const KronChain& chain : plans_of_clusters(types, factors, place, problem))
+    if (!best || chain.seconds(place) < best->seconds(place)) best = chain;
   return best;
+}
+
+std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                          const KronGpuPlace& place, const KronGpuProblem& problem) {
+  std::vector<KronChain> options;
+  const auto own = plan_kron_chain(types, factors, place, problem);
+  if (!own) return options;
+  options.push_back(*own);
+  const auto add = [&](KronChain chain) {
+    const std::int64_t registers = chain.cluster > 1 ? kSharedRegisters : kThreadRegisters;
+    const std::int64_t fitting = problem.shared_per_block / (chain.shared_bytes() + 2 * kStaticBytes);
+    for (const std::int64_t threads : {512, 256, 128})
+      for (std::int64_t resident = 1; resident <= std::clamp<std::int64_t>(fitting, 1, 4); ++resident) {
+        const std::int64_t all = threads * resident;
+        if (all < kLeastThreads || all * registers > kRegisters) continue;
+        chain.block_threads = threads;
+        chain.resident = resident;
+        options.push_back(chain);
+      }
+  };
+  for (const std::int64_t plain : {kPlain, kPlain / 2, 2 * kPlain})
+    if (const auto chain = plan_shared(types, factors, place, problem, 1, 0, plain)) add(*chain);
+  for (const KronChain& chain : plans_of_clusters(types, factors, place, problem)) add(chain);
+  return options;
 }
 
 }  // namespace mercer::plan

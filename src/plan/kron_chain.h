@@ -86,4 +86,8 @@ struct KronChain {
 std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<const KronShape> factors,
                                          const KronGpuPlace& place, const KronGpuProblem& problem);
 
+/// That one, then others that are worth measuring: tiles, clusters, threads and blocks of a multiprocessor.
+std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                          const KronGpuPlace& place, const KronGpuProblem& problem);
+
 }  // namespace mercer::plan

@@ -16,6 +16,7 @@ constexpr std::int64_t kRows = 16, kColumns = 8;  // of an instruction's result
 constexpr std::int64_t kDouble = 8;  // bytes
 constexpr std::int64_t kMostStages = 6, kLeastStages = 3;
 constexpr std::int64_t kMostHeldTiles = 8;  // tiles of outputs beside each other
+constexpr std::size_t kMostOptions = 12;  // that are measured
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30, kMostColumns = std::int64_t{1} << 40;
 
 /// Measured on an H200: launch and first loads, bytes a second of all multiprocessors, of shared memory, what goes
@@ -118,29 +119,32 @@ double KronDouble::seconds(const KronGpuPlace& place) const {
          kOverlap * std::min(memory, products);
 }
 
-std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                           const KronGpuPlace& place, const KronGpuProblem& problem) {
-  if (types.type != Dtype::float64 || problem.capability < kCapability || factors.size() != 1) return {};
+namespace {
+
+/// All that serve.
+template <class Offer>
+void each_kernel(const KronGpuTypes& types, std::span<const KronShape> factors, const KronGpuPlace& place,
+                 const KronGpuProblem& problem, const Offer& offer_to) {
+  if (types.type != Dtype::float64 || problem.capability < kCapability || factors.size() != 1) return;
   KronDouble kernel;
   kernel.types = types;
   kernel.p = factors[0].p;
   kernel.q = factors[0].q;
-  if (std::min(kernel.p, kernel.q) < 1 || std::max(kernel.p, kernel.q) < kLeastExtent) return {};
-  if (real(place.rows) * real(place.left) * real(place.right) > real(kMostColumns)) return {};
+  if (std::min(kernel.p, kernel.q) < 1 || std::max(kernel.p, kernel.q) < kLeastExtent) return;
+  if (real(place.rows) * real(place.left) * real(place.right) > real(kMostColumns)) return;
   kernel.last = place.right == 1;
   kernel.deep = problem.capability >= kDeepCapability;
   kernel.multiprocessors = problem.multiprocessors;
   const auto width = [&](bool vectors, std::int64_t extent) { return vectors && extent % 2 == 0 ? 2 : 1; };
   kernel.in_width = width(types.vectors_in, kernel.last ? kernel.p : place.right);
   kernel.out_width = width(types.vectors_out, kernel.last ? kernel.q : place.right);
-  std::optional<KronDouble> best;
   const auto offer = [&] {
     for (kernel.stages = kMostStages; kernel.stages > kLeastStages; --kernel.stages)
       if (kernel.shared_bytes() <= problem.shared_per_block) break;
     if (kernel.shared_bytes() > problem.shared_per_block) return;
     if (kernel.held && kernel.q_tiles() > std::min(kMostHeldTiles, kernel.multiprocessors)) return;
     if (real(place.items * ceil_div(columns_of(place), kernel.tile_n) * kernel.q_tiles()) > real(kMostTiles)) return;
-    if (!best || kernel.seconds(place) < best->seconds(place)) best = kernel;
+    offer_to(kernel);
   };
   for (const Groups& groups : kGroups) {
     kernel.held = groups.held;
@@ -157,7 +161,28 @@ std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<
         }
       });
   }
+}
+
+}  // namespace
+
+std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                           const KronGpuPlace& place, const KronGpuProblem& problem) {
+  std::optional<KronDouble> best;
+  each_kernel(types, factors, place, problem, [&](const KronDouble& kernel) {
+    if (!best || kernel.seconds(place) < best->seconds(place)) best = kernel;
+  });
   return best;
+}
+
+std::vector<KronDouble> kron_double_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                            const KronGpuPlace& place, const KronGpuProblem& problem) {
+  std::vector<KronDouble> options;
+  each_kernel(types, factors, place, problem, [&](const KronDouble& kernel) { options.push_back(kernel); });
+  std::stable_sort(options.begin(), options.end(), [&](const KronDouble& a, const KronDouble& b) {
+    return a.seconds(place) < b.seconds(place);
+  });
+  if (options.size() > kMostOptions) options.resize(kMostOptions);
+  return options;
 }
 
 }  // namespace mercer::plan

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plan/kron_gpu_types.h"
 
@@ -44,5 +45,9 @@ struct KronDouble {
 /// The fastest tile by its estimate; nothing where the kernel does not serve.
 std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<const KronShape> factors,
                                            const KronGpuPlace& place, const KronGpuProblem& problem);
+
+/// Some tiles, that one and then the next by their estimates.
+std::vector<KronDouble> kron_double_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                            const KronGpuPlace& place, const KronGpuProblem& problem);
 
 }  // namespace mercer::plan

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "core/integers.h"
 
@@ -21,6 +22,10 @@ constexpr std::int64_t kLeastWide = 33;  // with a factor so large
 /// What kron_step reaches on an H200, bytes and flops a second, where there are blocks for all of it.
 constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12, kMultiprocessors = 132;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+/// Of what is measured: divisions into passes, and times the least estimate.
+constexpr std::size_t kMostDivisions = 8;
+constexpr double kMostTimes = 2;
+constexpr std::string_view kRecord = "1\n";  // the version of records
 
 /// Outputs of a thread: those that leave the fewest idle, of several the most.
 std::int64_t thread_q_of(std::int64_t q) {
@@ -43,7 +48,7 @@ void divide_columns(KronGpuTile& tile, std::int64_t right) {
   tile.tile_b = std::max<std::int64_t>(n / tile.tile_a, 1);
 }
 
-void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
+void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right, std::int64_t stage_bytes) {
   const auto element = static_cast<std::int64_t>(size_of(tile.types.type));
   tile.tile_q = ceil_div(tile.q, ceil_div(tile.q, kMostQ));
   tile.thread_q = thread_q_of(tile.tile_q);
@@ -55,16 +60,17 @@ void choose_tile(KronGpuTile& tile, std::int64_t before, std::int64_t right) {
   while (tile.groups_n > 1 && tile.groups_n / 2 * tile.groups_q >= kWarp && !fills()) tile.groups_n /= 2;
   divide_columns(tile, right);
   const std::int64_t line = tile.tile_n() + tile.groups_q * tile.thread_q;
-  const std::int64_t held = std::max<std::int64_t>(kStageBytes / element / line, 1);
+  const std::int64_t held = std::max<std::int64_t>(stage_bytes / element / line, 1);
   tile.tile_p = ceil_div(tile.p, ceil_div(tile.p, held));
 }
 
-KronGpuTile step_tile(const KronGpuTypes& types, const KronShape& factor, const KronGpuPlace& place) {
+KronGpuTile step_tile(const KronGpuTypes& types, const KronShape& factor, const KronGpuPlace& place,
+                      std::int64_t stage_bytes = kStageBytes) {
   KronGpuTile tile;
   tile.types = types;
   tile.p = factor.p;
   tile.q = factor.q;
-  choose_tile(tile, place.rows * place.left, place.right);
+  choose_tile(tile, place.rows * place.left, place.right, stage_bytes);
   return tile;
 }
 
@@ -72,20 +78,55 @@ using Span = std::span<const KronShape>;
 
 std::int64_t largest(const KronShape& factor) { return std::max(factor.p, factor.q); }
 
+double seconds_of(const KronGpuKernel& kernel, const KronGpuPlace& place) {
+  return std::visit([&](const auto& k) { return k.seconds(place); }, kernel);
+}
+
+std::string key_of(const KronGpuKernel& kernel) {
+  return std::visit([](const auto& k) { return k.key(); }, kernel);
+}
+
+bool is_wide(Span factors) {
+  return std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; });
+}
+
 /// The best kernel of some neighbouring factors, if there is one.
 std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, const KronGpuPlace& place,
                                        const KronGpuProblem& problem) {
   std::optional<KronGpuKernel> best;
   const auto offer = [&](const auto& kernel) {
-    const auto seconds = [&](const auto& other) { return other.seconds(place); };
-    if (!best || kernel.seconds(place) < std::visit(seconds, *best)) best = kernel;
+    if (!best || kernel.seconds(place) < seconds_of(*best, place)) best = kernel;
   };
   if (factors.size() == 1) offer(step_tile(types, factors.front(), place));
   if (const auto chain = plan_kron_chain(types, factors, place, problem)) offer(*chain);
   if (const auto doubles = plan_kron_double(types, factors, place, problem)) offer(*doubles);
-  if (!std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; })) return best;
+  if (!is_wide(factors)) return best;
   if (const auto wide = plan_kron_wide(types, factors, place, problem)) offer(*wide);
   return best;
+}
+
+/// All kernels of them that are worth measuring, each once, the best one by its estimate first.
+std::vector<KronGpuKernel> kernels_of(const KronGpuTypes& types, Span factors, const KronGpuPlace& place,
+                                      const KronGpuProblem& problem) {
+  std::vector<KronGpuKernel> kernels;
+  std::set<std::string> known;
+  const auto offer = [&](const KronGpuKernel& kernel) {
+    if (known.insert(key_of(kernel)).second) kernels.push_back(kernel);
+  };
+  if (const auto best = kernel_of(types, factors, place, problem)) offer(*best);
+  for (const std::int64_t bytes : {kStageBytes, kStageBytes / 2, 2 * kStageBytes}) {
+    if (factors.size() != 1) break;
+    const KronGpuTile tile = step_tile(types, factors.front(), place, bytes);
+    if (tile.shared_bytes() <= problem.shared_per_block) offer(tile);
+  }
+  for (const KronChain& chain : kron_chain_options(types, factors, place, problem)) offer(chain);
+  for (const KronDouble& doubles : kron_double_options(types, factors, place, problem)) offer(doubles);
+  if (is_wide(factors))
+    for (const KronWide& wide : kron_wide_options(types, factors, place, problem)) offer(wide);
+  std::stable_sort(kernels.begin(), kernels.end(), [&](const KronGpuKernel& a, const KronGpuKernel& b) {
+    return seconds_of(a, place) < seconds_of(b, place);
+  });
+  return kernels;
 }
 
 /// Neighbours first .. first + count - 1.
@@ -93,35 +134,53 @@ struct Run {
   int first = 0, count = 1;
 };
 
-/// The cheapest way from the first factor to the last.
-std::vector<Run> divide(const KronGpuProblem& problem) {
+Span factors_of(const KronGpuProblem& problem, const Run& run) {
+  return Span(problem.factors).subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
+}
+
+std::int64_t product(Span factors, std::int64_t KronShape::* extent) {
+  std::int64_t size = 1;
+  for (const KronShape& factor : factors) size *= factor.*extent;
+  return size;
+}
+
+/// A way from the first factor to the last.
+struct Way {
+  double seconds = 0;
+  std::vector<Run> runs;
+};
+
+/// The cheapest ways, so many of them.
+std::vector<Way> divide(const KronGpuProblem& problem, std::size_t most) {
   const auto count = static_cast<int>(problem.factors.size());
-  std::vector<double> seconds(problem.factors.size() + 1, 1e300);
-  std::vector<int> from(seconds.size(), 0);
-  seconds[0] = 0;
+  std::vector<std::vector<Way>> ways(problem.factors.size() + 1);  // to each factor
+  ways[0].emplace_back();
   KronGpuTypes types;
   types.type = types.in = types.out = problem.type;
   types.factor = problem.dtype;
-  types.vectors_in = types.vectors_out = true;
+  types.vectors_in = problem.vectors_in;  // between passes there always are: what serves without serves with them
+  types.vectors_out = problem.vectors_out;
   for (int first = 0; first < count; ++first)
     for (int last = first; last < std::min(count, first + kMostKronFactors); ++last) {
       KronGpuPlace place = {problem.items, problem.rows, 1, problem.columns};
       // What stands beside may be P or Q by then; what fits the larger one fits the other.
       for (int i = 0; i < first; ++i) place.left *= largest(problem.factors[static_cast<std::size_t>(i)]);
       for (int i = last + 1; i < count; ++i) place.right *= largest(problem.factors[static_cast<std::size_t>(i)]);
-      const auto run = Span(problem.factors).subspan(static_cast<std::size_t>(first),
-                                                      static_cast<std::size_t>(last - first + 1));
-      const auto kernel = kernel_of(types, run, place, problem);
+      const Run run = {first, last - first + 1};
+      const auto kernel = kernel_of(types, factors_of(problem, run), place, problem);
       if (!kernel) continue;
-      const auto at = static_cast<std::size_t>(last) + 1;
-      const double sum = seconds[static_cast<std::size_t>(first)] +
-                         std::visit([&](const auto& k) { return k.seconds(place); }, *kernel);
-      if (sum < seconds[at]) seconds[at] = sum, from[at] = first;
+      const double seconds = seconds_of(*kernel, place);
+      std::vector<Way>& to = ways[static_cast<std::size_t>(last) + 1];
+      for (const Way& from : ways[static_cast<std::size_t>(first)]) {
+        Way way = {from.seconds + seconds, from.runs};
+        way.runs.push_back(run);
+        to.insert(std::upper_bound(to.begin(), to.end(), way,
+                                   [](const Way& a, const Way& b) { return a.seconds < b.seconds; }),
+                  std::move(way));
+        if (to.size() > most) to.pop_back();
+      }
     }
-  std::vector<Run> runs;
-  for (int end = count; end > 0; end = from[static_cast<std::size_t>(end)])
-    runs.push_back({from[static_cast<std::size_t>(end)], end - from[static_cast<std::size_t>(end)]});
-  return runs;
+  return ways.back();
 }
 
 }  // namespace
@@ -161,52 +220,167 @@ std::string KronGpuTile::key() const {
                      tile_b, tile_p, tile_q, thread_n, thread_q, groups_n, groups_q);
 }
 
-KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
-  KronGpuPlan plan;
-  std::vector<Run> runs = divide(problem);  // the last first
-  const auto product = [&](const Run& run, std::int64_t KronShape::* extent) {
-    std::int64_t size = 1;
-    for (int i = run.first; i < run.first + run.count; ++i)
-      size *= problem.factors[static_cast<std::size_t>(i)].*extent;
-    return size;
-  };
+namespace {
+
+/// What shrinks an array most goes first.
+void put_in_order(std::vector<Run>& runs, const KronGpuProblem& problem) {
   const auto growth_of = [&](const Run& run) {
-    return growth(static_cast<double>(product(run, &KronShape::p)), static_cast<double>(product(run, &KronShape::q)));
+    const Span factors = factors_of(problem, run);
+    return growth(static_cast<double>(product(factors, &KronShape::p)),
+                  static_cast<double>(product(factors, &KronShape::q)));
   };
+  std::reverse(runs.begin(), runs.end());
   std::stable_sort(runs.begin(), runs.end(), [&](const Run& a, const Run& b) { return growth_of(a) < growth_of(b); });
+}
+
+KronGpuTypes types_of(const KronGpuProblem& problem, bool is_first, bool is_last) {
+  KronGpuTypes types;
+  types.final = is_last && problem.combines;
+  types.type = problem.type;
+  types.factor = problem.dtype;
+  types.in = is_first ? problem.dtype : problem.type;
+  types.out = is_last ? problem.dtype : problem.type;
+  types.vectors_in = !is_first || problem.vectors_in;
+  types.vectors_out = !is_last || problem.vectors_out;
+  return types;
+}
+
+struct Division {
+  KronGpuPlan plan;                 // without kernels
+  std::vector<KronGpuTypes> types;  // of each pass
+};
+
+Division division_of(std::vector<Run> runs, const KronGpuProblem& problem) {
+  Division division;
+  put_in_order(runs, problem);
   std::vector<std::int64_t> extents;
   std::int64_t size = problem.columns;
   for (const KronShape& factor : problem.factors) extents.push_back(factor.p), size *= factor.p;
   for (const Run& run : runs) {
-    KronGpuPass& pass = plan.passes.emplace_back();
+    const bool is_first = division.types.empty(), is_last = division.types.size() + 1 == runs.size();
+    KronGpuPass& pass = division.plan.passes.emplace_back();
     pass.first = run.first;
     pass.count = run.count;
-    pass.p = product(run, &KronShape::p);
-    pass.q = product(run, &KronShape::q);
+    pass.p = product(factors_of(problem, run), &KronShape::p);
+    pass.q = product(factors_of(problem, run), &KronShape::q);
     pass.place = {problem.items, problem.rows, 1, problem.columns};
     for (int i = 0; i < static_cast<int>(extents.size()); ++i) {
       if (i < run.first) pass.place.left *= extents[static_cast<std::size_t>(i)];
       if (i >= run.first + run.count) pass.place.right *= extents[static_cast<std::size_t>(i)];
     }
-    KronGpuTypes types;
-    const bool is_first = plan.passes.size() == 1;
-    const bool is_last = plan.passes.size() == runs.size();
-    types.final = is_last && problem.combines;
-    types.type = problem.type;
-    types.factor = problem.dtype;
-    types.in = is_first ? problem.dtype : problem.type;
-    types.out = is_last ? problem.dtype : problem.type;
-    types.vectors_in = !is_first || problem.vectors_in;
-    types.vectors_out = !is_last || problem.vectors_out;
-    const Span factors = Span(problem.factors).subspan(static_cast<std::size_t>(run.first),
-                                                       static_cast<std::size_t>(run.count));
-    pass.kernel = kernel_of(types, factors, pass.place, problem).value();
+    division.types.push_back(types_of(problem, is_first, is_last));
     for (int i = run.first; i < run.first + run.count; ++i)
       extents[static_cast<std::size_t>(i)] = problem.factors[static_cast<std::size_t>(i)].q;
     size = size / pass.p * pass.q;
-    if (!is_last) plan.widest = std::max(plan.widest, size);
+    if (!is_last) division.plan.widest = std::max(division.plan.widest, size);
   }
-  return plan;
+  return division;
+}
+
+KronGpuPlan with_best_kernels(Division division, const KronGpuProblem& problem) {
+  for (std::size_t i = 0; i < division.types.size(); ++i) {
+    KronGpuPass& pass = division.plan.passes[i];
+    pass.kernel =
+        kernel_of(division.types[i], factors_of(problem, {pass.first, pass.count}), pass.place, problem).value();
+  }
+  return std::move(division.plan);
+}
+
+/// Of one pass of a plan.
+std::vector<KronGpuKernel> kernels_of(const KronGpuPlan& plan, std::size_t index, const KronGpuProblem& problem) {
+  const KronGpuPass& pass = plan.passes[index];
+  return kernels_of(types_of(problem, index == 0, index + 1 == plan.passes.size()),
+                    factors_of(problem, {pass.first, pass.count}), pass.place, problem);
+}
+
+/// With another kernel for one of its passes, the least estimates first, of equal ones all passes by turns.
+std::vector<KronGpuPlan> with_other_kernels(const KronGpuPlan& plan, const KronGpuProblem& problem) {
+  std::vector<std::vector<KronGpuKernel>> kernels;
+  std::size_t most = 0;
+  for (std::size_t pass = 0; pass < plan.passes.size(); ++pass)
+    most = std::max(most, kernels.emplace_back(kernels_of(plan, pass, problem)).size());
+  std::vector<KronGpuPlan> others;
+  for (std::size_t i = 0; i < most; ++i)
+    for (std::size_t pass = 0; pass < plan.passes.size(); ++pass)
+      if (i < kernels[pass].size()) others.emplace_back(plan).passes[pass].kernel = kernels[pass][i];
+  std::stable_sort(others.begin(), others.end(),
+                   [](const KronGpuPlan& a, const KronGpuPlan& b) { return a.seconds() < b.seconds(); });
+  return others;
+}
+
+std::string beginning(const KronGpuPass& pass) { return fmt::format("{} {} ", pass.first, pass.count); }
+
+}  // namespace
+
+KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
+  return with_best_kernels(division_of(divide(problem, 1).front().runs, problem), problem);
+}
+
+double KronGpuPlan::seconds() const {
+  double sum = 0;
+  for (const KronGpuPass& pass : passes) sum += seconds_of(pass.kernel, pass.place);
+  return sum;
+}
+
+std::string KronGpuPlan::to_text() const {
+  std::string text;
+  for (const KronGpuPass& pass : passes) {
+    const std::string key = key_of(pass.kernel);  // "kron chain float32 ...: tile 1 4 ...; 8 x 8 ..."
+    const std::string types = std::visit([](const auto& kernel) { return kernel.types.key(); }, pass.kernel);
+    const std::size_t at = key.find(types), end = key.find(';');
+    text += fmt::format("{}{}{}: {}{}", text.empty() ? "" : "; then ", pass.count == 1 ? "factor " : "factors ",
+                        pass.count == 1 ? fmt::format("{}", pass.first + 1)
+                                        : fmt::format("{} to {}", pass.first + 1, pass.first + pass.count),
+                        key.substr(0, at - 1), key.substr(at + types.size(), end - at - types.size()));
+  }
+  return text;
+}
+
+std::string KronGpuPlan::record() const {
+  std::string record(kRecord);
+  for (const KronGpuPass& pass : passes) record += beginning(pass) + key_of(pass.kernel) + '\n';
+  return record;
+}
+
+std::vector<KronGpuPlan> kron_gpu_candidates(const KronGpuProblem& problem, const KronGpuPlan& plan) {
+  std::vector<KronGpuPlan> candidates = {plan};
+  std::set<std::string> known = {plan.record()};
+  double most = 0;
+  const auto offer = [&](KronGpuPlan other) {
+    if (other.seconds() <= most && known.insert(other.record()).second) candidates.push_back(std::move(other));
+  };
+  for (const Way& way : divide(problem, kMostDivisions)) {
+    KronGpuPlan other = with_best_kernels(division_of(way.runs, problem), problem);
+    if (most == 0) most = kMostTimes * other.seconds();
+    offer(std::move(other));
+  }
+  for (KronGpuPlan& other : with_other_kernels(plan, problem)) offer(std::move(other));
+  if (candidates.size() > kMostKronCandidates) candidates.resize(kMostKronCandidates);
+  return candidates;
+}
+
+std::optional<KronGpuPlan> kron_gpu_plan_of(const KronGpuProblem& problem, std::string_view record) {
+  if (!record.starts_with(kRecord)) return std::nullopt;
+  for (const Way& way : divide(problem, kMostDivisions)) {
+    KronGpuPlan plan = division_of(way.runs, problem).plan;
+    std::string_view rest = record.substr(kRecord.size());
+    std::size_t found = 0;
+    for (; found < plan.passes.size(); ++found) {
+      KronGpuPass& pass = plan.passes[found];
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      const std::string opening = beginning(pass);
+      if (!line.starts_with(opening) || line.size() == rest.size()) break;
+      const std::vector<KronGpuKernel> kernels = kernels_of(plan, found, problem);
+      const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const KronGpuKernel& k) {
+        return key_of(k) == line.substr(opening.size());
+      });
+      if (kernel == kernels.end()) break;
+      pass.kernel = *kernel;
+      rest.remove_prefix(line.size() + 1);
+    }
+    if (found == plan.passes.size() && rest.empty()) return plan;
+  }
+  return std::nullopt;
 }
 
 }  // namespace mercer::plan

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -54,8 +56,26 @@ struct KronGpuPass {
 struct KronGpuPlan {
   std::vector<KronGpuPass> passes;  // in the order in which they run
   std::int64_t widest = 0;          // elements of a row between passes, with columns
+
+  /// An estimate of its time on an H200.
+  double seconds() const;
+  /// A line for people.
+  std::string to_text() const;
+  /// Lines from which kron_gpu_plan_of makes it again: a pass each, with its kernel's key.
+  std::string record() const;
 };
 
+/// The fastest by its estimate.
 KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem);
+
+inline constexpr std::size_t kMostKronCandidates = 24;
+
+/// Plans to measure: `plan` itself, then other divisions of the factors into passes with the kernels of the least
+/// estimates, then the division of `plan` with another kernel for one pass, the least estimates first. None is thought
+/// to take more than twice the time of the fastest. All keep the error bound of mercer/kron.h; bits may differ.
+std::vector<KronGpuPlan> kron_gpu_candidates(const KronGpuProblem& problem, const KronGpuPlan& plan);
+
+/// The plan of a record: of a division and kernels that candidates may have; nothing for any other text.
+std::optional<KronGpuPlan> kron_gpu_plan_of(const KronGpuProblem& problem, std::string_view record);
 
 }  // namespace mercer::plan

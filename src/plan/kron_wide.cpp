@@ -91,8 +91,8 @@ double KronWide::seconds(const KronGpuPlace& place) const {
          tile * std::max(static_cast<double>(tiles(place)) / at_a_time, 1.0);
 }
 
-std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                       const KronGpuPlace& place, const KronGpuProblem& problem) {
+std::vector<KronWide> kron_wide_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                        const KronGpuPlace& place, const KronGpuProblem& problem) {
   if (problem.capability != kCapability || types.type != Dtype::float32) return {};
   if (factors.empty() || factors.size() > 2) return {};
   for (const KronShape& factor : factors)
@@ -124,9 +124,16 @@ std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<cons
     return held(wide) * 9 / 8 + sums + kOtherRegisters <= kRegisters / wide.threads() &&
            wide.shared_bytes() <= problem.shared_per_block;
   };
+  std::vector<KronWide> options;
   for (wide.groups = 4 / wide.warpgroups; wide.groups > 0; --wide.groups)
-    if (fits()) return wide;
-  return {};
+    if (fits()) options.push_back(wide);
+  return options;
+}
+
+std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                       const KronGpuPlace& place, const KronGpuProblem& problem) {
+  const std::vector<KronWide> options = kron_wide_options(types, factors, place, problem);
+  return options.empty() ? std::nullopt : std::optional(options.front());
 }
 
 }  // namespace mercer::plan

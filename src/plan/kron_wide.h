@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plan/kron_gpu_types.h"
 
@@ -45,5 +46,9 @@ struct KronWide {
 /// The pass over these neighbours; nothing where the kernel does not serve. A pair must end the row.
 std::optional<KronWide> plan_kron_wide(const KronGpuTypes& types, std::span<const KronShape> factors,
                                        const KronGpuPlace& place, const KronGpuProblem& problem);
+
+/// That one, then others that are worth measuring: fewer tiles of a block at a time.
+std::vector<KronWide> kron_wide_options(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                        const KronGpuPlace& place, const KronGpuProblem& problem);
 
 }  // namespace mercer::plan

@@ -58,9 +58,11 @@ struct Arrays {
                                c.turned ? column_major({c.items, p, q}) : Shape{}));
     for (const Array& factor : factors) views.push_back(factor.tensor());
   }
-  void multiply(const Call& c, TestContext& context, const Tensor& to) const {
+  void multiply(const Call& c, TestContext& context, const Tensor& to, ops::Trial* trial = nullptr) const {
     const Tensor added = y;
-    matmul(x, views, to, {.alpha = c.alpha, .beta = c.beta, .y = c.beta != 0 ? &added : nullptr}, context);
+    kron::Options options{.alpha = c.alpha, .beta = c.beta, .y = c.beta != 0 ? &added : nullptr};
+    options.queue.trial = trial;
+    matmul(x, views, to, options, context);
   }
 };
 

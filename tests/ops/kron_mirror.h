@@ -16,6 +16,7 @@ void take_kron_to_cuda(const Tensor& x, std::span<const Tensor> factors, const T
   CudaCall call(inputs, {&out}, {}, context);
   kron::Options moved = options;
   moved.queue = call.arguments().queue;
+  moved.queue.trial = options.queue.trial;
   const Tensor y = options.y != nullptr ? call(*options.y) : Tensor();
   if (options.y != nullptr) moved.y = &y;
   std::vector<Tensor> there;

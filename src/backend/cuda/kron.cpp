@@ -54,8 +54,8 @@ std::string key_of(const plan::KronGpuProblem& p, const KronJob& job) {
 }
 
 /// Without its kernels.
-KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job, std::int64_t columns) {
-  KronProgram program{plan::plan_kron_gpu(problem), {}, {}};
+KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job, plan::KronGpuPlan plan) {
+  KronProgram program{problem, std::move(plan), {}, {}};
   plan::KronGpuPass& last = program.plan.passes.back();
   const bool may_write = std::visit([](const auto& kernel) { return kernel.whole(); }, last.kernel);
   program.copies = job.in_place && program.plan.passes.size() == 1 && !may_write;
@@ -66,7 +66,7 @@ KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job
         kernel.types.out = job.type();
       },
       last.kernel);
-  program.plan.widest = job.j * columns;
+  program.plan.widest = job.j * problem.columns;
   return program;
 }
 
@@ -120,8 +120,9 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   problem.shared_per_block = hardware.shared_per_block;
   // Making a plan, and finding its kernels by their texts, take longer than a small product does.
   key_ = key_of(problem, job_);
-  program_ = is_kept(place) ? tools.programs.find(key_) : nullptr;
-  if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, columns_));
+  const bool of_this_device = place.rehearsal() == nullptr || place.rehearsal()->device == nullptr;
+  program_ = of_this_device ? tools.programs.find(key_) : nullptr;
+  if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, tools.plan(problem, place)));
 }
 
 /// Whether rows, with their columns as a last axis, are whole in memory and begin at vectors.

@@ -10,6 +10,7 @@ namespace mercer::cuda {
 
 /// A plan and its kernels on one device.
 struct KronProgram {
+  plan::KronGpuProblem problem;
   plan::KronGpuPlan plan;
   std::vector<Kernel> passes;
   Kernel finish;        // where the last pass may not write into out, or no factor is multiplied
@@ -20,6 +21,8 @@ struct KronProgram {
 struct KronTools {
   std::int64_t part_bytes;
   RecentCache<KronProgram>& programs;
+  /// The plan that the call runs: the model's, or a measured one.
+  plan::KronGpuPlan (*plan)(const plan::KronGpuProblem& problem, const PairJob& place);
 };
 
 /// Puts the passes of the call into its stream and returns. Scratch memory is at most two arrays of the largest size

@@ -70,6 +70,13 @@ TEST(SharedChains, WholeNumbers) {
   });
 }
 
+/// Blocks that share a row write it by vectors: where out has gaps, rows take several passes.
+TEST(SharedChains, OutputsWithGaps) {
+  Call call = call_of(power(8, 5), 2, Dtype::float64);
+  call.gaps = true;
+  expect_all_right({call});
+}
+
 TEST(SharedChains, RowsAreApart) {
   on_cuda([](TestContext& context) {
     for (const Sizes& sizes : {power(16, 4), power(4, 8)}) {

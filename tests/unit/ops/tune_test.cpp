@@ -14,7 +14,7 @@ namespace {
 using namespace testing_support;
 namespace fs = std::filesystem;
 
-const ops::TileDevice kDevice{"sm_90a", "a device"};
+const ops::DeviceName kDevice{"sm_90a", "a device"};
 
 std::shared_ptr<const plan::GpuPairPlan> plan_of(const char* text) {
   plan::GpuPairProblem problem;
@@ -33,20 +33,21 @@ class TunedTiles : public ::testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   FileCache cache() const { return FileCache(folder_, 1 << 20); }
-  ops::TileStore store() const { return ops::TileStore(cache()); }
+  ops::ChoiceStore store() const { return ops::ChoiceStore(cache()); }
 
   fs::path folder_;
   std::shared_ptr<const plan::GpuPairPlan> plan_ = plan_of("sum(abs(x-z))");
   std::string key_ = ops::tile_key(*plan_, kDevice);
   plan::GpuTile other_ = plan::gpu_tile_candidates(*plan_).back();
+  std::string record_ = plan::tile_record(other_);
 };
 
 TEST_F(TunedTiles, KeepsATileForLaterProcesses) {
-  ops::TileStore first = store();
+  ops::ChoiceStore first = store();
   EXPECT_EQ(first.find(key_), std::nullopt);
-  first.keep(key_, other_, "a title\nof two lines");
-  EXPECT_EQ(first.find(key_), std::optional(other_));
-  EXPECT_EQ(store().find(key_), std::optional(other_));
+  first.keep(key_, record_, "a title\nof two lines");
+  EXPECT_EQ(first.find(key_), std::optional(record_));
+  EXPECT_EQ(store().find(key_), std::optional(record_));
   const auto files = cache().files();
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files[0].first_line, "a title of two lines");
@@ -54,21 +55,21 @@ TEST_F(TunedTiles, KeepsATileForLaterProcesses) {
 }
 
 TEST_F(TunedTiles, RemembersWithoutADisk) {
-  ops::TileStore off(FileCache({}, 0));
-  off.keep(key_, other_, "title");
-  EXPECT_EQ(off.find(key_), std::optional(other_));
+  ops::ChoiceStore off(FileCache({}, 0));
+  off.keep(key_, record_, "title");
+  EXPECT_EQ(off.find(key_), std::optional(record_));
 }
 
 TEST_F(TunedTiles, PlansUseIt) {
-  ops::TileStore kept = store();
+  ops::ChoiceStore kept = store();
   EXPECT_FALSE(ops::tuned_plan(plan_, kDevice, kept)->tuned());
-  kept.keep(key_, other_, "title");
+  kept.keep(key_, record_, "title");
   const auto tuned = ops::tuned_plan(plan_, kDevice, kept);
   EXPECT_TRUE(tuned->tuned());
   EXPECT_EQ(tuned->tile, other_);
   EXPECT_EQ(ops::tile_key(*tuned, kDevice), key_);
-  for (const ops::TileDevice& elsewhere :
-       {ops::TileDevice{"sm_100a", "a device"}, ops::TileDevice{"sm_90a", "another"}, ops::TileDevice{"sm_90a", ""}})
+  for (const ops::DeviceName& elsewhere :
+       {ops::DeviceName{"sm_100a", "a device"}, ops::DeviceName{"sm_90a", "another"}, ops::DeviceName{"sm_90a", ""}})
     EXPECT_FALSE(ops::tuned_plan(plan_, elsewhere, kept)->tuned());
   EXPECT_FALSE(ops::tuned_plan(plan_of("max(abs(x-z))"), kDevice, kept)->tuned());
 }
@@ -86,14 +87,14 @@ TEST_F(TunedTiles, IgnoresWhatIsNotItsOwn) {
 }
 
 TEST_F(TunedTiles, IgnoresDamage) {
-  store().keep(key_, other_, "title");
+  store().keep(key_, record_, "title");
   const fs::path file = cache().path_of(key_);
   const auto size = fs::file_size(file);
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(static_cast<std::streamoff>(size) - 3) << '7';
   stream.close();
   EXPECT_EQ(store().find(key_), std::nullopt);
-  store().keep(key_, other_, "title");
+  store().keep(key_, record_, "title");
   fs::resize_file(file, size / 2);
   EXPECT_EQ(store().find(key_), std::nullopt);
 }
@@ -181,7 +182,7 @@ class TuneOnGpu : public ::testing::Test {
     return arguments;
   }
 
-  std::vector<char> result_of(const std::function<void(const Arguments&)>& call, ops::TileTrial* trial) {
+  std::vector<char> result_of(const std::function<void(const Arguments&)>& call, ops::Trial* trial) {
     stream_->upload(reinterpret_cast<CuPointer>(out_.data), host_->bytes().data(), bytes_of_out());
     Arguments arguments = on_stream();
     arguments.queue.trial = trial;
@@ -193,7 +194,7 @@ class TuneOnGpu : public ::testing::Test {
   }
   std::int64_t bytes_of_out() const { return static_cast<std::int64_t>(host_->bytes().size()); }
 
-  void rehearse(const std::function<void(const Arguments&)>& call, ops::TileTrial& trial, cuda::Rehearsal& listing) {
+  void rehearse(const std::function<void(const Arguments&)>& call, ops::Trial& trial, cuda::Rehearsal& listing) {
     Arguments arguments = on_stream();
     arguments.queue.trial = &trial;
     arguments.queue.rehearsal = &listing;
@@ -210,17 +211,19 @@ class TuneOnGpu : public ::testing::Test {
 TEST_F(TuneOnGpu, CandidatesGiveTheSameBits) {
   for (const TunedRow& row : kTunedRows) {
     const auto call = call_of(row);
-    ops::TileTrial model;
+    ops::Trial model;
     const std::vector<char> expected = result_of(call, &model);
-    std::list<ops::TileTrial> trials;
+    std::list<ops::Trial> trials;
     cuda::Rehearsal listing{cuda::Rehearsal::Purpose::sources};
-    for (const plan::GpuTile& tile : plan::gpu_tile_candidates(*model.model)) {
-      trials.emplace_back().tile = tile;
+    for (const ops::Choice& choice : model.asked.front().candidates()) {
+      trials.emplace_back().record = choice.record;
       rehearse(call, trials.back(), listing);
     }
     jit::compile_all(listing.sources);
-    for (ops::TileTrial& trial : trials)
-      EXPECT_TRUE(result_of(call, &trial) == expected) << row.text << ", " << trial.tile->to_text();
+    for (ops::Trial& trial : trials) {
+      EXPECT_TRUE(result_of(call, &trial) == expected) << row.text << ", " << trial.record;
+      EXPECT_EQ(trial.asked.front().taken.record, trial.record);
+    }
   }
 }
 

@@ -1,0 +1,22 @@
+// Plans of products with Kronecker products that were measured. The store is read while a plan is made.
+#pragma once
+
+#include <string>
+
+#include "backend/cuda/job.h"
+#include "ops/choice_store.h"
+#include "ops/trial.h"
+#include "plan/kron_gpu.h"
+
+namespace mercer::ops {
+
+/// Readable at its beginning. All that a plan depends on is in it, and the texts of the kernels.
+std::string kron_key(const plan::KronGpuProblem& problem, const DeviceName& device);
+
+/// The plan that the store has for this problem, or the model's.
+plan::KronGpuPlan tuned_kron_plan(const plan::KronGpuProblem& problem, const DeviceName& device,
+                                  const ChoiceStore& store = ChoiceStore::shared());
+/// The plan that a call runs.
+plan::KronGpuPlan kron_plan_for(const plan::KronGpuProblem& problem, const cuda::PairJob& place);
+
+}  // namespace mercer::ops
