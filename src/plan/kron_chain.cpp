@@ -204,9 +204,7 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
   std::int64_t l = 1;
   const std::int64_t before = place.rows * place.left;
   while (chain.cluster == 1 && r == place.right && 2 * l <= before && fits(2 * l, plain)) l *= 2;
-  set_tile(chain, l, r, most_bytes);
-  choose_steps(chain, most_bytes);
-  return true;
+  return set_tile(chain, l, r, most_bytes);
 }
 
 /// Blocks of a cluster wait for one another: others are to run meanwhile.
@@ -338,10 +336,13 @@ std::string KronChain::key() const {
 
 namespace {
 
-/// With rows shared by so many blocks, that have parts of this axis.
+constexpr double kAnyTime = 1e300;
+
+/// With rows shared by so many blocks, that have parts of this axis. Nothing where it takes `worth` seconds or more even
+/// without gaps: to search for them takes most of the time here.
 std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
                                      const KronGpuPlace& place, const KronGpuProblem& problem, int cluster,
-                                     int shared_axis, std::int64_t plain = kPlain) {
+                                     int shared_axis, std::int64_t plain = kPlain, double worth = kAnyTime) {
   KronChain chain;
   chain.types = types;
   chain.factors.assign(factors.begin(), factors.end());
@@ -361,8 +362,12 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
     chain.phases.clear();  // a row has nothing to share a scale with
     add_phases(chain, false);
   }
-  if (!choose_tile(chain, place, problem.shared_per_block - kStaticBytes, plain)) return std::nullopt;
-  choose_threads(chain, problem.shared_per_block - kStaticBytes);
+  const std::int64_t most_bytes = problem.shared_per_block - kStaticBytes;
+  if (!choose_tile(chain, place, most_bytes, plain)) return std::nullopt;
+  choose_threads(chain, most_bytes);
+  if (chain.seconds(place) >= worth) return std::nullopt;
+  choose_steps(chain, most_bytes);
+  choose_threads(chain, most_bytes);
   chain.whole_r = place.right % chain.tile_r == 0;
   const bool whole_lines = place.right == 1 || (place.right % kVector == 0 && chain.tile_r % kVector == 0);
   const auto by_vectors = [&](bool aligned, std::int64_t last, std::int64_t all) {
@@ -374,15 +379,19 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
   return chain;
 }
 
+/// `better_ones`: each is to take less time than the one before.
 std::vector<KronChain> plans_of_clusters(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                         const KronGpuPlace& place, const KronGpuProblem& problem) {
+                                         const KronGpuPlace& place, const KronGpuProblem& problem,
+                                         bool better_ones = false) {
   std::vector<KronChain> plans;
   if (problem.capability < 90) return plans;
   const int pair = static_cast<int>(merged(factors).size()) - 2;
   for (const int cluster : {2, 4, 8})
     for (const int axis : {pair, 0}) {
       if (axis < 0) continue;
-      if (const auto chain = plan_shared(types, factors, place, problem, cluster, axis)) plans.push_back(*chain);
+      const double worth = better_ones && !plans.empty() ? plans.back().seconds(place) : kAnyTime;
+      const auto chain = plan_shared(types, factors, place, problem, cluster, axis, kPlain, worth);
+      if (chain && chain->seconds(place) < worth) plans.push_back(*chain);
     }
   return plans;
 }
@@ -395,9 +404,8 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
   if (best) return best;
-  for (const KronChain& chain : plans_of_clusters(types, factors, place, problem))
-    if (!best || chain.seconds(place) < best->seconds(place)) best = chain;
-  return best;
+  const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
+  return plans.empty() ? std::nullopt : std::optional(plans.back());
 }
 
 std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<const KronShape> factors,
