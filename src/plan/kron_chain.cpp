@@ -210,12 +210,9 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
 /// Blocks of a cluster wait for one another: others are to run meanwhile.
 void choose_shared_threads(KronChain& chain, std::int64_t most_bytes) {
   const std::int64_t fitting = (most_bytes + kStaticBytes) / (chain.shared_bytes() + 2 * kStaticBytes);
-  const bool tensor = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.tensor; });
   const bool pairs = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.axes == 2; });
-  if (fitting <= 1) chain.block_threads = 512, chain.resident = 1;
-  else if (tensor) chain.block_threads = 256, chain.resident = std::min<std::int64_t>(fitting, 3);
-  else if (pairs) chain.block_threads = 256, chain.resident = 2;
-  else chain.block_threads = 128, chain.resident = std::min<std::int64_t>(fitting, 4);
+  chain.block_threads = fitting <= 1 ? 512 : chain.has_tensor() ? 256 : 128;
+  chain.resident = std::clamp<std::int64_t>(fitting, 1, pairs ? 3 : 4);
 }
 
 void choose_threads(KronChain& chain, std::int64_t most_bytes) {
@@ -229,6 +226,10 @@ void choose_threads(KronChain& chain, std::int64_t most_bytes) {
 }
 
 }  // namespace
+
+bool KronChain::has_tensor() const {
+  return std::any_of(phases.begin(), phases.end(), [](const KronChainPhase& phase) { return phase.tensor; });
+}
 
 std::int64_t KronChain::in() const {
   std::int64_t values = tile_r;
@@ -307,7 +308,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
   const double bytes = rows * (static_cast<double>(in()) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
   // Blocks of a cluster load, multiply and store by turns: only other clusters work meanwhile.
-  const double shared = resident > 2 ? 0.5 : resident > 1 ? 0.45 : 0.44, own = resident > 1 ? 0.85 : 0.7;
+  const bool pairs = types.type == Dtype::float32 && !has_tensor();  // of multiply-adds: few accesses to the tile
+  const double shared = resident > 2 ? (pairs ? 0.65 : 0.5) : resident > 1 ? 0.45 : 0.44;
+  const double own = resident > 1 ? 0.85 : pairs ? 0.6 : 0.7;
   double rate = kBandwidth * (cluster > 1 ? shared : own);
   const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
   if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
@@ -403,9 +406,10 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   for (const KronShape& factor : factors)
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
-  if (best) return best;
+  if (best && best->resident > 1) return best;
   const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
-  return plans.empty() ? std::nullopt : std::optional(plans.back());
+  if (!plans.empty() && (!best || plans.back().seconds(place) < best->seconds(place))) best = plans.back();
+  return best;
 }
 
 std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<const KronShape> factors,

@@ -60,6 +60,7 @@ struct KronChain {
   double seconds(const KronGpuPlace& place) const;
   std::string key() const;
 
+  bool has_tensor() const;
   std::int64_t in() const;   // values of one of tile_l tiles before and after, of all blocks that share it
   std::int64_t out() const;
   std::int64_t tile_values() const;  // that shared memory holds

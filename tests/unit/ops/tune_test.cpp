@@ -258,8 +258,9 @@ TEST_F(TuneOnGpu, AsksTheAllocatorOnce) {
     EXPECT_LE(bytes, memory.size());
     return static_cast<void*>(memory.data());
   };
+  const bool takes_memory = workspace_size(on_stream(), call) > 0;
   tune(arguments, call, context_);
-  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(asked, takes_memory ? 1 : 0);
 }
 
 TEST_F(TuneOnGpu, RefusesACapture) {

@@ -29,7 +29,7 @@ std::vector<std::int64_t> places_of(const KronChain& chain) {
 
 void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
   EXPECT_LE(chain.shared_bytes(), problem.shared_per_block);
-  EXPECT_LE(chain.threads() * chain.resident * (chain.cluster > 1 ? 80 : 128), 65536);
+  EXPECT_LE(chain.threads() * chain.resident * (chain.cluster > 1 && chain.has_tensor() ? 80 : 128), 65536);
   std::vector<std::int64_t> places = places_of(chain);
   std::sort(places.begin(), places.end());
   EXPECT_EQ(std::adjacent_find(places.begin(), places.end()), places.end()) << chain.key();
@@ -138,7 +138,9 @@ TEST(KronChainPlan, BlocksThatShareRows) {
     EXPECT_EQ(chain->phases.back().axes, shared == 0 ? 1 : 2);
     EXPECT_TRUE(chain->is_shared(chain->phases.size() - 1));
   }
-  EXPECT_EQ(plan(eights, Dtype::float32, 90)->cluster, 1);  // one block's memory holds a row
+  // One block's memory holds a row, and would have a multiprocessor to itself; tensor cores keep that busy.
+  EXPECT_GT(plan(eights, Dtype::float32, 90)->cluster, 1);
+  EXPECT_EQ(plan({{32, 32}, {32, 32}, {32, 32}}, Dtype::float32, 90)->cluster, 1);
   EXPECT_FALSE(plan(sixteens, Dtype::float32, 80));
   EXPECT_FALSE(plan(sixteens, Dtype::float32, 90, 64));                   // neighbours behind the factors
   EXPECT_FALSE(plan({{7, 7}, {16, 16}, {16, 16}, {16, 16}, {4, 4}}, Dtype::float32, 90));  // seven are not shared
