@@ -341,8 +341,8 @@ namespace {
 
 constexpr double kAnyTime = 1e300;
 
-/// With rows shared by so many blocks, that have parts of this axis. Nothing where it takes `worth` seconds or more even
-/// without gaps: to search for them takes most of the time here.
+/// With rows shared by so many blocks, that have parts of this axis. Nothing where it takes `worth` seconds or more
+/// even without gaps: to search for them takes most of the time here.
 std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
                                      const KronGpuPlace& place, const KronGpuProblem& problem, int cluster,
                                      int shared_axis, std::int64_t plain = kPlain, double worth = kAnyTime) {
