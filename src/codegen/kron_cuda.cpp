@@ -86,8 +86,6 @@ std::string chain_numbers(const plan::KronChain& chain) {
   const std::size_t end = chain.phases.size(), axes = chain.axes.size();
   const auto element = static_cast<std::int64_t>(size_of(chain.types.type));
   const std::int64_t operand_bytes = chain.operand_at(axes);
-  bool tensor = false;
-  for (const plan::KronChainPhase& phase : chain.phases) tensor = tensor || phase.tensor;
   const Digit neighbours = {chain.tile_r, 1};
   const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours);
   const std::vector<Digit> out = digits_of(chain, end, 0, axes, neighbours);
@@ -113,8 +111,8 @@ std::string chain_numbers(const plan::KronChain& chain) {
                      chain.in() / chain.cluster, chain.out(), operand_bytes) +
          fmt::format("#define WHOLE_R {}\n#define CHAIN_DIRECT {}\n", int{chain.whole_r}, int{chain.direct()}) +
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
-                     int{static_cast<std::int64_t>(size_of(chain.types.in)) == element}, int{tensor},
-                     int{chain.refills()}) +
+                     int{static_cast<std::int64_t>(size_of(chain.types.in)) == element},
+                     int{chain.has_tensor()}, int{chain.refills()}) +
          fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n",
                      adds(in, chain.types.vectors_in) * (chain.cluster == 1 || adds(from, chain.types.vectors_in)),
                      adds(out, chain.types.vectors_out)) +

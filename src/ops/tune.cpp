@@ -261,20 +261,30 @@ TuneReport tune_call(const TunedCall& call, Context& context) {
   return tuner.finish(context);
 }
 
-}  // namespace mercer::ops
+namespace {
 
-namespace mercer {
-
-TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call, Context& context) {
+/// `call` with arguments of its own: the tuner's queue, and no progress.
+template <class Arguments>
+TuneReport tune_with(const Arguments& arguments, const char* verb, const char* purpose,
+                     const std::function<void(const Arguments&)>& call, Context& context) {
   const auto make = [&](const Queue& queue) {
     Arguments own = arguments;
     own.queue = queue;
     own.progress = {};
     call(own);
   };
-  return ops::tune_call({arguments.verb != nullptr ? arguments.verb : "tune", "compute pairs of points",
-                         arguments.queue, arguments.progress, make},
-                        context);
+  if (arguments.verb != nullptr) verb = arguments.verb;
+  return tune_call({verb, purpose, arguments.queue, arguments.progress, make}, context);
+}
+
+}  // namespace
+
+}  // namespace mercer::ops
+
+namespace mercer {
+
+TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call, Context& context) {
+  return ops::tune_with(arguments, "tune", "compute pairs of points", call, context);
 }
 
 }  // namespace mercer
@@ -282,15 +292,7 @@ TuneReport tune(const Arguments& arguments, const std::function<void(const Argum
 namespace mercer::kron {
 
 TuneReport tune(const Options& options, const std::function<void(const Options&)>& call, Context& context) {
-  const auto make = [&](const Queue& queue) {
-    Options own = options;
-    own.queue = queue;
-    own.progress = {};
-    call(own);
-  };
-  return ops::tune_call({options.verb != nullptr ? options.verb : "kron.tune", "multiply by factors", options.queue,
-                         options.progress, make},
-                        context);
+  return ops::tune_with(options, "kron.tune", "multiply by factors", call, context);
 }
 
 }  // namespace mercer::kron

@@ -1,4 +1,4 @@
-// Shared by the tests of core and jit: the error that a call throws, checks in forked children, a system without
+// Shared by the tests of all layers: the error that a call throws, folders, checks in forked children, a system without
 // threads.
 #pragma once
 
@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +28,27 @@ Error error_of(Function function) {
   ADD_FAILURE() << "nothing was thrown";
   return Error(ErrorKind::numerical, "nothing");
 }
+
+/// A folder that is gone, with all in it, when this is.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "mercer-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no folder " << name;
+    else path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code error;
+    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 /// Runs `check`, which may take the child's number, in forked children, all at once, and tells how many it holds in.
 template <class Check>

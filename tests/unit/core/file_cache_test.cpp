@@ -30,14 +30,8 @@ class FileCacheTest : public testing::Test {
  protected:
   void SetUp() override {
     set_log_level(LogLevel::off);
-    std::string name = (fs::temp_directory_path() / "mercer-cache-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
   }
-  void TearDown() override {
-    set_log_level(LogLevel::warning);
-    fs::remove_all(root_);
-  }
+  void TearDown() override { set_log_level(LogLevel::warning); }
   fs::path directory() const { return root_ / "a" / "b"; }
   FileCache cache(std::int64_t cap = kMiB) const { return FileCache(directory(), cap); }
 
@@ -50,7 +44,8 @@ class FileCacheTest : public testing::Test {
     ::chmod(path.c_str(), 0600);
   }
 
-  fs::path root_;
+  testing_support::TemporaryFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(FileCacheTest, keeps_what_was_written) {

@@ -43,11 +43,7 @@ class CudaCompileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     mercer::testing::add_wheel_folders();
-    std::string name = (fs::temp_directory_path() / "mercer-jit-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   fs::path cache_folder() const { return root_ / "cache"; }
   fs::path store_folder() const { return root_ / "store"; }
@@ -60,7 +56,8 @@ class CudaCompileTest : public ::testing::Test {
     return {};
   }
 
-  fs::path root_;
+  testing_support::TemporaryFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(CudaCompileTest, is_compiled_once_and_then_read) {

@@ -1,10 +1,9 @@
 // Measured plans of products with Kronecker products: the store needs no GPU; measuring and the candidates do.
-#include <unistd.h>
-
 #include <filesystem>
 #include <list>
 
 #include "core/cuda_driver.h"
+#include "core/testing.h"
 #include "mercer/tune.h"
 #include "ops/kron_calls.h"
 #include "ops/trial.h"
@@ -22,20 +21,13 @@ const ops::DeviceName kDevice{"sm_90a", "a device"};
 
 class TunedKron : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "mercer-krons-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  FileCache cache() const { return FileCache(folder_, 1 << 20); }
+  FileCache cache() const { return FileCache(folder_.path(), 1 << 20); }
   ops::ChoiceStore store() const { return ops::ChoiceStore(cache()); }
   std::string planned(const ops::DeviceName& device) const {
     return ops::tuned_kron_plan(problem_, device, store()).record();
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
   plan::KronGpuProblem problem_ = plan::kron_problem({{8, 8}, {8, 8}, {8, 8}});
   std::string key_ = ops::kron_key(problem_, kDevice), model_ = plan::plan_kron_gpu(problem_).record();
   std::string other_ = plan::kron_gpu_candidates(problem_, plan::plan_kron_gpu(problem_)).back().record();

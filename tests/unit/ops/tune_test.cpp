@@ -1,9 +1,8 @@
 // Measured tiles: the store and the plans that read it need no GPU; measuring and the bits of the candidates do.
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
+#include "core/testing.h"
 #include "jit/cuda_compile.h"
 #include "ops/testing.h"
 #include "ops/tuned_plan.h"
@@ -25,17 +24,10 @@ std::shared_ptr<const plan::GpuPairPlan> plan_of(const char* text) {
 
 class TunedTiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "mercer-tiles-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  FileCache cache() const { return FileCache(folder_, 1 << 20); }
+  FileCache cache() const { return FileCache(folder_.path(), 1 << 20); }
   ops::ChoiceStore store() const { return ops::ChoiceStore(cache()); }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
   std::shared_ptr<const plan::GpuPairPlan> plan_ = plan_of("sum(abs(x-z))");
   std::string key_ = ops::tile_key(*plan_, kDevice);
   plan::GpuTile other_ = plan::gpu_tile_candidates(*plan_).back();
