@@ -316,7 +316,10 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
   const bool by_tables = !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower &&
                          (facts_.bound(base) <= kFixedPowerBound || fixed_power_takes_all(options_.type, p));
   if (!by_tables) return std::nullopt;
-  return fixed_power(value(base), p, options_.short_tables);
+  const PowerTables tables = !options_.short_tables ? PowerTables::two_of_sixteen
+                             : facts_.narrow(base)  ? PowerTables::two_of_eight
+                                                    : PowerTables::three_of_eight;
+  return fixed_power(value(base), p, tables);
 }
 
 }  // namespace

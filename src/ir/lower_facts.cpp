@@ -11,7 +11,6 @@ namespace mercer::ir {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
-constexpr double kPromised = 1e18;  // of LowerOptions::assume_finite
 
 }  // namespace
 
@@ -23,12 +22,19 @@ double Facts::bound(const Expr& e) {
   return result;
 }
 
+bool Facts::narrow(const Expr& e) {
+  const auto stream = [](const Expr& leaf) { return leaf->op == Op::x || leaf->op == Op::z; };
+  if (!options_.assume_narrow || options_.type != Dtype::float32) return false;
+  if (e->op == Op::abs || e->op == Op::neg) return narrow(e->args[0]);
+  return (e->op == Op::sub || e->op == Op::add) && stream(e->args[0]) && stream(e->args[1]);
+}
+
 double Facts::bound_of(const Expr& e) {
   const auto arg = [&](std::size_t i) { return bound(e->args[i]); };
   switch (e->op) {
     case Op::constant: return std::isnan(e->value) ? kUnknown : std::fabs(e->value);
     case Op::x:
-    case Op::z: return options_.assume_finite ? kPromised : kUnknown;
+    case Op::z: return options_.assume_finite || options_.assume_narrow ? kModerate.most : kUnknown;
     case Op::w:
     case Op::row:
     case Op::col:

@@ -13,6 +13,8 @@ class Facts {
   double bound(const Expr& e);
   bool never_nan(const Expr& e) { return bound(e) <= largest(); }
   Range range(const Expr& e);
+  /// Whether e is 0 or of a magnitude between 2^-55 and 2^9.
+  bool narrow(const Expr& e);
 
  private:
   double largest() const { return options_.type == Dtype::float64 ? 1e300 : 3e38; }

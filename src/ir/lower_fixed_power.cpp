@@ -9,7 +9,8 @@
 //   variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than Horner takes.
 //   Two tables of sixteen: 16 instructions, eight for the FMA pipes. Where tables of eight entries cost much less
 //   (AVX2), three of them; the ninth bit is the sign, so that d itself can be the other factor: 19 instructions, nine
-//   for the FMA pipes. Powers between 0 and 1 may take this form too, but for subnormal d.
+//   for the FMA pipes. Two of them where exponents are known to lie among 64 neighbours: 17 instructions, eight for
+//   the FMA pipes. Powers between 0 and 1 may take these forms too, but for subnormal d.
 // Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
 //   |d| < 2^-111 (float64: 2^-767) counts as 0.
 //   float32, two tables of sixteen: 17 instructions.
@@ -82,25 +83,28 @@ class Scale {
     int shift;
   };
   Scale(Value d, std::vector<Step> steps) : d_(d), steps_(std::move(steps)) {}
+  /// Begins the product with this.
+  void begin_with(Value factor) { product_ = factor; }
   void advance() {
     if (done_ == steps_.size()) return;
     const Step& step = steps_[done_++];
     const Value entry = d_.builder->table(step.table, shift_right(d_, step.shift));
-    product_ = done_ == 1 ? entry : product_ * entry;
+    product_ = product_ ? *product_ * entry : entry;
   }
   Value finish() {
     while (done_ < steps_.size()) advance();
-    return product_;
+    return *product_;
   }
 
  private:
-  Value d_, product_;
+  Value d_;
+  std::optional<Value> product_;
   std::vector<Step> steps_;
   std::size_t done_ = 0;
 };
 
 /// Entries beyond the range of float stand for results beyond it.
-Scale float_scale(Value d, double r, double lead, bool short_tables, bool with_sign) {
+std::vector<Scale::Step> float_steps(double r, double lead, PowerTables tables, bool with_sign) {
   const auto times = [](Table table, double factor) {
     for (double& entry : table) {
       entry *= factor;
@@ -108,22 +112,36 @@ Scale float_scale(Value d, double r, double lead, bool short_tables, bool with_s
     }
     return table;
   };
-  if (!short_tables)
-    return Scale(d, {{times(power_table(r, 1, -8), lead), 23}, {times(power_table(r, 16, 8 - 127), 1), 27}});
+  if (tables == PowerTables::two_of_sixteen)
+    return {{times(power_table(r, 1, -8), lead), 23}, {times(power_table(r, 16, 8 - 127), 1), 27}};
+  const Table low = times(power_table(r, 1, -4, 8), lead);
+  if (tables == PowerTables::two_of_eight) {
+    // Biased exponents from 72 to 135: their high bits are 9 ... 16, of which an index has three.
+    Table high = power_table(r, 8, 9 * 8 + 4 - 127, 8);
+    std::rotate(high.begin(), high.begin() + 7, high.end());
+    return {{low, 23}, {high, 26}};
+  }
   Table high = times(power_table(r, 64, 28 - 127, 4), 1);
   for (std::size_t i = 4; with_sign && i < 16; ++i)
     if (i % 8 >= 4) high[i] = -high[i];
-  return Scale(d, {{times(power_table(r, 1, -4, 8), lead), 23}, {power_table(r, 8, -24, 8), 26}, {high, 29}});
+  return {{low, 23}, {power_table(r, 8, -24, 8), 26}, {high, 29}};
 }
 
-/// |d|^r times the sign of d, where that is asked for.
-Value float_power(Value d, double r, bool short_tables, bool with_sign) {
-  constexpr double kFitTarget = 2.8e-7;
+/// d^whole |d|^r; with_sign: times the sign of d, once more.
+Product float_power(Value d, int whole, double r, PowerTables tables, bool with_sign) {
+  constexpr double kFitTarget = 2.8e-7, kSmallest = 126, kSmallestBase = 55, kLead = 20;  // in bits
   const Fit fit = fit_mantissa(r, kFitTarget);
-  const Value m = mantissa_of(d);
+  const Value m = mantissa_of(d), power = integer_power(d, whole);
   const std::optional<Depressed> short_form = depressed(fit);
-  Scale scale = float_scale(d, r, short_form ? short_form->lead : 1, short_tables, with_sign);
-  if (!short_form) return horner(m - static_cast<double>(kCentre), fit.coefficients) * scale.finish();
+  // Where no partial product leaves the range, d enters the lookups' product first: it is done with long before the
+  // polynomial is, in which time a register holds something else.
+  const bool early = tables == PowerTables::two_of_eight && (whole + r) * kSmallestBase + kLead <= kSmallest;
+  Scale scale(d, float_steps(r, short_form ? short_form->lead : 1, tables, with_sign));
+  if (early) scale.begin_with(power);
+  const auto product = [&](Value sum) {
+    return early ? Product(scale.finish(), sum) : Product(power, sum * scale.finish());
+  };
+  if (!short_form) return product(horner(m - static_cast<double>(kCentre), fit.coefficients));
   const std::vector<double>& c = short_form->c;
   const Value v = m + short_form->shift;
   scale.advance();
@@ -132,7 +150,7 @@ Value float_power(Value d, double r, bool short_tables, bool with_sign) {
     sum = fma(sum, v, c[i]);
     if ((c.size() - 1 - i) % 2 == 1) scale.advance();
   }
-  return sum * scale.finish();
+  return product(sum);
 }
 
 Value float_root(Value d, double q) {
@@ -168,14 +186,13 @@ Value double_root(Value d, double q) {
 
 bool fixed_power_takes_all(Dtype type, double p) { return type == Dtype::float32 && p >= 1; }
 
-Product fixed_power(Value base, double p, bool short_tables) {
-  if (!base.builder->wide() && (p >= 1 || short_tables)) {
+Product fixed_power(Value base, double p, PowerTables tables) {
+  if (!base.builder->wide() && (p >= 1 || tables != PowerTables::two_of_sixteen)) {
     constexpr double kLargestRest = 1.9;
     const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
-    const bool odd = whole % 2 == 1;
-    const Value d = odd && !short_tables ? base : base.builder->without_sign(base);
-    const Value rest = float_power(d, p - whole, short_tables, odd && short_tables);
-    return {integer_power(d, whole), rest};
+    const bool odd = whole % 2 == 1, by_sign = odd && tables == PowerTables::three_of_eight;
+    const Value d = odd && !by_sign ? base : base.builder->without_sign(base);
+    return float_power(d, whole, p - whole, tables, by_sign);
   }
   const Value d = base.builder->without_sign(base);
   // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does

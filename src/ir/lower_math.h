@@ -54,11 +54,13 @@ Value integer_power(Value base, int n);
 
 // lower_fixed_power.cpp
 /// |base|^p as a product, for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
-/// the mantissa through a polynomial. `short_tables`: float32's tables repeat after eight entries.
+/// the mantissa through a polynomial.
 inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
 using Product = std::pair<Value, Value>;
-Product fixed_power(Value base, double p, bool short_tables);
+/// Of float32; those of eight entries repeat them. Two of those are for a base that is 0 or between 2^-55 and 2^9.
+enum class PowerTables : std::uint8_t { two_of_sixteen, three_of_eight, two_of_eight };
+Product fixed_power(Value base, double p, PowerTables tables);
 /// Whether that holds for all bases, also of any size, Inf and NaN.
 bool fixed_power_takes_all(Dtype type, double p);
 

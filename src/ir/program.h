@@ -118,6 +118,14 @@ enum class Processor : std::uint8_t {
   gpu_terms,  // and all powers and roots: for sums over many features, at the accuracy of the unit
 };
 
+/// What packing promises of the inputs x and z: zeros, and values of these magnitudes.
+struct Magnitudes {
+  double least = 0, most = 0;
+};
+inline constexpr Magnitudes kModerate{0, 1e18};
+/// Differences and sums of two such float32 are 0 or between 2^-55 and 2^9: six bits tell their exponent.
+inline constexpr Magnitudes kNarrow{0x1p-32, 0x1.fffffep7};
+
 struct LowerOptions {
   Dtype type = Dtype::float32;
   Processor processor = Processor::cpu;
@@ -125,9 +133,11 @@ struct LowerOptions {
   bool unit_roots = false;
   /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
   bool table_powers = false;
-  /// The inputs x, z hold no NaN or Inf and no |value| above 1e18 (checked while packing): min/max of absolute values
-  /// and powers may then use forms that would lose a NaN.
+  /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
+  /// that would lose a NaN.
   bool assume_finite = false;
+  /// They are kNarrow: of float32, fixed powers of x - z by short tables take two of them.
+  bool assume_narrow = false;
   /// Fixed powers by three tables that repeat after eight entries instead of two of sixteen.
   bool short_tables = false;
   /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which

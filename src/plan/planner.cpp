@@ -36,9 +36,34 @@ ir::Program schedule(ir::Program program, const TargetInfo& target) {
   return balance_pipes(orient_differences(std::move(program), target), target);
 }
 
-/// Of two lowerings the one with the lower floor; both are right where the fast variant runs.
+double floor_of(const ir::Program& program, const TargetInfo& target) { return count_pipes(program, target).cycles(); }
+
+/// The second where its floor is no higher.
 ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
-  return count_pipes(a, target).cycles() <= count_pipes(b, target).cycles() ? a : b;
+  return floor_of(b, target) <= floor_of(a, target) ? b : a;
+}
+
+/// Fixed powers by short tables where the floor is lower: where a permutation of sixteen entries is several.
+ir::Program lowered(const std::vector<Expr>& outputs, ir::LowerOptions options, const TargetInfo& target) {
+  ir::Program program = schedule(ir::lower(outputs, options), target);
+  if (target.registers > 16) return program;
+  options.short_tables = true;
+  return cheaper(std::move(program), schedule(ir::lower(outputs, options), target), target);
+}
+
+/// In place of a program for all data one for finite data, where its floor is no higher. What it asks of them: narrow
+/// magnitudes only where other data, which the program for all then serves, lose nothing.
+ir::Magnitudes take_finite(ir::Program& program, const std::vector<Expr>& outputs, ir::LowerOptions options,
+                           const TargetInfo& target) {
+  const double of_all = floor_of(program, target);
+  options.assume_finite = true;
+  program = cheaper(std::move(program), lowered(outputs, options, target), target);
+  if (floor_of(program, target) < of_all) return ir::kModerate;
+  options.assume_narrow = true;
+  ir::Program narrow = lowered(outputs, options, target);
+  if (floor_of(narrow, target) >= of_all) return ir::kModerate;
+  program = std::move(narrow);
+  return ir::kNarrow;
 }
 
 /// Maxima of non-negative values on the float unit: with 256-bit vectors it leaves the subtraction more room than the
@@ -80,23 +105,12 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   }
   variant.update.type = problem.type;  // also of a formula without reductions of pairs: it decides the lanes of a tile
   if (split.states > 0) {
-    // Fixed powers by short tables: where a permutation of sixteen entries is several.
-    const auto lowered = [&] {
-      ir::Program best = schedule(ir::lower(split.updates(), options), target);
-      if (target.registers > 16) return best;
-      options.short_tables = true;
-      best = cheaper(schedule(ir::lower(split.updates(), options), target), std::move(best), target);
-      options.short_tables = false;
-      return best;
-    };
-    variant.update = lowered();
+    variant.update = lowered(split.updates(), options, target);
     if (fast) {
-      options.assume_finite = true;
-      variant.update = cheaper(lowered(), std::move(variant.update), target);
-      options.assume_finite = false;
+      variant.magnitudes = take_finite(variant.update, split.updates(), options, target);
       ir::Program maxima = ir::lower(split.updates(), options);
       if (target.registers <= 16 && to_float_maxima(maxima))
-        variant.update = cheaper(schedule(std::move(maxima), target), std::move(variant.update), target);
+        variant.update = cheaper(std::move(variant.update), schedule(std::move(maxima), target), target);
     }
   }
   variant.epilogue = schedule(ir::lower(split.epilogue, options), target);
@@ -233,7 +247,10 @@ std::string PairPlan::to_text() const {
   for (std::size_t s = 0; s < promoted.size(); ++s)
     text += fmt::format("acc{}: starts at {}{}\n", s, general.identity[s],
                         promoted[s] ? ", partial sums promoted" : "");
-  text += has_fast ? "two variants: general, and fast for finite data\n" : "one variant for all data\n";
+  if (!has_fast) text += "one variant for all data\n";
+  else if (fast.magnitudes.least == 0) text += "two variants: general, and fast for finite data\n";
+  else text += fmt::format("two variants: general, and fast for zeros and magnitudes from {:.2g} to {:.4g}\n",
+                           fast.magnitudes.least, fast.magnitudes.most);
   if (integers.factor != 0) text += "absolute differences: sums of integers where the data of a large call allow\n";
   return text;
 }
@@ -257,9 +274,9 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   options.params = problem.field.param_leaves();
   Expr phi = problem.field.field;
   plan->scale_slots = take_scales(phi);
-  plan->program = schedule(ir::lower({phi}, options), target);
-  options.assume_finite = true;
-  plan->fast_program = cheaper(schedule(ir::lower({phi}, options), target), plan->program, target);
+  plan->program = lowered({phi}, options, target);
+  plan->fast_program = plan->program;
+  plan->magnitudes = take_finite(plan->fast_program, {phi}, options, target);
   plan->has_fast = !same_code(plan->program, plan->fast_program);
   const ir::Program& shape_from = plan->has_fast ? plan->fast_program : plan->program;
   const int outputs = static_cast<int>(std::min(problem.outputs, kMostOutputs));

@@ -1,8 +1,8 @@
 // The planner: expressions of a pair become a plan, everything that code generation needs and `explain` prints.
 //
 // A plan has two variants of one arithmetic structure. The general one is right for all data. The fast one may assume
-// that the packed streams are finite and moderate and that 1/u is a normal number for every divisor u made of
-// parameters; the back end checks both per block of points, and runs the general one where they fail.
+// that the packed streams are finite, of the magnitudes it names, and that 1/u is a normal number for every divisor u
+// made of parameters; the back end checks both per block of points, and runs the general one where they fail.
 //
 // A sum of absolute differences has a third way to accumulate, with integers (plan/absolute_sums.h), for calls large
 // enough to look at their data first.
@@ -22,8 +22,6 @@
 
 namespace mercer::plan {
 
-/// Streams larger than this, or not finite, take the general variant.
-inline constexpr double kModerate = 1e18;
 /// No tile is higher: from so many rows on, all problems have one plan.
 inline constexpr std::int64_t kManyRows = 8;
 
@@ -46,6 +44,7 @@ struct PairVariant {
   std::vector<double> identity;  // per state; parameters in identities are refused
   ir::Program uniforms;          // float64: parameters and K in, one output per uniform
   std::vector<int> reciprocals;  // uniforms that are 1/u
+  ir::Magnitudes magnitudes = ir::kModerate;  // of streams that the fast variant takes
 };
 
 struct PairPlan {
@@ -99,7 +98,8 @@ struct FieldPlan {
   std::vector<Expr> params;
   ir::Program uniforms;
   ir::Program program;                // right for all data
-  ir::Program fast_program;           // for rows of x and z that are finite and moderate
+  ir::Program fast_program;           // for rows of x and z of these magnitudes
+  ir::Magnitudes magnitudes = ir::kModerate;
   bool has_fast = false;
 
   FieldSource source(bool fast) const;

@@ -19,25 +19,26 @@ namespace {
 constexpr int kFewestSteps = 10, kMostSteps = 40, kFewRegisters = 16;
 
 /// How long the result of a step is waited for, in cycles. These are not the core's latencies: its schedulers hide
-/// those of a chain better than those before and behind it. They were searched for on Zen 4, over |d|^1.3, |d|^2.2 and
-/// exp together (docs/kernels/cpu_tile.md).
+/// those of a chain better than those before and behind it. They were searched for on Zen 4
+/// (docs/kernels/cpu_tile.md).
 struct Waits {
-  double stream = 9.35;  // a step that reads z
-  double multiply_add = 1.155, multiply = 0.2, add = 4.62, shift = 0.3, permute = 3.1, either = 2.81;
+  double stream;  // a step that reads z
+  double multiply_add, multiply, add, shift, permute, either;
+  double widest;    // steps of a vector in a cycle, where registers allow
+  double lateness;  // between as early as its operands allow (0) and as late as its readers do (1)
 };
-constexpr Waits kWaits;
+constexpr Waits kWaits[] = {
+    {9.35, 1.155, 0.2, 4.62, 0.3, 3.1, 2.81, 2.4, 0.9},                 // |d|^1.3, |d|^2.2 and exp together
+    {33.34, 5.112, 9.722, 16.56, 6.168, 3.135, 10.42, 0.6624, 0.9466},  // powers of narrow data
+};
 
-/// Steps of a vector in a cycle where registers allow, and at least.
-constexpr double kWidest = 2.4, kNarrowest = 0.5, kNarrower = 0.125;
-/// Between as early as its operands allow (0) and as late as its readers do (1).
-constexpr double kLateness = 0.9;
+constexpr double kNarrowest = 0.5, kNarrower = 0.125;
 
 class Rotator {
  public:
   Rotator(const ir::Program& update, int vectors, int registers, const TargetInfo& target)
       : p_(update), vectors_(vectors), registers_(registers), target_(target) {
     const std::size_t n = p_.code.size();
-    time_.assign(n, 0);
     place_.assign(n, -1);
     last_.assign(n, -1);
     needed_ = leaves_in_registers(p_, target_.embedded_broadcast);
@@ -46,15 +47,17 @@ class Rotator {
     turn_ = static_cast<int>(steps_.size()) * vectors_;
   }
 
+  /// Of those that fit the one that leaves the most registers to constants.
   std::optional<Rotation> operator()() {
-    if (!rotates()) return std::nullopt;
-    set_times();
-    for (double spread = kWidest; spread >= kNarrowest; spread -= kNarrower) {
-      place(spread);
-      const int needed = pressure();
-      if (needed >= 0 && needed <= registers_) return result(needed);
+    std::optional<Rotation> best;
+    if (!rotates()) return best;
+    for (const Waits& waits : kWaits) {
+      waits_ = waits;
+      set_times();
+      const int needed = place_widely();
+      if (needed >= 0 && (!best || needed < best->registers)) best = result(needed);
     }
-    return std::nullopt;
+    return best;
   }
 
  private:
@@ -109,19 +112,20 @@ class Rotator {
 
   double wait(std::int32_t i) const {
     const Instr& instr = p_.code[i];
-    if (reads_stream(instr)) return kWaits.stream;
-    if (instr.op == Prim::mul) return kWaits.multiply;
-    if (instr.op == Prim::shift_left || instr.op == Prim::shift_right) return kWaits.shift;
+    if (reads_stream(instr)) return waits_.stream;
+    if (instr.op == Prim::mul) return waits_.multiply;
+    if (instr.op == Prim::shift_left || instr.op == Prim::shift_right) return waits_.shift;
     switch (target_.cost(instr.op, p_.type).pipe) {
-      case Pipe::fma: return kWaits.multiply_add;
-      case Pipe::add: return kWaits.add;
-      case Pipe::shuffle: return kWaits.permute;
-      default: return kWaits.either;
+      case Pipe::fma: return waits_.multiply_add;
+      case Pipe::add: return waits_.add;
+      case Pipe::shuffle: return waits_.permute;
+      default: return waits_.either;
     }
   }
 
   /// Cycles after the feature's first step.
   void set_times() {
+    time_.assign(p_.code.size(), 0);
     for (std::int32_t i : steps_)
       for (std::int32_t o : operands(p_.code[i]))
         if (is_step(o)) time_[i] = std::max(time_[i], time_[o] + wait(o));
@@ -134,7 +138,17 @@ class Rotator {
       for (std::int32_t o : operands(p_.code[i]))
         if (is_step(o)) latest[o] = std::min(latest[o], time_[i] - wait(o));
     }
-    for (std::int32_t i : steps_) time_[i] = early[i] + kLateness * (time_[i] - early[i]);
+    for (std::int32_t i : steps_) time_[i] = early[i] + waits_.lateness * (time_[i] - early[i]);
+  }
+
+  /// As wide as registers allow. How many it takes; -1: it does not fit.
+  int place_widely() {
+    for (double spread = waits_.widest; spread >= kNarrowest; spread -= kNarrower) {
+      place(spread);
+      const int needed = pressure();
+      if (needed >= 0 && needed <= registers_) return needed;
+    }
+    return -1;
   }
 
   /// The first free place at or after `spread` places a cycle: one step of one vector each.
@@ -224,6 +238,7 @@ class Rotator {
   const ir::Program& p_;
   int vectors_, registers_, turn_;
   const TargetInfo& target_;
+  Waits waits_;
   std::vector<std::int32_t> steps_, order_;  // instructions that are no leaves; by place
   std::vector<bool> needed_;                 // leaves in registers
   std::vector<double> time_;                 // of an instruction, in cycles

@@ -5,8 +5,8 @@
 //
 // Sums over n run in the computing type over a block, about 192 points, then in double. Pair values that are factors of
 // φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). An amplitude that the caller
-// gives is the last pair value. The fast variant of φ runs
-// where the row of x and the block of z hold finite, moderate values only.
+// gives is the last pair value. The fast variant of φ runs where all values of the row of x and of the block of z are
+// of its magnitudes.
 #include <algorithm>
 
 #include "backend/cpu/operations.h"
@@ -59,7 +59,7 @@ class GradientRun {
     const std::int64_t points = item_.item.z.count;
     for (std::int64_t n0 = 0; n0 < points; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, points - n0);
-      z_finite_.push_back(all_moderate(z_.as<T>() + n0 * padded_, present * padded_));
+      z_finite_.push_back(all_within(plan_.magnitudes, z_.as<T>() + n0 * padded_, present * padded_));
     }
   }
 
@@ -156,7 +156,7 @@ class GradientRun {
     const Points& x = item_.item.x;
     const T row_values[2] = {static_cast<T>(x.user[m]), static_cast<T>(m + x.index_offset)};
     const T* row = w.row.as<T>() + r * padded_;
-    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_moderate(row, padded_);
+    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_within(plan_.magnitudes, row, padded_);
     const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
     plan::FieldArgs args{};
     args.params = params_.data();

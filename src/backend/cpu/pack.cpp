@@ -74,16 +74,19 @@ struct PanelInputs {
 }  // namespace
 
 template <class T>
-bool all_moderate(const T* values, std::int64_t count) {
-  // |v| <= limit is false for NaN; an and-reduction without branches is vectorised.
-  const T limit = static_cast<T>(plan::kModerate);
+bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count) {
+  // |v| <= most is false for NaN; a reduction without branches is vectorised.
+  const T least = static_cast<T>(magnitudes.least), most = static_cast<T>(magnitudes.most);
   unsigned bad = 0;
-  for (std::int64_t i = 0; i < count; ++i) bad |= !(std::abs(values[i]) <= limit);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T magnitude = std::abs(values[i]);
+    bad |= static_cast<unsigned>(!(magnitude <= most)) | static_cast<unsigned>((magnitude < least) & (magnitude != 0));
+  }
   return bad == 0;
 }
 
-template bool all_moderate<float>(const float*, std::int64_t);
-template bool all_moderate<double>(const double*, std::int64_t);
+template bool all_within<float>(const ir::Magnitudes&, const float*, std::int64_t);
+template bool all_within<double>(const ir::Magnitudes&, const double*, std::int64_t);
 
 double read_element(const void* data, Dtype dtype, std::int64_t index) {
   return with_type(dtype, [&](auto tag) {
@@ -104,6 +107,7 @@ PackPrograms::PackPrograms(const plan::PairPlan& plan) {
   streams(plan.sides.z_streams, z);
   x.slots = plan.row_slots;
   z.slots = plan.col_slots;
+  x.magnitudes = z.magnitudes = plan.best().magnitudes;
 }
 
 template <class T>
@@ -218,7 +222,7 @@ bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
   if (side_.slots > 0 && slots) fill_slots(panel, slots);
   if (side_.trivial()) with_type(points_.dtype, [&](auto tag) { copy<decltype(tag)>(panel, values); });
   else pack_general(panel, values, slots);
-  return all_moderate(values, values_size());
+  return all_within(side_.magnitudes, values, values_size());
 }
 
 template <class T>

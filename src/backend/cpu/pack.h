@@ -38,16 +38,17 @@ struct PackPrograms {
     std::vector<ElementProgram> streams;  // an empty entry copies
     std::vector<bool> plain;
     int slots = 0;                        // 0: the programs read no value per point
+    ir::Magnitudes magnitudes;
     bool trivial() const { return stages.empty() && plain.size() == 1 && plain[0]; }
   };
   Side x, z;
 };
 
-/// True when every value is finite and at most plan::kModerate in magnitude.
+/// True when every value is 0 or of one of these magnitudes.
 template <class T>
-bool all_moderate(const T* values, std::int64_t count);
+bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
 
-/// What a packed panel holds: any values, finite and moderate ones, or the integers of such.
+/// What a packed panel holds: any values, finite ones of the fast variant's magnitudes, or the integers of such.
 enum class PanelKind : std::uint8_t { general, finite, integers };
 
 /// What a tile of these two panels computes with.
@@ -77,7 +78,7 @@ class Packer {
     rows_ = rows;
   }
   PanelKind pack(std::int64_t panel, T* values, T* slots) const;
-  /// The values themselves; true when all are finite and moderate (plan::kModerate). `slots` may be null.
+  /// The values themselves; true when all are of the side's magnitudes. `slots` may be null.
   bool pack_values(std::int64_t panel, T* values, T* slots) const;
 
  private:

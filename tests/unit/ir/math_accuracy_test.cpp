@@ -306,6 +306,30 @@ TEST(MathAccuracy, FixedPowers) {
   }
 }
 
+/// By two tables of eight: all differences of which the exponent takes six bits, and 0.
+TEST(MathAccuracy, FixedPowersOfNarrowData) {
+  LowerOptions options;
+  options.assume_narrow = options.short_tables = true;
+  std::mt19937_64 random(7);
+  for (double p : {0.1, 0.7, 1.02, 1.3, 1.7, 1.92, 1.94, 2.2, 3.3, 4.7}) {
+    const Program program = lower({pow(abs(leaf(Op::x) - leaf(Op::z)), p)}, options);
+    EXPECT_EQ(program.tables.size(), 2u) << p;
+    ASSERT_EQ(program.inputs.size(), 2u);
+    const auto value = [&](float d) { return run<float>(program, {d, 0.0f})[0]; };  // of |d|, whichever input is x
+    double worst = 0;
+    const auto look = [&](float d) {
+      const long double want = std::pow(std::fabs(static_cast<long double>(d)), static_cast<long double>(p));
+      if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(d), std::numeric_limits<float>::min() * 1.001f);
+      else worst = std::max(worst, static_cast<double>(std::fabs(value(d) / want - 1)));
+    };
+    for (int i = 0; i < 20000; ++i) look(draw<float>(Sweep{i % 2 ? -0x1p-55 : 0x1p-55, 0x1p9, true}, random));
+    for (int e = -55; e <= 8; ++e)
+      for (float m : {1.0f, 0x1.000002p0f, 0x1.fffffep0f}) look(std::ldexp(m, e));
+    EXPECT_LE(worst, p < 4 ? 5e-7 : 8e-7) << p;
+    for (float zero : {0.0f, -0.0f}) EXPECT_EQ(value(zero), 0) << p;
+  }
+}
+
 /// float32 powers from 1 on take one form for all data: the whole range of results, Inf and NaN.
 TEST(MathAccuracy, FixedPowersOfAllData) {
   const Expr x = leaf(Op::x);

@@ -1,4 +1,5 @@
 // pairwise on hostile data: duplicates, near-duplicates, zeros, scales, NaN and Inf in single rows.
+#include "ir/program.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -106,6 +107,19 @@ TEST_P(EdgeData, LargeAndSmallScales) {
   for (int n = 0; n < 50; n += 3)
     for (int k = 0; k < 33; ++k) z.set({n, k}, z(n, k) * std::pow(10.0, n % 20 - 10));
   check_distances(x, z, true);
+}
+
+TEST_P(EdgeData, TilesBesideEachOtherOfNarrowAndOfOtherData) {
+  // Columns at the edges of ir::kNarrow, and every 30th beyond them; differences of neighbours at the least magnitude.
+  constexpr double kLeast = ir::kNarrow.least, kMost = ir::kNarrow.most;
+  Array x = normal(GetParam(), {9, 33}, 5), z = normal(GetParam(), {100, 33}, 6);
+  for (int k = 0; k < 33; ++k) {
+    for (int n = 0; n < 100; n += 3) z.set({n, k}, k % 2 ? kMost : -kLeast * (1 + std::ldexp(n, -23)));
+    for (int n = 1; n < 100; n += 30) z.set({n, k}, k % 2 ? 2 * kMost : kLeast / 2);
+    x.set({2, k}, k % 2 ? -kMost : -kLeast);
+    x.set({3, k}, k % 3 ? 0.0 : kLeast);
+  }
+  check_distances(x, z, true, true);
 }
 
 TEST_P(EdgeData, BeyondModerateTakesTheGeneralVariant) {

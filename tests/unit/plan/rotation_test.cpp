@@ -27,6 +27,16 @@ std::optional<Rotation> rotated(const ir::Program& update, int registers = kRegi
   return rotate(update, kVectors, registers, target_info(target));
 }
 
+TEST(Rotation, ThePlacesThatLeaveMostRegistersWin) {
+  PairProblem problem;
+  problem.outputs = {ir::simplify(parse("sum(abs(x-z)^1.3)"))};
+  problem.target = Target::x86_avx2;
+  const auto plan = plan_pairs(problem);
+  const auto general = rotated(plan->general.update), narrow = rotated(plan->fast.update);
+  ASSERT_TRUE(general && narrow);
+  EXPECT_LT(narrow->registers, general->registers);
+}
+
 TEST(Rotation, ATurnHoldsEveryStepOfEveryVectorOnce) {
   const ir::Program update = update_of("sum(abs(x-z)^1.3)");
   const auto r = rotated(update);
