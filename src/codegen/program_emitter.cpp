@@ -94,11 +94,17 @@ bool ProgramEmitter::is_copied(std::int32_t c) const {
   });
 }
 
-void ProgramEmitter::pin_constants() {
+void ProgramEmitter::pin_constants(const std::vector<Binding>& inputs) {
   // Registers that the temporaries do not need go to the tables, then to the constants that must be in registers, then
   // to those used most.
   const std::vector<bool> needed = plan::leaves_in_registers(program_, a_.target().embedded_broadcast);
-  auto is_constant = [&](std::size_t i) { return program_.code[i].op == Prim::constant && !uses_[i].empty(); };
+  auto is_constant = [&](std::size_t i) {
+    const Instr& leaf = program_.code[i];
+    // Embedded broadcasts read a parameter at no cost.
+    const bool param = !a_.wide() && leaf.op == Prim::input && !inputs.empty() &&
+                       program_.inputs[leaf.index].site == ir::Site::param;
+    return (leaf.op == Prim::constant || param) && !uses_[i].empty();
+  };
   int spare = static_cast<int>(free_.size()) - registers_needed();
   for (std::size_t i = 0; i < needed.size(); ++i) spare += needed[i] && is_constant(i);
   auto take = [&] {
@@ -124,8 +130,11 @@ void ProgramEmitter::pin_constants() {
   for (std::int32_t c : constants) {
     if (spare <= 0) break;
     pinned_[c] = take();
-    if (program_.code[c].bits == 0) a_.zero(a_.reg(pinned_[c]));
-    else a_.broadcast(a_.reg(pinned_[c]), a_.pool().scalar(program_.code[c].bits));
+    const Instr& leaf = program_.code[c];
+    const Xmm reg = a_.reg(pinned_[c]);
+    if (leaf.op == Prim::input) a_.broadcast(reg, inputs[leaf.index].base + inputs[leaf.index].disp);
+    else if (leaf.bits == 0) a_.zero(reg);
+    else a_.broadcast(reg, a_.pool().scalar(leaf.bits));
   }
 }
 

@@ -42,8 +42,9 @@ class ProgramEmitter {
   ProgramEmitter(VectorAssembler& assembler, const plan::Rotation& rotation, int vectors,
                  std::vector<int> free_registers);
 
-  /// Loads the constants and tables that registers are left for; call once, before the loop.
-  void pin_constants();
+  /// Loads the constants and tables that registers are left for, and the parameters where `inputs` says where they lie;
+  /// call once, before the loop.
+  void pin_constants(const std::vector<Binding>& inputs = {});
   /// One instance. `inputs` and `outputs` follow the program's order.
   void emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs);
   /// Of a rotated loop, once each and in this order: the head of the first feature, a turn, the tail of the last one.

@@ -57,7 +57,7 @@ class UpdateEmitter {
       a.L(next_tile);
       begin_tile();
     }
-    emitter.pin_constants();
+    emitter.pin_constants(inputs_of(rotation_ ? rotation_->program : s_.program, 0, 0));
     accumulate(emitter, start, promote);
     if (s_.fused) {
       add_earlier_chunks();
