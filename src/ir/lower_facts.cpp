@@ -22,11 +22,10 @@ double Facts::bound(const Expr& e) {
   return result;
 }
 
-bool Facts::narrow(const Expr& e) {
-  const auto stream = [](const Expr& leaf) { return leaf->op == Op::x || leaf->op == Op::z; };
-  if (!options_.assume_narrow || options_.type != Dtype::float32) return false;
-  if (e->op == Op::abs || e->op == Op::neg) return narrow(e->args[0]);
-  return (e->op == Op::sub || e->op == Op::add) && stream(e->args[0]) && stream(e->args[1]);
+bool Facts::normal(const Expr& e) const {
+  if (e->op == Op::abs) return normal(e->args[0]);
+  const auto& slots = options_.normal_slots;
+  return e->op == Op::accumulator && static_cast<std::size_t>(e->slot) < slots.size() && slots[e->slot];
 }
 
 double Facts::bound_of(const Expr& e) {

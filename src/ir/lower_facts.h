@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/lower_math.h"
+#include "ir/passes.h"
 
 namespace mercer::ir {
 
@@ -13,8 +14,12 @@ class Facts {
   double bound(const Expr& e);
   bool never_nan(const Expr& e) { return bound(e) <= largest(); }
   Range range(const Expr& e);
-  /// Whether e is 0 or of a magnitude between 2^-55 and 2^9.
-  bool narrow(const Expr& e);
+  /// Whether e is a difference of narrow streams.
+  bool narrow(const Expr& e) const {
+    return options_.assume_narrow && options_.type == Dtype::float32 && is_difference(e);
+  }
+  /// Whether e cannot be a subnormal number.
+  bool normal(const Expr& e) const;
 
  private:
   double largest() const { return options_.type == Dtype::float64 ? 1e300 : 3e38; }

@@ -129,13 +129,13 @@ std::vector<Scale::Step> float_steps(double r, double lead, PowerTables tables, 
 
 /// d^whole |d|^r; with_sign: times the sign of d, once more.
 Product float_power(Value d, int whole, double r, PowerTables tables, bool with_sign) {
-  constexpr double kFitTarget = 2.8e-7, kSmallest = 126, kSmallestBase = 55, kLead = 20;  // in bits
+  constexpr double kFitTarget = 2.8e-7, kSmallest = 126, kLead = 20;  // the last two in bits
   const Fit fit = fit_mantissa(r, kFitTarget);
   const Value m = mantissa_of(d), power = integer_power(d, whole);
   const std::optional<Depressed> short_form = depressed(fit);
   // Where no partial product leaves the range, d enters the lookups' product first: it is done with long before the
   // polynomial is, in which time a register holds something else.
-  const bool early = tables == PowerTables::two_of_eight && (whole + r) * kSmallestBase + kLead <= kSmallest;
+  const bool early = tables == PowerTables::two_of_eight && (whole + r) * kNarrowBits + kLead <= kSmallest;
   Scale scale(d, float_steps(r, short_form ? short_form->lead : 1, tables, with_sign));
   if (early) scale.begin_with(power);
   const auto product = [&](Value sum) {

@@ -23,6 +23,8 @@ bool is_symmetric(const Expr& e);
 
 /// True when the value is never negative and never -0 (it may be NaN).
 bool is_nonnegative(const Expr& e);
+/// x - z, x + z or their magnitude: of kNarrow streams it is 0 or at least 2^-kNarrowBits.
+bool is_difference(const Expr& e);
 bool is_nonnegative(const Expr& e, ExprMap<bool>& memo);  ///< for many questions about one graph
 
 /// Which leaves an expression reads, reductions included.

@@ -123,8 +123,9 @@ struct Magnitudes {
   double least = 0, most = 0;
 };
 inline constexpr Magnitudes kModerate{0, 1e18};
-/// Differences and sums of two such float32 are 0 or between 2^-55 and 2^9: six bits tell their exponent.
+/// Differences and sums of two such float32 are 0 or at least 2^-55, and below 2^9: six bits tell their exponent.
 inline constexpr Magnitudes kNarrow{0x1p-32, 0x1.fffffep7};
+inline constexpr double kNarrowBits = 55;
 
 struct LowerOptions {
   Dtype type = Dtype::float32;
@@ -143,6 +144,8 @@ struct LowerOptions {
   /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which
   /// needs K > 0); may be shorter than there are slots.
   std::vector<bool> nonnegative_slots;
+  /// Those that are known to be 0, or at least the smallest normal number, or NaN; may be shorter.
+  std::vector<bool> normal_slots;
   std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
 };
 

@@ -31,6 +31,18 @@ std::vector<bool> nonnegative_slots(const ir::Split& split) {
   return slots;
 }
 
+/// Sums of powers of differences that are no subnormal numbers where data are narrow.
+std::vector<bool> normal_slots(const ir::Split& split) {
+  constexpr double kBits = 126;  // of the smallest normal number
+  std::vector<bool> slots(split.states, false);
+  for (const ir::Reduction& r : split.reductions)
+    if (r.kind == Op::sum)
+      for (const Expr& arg : r.update[0]->args)
+        if (arg->op == Op::pow && arg->args[1]->op == Op::constant)
+          slots[r.first_slot] = ir::is_difference(arg->args[0]) && arg->args[1]->value * ir::kNarrowBits <= kBits;
+  return slots;
+}
+
 ir::Program schedule(ir::Program program, const TargetInfo& target) {
   if (target.target == Target::interpreter) return program;
   return balance_pipes(orient_differences(std::move(program), target), target);
@@ -113,7 +125,8 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
         variant.update = cheaper(std::move(variant.update), schedule(std::move(maxima), target), target);
     }
   }
-  variant.epilogue = schedule(ir::lower(split.epilogue, options), target);
+  if (fast && problem.type == Dtype::float32 && variant.magnitudes.least > 0) options.normal_slots = normal_slots(split);
+  variant.epilogue = lowered(split.epilogue, options, target);
   variant.uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u)
     if (split.uniforms[u]->op == Op::rcp) variant.reciprocals.push_back(static_cast<int>(u));

@@ -183,6 +183,16 @@ TEST(Planner, OnlyPowersOfDifferencesAskForNarrowData) {
   EXPECT_EQ(least("sum(abs(x-z)^1.3)", Target::x86_avx2, Dtype::float64), 0);
 }
 
+TEST(Planner, RootsOfSumsThatAreNormalNumbersTakeLookups) {
+  const auto lookups = [](const char* text, Target target = Target::x86_avx2) {
+    return plan_of(text, target)->best().epilogue.tables.size();
+  };
+  const std::size_t general = lookups("sum(abs(x-z)^1.3)^0.7", Target::x86_avx512);
+  EXPECT_EQ(lookups("sum(abs(x-z)^1.3)^0.7"), 3u);
+  for (const char* text : {"sum(w*abs(x-z)^1.3)^0.7", "sum(abs(x-z)^2.4)^0.7", "sum(abs(x-z))^0.7"})
+    EXPECT_EQ(lookups(text), general) << text;
+}
+
 TEST(Planner, FewRowsTakeALowerTile) {
   PairProblem problem;
   problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
