@@ -125,7 +125,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
         variant.update = cheaper(std::move(variant.update), schedule(std::move(maxima), target), target);
     }
   }
-  if (fast && problem.type == Dtype::float32 && variant.magnitudes.least > 0) options.normal_slots = normal_slots(split);
+  if (variant.magnitudes.least > 0) options.normal_slots = normal_slots(split);
   variant.epilogue = lowered(split.epilogue, options, target);
   variant.uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u)
