@@ -113,6 +113,7 @@ std::string chain_numbers(const plan::KronChain& chain) {
          fmt::format("#define IN_IS_VALUE {}\n#define TENSOR {}\n#define CHAIN_REFILLS {}\n",
                      int{static_cast<std::int64_t>(size_of(chain.types.in)) == element},
                      int{chain.has_tensor()}, int{chain.refills()}) +
+         fmt::format("#define CHAIN_ALTERNATES {}\n", int{chain.alternates()}) +
          fmt::format("#define CHAIN_IN_ADDS {}\n#define CHAIN_OUT_ADDS {}\n",
                      adds(in, chain.types.vectors_in) * (chain.cluster == 1 || adds(from, chain.types.vectors_in)),
                      adds(out, chain.types.vectors_out)) +
@@ -217,6 +218,10 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
     const plan::KronChainPhase& phase = chain.phases[i];
     text += chain_phase(chain, i);
+    if (chain.alternates())
+      text += fmt::format("#define CHAIN_PHASE_{0}(RESULTS) tensor_{1}<Phase{0}>(tile, operands, exponents, "
+                          "RESULTS);\n",
+                          i, phase.axes == 1 ? "one" : "two");
     const bool to_memory = chain.direct() && i + 1 == chain.phases.size();
     const char* results = !phase.tensor && phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
     phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", phase.tensor ? "tensor" : "multiply",

@@ -265,6 +265,12 @@ bool KronChain::direct() const {
   return refills() && by_vectors && types.vectors_in && types.in == types.type;
 }
 
+bool KronChain::alternates() const {
+  const KronChainPhase& first = phases.front();
+  return cluster == 1 && resident == 1 && tile_l == 1 && phases.size() == 2 && direct() && phases.back().tensor &&
+         first.tensor && first.along && first.width == 1;
+}
+
 std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {
   if (shares(axis) && phase < phases.size()) return room(axis);
   for (std::size_t p = 0; p < phase; ++p)

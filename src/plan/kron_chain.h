@@ -69,6 +69,9 @@ struct KronChain {
   /// Whether the next tile is asked for before a tile's phases: not where blocks wait in other ways, or are alone on
   /// a multiprocessor and refill their places as they go (measured: 2 % of 32^3, 1 % of 8^5, 4 % of 16^4).
   bool fetches() const { return cluster == 1 && resident > 1; }
+  /// Whether the last phase of a tile is the first one of the next: of two on tensor cores, either of which may write
+  /// to memory, where no other block uses the time in which values come.
+  bool alternates() const;
   /// Whether the last phase itself writes to memory: by vectors, of neighbours.
   bool direct() const;
   bool shares(std::size_t axis) const { return cluster > 1 && static_cast<int>(axis) == shared_axis; }

@@ -13,6 +13,10 @@
 //   block 0   [p of axis 0: 0, 1][axes 1 ... n-1]  -- phases of axes n-1 ... 1 -->  |           [axis 0][first half]
 //   block 1   [p of axis 0: 2, 3][axes 1 ... n-1]  -- in place, each its own   -->  | barrier   [axis 0][second half]
 //
+// Where a block is alone on its multiprocessor, phases alternate their order from tile to tile: the last one of a tile
+// is the first one of the next. A warp then has the same items twice in turn, and begins as soon as those have arrived
+// that it asked for itself, while other warps still multiply the tile before.
+//
 // Blocks are persistent. Operands of the axes are made from the factors by the block itself, and again where the next
 // tile belongs to another item of the batch.
 #define CHAIN_WARPS (CHAIN_THREADS / 32)
@@ -154,6 +158,19 @@ struct InTile {
   MERCER_METHOD void store(Value* to, int, int, int, const Vector& values) const { *(Vector*)to = values; }
   template <class F>
   MERCER_METHOD void refill(Value*, int, int, int) const {}
+  MERCER_METHOD void begin(int) const {}
+  MERCER_METHOD void filled() const {}
+};
+// the same while values still come, each item's by a group of copies of the threads that multiply it;
+struct Arriving : InTile {
+  MERCER_METHOD void begin(int left) const {
+    switch (left) {
+      case 0: return wait_copies<0>();
+      case 1: return wait_copies<1>();
+      case 2: return wait_copies<2>();
+      default: return wait_copies<3>();
+    }
+  }
 };
 // or, behind the last phase, in memory; its places are filled with the next tile's values. Elements [outer][a][n].
 struct InMemory {
@@ -181,11 +198,17 @@ struct InMemory {
 #if CHAIN_DIRECT && CHAIN_REFILLS
     constexpr int ROWS = F::OUTER / TILE_L;
     if (!refills) return;
-    const int rest = (outer % ROWS * F::P_A + a) * F::INNER + n;
+    const int rest = (outer % ROWS * F::P_A + a) * F::BEHIND_A + n;
     const i64 from = row(outer / ROWS).next;
     if (is_inside(k, next, from, rest))
       copy_16(place, (const IN*)k.from.data + from + chain_offset<true>(k.from, next.a, rest, 0));
     else *(Pack<Value, CHAIN_VECTOR>*)place = {};
+#endif
+  }
+  MERCER_METHOD void begin(int) const {}
+  MERCER_METHOD void filled() const {
+#if CHAIN_ALTERNATES
+    commit_copies();
 #endif
   }
 };

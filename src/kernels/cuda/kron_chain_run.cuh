@@ -27,6 +27,10 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
       write_places(k, k.from, at, from, chain_rank() * CHAIN_RANK_STEP);
       __syncthreads();
       fill_tile(k, at, from, tile);
+#if CHAIN_ALTERNATES
+      wait_copies<0>();
+      __syncthreads();
+#endif
     }
     const ChainPlace next = chain_place(k, index + step);
     const bool has_next = index + step < tiles && next.item == item;
@@ -34,11 +38,18 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     write_places(k, k.to, at, to);
     if (FINAL && end.y) write_places(k, k.y, at, y);
     if (has_next) write_places(k, k.from, next, next_from, chain_rank() * CHAIN_RANK_STEP);
+#if CHAIN_ALTERNATES
+    if (turn) CHAIN_PHASE_1(Arriving()) else CHAIN_PHASE_0(Arriving())
+    __syncthreads();
+    const InMemory results(k, end, at, next, to, y, next_from, is_filled);
+    if (turn) CHAIN_PHASE_0(results) else CHAIN_PHASE_1(results)
+#else
     wait_copies<0>();
     __syncthreads();
     if (CHAIN_FETCHES && has_next) fetch_tile(k, next, next_from);
     const InMemory results(k, end, at, next, to, y, next_from, is_filled);
     CHAIN_PHASES
+#endif
 #if !CHAIN_DIRECT
     const auto row_of = [&](int l) { return results.row(l); };
     each_vector<OUT_SIZE, OUT_STEP, CHAIN_OUT_ADDS>(row_of, [&](int l, const ChainRow& row, int rest, int more) {
@@ -52,8 +63,8 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     cluster_arrive();
     cluster_wait();  // all have read what is written over now
 #else
-    if (is_filled) commit_copies();
-    else __syncthreads();
+    if (!is_filled) __syncthreads();
+    else if (!CHAIN_ALTERNATES) commit_copies();
 #endif
     at = next;
   }

@@ -339,7 +339,9 @@ MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* expone
     const int n0 = item % GROUPS * GROUP, outer = item / GROUPS;
     float* const base = tile + F::outer(outer);
     float x[STEPS * 4][4][1];
+    results.begin((end - 1 - item) / CHAIN_WARPS);
     load_one<F, STEPS>(x, base, outer, n0, g, t, results);
+    results.filled();
     const Unscale unscale(scale_values<STEPS, 4, 1>(x) + exponents[F::INDEX_A]);
     Columns<STEPS, 4> columns;
     columns.split(x, 0);
@@ -380,8 +382,9 @@ MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int
 }
 
 // Two axes; lane 4 g + t has rows 4 i + t and a column of each tile of columns.
-template <class F, int STEPS, int TILES, int W>
-MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], const float* base, int g, int t) {
+template <class F, int STEPS, int TILES, int W, class Results>
+MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], float* base, int outer, int g, int t,
+                            const Results& results) {
 #pragma unroll
   for (int i = 0; i < STEPS * 4; ++i) {
     const int p = 4 * i + t;
@@ -397,6 +400,12 @@ MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], const float* base, 
       load_wide(x[i][j], base + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
   }
   __syncwarp();
+  if (!F::ALONG) return;
+#pragma unroll
+  for (int i = 0; i < STEPS * 4; ++i) {
+    const int p = 4 * i + t, n = g * TILES;
+    if (p < F::P_A && n < F::P_B) results.template refill<F>(base + p * F::STEP_A + n, outer, p, n);
+  }
 }
 
 // Two axes, WIDTH such matrices side by side.
@@ -412,7 +421,9 @@ MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* expone
   for (int item = item_bound<F>(F::ITEMS, true) + threadIdx.x / 32; item < end; item += CHAIN_WARPS) {
     float* const base = tile + F::place(item);
     float x[STEPS * 4][TILES][W];
-    load_two<F, STEPS>(x, base, g, t);
+    results.begin((end - 1 - item) / CHAIN_WARPS);
+    load_two<F, STEPS>(x, base, item, g, t, results);
+    results.filled();
     const Unscale unscale(scale_values<STEPS, TILES, W>(x) + exponents[F::INDEX_A] + exponents[F::INDEX_B]);
     if constexpr (W == 1) {
       Columns<STEPS, TILES> columns;

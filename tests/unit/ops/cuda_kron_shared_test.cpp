@@ -1,5 +1,5 @@
-// Products with Kronecker products whose rows are shared by the blocks of a cluster (plan/kron_chain.h), by the bound
-// of mercer/kron.h.
+// Products with Kronecker products whose rows are shared by the blocks of a cluster, or alone on a multiprocessor
+// (plan/kron_chain.h), by the bound of mercer/kron.h.
 #include "ops/kron_calls.h"
 
 namespace mercer {
@@ -50,6 +50,27 @@ TEST(SharedChains, Shapes) {
       calls.push_back(call_of(sizes, 3, dtype));
   expect_all_right(calls);
 }
+
+/// Several rows for each block, which asks for the next one while it writes one.
+TEST(AloneChains, PhasesAlternate) {
+  std::vector<Call> calls = {call_of(power(32, 3), 20), call_of({{30, 30}, {32, 32}, {32, 32}}, 13)};
+  calls.push_back(call_of(power(32, 3), 9));
+  calls.back().items = 2;
+  calls.back().alpha = -0.5;
+  calls.back().beta = 2;
+  expect_all_right(calls);
+}
+
+TEST(AloneChains, InPlace) {
+  on_cuda([](TestContext& context) {
+    const Arrays a(call_of(power(32, 3), 16));
+    a.multiply(call_of(power(32, 3), 16), context, a.out);
+    a.multiply(call_of(power(32, 3), 16), context, a.x);
+    EXPECT_TRUE(same_bits(a.x, a.out));
+  });
+}
+
+TEST(AloneChains, ManyRows) { expect_all_right({call_of(power(32, 3), 700)}); }
 
 /// More than the clusters of a device.
 TEST(SharedChains, ManyRows) {
