@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 
 import mercer
@@ -28,16 +27,26 @@ def target(name: str | None) -> Iterator[None]:
         yield
 
 
-@functools.cache
+_clocks: list[float] = []
+
+
+def measure_clock() -> None:
+    """Looks again: shared hosts change their clocks, and a best time is one of the fastest."""
+    _clocks.append(float(mercer._mercer.clock_ghz()))
+
+
 def clock_ghz() -> float:
-    """The clock of this core, measured once."""
-    return float(mercer._mercer.clock_ghz())
+    """The fastest clock of this core that was measured."""
+    if not _clocks:
+        measure_clock()
+    return max(_clocks)
 
 
 def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> float | None:
     """Gelem/s that the pipes of one core allow at the measured clock; None when not modelled."""
     if name == "interpreter":
         return None
+    measure_clock()
     return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock_ghz()))
 
 
