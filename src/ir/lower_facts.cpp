@@ -22,6 +22,12 @@ double Facts::bound(const Expr& e) {
   return result;
 }
 
+bool is_difference(const Expr& e) {
+  const auto stream = [&](std::size_t i) { return e->args[i]->op == Op::x || e->args[i]->op == Op::z; };
+  if (e->op == Op::abs || e->op == Op::neg) return is_difference(e->args[0]);
+  return (e->op == Op::sub || e->op == Op::add) && stream(0) && stream(1);
+}
+
 bool Facts::normal(const Expr& e) const {
   if (e->op == Op::abs) return normal(e->args[0]);
   const auto& slots = options_.normal_slots;

@@ -40,12 +40,6 @@ bool is_nonnegative(const Expr& e, ExprMap<bool>& memo) {
   return result;
 }
 
-bool is_difference(const Expr& e) {
-  const auto stream = [&](std::size_t i) { return e->args[i]->op == Op::x || e->args[i]->op == Op::z; };
-  if (e->op == Op::abs || e->op == Op::neg) return is_difference(e->args[0]);
-  return (e->op == Op::sub || e->op == Op::add) && stream(0) && stream(1);
-}
-
 bool is_nonnegative(const Expr& e) {
   ExprMap<bool> memo;
   return is_nonnegative(e, memo);

@@ -266,9 +266,10 @@ bool KronChain::direct() const {
 }
 
 bool KronChain::alternates() const {
+  if (cluster > 1 || resident > 1 || tile_l > 1 || phases.size() != 2 || !direct()) return false;
+  // The first phase refills what a lane reads of a row: 16 bytes, where the second axis has more than 16 elements.
   const KronChainPhase& first = phases.front();
-  return cluster == 1 && resident == 1 && tile_l == 1 && phases.size() == 2 && direct() && phases.back().tensor &&
-         first.tensor && first.along && first.width == 1;
+  return first.tensor && phases.back().tensor && first.along && axes[static_cast<std::size_t>(first.axis) + 1].p > 16;
 }
 
 std::int64_t KronChain::extent(std::size_t phase, std::size_t axis) const {

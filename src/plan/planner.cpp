@@ -48,11 +48,11 @@ ir::Program schedule(ir::Program program, const TargetInfo& target) {
   return balance_pipes(orient_differences(std::move(program), target), target);
 }
 
-double floor_of(const ir::Program& program, const TargetInfo& target) { return count_pipes(program, target).cycles(); }
+double cycles_of(const ir::Program& program, const TargetInfo& target) { return count_pipes(program, target).cycles(); }
 
 /// The second where its floor is no higher.
 ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
-  return floor_of(b, target) <= floor_of(a, target) ? b : a;
+  return cycles_of(b, target) <= cycles_of(a, target) ? b : a;
 }
 
 /// Fixed powers by short tables where the floor is lower: where a permutation of sixteen entries is several.
@@ -67,13 +67,13 @@ ir::Program lowered(const std::vector<Expr>& outputs, ir::LowerOptions options, 
 /// magnitudes only where other data, which the program for all then serves, lose nothing.
 ir::Magnitudes take_finite(ir::Program& program, const std::vector<Expr>& outputs, ir::LowerOptions options,
                            const TargetInfo& target) {
-  const double of_all = floor_of(program, target);
+  const double of_all = cycles_of(program, target);
   options.assume_finite = true;
   program = cheaper(std::move(program), lowered(outputs, options, target), target);
-  if (floor_of(program, target) < of_all) return ir::kModerate;
+  if (cycles_of(program, target) < of_all) return ir::kModerate;
   options.assume_narrow = true;
   ir::Program narrow = lowered(outputs, options, target);
-  if (floor_of(narrow, target) >= of_all) return ir::kModerate;
+  if (cycles_of(narrow, target) >= of_all) return ir::kModerate;
   program = std::move(narrow);
   return ir::kNarrow;
 }

@@ -152,7 +152,8 @@ MERCER_INLINE void write_vector(const KronArguments& k, const KronEnd& end, cons
   store_pack((OUT*)k.to.data + row.to + chain_offset<VECTORS_OUT>(k.to, at.a, rest, more), stored);
 }
 
-// Where the phases leave their results: in the tile,
+// Where the phases leave their results. begin(left): before an item's values are read, `left` items of this warp being
+// still to come; filled(): behind the refills of an item. In the tile,
 struct InTile {
   template <class F, class Vector>
   MERCER_METHOD void store(Value* to, int, int, int, const Vector& values) const { *(Vector*)to = values; }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "plan/kron_gpu.h"
@@ -114,6 +116,31 @@ TEST(KronChainPlan, AsFewPassesAsFit) {
   EXPECT_EQ(passes(16, 4), 1u);  // 256 KB a row: several blocks
   EXPECT_EQ(passes(8, 6), 1u);
   EXPECT_EQ(passes(32, 4), 2u);
+}
+
+/// Where a block is alone, and a lane reads whole vectors in either phase.
+TEST(KronChainPlan, PhasesThatAlternate) {
+  // Plans of a block alone with two phases on tensor cores, the first along the last axis; of these, which alternate.
+  const auto count = [](const std::vector<KronShape>& factors) {
+    const KronGpuProblem problem = kron_problem(factors);
+    std::pair<int, int> alone_and_alternating;
+    for (const KronGpuPlan& plan : kron_gpu_candidates(problem, plan_kron_gpu(problem)))
+      for (const KronGpuPass& pass : plan.passes) {
+        const auto* chain = std::get_if<KronChain>(&pass.kernel);
+        if (chain == nullptr || chain->cluster > 1 || chain->resident > 1 || !chain->direct()) continue;
+        const std::vector<KronChainPhase>& phases = chain->phases;
+        if (phases.size() != 2 || !phases[0].tensor || !phases[1].tensor || !phases[0].along) continue;
+        ++alone_and_alternating.first;
+        alone_and_alternating.second += chain->alternates();
+      }
+    return alone_and_alternating;
+  };
+  const auto [whole, alternating] = count({{32, 32}, {32, 32}, {32, 32}});
+  EXPECT_GT(whole, 0);
+  EXPECT_EQ(alternating, whole);
+  const auto [halves, none] = count({{32, 32}, {32, 32}, {16, 16}});  // lanes read 8 bytes of the last axis
+  EXPECT_GT(halves, 0);
+  EXPECT_EQ(none, 0);
 }
 
 /// Large rows are shared where a device can, and every value of a row has one block.
