@@ -97,10 +97,10 @@ void ProgramEmitter::settle() {
   std::vector<Move> moves;
   for (std::size_t p = 0; p < places_.size(); ++p)
     if (places_[p].reg != carried_[p].reg) moves.push_back({places_[p].reg, carried_[p].reg});
+  const auto blocked = [&](int reg) {
+    return std::any_of(moves.begin(), moves.end(), [&](const Move& m) { return m.from == reg; });
+  };
   while (!moves.empty()) {
-    const auto blocked = [&](int reg) {
-      return std::any_of(moves.begin(), moves.end(), [&](const Move& m) { return m.from == reg; });
-    };
     const auto free = std::find_if(moves.begin(), moves.end(), [&](const Move& m) { return !blocked(m.to); });
     if (free != moves.end()) {
       if (free->from == kAside) a_.move(a_.reg(free->to), aside);
@@ -108,9 +108,12 @@ void ProgramEmitter::settle() {
       moves.erase(free);
       continue;
     }
-    // All that is left are cycles: one value steps aside.
-    a_.store(aside, a_.reg(moves.front().from));
-    moves.front().from = kAside;
+    // All that is left are cycles: one value steps aside, to a register that no turn begins with.
+    Move& first = moves.front();
+    const auto spare = std::find_if(carried_free_.begin(), carried_free_.end(), [&](int r) { return !blocked(r); });
+    if (spare != carried_free_.end()) a_.move(a_.reg(*spare), a_.reg(first.from));
+    else a_.store(aside, a_.reg(first.from));
+    first.from = spare != carried_free_.end() ? *spare : kAside;
   }
   places_ = carried_;
   free_ = carried_free_;

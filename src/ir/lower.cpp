@@ -45,6 +45,8 @@ class Lowering {
   Value ptx_value(const Expr& e);
   std::optional<Product> product(const Expr& e);
   std::optional<Product> power_product(const Expr& base, double exponent);
+  Value stream(const Expr& e);
+  Value scaled_value(const Expr& e);
 
   Value arg(const Expr& e, std::size_t i) { return value(e->args[i]); }
   // The order in which C++ evaluates arguments is not defined, that of the program's instructions shall be.
@@ -85,8 +87,8 @@ Value Lowering::mask(const Expr& e) {
 Value Lowering::leaf_value(const Expr& e) {
   switch (e->op) {
     case Op::constant: return builder_.number(e->value);
-    case Op::x: return builder_.input(Site::x, e->slot);
-    case Op::z: return builder_.input(Site::z, e->slot);
+    case Op::x:
+    case Op::z: return options_.scaled ? stream(e) * (1 / kNarrowScale) : stream(e);
     case Op::w: return builder_.input(Site::w, 0);
     case Op::row: return builder_.input(Site::row, 0);
     case Op::col: return builder_.input(Site::col, 0);
@@ -104,6 +106,16 @@ Value Lowering::leaf_value(const Expr& e) {
       fail(ErrorKind::compile, "lower: every parameter needs a slot. Received '{}'.", e->name);
     default: fail(ErrorKind::compile, "lower: '{}' is not a leaf of a split expression.", e.to_text());
   }
+}
+
+Value Lowering::stream(const Expr& e) { return builder_.input(e->op == Op::x ? Site::x : Site::z, e->slot); }
+
+/// A difference (is_difference) of the streams as they are given.
+Value Lowering::scaled_value(const Expr& e) {
+  if (e->op == Op::abs) return magnitude(scaled_value(e->args[0]));
+  if (e->op == Op::neg) return negated(scaled_value(e->args[0]));
+  const Value a = stream(e->args[0]), b = stream(e->args[1]);
+  return e->op == Op::add ? a + b : a - b;
 }
 
 Value Lowering::make_value(const Expr& e) {
@@ -206,10 +218,13 @@ Value Lowering::difference_value(const Expr& e) {
 }
 
 std::optional<Product> Lowering::product(const Expr& e) {
-  // a sqrt(a), as simplify() writes a^1.5.
-  if (options_.table_powers && e->op == Op::mul)
+  // sqrt(a) and a sqrt(a), as simplify() writes a^0.5 and a^1.5.
+  const auto takes_tables = [&](const Expr& base) { return options_.table_powers || facts_.narrow(base); };
+  if (e->op == Op::sqrt && facts_.narrow(e->args[0]))
+    if (const auto factors = power_product(e->args[0], 0.5)) return factors;
+  if (e->op == Op::mul)
     for (std::size_t i : {0, 1})
-      if (e->args[i]->op == Op::sqrt && same(e->args[i]->args[0], e->args[1 - i]))
+      if (e->args[i]->op == Op::sqrt && same(e->args[i]->args[0], e->args[1 - i]) && takes_tables(e->args[1 - i]))
         if (const auto factors = power_product(e->args[1 - i], 1.5)) return factors;
   if (e->op == Op::mul) {
     const Value a = arg(e, 0), b = arg(e, 1);
@@ -309,18 +324,17 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     Value poly, scale;
     if (builder_.power(value(base), p, poly, scale)) return Product(poly, scale);
   }
-  if (nonnegative && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
+  const bool narrow = facts_.narrow(base);
+  if (nonnegative && !narrow && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
     return Product(whole, root(value(base)));
   }
   const bool takes_all = fixed_power_takes_all(options_.type, p) || (options_.short_tables && facts_.normal(base));
-  const bool by_tables = !on_gpu() && nonnegative && p > 0 && p != 0.5 && p <= kLargestFixedPower &&
+  const bool by_tables = !on_gpu() && nonnegative && p > 0 && (narrow || p != 0.5) && p <= kLargestFixedPower &&
                          (facts_.bound(base) <= kFixedPowerBound || takes_all);
   if (!by_tables) return std::nullopt;
-  const PowerTables tables = !options_.short_tables ? PowerTables::two_of_sixteen
-                             : facts_.narrow(base)  ? PowerTables::two_of_eight
-                                                    : PowerTables::three_of_eight;
-  return fixed_power(value(base), p, tables);
+  if (narrow && options_.scaled) return fixed_power(scaled_value(base), p, options_.short_tables, PowerBase::scaled);
+  return fixed_power(value(base), p, options_.short_tables, narrow ? PowerBase::narrow : PowerBase::any);
 }
 
 }  // namespace

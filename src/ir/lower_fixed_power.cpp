@@ -9,13 +9,16 @@
 //   variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than Horner takes.
 //   Two tables of sixteen: 16 instructions, eight for the FMA pipes. Where tables of eight entries cost much less
 //   (AVX2), three of them; the ninth bit is the sign, so that d itself can be the other factor: 19 instructions, nine
-//   for the FMA pipes. Two of them where exponents are known to lie among 64 neighbours: 17 instructions, eight for
-//   the FMA pipes. Powers between 0 and 1 may take these forms too, but for subnormal d.
+//   for the FMA pipes. Powers between 0 and 1 may take these forms too, but for subnormal d.
+// float32, d known to be narrow: T0 T1 m^r without d, of which the polynomial is a degree lower. An entry of 0 stands
+//   for d = 0, so exponents have 56 values, and d is scaled to where those of normal numbers begin with 0: one
+//   operation then sets the mantissa's. Two tables of eight: 14 instructions, seven for the FMA pipes. Of sixteen,
+//   which need no scaling: 14, six for the FMA pipes.
 // Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
 //   |d| < 2^-111 (float64: 2^-767) counts as 0.
 //   float32, two tables of sixteen: 17 instructions.
 //   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
-// float32 errs by at most 6e-7 (by squares: 7e-7), float64 by 1.5e-15.
+// float32 errs by at most 6e-7 (by squares or of narrow data: 7e-7), float64 by 1.5e-15.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -45,31 +48,52 @@ Value mantissa_of(Value d) {
 }
 
 constexpr Real kCentre = 1.5;  // of the mantissas
+constexpr int kLeastDegree = 5, kMostDegree = 8;
 
 Fit fit_mantissa(double power, double target) {
-  Fit fit = fit_power(power, kCentre, 0.5, 5);
-  for (int degree = 6; degree <= 8 && fit.error > target; ++degree) fit = fit_power(power, kCentre, 0.5, degree);
+  Fit fit = fit_power(power, kCentre, 0.5, kLeastDegree);
+  for (int degree = kLeastDegree + 1; degree <= kMostDegree && fit.error > target; ++degree)
+    fit = fit_power(power, kCentre, 0.5, degree);
   return fit;
 }
 
-/// The fit as lead (v^n + 0 v^(n-1) + c[n-2] v^(n-2) + … + c[0]), v = m + shift. None where that would cost digits.
-struct Depressed {
-  double shift, lead;
+/// A polynomial of v = u + shift, without v^(n - 1) and with leading coefficient 1 where `monic`.
+struct Mantissas {
+  double shift = 0, lead = 1;  // what the polynomial is to be multiplied with
+  bool monic = false;
   std::vector<double> c;
+
+  template <class Step>
+  Value operator()(Value u, const Step& step) const {
+    const Value v = u + shift;
+    if (!monic) return horner(v, c);
+    step();
+    Value sum = fma(v, v, c.back());
+    for (std::size_t i = c.size() - 1; i-- > 0;) {
+      sum = fma(sum, v, c[i]);
+      if ((c.size() - 1 - i) % 2 == 1) step();
+    }
+    return sum;
+  }
 };
 
-std::optional<Depressed> depressed(const Fit& fit) {
-  constexpr double kSmallestLead = 1e-6, kFarthest = 0.5;
-  std::vector<Real> c(fit.coefficients.begin(), fit.coefficients.end());
+/// m^power as lead (v^n + 0 v^(n-1) + c[n-2] v^(n-2) + … + c[0]) of u = m, or u = -m where `negative`; as it was fitted
+/// where that would cost digits.
+Mantissas mantissas(const Fit& fit, bool negative = false) {
+  constexpr double kSmallestLead = 1e-6, kFarthest = 0.75;
+  const Real centre = negative ? -kCentre : kCentre;
+  Mantissas result{static_cast<double>(-centre), 1, false, fit.coefficients};
+  for (std::size_t i = 1; negative && i < result.c.size(); i += 2) result.c[i] = -result.c[i];
+  std::vector<Real> c(result.c.begin(), result.c.end());
   const std::size_t n = c.size() - 1;
   const Real lead = c[n];
-  if (std::fabs(lead) < kSmallestLead * std::fabs(c[0])) return std::nullopt;
+  if (std::fabs(lead) < kSmallestLead * std::fabs(c[0])) return result;
   const Real exact = c[n - 1] / (static_cast<Real>(n) * lead);
-  if (std::fabs(exact) > kFarthest) return std::nullopt;
-  const Real shift = static_cast<float>(exact - kCentre), by = shift + kCentre;
+  if (std::fabs(exact) > kFarthest) return result;
+  const Real shift = static_cast<float>(exact - centre), by = shift + centre;
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = n; j-- > i;) c[j] -= by * c[j + 1];
-  Depressed result{static_cast<double>(shift), static_cast<double>(lead), {}};
+  result = {static_cast<double>(shift), static_cast<double>(lead), true, {}};
   for (std::size_t i = 0; i + 1 < n; ++i) result.c.push_back(static_cast<double>(c[i] / lead));
   return result;
 }
@@ -83,8 +107,6 @@ class Scale {
     int shift;
   };
   Scale(Value d, std::vector<Step> steps) : d_(d), steps_(std::move(steps)) {}
-  /// Begins the product with this.
-  void begin_with(Value factor) { product_ = factor; }
   void advance() {
     if (done_ == steps_.size()) return;
     const Step& step = steps_[done_++];
@@ -104,53 +126,52 @@ class Scale {
 };
 
 /// Entries beyond the range of float stand for results beyond it.
-std::vector<Scale::Step> float_steps(double r, double lead, PowerTables tables, bool with_sign) {
-  const auto times = [](Table table, double factor) {
-    for (double& entry : table) {
-      entry *= factor;
-      if (std::fabs(entry) > std::numeric_limits<float>::max()) entry = std::copysign(HUGE_VAL, entry);
-    }
-    return table;
-  };
-  if (tables == PowerTables::two_of_sixteen)
-    return {{times(power_table(r, 1, -8), lead), 23}, {times(power_table(r, 16, 8 - 127), 1), 27}};
-  const Table low = times(power_table(r, 1, -4, 8), lead);
-  if (tables == PowerTables::two_of_eight) {
-    // Biased exponents from 72 to 135: their high bits are 9 ... 16, of which an index has three.
-    Table high = power_table(r, 8, 9 * 8 + 4 - 127, 8);
-    std::rotate(high.begin(), high.begin() + 7, high.end());
-    return {{low, 23}, {high, 26}};
+Table times(Table table, double factor) {
+  for (double& entry : table) {
+    entry *= factor;
+    if (std::fabs(entry) > std::numeric_limits<float>::max()) entry = std::copysign(HUGE_VAL, entry);
   }
+  return table;
+}
+
+std::vector<Scale::Step> float_steps(double r, double lead, bool eight, bool with_sign) {
+  if (!eight) return {{times(power_table(r, 1, -8), lead), 23}, {times(power_table(r, 16, 8 - 127), 1), 27}};
   Table high = times(power_table(r, 64, 28 - 127, 4), 1);
   for (std::size_t i = 4; with_sign && i < 16; ++i)
     if (i % 8 >= 4) high[i] = -high[i];
-  return {{low, 23}, {power_table(r, 8, -24, 8), 26}, {high, 29}};
+  return {{times(power_table(r, 1, -4, 8), lead), 23}, {power_table(r, 8, -24, 8), 26}, {high, 29}};
 }
 
 /// d^whole |d|^r; with_sign: times the sign of d, once more.
-Product float_power(Value d, int whole, double r, PowerTables tables, bool with_sign) {
-  constexpr double kFitTarget = 2.8e-7, kSmallest = 126, kLead = 20;  // the last two in bits
-  const Fit fit = fit_mantissa(r, kFitTarget);
+Product float_power(Value d, int whole, double r, bool eight, bool with_sign) {
+  constexpr double kFitTarget = 2.8e-7;
+  const Mantissas polynomial = mantissas(fit_mantissa(r, kFitTarget));
   const Value m = mantissa_of(d), power = integer_power(d, whole);
-  const std::optional<Depressed> short_form = depressed(fit);
-  // Where no partial product leaves the range, d enters the lookups' product first: it is done with long before the
-  // polynomial is, in which time a register holds something else.
-  const bool early = tables == PowerTables::two_of_eight && (whole + r) * kNarrowBits + kLead <= kSmallest;
-  Scale scale(d, float_steps(r, short_form ? short_form->lead : 1, tables, with_sign));
-  if (early) scale.begin_with(power);
-  const auto product = [&](Value sum) {
-    return early ? Product(scale.finish(), sum) : Product(power, sum * scale.finish());
-  };
-  if (!short_form) return product(horner(m - static_cast<double>(kCentre), fit.coefficients));
-  const std::vector<double>& c = short_form->c;
-  const Value v = m + short_form->shift;
-  scale.advance();
-  Value sum = fma(v, v, c.back());
-  for (std::size_t i = c.size() - 1; i-- > 0;) {
-    sum = fma(sum, v, c[i]);
-    if ((c.size() - 1 - i) % 2 == 1) scale.advance();
-  }
-  return product(sum);
+  Scale scale(d, float_steps(r, polynomial.lead, eight, with_sign));
+  const Value sum = polynomial(m, [&] { scale.advance(); });
+  return {power, sum * scale.finish()};
+}
+
+/// |d|^whole |d|^r of narrow d.
+Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
+  constexpr double kFitTarget = 4e-7;
+  constexpr int kBias = 127;
+  if (eight && !scaled) d = d * kNarrowScale;
+  scaled = scaled || eight;
+  const double taken = scaled ? -std::log2(kNarrowScale) : 0;
+  // Of exponents that begin with a zero one operation sets the ones behind it, and the sign.
+  const Value m = scaled ? bit_or(d, d.builder->pattern_of_number(-1.0)) : mantissa_of(d);
+  const Mantissas polynomial = mantissas(fit_mantissa(r, kFitTarget), scaled);
+  const int bits = eight ? 3 : 4, size = 1 << bits;
+  const Table low = times(power_table(r, 1, -size / 2, size), polynomial.lead);
+  // Of eight: biased exponents from 72 to 127, whose bits above the lowest three count 9 ... 15.
+  Table high = power_table(r, size, size / 2 - kBias + (eight ? 64 : 0) + taken, size);
+  high = times(high, std::exp2(whole * taken));
+  for (int i = 0; i < 16; i += size) high[i] = 0;
+  Scale scale(d, {{low, 23}, {high, 23 + bits}});
+  const Value sum = polynomial(m, [&] { scale.advance(); });
+  if (whole == 0) return {scale.finish(), sum};
+  return {scale.finish() * sum, integer_power(whole % 2 == 1 ? magnitude(d) : d, whole)};
 }
 
 Value float_root(Value d, double q) {
@@ -186,21 +207,26 @@ Value double_root(Value d, double q) {
 
 bool fixed_power_takes_all(Dtype type, double p) { return type == Dtype::float32 && p >= 1; }
 
-Product fixed_power(Value base, double p, PowerTables tables) {
-  if (!base.builder->wide() && (p >= 1 || tables != PowerTables::two_of_sixteen)) {
+Product fixed_power(Value base, double p, bool short_tables, PowerBase is) {
+  const Value d = base.builder->without_sign(base);
+  const bool wide = base.builder->wide();
+  if (is != PowerBase::any && !wide) {
+    constexpr double kLargestNarrow = 2.5;  // 2^-kNarrowBits to this power is a normal number
+    const int whole = std::max(0, static_cast<int>(std::ceil(p - kLargestNarrow)));
+    return narrow_power(d, whole, p - whole, short_tables, is == PowerBase::scaled);
+  }
+  if (!wide && (p >= 1 || short_tables)) {
     constexpr double kLargestRest = 1.9;
     const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
-    const bool odd = whole % 2 == 1, by_sign = odd && tables == PowerTables::three_of_eight;
-    const Value d = odd && !by_sign ? base : base.builder->without_sign(base);
-    return float_power(d, whole, p - whole, tables, by_sign);
+    const bool odd = whole % 2 == 1, by_sign = odd && short_tables;
+    return float_power(odd && !by_sign ? base : d, whole, p - whole, short_tables, by_sign);
   }
-  const Value d = base.builder->without_sign(base);
   // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
   // not matter: y is squared.
   constexpr double kLargestRoot = 2.5;
   const double q = p / 2;
   const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
-  Value root = d.builder->wide() ? double_root(d, q - whole) : float_root(d, q - whole);
+  Value root = wide ? double_root(d, q - whole) : float_root(d, q - whole);
   if (whole > 0) root = root * integer_power(d, whole);
   return {root, root};
 }

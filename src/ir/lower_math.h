@@ -58,9 +58,13 @@ Value integer_power(Value base, int n);
 inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
 using Product = std::pair<Value, Value>;
-/// Of float32; those of eight entries repeat them. Two of those are for a base that is 0 or between 2^-55 and 2^9.
-enum class PowerTables : std::uint8_t { two_of_sixteen, three_of_eight, two_of_eight };
-Product fixed_power(Value base, double p, PowerTables tables);
+/// Of float32, short_tables: of eight entries.
+enum class PowerBase : std::uint8_t {
+  any,
+  narrow,  // 0, or from 2^-kNarrowBits to 2^9
+  scaled,  // the same, given times kNarrowScale
+};
+Product fixed_power(Value base, double p, bool short_tables, PowerBase is);
 /// Whether that holds for all bases, also of any size, Inf and NaN.
 bool fixed_power_takes_all(Dtype type, double p);
 

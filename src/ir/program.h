@@ -121,11 +121,15 @@ enum class Processor : std::uint8_t {
 /// What packing promises of the inputs x and z: zeros, and values of these magnitudes.
 struct Magnitudes {
   double least = 0, most = 0;
+  double scale = 1;  // a power of two that it multiplies them by
 };
 inline constexpr Magnitudes kModerate{0, 1e18};
-/// Differences and sums of two such float32 are 0 or at least 2^-55, and below 2^9: six bits tell their exponent.
-inline constexpr Magnitudes kNarrow{0x1p-32, 0x1.fffffep7};
-inline constexpr double kNarrowBits = 55;
+/// Differences and sums of two such float32 are 0 or at least 2^-47, and below 2^9: six bits tell the exponent from
+/// those of the others, and from 0.
+inline constexpr Magnitudes kNarrow{0x1p-24, 0x1.fffffep7};
+inline constexpr double kNarrowBits = 47;
+/// Times this, differences are below 2: their exponents begin with a zero.
+inline constexpr double kNarrowScale = 0x1p-8;
 
 struct LowerOptions {
   Dtype type = Dtype::float32;
@@ -137,8 +141,10 @@ struct LowerOptions {
   /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
   /// that would lose a NaN.
   bool assume_finite = false;
-  /// They are kNarrow: of float32, fixed powers of x - z by short tables take two of them.
+  /// They are kNarrow: fixed powers of x - z in float32 take shorter forms.
   bool assume_narrow = false;
+  /// And given times kNarrowScale, which those powers allow for; what else reads them takes it back.
+  bool scaled = false;
   /// Fixed powers by three tables that repeat after eight entries instead of two of sixteen.
   bool short_tables = false;
   /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which

@@ -64,18 +64,28 @@ ir::Program lowered(const std::vector<Expr>& outputs, ir::LowerOptions options, 
 }
 
 /// In place of a program for all data one for finite data, where its floor is no higher. What it asks of them: narrow
-/// magnitudes only where other data, which the program for all then serves, lose nothing.
+/// magnitudes only where other data, which the program for all then serves, lose nothing. And where it pays and
+/// `may_scale`, scaled ones.
 ir::Magnitudes take_finite(ir::Program& program, const std::vector<Expr>& outputs, ir::LowerOptions options,
-                           const TargetInfo& target) {
+                           const TargetInfo& target, bool may_scale) {
   const double of_all = cycles_of(program, target);
   options.assume_finite = true;
   program = cheaper(std::move(program), lowered(outputs, options, target), target);
   if (cycles_of(program, target) < of_all) return ir::kModerate;
   options.assume_narrow = true;
   ir::Program narrow = lowered(outputs, options, target);
+  ir::Magnitudes magnitudes = ir::kNarrow;
+  if (may_scale) {
+    options.scaled = true;
+    ir::Program scaled = lowered(outputs, options, target);
+    if (cycles_of(scaled, target) < cycles_of(narrow, target)) {
+      narrow = std::move(scaled);
+      magnitudes.scale = ir::kNarrowScale;
+    }
+  }
   if (cycles_of(narrow, target) >= of_all) return ir::kModerate;
   program = std::move(narrow);
-  return ir::kNarrow;
+  return magnitudes;
 }
 
 /// Maxima of non-negative values on the float unit: with 256-bit vectors it leaves the subtraction more room than the
@@ -119,9 +129,9 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   if (split.states > 0) {
     variant.update = lowered(split.updates(), options, target);
     if (fast) {
-      variant.magnitudes = take_finite(variant.update, split.updates(), options, target);
+      variant.magnitudes = take_finite(variant.update, split.updates(), options, target, true);
       ir::Program maxima = ir::lower(split.updates(), options);
-      if (target.registers <= 16 && to_float_maxima(maxima))
+      if (target.registers <= 16 && variant.magnitudes.scale == 1 && to_float_maxima(maxima))
         variant.update = cheaper(std::move(variant.update), schedule(std::move(maxima), target), target);
     }
   }
@@ -289,7 +299,7 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   plan->scale_slots = take_scales(phi);
   plan->program = lowered({phi}, options, target);
   plan->fast_program = plan->program;
-  plan->magnitudes = take_finite(plan->fast_program, {phi}, options, target);
+  plan->magnitudes = take_finite(plan->fast_program, {phi}, options, target, false);
   plan->has_fast = !same_code(plan->program, plan->fast_program);
   const ir::Program& shape_from = plan->has_fast ? plan->fast_program : plan->program;
   const int outputs = static_cast<int>(std::min(problem.outputs, kMostOutputs));

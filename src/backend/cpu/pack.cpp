@@ -237,7 +237,10 @@ PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
       std::copy_n(floats.as<T>(), values_size(), values);
       return finite ? PanelKind::finite : PanelKind::general;
     }
-  return pack_values(panel, values, slots) ? PanelKind::finite : PanelKind::general;
+  if (!pack_values(panel, values, slots)) return PanelKind::general;
+  if (const T scale = static_cast<T>(side_.magnitudes.scale); scale != 1)
+    for (std::int64_t i = 0; i < values_size(); ++i) values[i] *= scale;
+  return PanelKind::finite;
 }
 
 template <class T>

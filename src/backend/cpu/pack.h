@@ -48,7 +48,7 @@ struct PackPrograms {
 template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
 
-/// What a packed panel holds: any values, finite ones of the fast variant's magnitudes, or the integers of such.
+/// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, or integers of such.
 enum class PanelKind : std::uint8_t { general, finite, integers };
 
 /// What a tile of these two panels computes with.

@@ -46,7 +46,7 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
     : program_(program), item_(item), params_(params),
       x_packer_(program.packs.x, item.x, program.plan().tile.rows, item.weights, params.wide),
       z_packer_(program.packs.z, item.z, program.plan().tile.cols(), item.weights, params.wide),
-      chunk_(program.plan().chunk(item.x.features)),
+      scales_(program.plan().best().magnitudes.scale != 1), chunk_(program.plan().chunk(item.x.features)),
       identity_(program.plan().general.identity.begin(), program.plan().general.identity.end()) {
   fused_[0] = program.kernels.fused(false);
   fused_[1] = params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
@@ -95,21 +95,16 @@ plan::UpdateArgs PairEngine<T>::integer_arguments(const PanelView<T>& x, const P
 }
 
 template <class T>
-PanelView<T> PairEngine<T>::packed_again(const Packer<T>& packer, const PanelView<T>& panel, std::int64_t index,
-                                         TileScratch::Values& values) const {
-  if (values.index != index) {
+PanelView<T> PairEngine<T>::values_for(PanelKind other, const Packer<T>& packer, const PanelView<T>& panel,
+                                       TileScratch::Values& values) const {
+  if (!packed_again(other, panel.kind)) return panel;
+  if (values.index != panel.index) {
     values.values.reserve(packer.values_size() * static_cast<std::int64_t>(sizeof(T)));
-    const bool finite = packer.pack_values(index, values.values.as<T>(), nullptr);
-    values.kind = finite ? PanelKind::finite : PanelKind::general;
-    values.index = index;
+    const bool finite = packer.pack_values(panel.index, values.values.as<T>(), nullptr);
+    values.kind = finite && !scales_ ? PanelKind::finite : PanelKind::general;
+    values.index = panel.index;
   }
-  return {values.values.as<T>(), panel.slots, index, values.kind};
-}
-
-template <class T>
-PanelView<T> PairEngine<T>::values_of(const PanelView<T>& x, std::int64_t tile, TileScratch& scratch) const {
-  const PanelView<T> panel = panel_after(x, tile);
-  return x.kind == PanelKind::integers ? packed_again(x_packer_, panel, panel.index, scratch.x) : panel;
+  return {values.values.as<T>(), panel.slots, panel.index, values.kind};
 }
 
 template <class T>
@@ -120,11 +115,12 @@ void PairEngine<T>::compute(const PanelView<T>& x, const PanelView<T>& z, TileSc
   T* acc = scratch.acc.as<T>();
   if (common(x.kind, z.kind) == PanelKind::integers) return compute_integers(x, z, scratch, out, out_stride, tiles);
   scratch.counts.values += tiles;
-  const PanelView<T> zs = z_values(z, scratch);
+  const PanelView<T> zs = values_for(x.kind, z_packer_, z, scratch.z);
   // Between panels of values there are gaps where others hold integers, which take more lines.
-  if (!quantiser_) return compute_values(x, zs, acc, out, out_stride, tiles);
+  if (!quantiser_ && !packed_again(z.kind, x.kind)) return compute_values(x, zs, acc, out, out_stride, tiles);
   for (std::int64_t t = 0; t < tiles; ++t)
-    compute_values(values_of(x, t, scratch), zs, acc, out + t * tile().rows * out_stride, out_stride, 1);
+    compute_values(values_for(z.kind, x_packer_, panel_after(x, t), scratch.x), zs, acc,
+                   out + t * tile().rows * out_stride, out_stride, 1);
 }
 
 template <class T>
@@ -147,8 +143,8 @@ void PairEngine<T>::compute_integers(const PanelView<T>& x, const PanelView<T>& 
   scratch.counts.integers += tiles;
   for (std::int64_t t = 0; t < tiles; ++t) {
     if (scratch.doubtful[t] == 0) continue;
-    compute_values(values_of(x, t, scratch), z_values(z, scratch), acc, out + t * tile().rows * out_stride, out_stride,
-                   1);
+    compute_values(values_for(z.kind, x_packer_, panel_after(x, t), scratch.x),
+                   values_for(x.kind, z_packer_, z, scratch.z), acc, out + t * tile().rows * out_stride, out_stride, 1);
     --scratch.counts.integers;
     ++scratch.counts.doubtful;
   }
@@ -190,7 +186,7 @@ void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, Til
   } else {
     ++scratch.counts.values;
   }
-  accumulate_values(values_of(x, 0, scratch), z_values(z, scratch), acc);
+  accumulate_values(values_for(z.kind, x_packer_, x, scratch.x), values_for(x.kind, z_packer_, z, scratch.z), acc);
 }
 
 template <class T>

@@ -2,7 +2,8 @@
 // CPU operation is a driver around this class.
 //
 // With integers a tile may turn out doubtful: its sums are then made from the values themselves, which are packed again
-// into the worker's own memory. So is an integer panel that meets one of floats.
+// into the worker's own memory. So is an integer panel that meets one of floats, and a panel of scaled values that
+// meets one of others.
 #pragma once
 
 #include <vector>
@@ -84,9 +85,10 @@ class PairEngine {
   void accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const;
   void finish(const T* acc, const PanelView<T>& x, const PanelView<T>& z, const ParamBlock<T>& params, T* out,
               std::int64_t out_stride) const;
-  /// Panel `tile` behind x as values: for tiles that hold pairs of a point with itself, which integers that are not
-  /// exact leave doubtful.
-  PanelView<T> values_of(const PanelView<T>& x, std::int64_t tile, TileScratch& scratch) const;
+  /// x as values: for tiles that hold pairs of a point with itself, which integers that are not exact leave doubtful.
+  PanelView<T> values_of(const PanelView<T>& x, TileScratch& scratch) const {
+    return values_for(x.kind, x_packer_, x, scratch.x);
+  }
 
  private:
   plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
@@ -97,20 +99,23 @@ class PairEngine {
   void compute_integers(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                         std::int64_t out_stride, std::int64_t tiles) const;
   void accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const;
-  PanelView<T> packed_again(const Packer<T>& packer, const PanelView<T>& panel, std::int64_t index,
-                            TileScratch::Values& values) const;
+  /// Whether a panel of `kind` is packed again for tiles of values with one of kind `other`.
+  bool packed_again(PanelKind other, PanelKind kind) const {
+    return kind == PanelKind::integers ||
+           (scales_ && kind == PanelKind::finite && other == PanelKind::general);
+  }
+  PanelView<T> values_for(PanelKind other, const Packer<T>& packer, const PanelView<T>& panel,
+                          TileScratch::Values& values) const;
   PanelView<T> panel_after(const PanelView<T>& x, std::int64_t tiles) const {
     return {x.values + tiles * x_packer_.panel_size(), x.slots + tiles * x_packer_.slots_size(), x.index + tiles,
             x.kind};
-  }
-  PanelView<T> z_values(const PanelView<T>& z, TileScratch& scratch) const {
-    return z.kind == PanelKind::integers ? packed_again(z_packer_, z, z.index, scratch.z) : z;
   }
 
   const PairProgram& program_;
   const PairItem& item_;
   const ParamBlock<T>& params_;
   Packer<T> x_packer_, z_packer_;
+  bool scales_;  // panels of the fast variant's magnitudes hold them times a scale, which the general one does not know
   std::int64_t chunk_;
   std::vector<T> identity_, weights_;
   const jit::UpdateKernel* fused_[2];  // general, fast; null where the two programs do not fit one kernel

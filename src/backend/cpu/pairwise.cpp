@@ -115,7 +115,7 @@ class PairwiseRun {
     const std::int64_t cols = engine_.tile().cols(), m0 = p * engine_.tile().rows, n0 = q * cols;
     const bool diagonal = symmetric_ && n0 < m0 + engine_.tile().rows;
     const PanelView<T> z = z_.view(q);
-    const PanelView<T> x = diagonal ? engine_.values_of(x_view(p, x0, w), 0, w.scratch) : x_view(p, x0, w);
+    const PanelView<T> x = diagonal ? engine_.values_of(x_view(p, x0, w), w.scratch) : x_view(p, x0, w);
     T* acc = w.scratch.acc.as<T>();
     T* tile = w.tile.as<T>();
     const bool single = members_.size() == 1;

@@ -306,27 +306,58 @@ TEST(MathAccuracy, FixedPowers) {
   }
 }
 
-/// By two tables of eight: all differences of which the exponent takes six bits, and 0.
-TEST(MathAccuracy, FixedPowersOfNarrowData) {
-  LowerOptions options;
-  options.assume_narrow = options.short_tables = true;
+/// All differences of narrow data, and 0, by two tables: of sixteen, and of eight, from data as they are and scaled.
+void check_narrow_powers(const LowerOptions& options, double p) {
+  const Program program = lower({pow(abs(leaf(Op::x) - leaf(Op::z)), p)}, options);
+  EXPECT_EQ(program.tables.size(), 2u) << p;
+  ASSERT_EQ(program.inputs.size(), 2u);
+  const auto scale = static_cast<float>(options.scaled ? kNarrowScale : 1);
+  const auto value = [&](float d) { return run<float>(program, {d * scale, 0.0f})[0]; };  // of |d|, whichever is x
+  double worst = 0;
+  const auto look = [&](float d) {
+    const long double want = std::pow(std::fabs(static_cast<long double>(d)), static_cast<long double>(p));
+    if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(d), std::numeric_limits<float>::min() * 1.001f);
+    else worst = std::max(worst, static_cast<double>(std::fabs(value(d) / want - 1)));
+  };
+  const int bits = static_cast<int>(kNarrowBits);
+  const double least = std::ldexp(1.0, -bits);
   std::mt19937_64 random(7);
-  for (double p : {0.1, 0.7, 1.02, 1.3, 1.7, 1.92, 1.94, 2.2, 3.3, 4.7}) {
-    const Program program = lower({pow(abs(leaf(Op::x) - leaf(Op::z)), p)}, options);
-    EXPECT_EQ(program.tables.size(), 2u) << p;
-    ASSERT_EQ(program.inputs.size(), 2u);
-    const auto value = [&](float d) { return run<float>(program, {d, 0.0f})[0]; };  // of |d|, whichever input is x
-    double worst = 0;
-    const auto look = [&](float d) {
-      const long double want = std::pow(std::fabs(static_cast<long double>(d)), static_cast<long double>(p));
-      if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(d), std::numeric_limits<float>::min() * 1.001f);
-      else worst = std::max(worst, static_cast<double>(std::fabs(value(d) / want - 1)));
-    };
-    for (int i = 0; i < 20000; ++i) look(draw<float>(Sweep{i % 2 ? -0x1p-55 : 0x1p-55, 0x1p9, true}, random));
-    for (int e = -55; e <= 8; ++e)
-      for (float m : {1.0f, 0x1.000002p0f, 0x1.fffffep0f}) look(std::ldexp(m, e));
-    EXPECT_LE(worst, p < 4 ? 5e-7 : 8e-7) << p;
-    for (float zero : {0.0f, -0.0f}) EXPECT_EQ(value(zero), 0) << p;
+  for (int i = 0; i < 20000; ++i) look(draw<float>(Sweep{i % 2 ? -least : least, 0x1p9, true}, random));
+  for (int e = -bits; e <= 8; ++e)
+    for (float m : {1.0f, 0x1.000002p0f, 0x1.fffffep0f}) look(std::ldexp(m, e));
+  EXPECT_LE(worst, p < 4 ? 6.5e-7 : 8e-7) << p;
+  for (float zero : {0.0f, -0.0f}) EXPECT_EQ(value(zero), 0) << p;
+  std::printf("  narrow |x|^%.2f %s %.2e, %zu instructions\n", p,
+              options.scaled ? "scaled" : options.short_tables ? "eight" : "sixteen", worst, program.code.size());
+}
+
+TEST(MathAccuracy, FixedPowersOfNarrowData) {
+  for (double p : {0.1, 0.7, 1.02, 1.3, 1.5, 1.7, 1.92, 2.2, 2.49, 2.51, 3.3, 4.7}) {
+    LowerOptions options;
+    options.assume_narrow = true;
+    check_narrow_powers(options, p);
+    options.short_tables = true;
+    check_narrow_powers(options, p);
+    options.scaled = true;
+    check_narrow_powers(options, p);
+  }
+}
+
+/// What reads scaled data beside powers of differences takes the scale back.
+TEST(MathAccuracy, ScaledDataMeanWhatTheyAre) {
+  LowerOptions options;
+  options.assume_narrow = options.short_tables = options.scaled = true;
+  const Expr x = leaf(Op::x), z = leaf(Op::z);
+  for (const Expr& e : {x * z, x - z, pow(x - z, 2.0), pow(abs(x), 1.5), abs(x - z) + pow(abs(x - z), 1.5)}) {
+    const Program scaled = lower({e}, options), plain = lower({e}, LowerOptions{});
+    ASSERT_EQ(scaled.inputs.size(), plain.inputs.size());
+    std::vector<float> at_plain, at_scaled;
+    for (std::size_t i = 0; i < plain.inputs.size(); ++i) {
+      at_plain.push_back(plain.inputs[i].site == Site::x ? 3.0f : -2.5f);
+      at_scaled.push_back((scaled.inputs[i].site == Site::x ? 3.0f : -2.5f) * static_cast<float>(kNarrowScale));
+    }
+    const float want = run<float>(plain, at_plain)[0];
+    EXPECT_NEAR(run<float>(scaled, at_scaled)[0], want, 1e-6f * std::fabs(want)) << e.to_text();
   }
 }
 

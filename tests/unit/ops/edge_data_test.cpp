@@ -122,6 +122,50 @@ TEST_P(EdgeData, TilesBesideEachOtherOfNarrowAndOfOtherData) {
   check_distances(x, z, true, true);
 }
 
+/// Panels of narrow data may be scaled: whatever reads them beside other panels sees the same values.
+TEST(NarrowData, EveryVerbBesideOtherData) {
+  constexpr std::int64_t kRows = 90, kColumns = 130, kFeatures = 33;
+  Array x = normal(Dtype::float32, {kRows, kFeatures}, 7), z = normal(Dtype::float32, {kColumns, kFeatures}, 8);
+  for (std::int64_t m : {20, 21, 60}) x.set({m, 5}, 1e-9);
+  for (std::int64_t n : {0, 50, 129}) z.set({n, 7}, 300);
+  const Array v = normal(Dtype::float32, {kColumns, 2}, 9), b = filled(Dtype::float64, {2}, {20, 50});
+  const Tensor zt = z;
+  const char* f = "exp(-sum(abs(x-z)^1.3)/b)";
+  on_each_target([&](TestContext& context) {
+    Arguments arguments;
+    arguments.params["b"] = 50.0;
+    const Array values(Dtype::float32, {kRows, kColumns}), batch(Dtype::float32, {2, kRows, kColumns});
+    pairwise(f, x, &zt, values, arguments, context);
+    const Array product(Dtype::float32, {kRows, 2}), largest(Dtype::float32, {kRows});
+    kernel_product(f, x, &zt, v, product, arguments, context);
+    kernel_reduce(f, x, &zt, ReduceKind::max, largest, arguments, context);
+    const Array symmetric(Dtype::float32, {kColumns, kColumns}), whole(Dtype::float32, {kColumns, kColumns});
+    const Array copied = copy(z, Dtype::float32);
+    const Tensor other = copied;
+    pairwise(f, z, nullptr, symmetric, arguments, context);
+    pairwise(f, z, &other, whole, arguments, context);
+    arguments.params["b"] = b.tensor();
+    pairwise(f, x, &zt, batch, arguments, context);
+    constexpr double kTolerance = 2e-6;  // of kernel values: twice the contract's
+    for (std::int64_t m = 0; m < kRows; ++m) {
+      double most = 0, sums[2] = {}, sizes[2] = {};
+      for (std::int64_t n = 0; n < kColumns; ++n) {
+        ASSERT_NEAR(read(batch, {1, m, n}), values(m, n), kTolerance * values(m, n)) << m << "," << n;
+        most = std::max(most, values(m, n));
+        for (int e = 0; e < 2; ++e) {
+          sums[e] += values(m, n) * v(n, e);
+          sizes[e] += values(m, n) * std::abs(v(n, e));
+        }
+      }
+      ASSERT_NEAR(largest(m), most, kTolerance * most) << m;
+      for (int e = 0; e < 2; ++e) ASSERT_NEAR(product(m, e), sums[e], kTolerance * sizes[e]) << m;
+    }
+    each_index({kColumns, kColumns}, [&](const Shape& i) {
+      ASSERT_NEAR(read(symmetric, i), read(whole, i), kTolerance * read(whole, i)) << i[0] << "," << i[1];
+    });
+  });
+}
+
 TEST_P(EdgeData, BeyondModerateTakesTheGeneralVariant) {
   for (double scale : {1e-30, 1e25}) {
     const Array x = normal(GetParam(), {9, 33}, 1, scale), z = normal(GetParam(), {50, 33}, 2, scale);
