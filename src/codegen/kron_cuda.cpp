@@ -10,6 +10,8 @@
 namespace mercer::codegen {
 namespace {
 
+constexpr std::int64_t kWarp = 32, kEight = 8;
+
 /// Whole numbers are computed without signs, so that they wrap around.
 const char* kron_type(Dtype dtype) {
   return dtype == Dtype::int32 ? "u32" : dtype == Dtype::int64 ? "u64" : element_type(dtype);
@@ -177,10 +179,17 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
       break;
     }
   all.insert(all.end(), outer.begin(), outer.end());
+  // Whether places of a warp's first item and of what is behind it add up, in each block's share of the items.
+  const std::int64_t items = phase.outer * phase.inner / phase.width;
+  const std::int64_t blocks = chain.is_shared(index) ? chain.cluster : 1;
+  const std::int64_t stride = chain.block_threads / kWarp * (phase.axes == 1 ? kEight : 1);
+  const bool adds = phase.eights && items % (stride * blocks) == 0 && places_add(all, stride) &&
+                    (blocks == 1 || places_add(all, items / blocks));
   text += fmt::format("  static constexpr int WIDTH = {}, OUTER = {}, INNER = {}, ITEMS = OUTER * INNER / WIDTH, "
                       "BLOCKS = {}, BEHIND_A = {};\n",
-                      phase.width, phase.outer, phase.inner, chain.is_shared(index) ? chain.cluster : 1,
+                      phase.width, phase.outer, phase.inner, blocks,
                       phase.inner * (phase.axes == 2 ? chain.axes[behind - 1].q : 1));
+  if (phase.eights) text += fmt::format("  static constexpr bool ADDS = {};\n", adds);
   return text + function("  MERCER_METHOD static int outer(int e)", outer) +
          function("  MERCER_METHOD static int inner(int e)", inner) +
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
@@ -202,12 +211,14 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh");
   if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
   text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
+  if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + text_of("double_units.cuh") + text_of("kron_eights.cuh");
   std::string reads, operands, phases;
   std::int64_t raw = 0;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
     text += chain_axis(chain, axis, raw);
     if (!chain.phase_of(axis).tensor) {
-      operands += fmt::format("write_multiplied<Axis{}>(k, item, operands); ", axis);
+      const char* way = chain.phase_of(axis).eights ? "eights" : "multiplied";
+      operands += fmt::format("write_{}<Axis{}>(k, item, operands); ", way, axis);
       continue;
     }
     reads += fmt::format("read_factors<Axis{}>(k, item, (float*)tile, most); ", axis);
@@ -224,7 +235,8 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
                           i, phase.axes == 1 ? "one" : "two");
     const bool to_memory = chain.direct() && i + 1 == chain.phases.size();
     const char* results = !phase.tensor && phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
-    phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", phase.tensor ? "tensor" : "multiply",
+    const char* way = phase.tensor ? "tensor" : phase.eights ? "eights" : "multiply";
+    phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", way,
                           phase.axes == 1 ? "one" : "two", i, phase.tensor ? ", exponents" : "", results,
                           to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");
   }

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kWarp = 32, kBanks = 32, kVector = 4;
 /// Up to here multiply-adds take fewer issue slots than splits into pieces.
 constexpr std::int64_t kMostMultiplied = 8;
+constexpr std::int64_t kFewestEights = 5;      // fewer multiply-adds than products of tensor cores otherwise
 constexpr std::int64_t kMostExtent = 32;       // of an axis: registers
 constexpr std::int64_t kMostPair = 64;         // values of two axes in the registers of one thread
 constexpr std::int64_t kFragment = 512;        // bytes of 32 lanes
@@ -21,6 +22,7 @@ constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
 constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128, kSharedRegisters = 80;
 constexpr std::int64_t kLeastThreads = 256;  // of a multiprocessor, in what is measured
 constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
+constexpr double kEightSlots = 6;
 constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
 constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, of rows that one of them takes
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
@@ -45,10 +47,16 @@ std::vector<KronChainAxis> merged(std::span<const KronShape> factors) {
   return axes;
 }
 
+/// Whether phases of this axis may be products of 8 x 8.
+bool is_eight(const KronChainAxis& axis) {
+  return std::min(axis.p, axis.q) >= kFewestEights && axis.extent() <= kMostMultiplied;
+}
+
 /// Pairs from the end; what is left over is the first axis, behind which stands all the rest of a row. An axis that
 /// blocks share comes last, the first one alone, another one with that behind it.
-void add_phases(KronChain& chain, bool tensor_cores) {
+void add_phases(KronChain& chain, bool tensor_cores, bool eights, bool any_behind) {
   const bool is_float = chain.types.type == Dtype::float32;
+  const auto takes_eights = [&](int axis) { return eights && is_eight(chain.axes[static_cast<std::size_t>(axis)]); };
   const bool pair_is_last = chain.shared_axis > 0;
   for (int i = static_cast<int>(chain.axes.size()) - (pair_is_last ? 3 : 1); i >= 0; --i) {
     const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
@@ -57,9 +65,13 @@ void add_phases(KronChain& chain, bool tensor_cores) {
     phase.axis = i;
     phase.tensor = tensor_cores && (large(i) || (i > 0 && large(i - 1)));
     const bool alone = chain.cluster > 1 && !pair_is_last && i <= 1;
-    const bool pair = i > 0 && !alone && is_float && (phase.tensor || extent(i) * extent(i - 1) <= kMostPair);
+    phase.eights = !phase.tensor && takes_eights(i) && i > 0 && !alone && takes_eights(i - 1);
+    const bool few = is_float && extent(i) * extent(i > 0 ? i - 1 : 0) <= kMostPair;
+    const bool pair = i > 0 && !alone && ((phase.tensor && is_float) || phase.eights || few);
     if (pair) phase.axis = --i, phase.axes = 2;
     else phase.tensor = phase.tensor && large(i);
+    const bool behind = any_behind || i + 1 < static_cast<int>(chain.axes.size());
+    if (!pair && !phase.tensor) phase.eights = takes_eights(i) && behind;
   }
   if (pair_is_last) chain.phases.push_back({.axis = chain.shared_axis, .axes = 2, .tensor = true});
 }
@@ -86,7 +98,7 @@ void measure_phases(KronChain& chain) {
     if (innermost % vector != 0) continue;
     const std::int64_t extent = chain.axes[static_cast<std::size_t>(phase.axis)].extent();
     const bool fits = phase.tensor ? phase.axes == 1 || (extent <= 16 && second.extent() <= 16)
-                                   : phase.axes == 1 && extent <= kMostMultiplied;
+                                   : phase.eights || (phase.axes == 1 && extent <= kMostMultiplied);
     if (fits) phase.width = static_cast<int>(vector);
   }
 }
@@ -131,6 +143,23 @@ int tensor_turns(const KronChain& chain, const KronChainPhase& phase) {
          4 * turns(written, along ? 4 : phase.width, bytes) / (along ? 4 : phase.width);
 }
 
+int eights_turns(const KronChain& chain, const KronChainPhase& phase) {
+  const std::int64_t a = chain.axes[static_cast<std::size_t>(phase.axis)].step;
+  const std::int64_t b = chain.axes[static_cast<std::size_t>(phase.axis + phase.axes - 1)].step;
+  const auto column = [&](std::int64_t n) {
+    return phase.axes == 2 ? n * b : (n % 2 * 4 + n / 2) * static_cast<std::int64_t>(phase.width);
+  };
+  std::array<std::int64_t, kWarp> read{}, written{};
+  for (std::int64_t lane = 0; lane < kWarp; ++lane) {
+    const std::int64_t g = lane / 4, t = lane % 4;
+    read[static_cast<std::size_t>(lane)] = t * a + column(g);
+    written[static_cast<std::size_t>(lane)] = g * a + column(2 * t);
+  }
+  const int write_width = phase.axes == 2 && phase.along ? 2 : phase.width;
+  return 8 * turns(read, phase.width, bytes_of(chain)) / phase.width +
+         8 * turns(written, write_width, bytes_of(chain)) / write_width;
+}
+
 /// Lanes run along what stands behind, then along what stands before.
 int multiplied_turns(const KronChain& chain, std::size_t index) {
   const KronChainPhase& phase = chain.phases[index];
@@ -166,7 +195,9 @@ void choose_steps(KronChain& chain, std::int64_t most_bytes) {
     set_steps(chain, tried);
     int sum = chain.shared_bytes() > most_bytes ? 1 << 20 : 0;
     for (std::size_t phase = 0; phase < chain.phases.size(); ++phase)
-      sum += chain.phases[phase].tensor ? tensor_turns(chain, chain.phases[phase]) : multiplied_turns(chain, phase);
+      sum += chain.phases[phase].tensor   ? tensor_turns(chain, chain.phases[phase])
+             : chain.phases[phase].eights ? eights_turns(chain, chain.phases[phase])
+                                          : multiplied_turns(chain, phase);
     return sum;
   };
   int best = cost(gaps);
@@ -211,7 +242,8 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
 void choose_shared_threads(KronChain& chain, std::int64_t most_bytes) {
   const std::int64_t fitting = (most_bytes + kStaticBytes) / (chain.shared_bytes() + 2 * kStaticBytes);
   const bool pairs = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.axes == 2; });
-  chain.block_threads = fitting <= 1 ? 512 : chain.has_tensor() ? 256 : 128;
+  const bool by_warps = chain.has_tensor() || chain.has_eights();
+  chain.block_threads = fitting <= 1 ? 512 : by_warps ? 256 : 128;
   chain.resident = std::clamp<std::int64_t>(fitting, 1, pairs ? 3 : 4);
 }
 
@@ -229,6 +261,10 @@ void choose_threads(KronChain& chain, std::int64_t most_bytes) {
 
 bool KronChain::has_tensor() const {
   return std::any_of(phases.begin(), phases.end(), [](const KronChainPhase& phase) { return phase.tensor; });
+}
+
+bool KronChain::has_eights() const {
+  return std::any_of(phases.begin(), phases.end(), [](const KronChainPhase& phase) { return phase.eights; });
 }
 
 std::int64_t KronChain::in() const {
@@ -291,6 +327,7 @@ std::int64_t KronChain::operand_at(std::size_t axis) const {
   for (std::size_t i = 0; i < axis; ++i) {
     const std::int64_t p = axes[i].p, q = axes[i].q;
     if (phase_of(i).tensor) bytes += ceil_div(p, 16) * ceil_div(q, 16) * 2 * kFragment;
+    else if (phase_of(i).eights) bytes += kFragment;
     else bytes += round_up(p * round_up(q, kVector) * bytes_of(*this), 16);
   }
   return bytes;
@@ -325,7 +362,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
     const auto p = static_cast<double>(axes[axis].p);
     const bool waits = types.type == Dtype::float64 && axes[axis].p > kMostMultiplied;
-    slots += phase_of(axis).tensor ? 6 + p / 8 : (1 + p) * (waits ? kDoubleSlots : 1);
+    slots += phase_of(axis).tensor   ? 6 + p / 8
+             : phase_of(axis).eights ? kEightSlots
+                                     : (1 + p) * (waits ? kDoubleSlots : 1);
   }
   const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / kSlots;
   // The shares are estimates: they need only rank the ways through a row.
@@ -339,8 +378,8 @@ std::string KronChain::key() const {
   for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
   for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
   for (const KronChainPhase& phase : phases)
-    text += fmt::format(", phase {} {} {} {} {}", phase.axis, phase.axes, int{phase.tensor}, phase.width,
-                        int{phase.along});
+    text += fmt::format(", phase {} {} {} {} {}", phase.axis, phase.axes, phase.tensor ? 1 : phase.eights ? 2 : 0,
+                        phase.width, int{phase.along});
   return text;
 }
 
@@ -367,10 +406,12 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
     if (place.right > 1 || chain.axes.size() < 2 || p % cluster != 0) return std::nullopt;
     if (shared_axis > 0 && (!tensor_cores || p <= kMostMultiplied)) return std::nullopt;
   }
-  add_phases(chain, tensor_cores);
+  // float32 as two pieces of tf32 took 0.118 ms for 8^5, 0.111 by multiply-adds.
+  const bool eights = types.type == Dtype::float64 && problem.capability >= 80;
+  add_phases(chain, tensor_cores, eights, place.right > 1);
   if (shared_axis == 0 && chain.phases.front().tensor && chain.phases.front().axes == 1 && place.right == 1) {
     chain.phases.clear();  // a row has nothing to share a scale with
-    add_phases(chain, false);
+    add_phases(chain, false, eights, false);
   }
   const std::int64_t most_bytes = problem.shared_per_block - kStaticBytes;
   if (!choose_tile(chain, place, most_bytes, plain)) return std::nullopt;

@@ -30,7 +30,8 @@ struct KronChainAxis {
 
 struct KronChainPhase {
   int axis = 0, axes = 1;
-  bool tensor = false;            // 16-bit pieces on tensor cores, else multiply-adds
+  bool tensor = false;            // 16-bit pieces on tensor cores
+  bool eights = false;            // float64 on tensor cores; else multiply-adds
   std::int64_t outer = 1, inner = 1;  // what stands before and behind these axes in the tile
   int width = 1;                  // neighbours behind the axes that a lane takes together
   bool along = false;             // or neighbours of the second axis, which is the last of the tile
@@ -61,6 +62,7 @@ struct KronChain {
   std::string key() const;
 
   bool has_tensor() const;
+  bool has_eights() const;
   std::int64_t in() const;   // values of one of tile_l tiles before and after, of all blocks that share it
   std::int64_t out() const;
   std::int64_t tile_values() const;  // that shared memory holds

@@ -1,6 +1,12 @@
-// A product of a warp in float64 on tensor cores, 16 rows of a times 8 columns of b, 16 deep, added to d. Of lane
-// 4 g + t: a[2 s + h] is row g + 8 h, b[s] column g, both at depth 4 s + t; d[2 h + e] is row g + 8 h, column 2 t + e.
-// Not volatile: other products may come between.
+// Products of a warp in float64 on tensor cores. Of lane 4 g + t: a is row g and b column g at depth t of four; d0 and
+// d1 are row g, columns 2 t and 2 t + 1. Not volatile: other products may come between.
+MERCER_INLINE void multiply_8x8(double& d0, double& d1, double a, double b) {
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d0), "+d"(d1)
+      : "d"(a), "d"(b));
+}
+// 16 rows of a times 8 columns of b, 16 deep, added to d: a[2 s + h] is row g + 8 h, b[s] column g, both at depth
+// 4 s + t; d[2 h + e] is row g + 8 h, column 2 t + e.
 MERCER_INLINE void multiply_16x8(double& d0, double& d1, double& d2, double& d3, const double (&a)[8],
                                  const double (&b)[4]) {
 #if DEEP_DOUBLES
@@ -12,12 +18,8 @@ MERCER_INLINE void multiply_16x8(double& d0, double& d1, double& d2, double& d3,
 #else
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(d0), "+d"(d1)
-        : "d"(a[s * 2]), "d"(b[s]));
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(d2), "+d"(d3)
-        : "d"(a[s * 2 + 1]), "d"(b[s]));
+    multiply_8x8(d0, d1, a[s * 2], b[s]);
+    multiply_8x8(d2, d3, a[s * 2 + 1], b[s]);
   }
 #endif
 }

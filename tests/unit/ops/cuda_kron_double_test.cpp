@@ -23,6 +23,27 @@ TEST(DoubleKron, RaggedEdges) {
   expect_all_right({call});
 }
 
+/// Axes of five to eight (kernels/cuda/kron_eights.cuh): in pairs and alone, shared by blocks, with odd neighbours
+/// behind them, with several rows in a tile, and places that add up or do not.
+TEST(DoubleKron, Eights) {
+  std::vector<Call> calls;
+  for (const Sizes& sizes : std::vector<Sizes>{{{8, 8}, {8, 8}, {8, 8}, {8, 8}},
+                                               {{8, 8}, {8, 8}, {8, 8}},
+                                               {{5, 7}, {8, 6}, {7, 8}, {6, 5}},
+                                               {{8, 8}, {7, 5}, {3, 3}},
+                                               {{6, 8}, {3, 4}, {8, 8}, {2, 2}},
+                                               {{5, 5}, {8, 7}},
+                                               {{7, 6}, {21, 19}}})
+    for (const bool columns : {false, true}) {
+      Call call = call_of(sizes, columns ? 5 : 37);
+      call.by_columns = columns;
+      call.alpha = columns ? 1 : -0.5;
+      call.beta = columns ? 0 : 2;
+      calls.push_back(call);
+    }
+  expect_all_right(calls);
+}
+
 TEST(DoubleKron, FullTiles) { expect_all_right({call_of({{64, 64}, {64, 64}}, 2)}); }
 
 /// Several tiles of outputs, and factors that shared memory does not hold.

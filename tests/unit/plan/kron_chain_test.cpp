@@ -31,7 +31,8 @@ std::vector<std::int64_t> places_of(const KronChain& chain) {
 
 void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
   EXPECT_LE(chain.shared_bytes(), problem.shared_per_block);
-  EXPECT_LE(chain.threads() * chain.resident * (chain.cluster > 1 && chain.has_tensor() ? 80 : 128), 65536);
+  const bool by_warps = chain.has_tensor() || chain.has_eights();
+  EXPECT_LE(chain.threads() * chain.resident * (chain.cluster > 1 && by_warps ? 80 : 128), 65536);
   std::vector<std::int64_t> places = places_of(chain);
   std::sort(places.begin(), places.end());
   EXPECT_EQ(std::adjacent_find(places.begin(), places.end()), places.end()) << chain.key();
@@ -52,6 +53,7 @@ void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
   std::vector<int> turns(chain.axes.size(), 0);
   for (const KronChainPhase& phase : chain.phases) {
     for (int axis = phase.axis; axis < phase.axis + phase.axes; ++axis) ++turns[static_cast<std::size_t>(axis)];
+    EXPECT_FALSE(phase.tensor && phase.eights);
     // A scale is shared by what lies in one row.
     if (phase.tensor && phase.axes == 1) EXPECT_GT(phase.inner, 1) << chain.key();
     if (phase.width > 1) EXPECT_EQ(phase.inner % phase.width, 0);
@@ -116,6 +118,24 @@ TEST(KronChainPlan, AsFewPassesAsFit) {
   EXPECT_EQ(passes(16, 4), 1u);  // 256 KB a row: several blocks
   EXPECT_EQ(passes(8, 6), 1u);
   EXPECT_EQ(passes(32, 4), 2u);
+}
+
+/// Axes of five to eight in float64 are multiplied on tensor cores, in pairs, or where something stands behind them.
+TEST(KronChainPlan, EightsOfFloat64) {
+  const auto phases = [](const std::vector<KronShape>& factors, Dtype type = Dtype::float64, int capability = 90) {
+    KronGpuProblem problem = kron_problem(factors, type);
+    problem.capability = capability;
+    const auto chain = plan_kron_chain(kron_types(type), factors, {1, 1024, 1, 1}, problem);
+    std::vector<int> counts(3, 0);  // multiply-adds, one axis of eight, two of them
+    for (const KronChainPhase& phase : chain->phases) ++counts[phase.eights ? static_cast<std::size_t>(phase.axes) : 0];
+    return counts;
+  };
+  EXPECT_EQ(phases(std::vector<KronShape>(5, {8, 8})), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(phases({{5, 7}, {8, 6}, {7, 8}, {6, 5}}), (std::vector<int>{0, 0, 2}));
+  EXPECT_EQ(phases({{8, 8}, {3, 3}, {8, 8}}), (std::vector<int>{2, 1, 0}));  // nothing stands behind the last one
+  EXPECT_EQ(phases({{4, 8}, {8, 4}, {9, 8}}), (std::vector<int>{3, 0, 0}));
+  EXPECT_EQ(phases(std::vector<KronShape>(4, {8, 8}), Dtype::float64, 75), (std::vector<int>{4, 0, 0}));
+  EXPECT_EQ(phases(std::vector<KronShape>(4, {8, 8}), Dtype::float32), (std::vector<int>{2, 0, 0}));
 }
 
 /// Where a block is alone, and a lane reads whole vectors in either phase.
