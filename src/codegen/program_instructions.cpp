@@ -105,6 +105,8 @@ void ProgramEmitter::emit_table(std::int32_t i, int v) {
     const int pinned = table_register_[instr.index];
     if (pinned >= 0) a_.vpermps(d, n, a_.reg(pinned));
     else a_.vpermps(d, n, table(0));
+  } else if (a_.wide() && plan::repeats_after_eight(values)) {
+    a_.vpermpd(Xbyak::Zmm(dst.getIdx()), Xbyak::Zmm(index.getIdx()), table(0));
   } else if (a_.wide()) {
     const Xmm low = a_.reg(allocate());
     a_.move(low, table(0));

@@ -329,7 +329,7 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
     return Product(whole, root(value(base)));
   }
-  const bool takes_all = fixed_power_takes_all(options_.type, p) || (options_.short_tables && facts_.normal(base));
+  const bool takes_all = fixed_power_takes_all(p) || (options_.short_tables && facts_.normal(base));
   const bool by_tables = !on_gpu() && nonnegative && p > 0 && (narrow || p != 0.5) && p <= kLargestFixedPower &&
                          (facts_.bound(base) <= kFixedPowerBound || takes_all);
   if (!by_tables) return std::nullopt;

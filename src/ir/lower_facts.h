@@ -16,7 +16,7 @@ class Facts {
   Range range(const Expr& e);
   /// Whether e is a difference of narrow streams.
   bool narrow(const Expr& e) const {
-    return options_.assume_narrow && options_.type == Dtype::float32 && is_difference(e);
+    return options_.assume_narrow && is_difference(e);
   }
   /// Whether e cannot be a subnormal number.
   bool normal(const Expr& e) const;

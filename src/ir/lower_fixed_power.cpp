@@ -17,7 +17,8 @@
 // Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
 //   |d| < 2^-111 (float64: 2^-767) counts as 0.
 //   float32, two tables of sixteen: 17 instructions.
-//   float64: a reciprocal r_i for the top four bits of m leaves (1 + r)^q, |r| <= 1/32, degree 7. 26 instructions.
+// float64: a reciprocal for the top three bits of m leaves (1 + r)^q, |r| <= 1/16, degree 8 or 9. Like float32 for
+//   p >= 1, the sign in the third table (27 instructions), and of narrow d, always scaled (21); by squares otherwise.
 // float32 errs by at most 6e-7 (by squares or of narrow data: 7e-7), float64 by 1.5e-15.
 #include <algorithm>
 #include <cmath>
@@ -185,48 +186,87 @@ Value float_root(Value d, double q) {
   return horner(mantissa_of(d) - static_cast<double>(kCentre), fit_mantissa(q, kFitTarget).coefficients) * factor;
 }
 
-Value double_root(Value d, double q) {
+/// m^q = polynomial(m rcp - 1) rcp^-q, rcp an entry by the top three bits. `m` is -m where it is `negative`.
+Product double_mantissa(Value d, Value m, double q, bool negative) {
+  constexpr int kLeast = 8, kMost = 9, kEntries = 8;
+  constexpr double kFitTarget = 2.5e-16;
   Builder& b = *d.builder;
-  std::array<double, 16> high = power_table(q, 256, 128 - 1023, 8);
-  high[0] = high[8] = 0;
   std::array<double, 16> rcp, rcp_power;
   for (std::size_t i = 0; i < 16; ++i) {
-    rcp[i] = 1 / (1 + (static_cast<double>(i) + 0.5) / 16);
+    rcp[i] = 1 / (1 + (static_cast<double>(i % kEntries) + 0.5) / kEntries);
     rcp_power[i] = static_cast<double>(std::pow(Real(rcp[i]), -Real(q)));
   }
+  const Value top = shift_right(d, 49);
+  const Value rest = fma(m, b.table(rcp, top), negative ? 1.0 : -1.0);
+  Fit fit = fit_power(q, 1, Real(0.5) / kEntries, kLeast);
+  if (fit.error > kFitTarget) fit = fit_power(q, 1, Real(0.5) / kEntries, kMost);
+  for (std::size_t i = 1; negative && i < fit.coefficients.size(); i += 2) fit.coefficients[i] = -fit.coefficients[i];
+  return {horner(rest, fit.coefficients), b.table(rcp_power, top)};
+}
+
+/// |d|^q. `root`: 0 for d = 0. `with_sign`: times the sign of d.
+Product double_power(Value d, double q, bool root, bool with_sign) {
+  Builder& b = *d.builder;
+  Table high = power_table(q, 256, 128 - 1023, 8);
+  if (root) high[0] = high[8] = 0;
+  for (std::size_t i = 8; with_sign && i < 16; ++i) high[i] = -high[i];
   const Value low = b.table(power_table(q, 1, -8), shift_right(d, 52));
   const Value middle = b.table(power_table(q, 16, 8 - 128), shift_right(d, 56));
   const Value scale = b.table(high, shift_right(d, 60)) * middle;
-  const Value top = shift_right(d, 48);
-  const Value r = fma(mantissa_of(d), b.table(rcp, top), -1.0);
-  const Fit fit = fit_power(q, 1, 1 / Real(32), 7);
-  return horner(r, fit.coefficients) * (low * b.table(rcp_power, top)) * scale;
+  const Product m = double_mantissa(d, mantissa_of(d), q, false);
+  return {m.first * (low * m.second), scale};
+}
+
+/// |d|^q of narrow d, as narrow_power() has it.
+Product narrow_double(Value d, double q, bool scaled) {
+  if (!scaled) d = d * kNarrowScale;
+  const double taken = -std::log2(kNarrowScale);
+  const Value m = bit_or(d, d.builder->pattern_of_number(-1.0));
+  // Biased exponents from 912 to 1023, whose bits above the lowest four count 57 ... 63.
+  Table high = power_table(q, 16, 896 + 8 - 1023 + taken, 8);
+  high[0] = high[8] = 0;
+  const Value low = d.builder->table(power_table(q, 1, -8), shift_right(d, 52));
+  const Value scale = low * d.builder->table(high, shift_right(d, 56));
+  const Product power = double_mantissa(d, m, q, true);
+  return {power.first, scale * power.second};
 }
 
 }  // namespace
 
-bool fixed_power_takes_all(Dtype type, double p) { return type == Dtype::float32 && p >= 1; }
+bool fixed_power_takes_all(double p) { return p >= 1; }
 
 Product fixed_power(Value base, double p, bool short_tables, PowerBase is) {
   const Value d = base.builder->without_sign(base);
   const bool wide = base.builder->wide();
-  if (is != PowerBase::any && !wide) {
-    constexpr double kLargestNarrow = 2.5;  // 2^-kNarrowBits to this power is a normal number
+  if (is != PowerBase::any) {
+    constexpr double kLargestNarrow = 2.5;  // in float32 2^-kNarrowBits to this power is a normal number
+    const bool scaled = is == PowerBase::scaled;
     const int whole = std::max(0, static_cast<int>(std::ceil(p - kLargestNarrow)));
-    return narrow_power(d, whole, p - whole, short_tables, is == PowerBase::scaled);
+    if (!wide) return narrow_power(d, whole, p - whole, short_tables, scaled);
+    const Product power = narrow_double(d, p - whole, scaled);
+    if (whole == 0) return power;
+    const Value unscaled = scaled ? d * (1 / kNarrowScale) : d;
+    return {power.first * power.second, integer_power(whole % 2 == 1 ? magnitude(unscaled) : unscaled, whole)};
   }
-  if (!wide && (p >= 1 || short_tables)) {
+  if (p >= 1 || (!wide && short_tables)) {
     constexpr double kLargestRest = 1.9;
     const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
-    const bool odd = whole % 2 == 1, by_sign = odd && short_tables;
-    return float_power(odd && !by_sign ? base : d, whole, p - whole, short_tables, by_sign);
+    const bool odd = whole % 2 == 1, by_sign = odd && (wide || short_tables);
+    const Value of = odd && !by_sign ? base : d;
+    if (!wide) return float_power(of, whole, p - whole, short_tables, by_sign);
+    const Product rest = double_power(d, p - whole, false, by_sign);
+    return {integer_power(of, whole) * rest.first, rest.second};
   }
   // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
   // not matter: y is squared.
   constexpr double kLargestRoot = 2.5;
   const double q = p / 2;
   const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
-  Value root = wide ? double_root(d, q - whole) : float_root(d, q - whole);
+  const auto wide_root = [&] {
+    const Product power = double_power(d, q - whole, true, false);
+    return power.first * power.second;
+  };
+  Value root = wide ? wide_root() : float_root(d, q - whole);
   if (whole > 0) root = root * integer_power(d, whole);
   return {root, root};
 }

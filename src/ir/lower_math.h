@@ -66,6 +66,6 @@ enum class PowerBase : std::uint8_t {
 };
 Product fixed_power(Value base, double p, bool short_tables, PowerBase is);
 /// Whether that holds for all bases, also of any size, Inf and NaN.
-bool fixed_power_takes_all(Dtype type, double p);
+bool fixed_power_takes_all(double p);
 
 }  // namespace mercer::ir

@@ -306,28 +306,34 @@ TEST(MathAccuracy, FixedPowers) {
   }
 }
 
-/// All differences of narrow data, and 0, by two tables: of sixteen, and of eight, from data as they are and scaled.
-void check_narrow_powers(const LowerOptions& options, double p) {
+/// All differences of narrow data, and 0: float32 by two tables of sixteen, or of eight from data as they are and
+/// scaled; float64 by four of sixteen.
+template <class T>
+void check_narrow_powers(LowerOptions options, double p) {
+  options.type = sizeof(T) == 4 ? Dtype::float32 : Dtype::float64;
   const Program program = lower({pow(abs(leaf(Op::x) - leaf(Op::z)), p)}, options);
-  EXPECT_EQ(program.tables.size(), 2u) << p;
+  EXPECT_EQ(program.tables.size(), sizeof(T) == 4 ? 2u : 4u) << p;
   ASSERT_EQ(program.inputs.size(), 2u);
-  const auto scale = static_cast<float>(options.scaled ? kNarrowScale : 1);
-  const auto value = [&](float d) { return run<float>(program, {d * scale, 0.0f})[0]; };  // of |d|, whichever is x
+  const auto scale = static_cast<T>(options.scaled ? kNarrowScale : 1);
+  const auto value = [&](T d) { return run<T>(program, {d * scale, T(0)})[0]; };  // of |d|, whichever input is x
   double worst = 0;
-  const auto look = [&](float d) {
+  const auto look = [&](T d) {
     const long double want = std::pow(std::fabs(static_cast<long double>(d)), static_cast<long double>(p));
-    if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(d), std::numeric_limits<float>::min() * 1.001f);
+    constexpr T kSmallest = std::numeric_limits<T>::min();
+    if (want < kSmallest) EXPECT_LE(value(d), kSmallest * T(1.001));
     else worst = std::max(worst, static_cast<double>(std::fabs(value(d) / want - 1)));
   };
-  const int bits = static_cast<int>(kNarrowBits);
+  const int bits = static_cast<int>(-std::log2(kNarrow.least)) + std::numeric_limits<T>::digits - 1;
+  if (sizeof(T) == 4) EXPECT_EQ(bits, kNarrowBits);
   const double least = std::ldexp(1.0, -bits);
   std::mt19937_64 random(7);
-  for (int i = 0; i < 20000; ++i) look(draw<float>(Sweep{i % 2 ? -least : least, 0x1p9, true}, random));
+  for (int i = 0; i < 20000; ++i) look(draw<T>(Sweep{i % 2 ? -least : least, 0x1p9, true}, random));
+  constexpr T kUlp = std::numeric_limits<T>::epsilon();
   for (int e = -bits; e <= 8; ++e)
-    for (float m : {1.0f, 0x1.000002p0f, 0x1.fffffep0f}) look(std::ldexp(m, e));
-  EXPECT_LE(worst, p < 4 ? 6.5e-7 : 8e-7) << p;
-  for (float zero : {0.0f, -0.0f}) EXPECT_EQ(value(zero), 0) << p;
-  std::printf("  narrow |x|^%.2f %s %.2e, %zu instructions\n", p,
+    for (T m : {T(1), 1 + kUlp, 2 - kUlp}) look(std::ldexp(m, e));
+  EXPECT_LE(worst, sizeof(T) == 8 ? 1.2e-15 : p < 4 ? 6.5e-7 : 8e-7) << p;
+  for (T zero : {T(0), T(-0.0)}) EXPECT_EQ(value(zero), 0) << p;
+  std::printf("  narrow |x|^%.2f float%zu %s %.2e, %zu instructions\n", p, 8 * sizeof(T),
               options.scaled ? "scaled" : options.short_tables ? "eight" : "sixteen", worst, program.code.size());
 }
 
@@ -335,11 +341,13 @@ TEST(MathAccuracy, FixedPowersOfNarrowData) {
   for (double p : {0.1, 0.7, 1.02, 1.3, 1.5, 1.7, 1.92, 2.2, 2.49, 2.51, 3.3, 4.7}) {
     LowerOptions options;
     options.assume_narrow = true;
-    check_narrow_powers(options, p);
+    check_narrow_powers<float>(options, p);
+    check_narrow_powers<double>(options, p);
     options.short_tables = true;
-    check_narrow_powers(options, p);
+    check_narrow_powers<float>(options, p);
     options.scaled = true;
-    check_narrow_powers(options, p);
+    check_narrow_powers<float>(options, p);
+    check_narrow_powers<double>(options, p);
   }
 }
 
@@ -361,29 +369,35 @@ TEST(MathAccuracy, ScaledDataMeanWhatTheyAre) {
   }
 }
 
-/// float32 powers from 1 on take one form for all data: the whole range of results, Inf and NaN.
-TEST(MathAccuracy, FixedPowersOfAllData) {
-  const Expr x = leaf(Op::x);
+/// Powers from 1 on take one form for all data: the whole range of results, Inf and NaN.
+template <class T>
+void check_power_of_all_data(double p, bool short_tables) {
+  using Limits = std::numeric_limits<T>;
+  const Program program = program_of<T>(pow(abs(leaf(Op::x)), p), false, short_tables);
+  const auto value = [&](T v) { return run<T>(program, {v})[0]; };
   std::mt19937_64 random(5);
-  for (bool short_tables : {false, true})
-    for (double p : {1.02, 1.3, 1.999, 2.2, 2.89, 2.91, 3.3, 6.1, 9.0, 9.7, 15.3}) {
-      const Program program = program_of<float>(pow(abs(x), p), false, short_tables);
-      const auto value = [&](float v) { return run<float>(program, {v})[0]; };
-      double worst = 0;
-      for (int i = 0; i < 8000; ++i) {
-        const float v = draw<float>(Sweep{1e-37, 1e37, true}, random);
-        const long double want = std::pow(std::fabs(static_cast<long double>(v)), static_cast<long double>(p));
-        if (want > std::numeric_limits<float>::max() * 1.0001L) EXPECT_EQ(value(v), kInf) << v << " to " << p;
-        if (want < std::numeric_limits<float>::min()) EXPECT_LE(value(v), std::numeric_limits<float>::min() * 1.001f);
-        if (want < std::numeric_limits<float>::min() || want > std::numeric_limits<float>::max()) continue;
-        worst = std::max(worst, static_cast<double>(std::fabs(value(v) / want - 1)));
-      }
-      EXPECT_LE(worst, p < 4 ? 5e-7 : 8e-7) << p;
-      for (float v : {0.0f, -0.0f}) EXPECT_EQ(value(v), 0) << p;
-      for (double v : {kInf, -kInf}) EXPECT_EQ(value(static_cast<float>(v)), kInf) << p;
-      EXPECT_TRUE(std::isnan(value(static_cast<float>(kNaN)))) << p;
-      EXPECT_LT(value(1e-39f), 1e-37f) << p;
-    }
+  const double end = std::sqrt(static_cast<double>(Limits::max())), far = sizeof(T) == 4 ? 1e37 : end * end / 10;
+  double worst = 0;
+  for (int i = 0; i < 8000; ++i) {
+    const T v = draw<T>(Sweep{1 / far, far, true}, random);
+    const long double want = std::pow(std::fabs(static_cast<long double>(v)), static_cast<long double>(p));
+    if (want > Limits::max() * 1.0001L) EXPECT_EQ(value(v), static_cast<T>(kInf)) << v << " to " << p;
+    if (want < Limits::min()) EXPECT_LE(value(v), Limits::min() * T(1.001));
+    if (want < Limits::min() || want > Limits::max()) continue;
+    worst = std::max(worst, static_cast<double>(std::fabs(value(v) / want - 1)));
+  }
+  EXPECT_LE(worst, sizeof(T) == 8 ? 1.5e-15 : p < 4 ? 5e-7 : 8e-7) << p;
+  for (T v : {T(0), T(-0.0)}) EXPECT_EQ(value(v), 0) << p;
+  for (double v : {kInf, -kInf}) EXPECT_EQ(value(static_cast<T>(v)), static_cast<T>(kInf)) << p;
+  EXPECT_TRUE(std::isnan(value(static_cast<T>(kNaN)))) << p;
+  EXPECT_LT(value(Limits::min() / 10), Limits::min() * 10) << p;
+}
+
+TEST(MathAccuracy, FixedPowersOfAllData) {
+  for (double p : {1.02, 1.3, 1.999, 2.2, 2.89, 2.91, 3.3, 6.1, 9.0, 9.7, 15.3}) {
+    for (bool short_tables : {false, true}) check_power_of_all_data<float>(p, short_tables);
+    check_power_of_all_data<double>(p, false);
+  }
 }
 
 }  // namespace
