@@ -12,8 +12,9 @@
 //   for the FMA pipes. Powers between 0 and 1 may take these forms too, but for subnormal d.
 // float32, d known to be narrow: T0 T1 m^r without d, of which the polynomial is a degree lower. An entry of 0 stands
 //   for d = 0, so exponents have 56 values, and d is scaled to where those of normal numbers begin with 0: one
-//   operation then sets the mantissa's. Two tables of eight: 14 instructions, seven for the FMA pipes. Of sixteen,
-//   which need no scaling: 14, six for the FMA pipes.
+//   operation then sets the mantissa's. 13 instructions, six for the FMA pipes: two tables of eight for scaled data
+//   (a multiplication more where it is scaled here), or of sixteen, which need no scaling where AVX-512 sets the
+//   mantissa's bits at once.
 // Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
 //   |d| < 2^-111 (float64: 2^-767) counts as 0.
 //   float32, two tables of sixteen: 17 instructions.
@@ -59,7 +60,7 @@ Fit fit_mantissa(double power, double target) {
 }
 
 /// A polynomial of v = u + shift, without v^(n - 1) and with leading coefficient 1 where `monic`.
-struct Mantissas {
+struct MantissaPolynomial {
   double shift = 0, lead = 1;  // what the polynomial is to be multiplied with
   bool monic = false;
   std::vector<double> c;
@@ -80,10 +81,10 @@ struct Mantissas {
 
 /// m^power as lead (v^n + 0 v^(n-1) + c[n-2] v^(n-2) + … + c[0]) of u = m, or u = -m where `negative`; as it was fitted
 /// where that would cost digits.
-Mantissas mantissas(const Fit& fit, bool negative = false) {
+MantissaPolynomial mantissa_polynomial(const Fit& fit, bool negative = false) {
   constexpr double kSmallestLead = 1e-6, kFarthest = 0.75;
   const Real centre = negative ? -kCentre : kCentre;
-  Mantissas result{static_cast<double>(-centre), 1, false, fit.coefficients};
+  MantissaPolynomial result{static_cast<double>(-centre), 1, false, fit.coefficients};
   for (std::size_t i = 1; negative && i < result.c.size(); i += 2) result.c[i] = -result.c[i];
   std::vector<Real> c(result.c.begin(), result.c.end());
   const std::size_t n = c.size() - 1;
@@ -146,7 +147,7 @@ std::vector<Scale::Step> float_steps(double r, double lead, bool eight, bool wit
 /// d^whole |d|^r; with_sign: times the sign of d, once more.
 Product float_power(Value d, int whole, double r, bool eight, bool with_sign) {
   constexpr double kFitTarget = 2.8e-7;
-  const Mantissas polynomial = mantissas(fit_mantissa(r, kFitTarget));
+  const MantissaPolynomial polynomial = mantissa_polynomial(fit_mantissa(r, kFitTarget));
   const Value m = mantissa_of(d), power = integer_power(d, whole);
   Scale scale(d, float_steps(r, polynomial.lead, eight, with_sign));
   const Value sum = polynomial(m, [&] { scale.advance(); });
@@ -162,7 +163,7 @@ Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
   const double taken = scaled ? -std::log2(kNarrowScale) : 0;
   // Of exponents that begin with a zero one operation sets the ones behind it, and the sign.
   const Value m = scaled ? bit_or(d, d.builder->pattern_of_number(-1.0)) : mantissa_of(d);
-  const Mantissas polynomial = mantissas(fit_mantissa(r, kFitTarget), scaled);
+  const MantissaPolynomial polynomial = mantissa_polynomial(fit_mantissa(r, kFitTarget), scaled);
   const int bits = eight ? 3 : 4, size = 1 << bits;
   const Table low = times(power_table(r, 1, -size / 2, size), polynomial.lead);
   // Of eight: biased exponents from 72 to 127, whose bits above the lowest three count 9 ... 15.

@@ -53,17 +53,16 @@ Value lower_pow(Value base, Value exponent, PowFacts facts);
 Value integer_power(Value base, int n);
 
 // lower_fixed_power.cpp
-/// |base|^p as a product, for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
-/// the mantissa through a polynomial.
 inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
 using Product = std::pair<Value, Value>;
-/// Of float32, short_tables: of eight entries.
 enum class PowerBase : std::uint8_t {
   any,
-  narrow,  // 0, or from 2^-kNarrowBits to 2^9
+  narrow,  // 0, or from 2^-kNarrowBits (float64: 2^-76) to 2^9
   scaled,  // the same, given times kNarrowScale
 };
+/// |base|^p as a product, for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
+/// the mantissa through a polynomial. `short_tables`: of eight entries, in float32.
 Product fixed_power(Value base, double p, bool short_tables, PowerBase is);
 /// Whether that holds for all bases, also of any size, Inf and NaN.
 bool fixed_power_takes_all(double p);

@@ -58,7 +58,6 @@ PAIRWISE = (
             Rival("scikit-learn manhattan", peers.sklearn_pairwise("manhattan_distances")),
         ),
         floor_bar=0.85,
-        fp64_bar=0.3,  # float32 runs on integers: two instructions in place of three
     ),
     Pairwise(
         "l2",

@@ -1,5 +1,5 @@
 // Neighbouring factors of a Kronecker product in one pass over memory: a tile lies in shared memory while one axis
-// after the other is multiplied in place (plan/kron_chain.h; the phases are kron_phases.cuh).
+// after the other is multiplied in place (plan/kron_chain.h; the phases are kron_phases.cuh and kron_eights.cuh).
 //
 //   x  --- cp.async --->  tile [TILE_L][axis 0] ... [axis n-1][TILE_R]  --- phases --->  the same places  --->  out
 //                           ^                                                                 |

@@ -108,7 +108,7 @@ MERCER_INLINE void eights_two(Value* tile, const u8* operands) {
     if (g >= F::Q_A) continue;
     Value* const row = base + g * F::STEP_A;
     if constexpr (F::ALONG) {
-      *(Eight*)(row + 2 * t) = {out[0].value[0], out[1].value[0]};
+      if (2 * t < F::Q_B) *(Eight*)(row + 2 * t) = {out[0].value[0], out[1].value[0]};
     } else {
 #pragma unroll
       for (int e = 0; e < 2; ++e)

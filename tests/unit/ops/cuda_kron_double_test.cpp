@@ -33,6 +33,7 @@ TEST(DoubleKron, Eights) {
                                                {{8, 8}, {7, 5}, {3, 3}},
                                                {{6, 8}, {3, 4}, {8, 8}, {2, 2}},
                                                {{5, 5}, {8, 7}},
+                                               {{6, 6}, {8, 6}},
                                                {{7, 6}, {21, 19}}})
     for (const bool columns : {false, true}) {
       Call call = call_of(sizes, columns ? 5 : 37);
