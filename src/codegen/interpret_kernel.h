@@ -16,7 +16,6 @@ enum FusedPrim : int {
   kTwoSteps,                     // fma(fma(a, b, c), b, d), two steps of Horner's scheme; c and d are uniform
   kShiftedTable,                 // table at the low four bits of a >> bits
   kAndOr,                        // (a & b) | c
-  kAddIntMax,                    // c + max(a, b) of signed integers
   kEndFused,
 };
 

@@ -111,7 +111,6 @@ bool InterpretedProgram::fuse_into(Step& user, int position, const Step& maker) 
     return become(kAddSquaredDifference, 3, from[0], from[1], to[2]);
   if (is(user, Prim::fma) && square && position == 0 && is(maker, Prim::max))
     return become(kAddSquaredMax, 3, from[0], from[1], to[2]);
-  if (is(user, Prim::int_add) && is(maker, Prim::int_max)) return become(kAddIntMax, 3, from[0], from[1], other);
   if (is(user, Prim::bit_or) && is(maker, Prim::bit_and)) return become(kAndOr, 3, from[0], from[1], other);
   if (is(user, Prim::table16) && is(maker, Prim::shift_right)) {
     user.bits = maker.bits;

@@ -100,17 +100,20 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   }
 }
 
-/// Of float32 sums.
 bool InterpretedUpdate::is_doubtful(const plan::UpdateArgs& args) const {
   const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
   const std::int64_t lines = args.k + (has_heads() ? ceil_div(args.k, args.chunk) : 0);
-  const float* sums = static_cast<const float*>(args.acc);
-  const float* x_bound = static_cast<const float*>(args.x) + lines * source_.x_streams * rows;
-  const float* z_bound = static_cast<const float*>(args.z) + lines * source_.z_streams * cols;
-  bool beyond = true;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < cols; ++c) beyond = beyond && sums[r * cols + c] - z_bound[c] >= x_bound[0];
-  return !beyond;
+  const auto any_below = [&](auto zero) {
+    using T = decltype(zero);
+    const T* sums = static_cast<const T*>(args.acc);
+    const T* x_bound = static_cast<const T*>(args.x) + lines * source_.x_streams * rows;
+    const T* z_bound = static_cast<const T*>(args.z) + lines * source_.z_streams * cols;
+    bool beyond = true;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c) beyond = beyond && sums[r * cols + c] - z_bound[c] >= x_bound[0];
+    return !beyond;
+  };
+  return program_.program().type == Dtype::float64 ? any_below(0.0) : any_below(0.0f);
 }
 
 InterpretedEpilogue::InterpretedEpilogue(const plan::EpilogueSource& source)

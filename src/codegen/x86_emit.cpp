@@ -57,7 +57,6 @@ class UpdateEmitter {
       a.L(next_tile);
       begin_tile();
     }
-    emitter.pin_constants(inputs_of(rotation_ ? rotation_->program : s_.program, 0, 0));
     accumulate(emitter, start, promote);
     if (s_.fused) {
       add_earlier_chunks();
@@ -122,6 +121,7 @@ class UpdateEmitter {
   /// The loop over chunks around the loop over features.
   void accumulate(ProgramEmitter& emitter, ProgramEmitter& head, ProgramEmitter& promote) {
     start();
+    if (!has_heads()) pin(emitter);
     a.mov(first_chunk(), 1);
     Xbyak::Label next_chunk, last_chunk, done, end;
     a.L(next_chunk);
@@ -131,9 +131,11 @@ class UpdateEmitter {
     a.mov(a.count, remaining());
     a.L(last_chunk);
     a.sub(remaining(), a.count);
+    // The registers of the update's constants are free where chunks begin and end.
     if (has_heads()) {
       body(head, s_.start, 0);
       advance(1);
+      pin(emitter);
     }
     a.test(a.count, a.count);
     a.jz(done);
@@ -205,6 +207,10 @@ class UpdateEmitter {
   const Xbyak::Reg64& first_chunk() const { return a.out; }
 
   bool has_heads() const { return !s_.start.outputs.empty(); }
+
+  void pin(ProgramEmitter& emitter) {
+    emitter.pin_constants(inputs_of(rotation_ ? rotation_->program : s_.program, 0, 0));
+  }
 
   void start() {
     if (has_heads()) return;

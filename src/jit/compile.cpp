@@ -89,17 +89,17 @@ const UpdateKernel* PairKernels::fused(bool fast) const {
   return fused_[fast].get();
 }
 
-const UpdateKernel& PairKernels::integers() const {
-  std::call_once(integers_compiled_, [&] { integers_ = compile(plan_->integer_source()); });
-  return *integers_;
+const UpdateKernel& PairKernels::maxima() const {
+  std::call_once(maxima_compiled_, [&] { maxima_ = compile(plan_->maxima_source()); });
+  return *maxima_;
 }
 
-const UpdateKernel* PairKernels::fused_integers() const {
-  std::call_once(fused_integers_compiled_, [&] {
+const UpdateKernel* PairKernels::fused_maxima() const {
+  std::call_once(fused_maxima_compiled_, [&] {
     if (plan_->can_fuse(plan_->has_fast) && ExecutableMemory::available())
-      fused_integers_ = try_native<plan::UpdateArgs>(plan_->integer_source(true), codegen::emit_update);
+      fused_maxima_ = try_native<plan::UpdateArgs>(plan_->maxima_source(true), codegen::emit_update);
   });
-  return fused_integers_.get();
+  return fused_maxima_.get();
 }
 
 }  // namespace mercer::jit

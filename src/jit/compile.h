@@ -43,9 +43,9 @@ class PairKernels {
   const Variant& variant(bool fast) const;
   /// Update and epilogue in one kernel; null where they do not fit the registers together, or the interpreter serves.
   const UpdateKernel* fused(bool fast) const;
-  /// Of a plan with sums of integers: the update alone, and with the best variant's epilogue (or null).
-  const UpdateKernel& integers() const;
-  const UpdateKernel* fused_integers() const;
+  /// Of a plan with sums of maxima: the update alone, and with the best variant's epilogue (or null).
+  const UpdateKernel& maxima() const;
+  const UpdateKernel* fused_maxima() const;
 
  private:
   std::shared_ptr<const plan::PairPlan> plan_;
@@ -53,8 +53,8 @@ class PairKernels {
   mutable std::once_flag compiled_[2], fused_compiled_[2];
   mutable Variant variants_[2];
   mutable std::unique_ptr<UpdateKernel> fused_[2];
-  mutable std::once_flag integers_compiled_, fused_integers_compiled_;
-  mutable std::unique_ptr<UpdateKernel> integers_, fused_integers_;
+  mutable std::once_flag maxima_compiled_, fused_maxima_compiled_;
+  mutable std::unique_ptr<UpdateKernel> maxima_, fused_maxima_;
 };
 
 }  // namespace mercer::jit

@@ -414,7 +414,7 @@ void for_each_group(std::int64_t groups, Context& context, const Arguments& argu
   Pool& pool = context.state().pool;
   const Pool::Progress* progress = arguments.progress ? &arguments.progress : nullptr;
   const auto options = [&](const Pool::Progress* asked) {
-    return cpu::RunOptions(&pool, asked, context.state().least_gain, &context.state().integer_tiles);
+    return cpu::RunOptions(&pool, asked, context.state().least_gain, &context.state().maxima_tiles);
   };
   if (groups == 1) return body(0, options(progress));
   if (groups >= 2 * pool.threads()) {

@@ -33,7 +33,7 @@ struct Context::State {
   LuChoice lu;                                         // likewise
   std::int64_t small_until = kSmallUntil;              // likewise
   double least_gain = plan::kLeastGain;  // likewise
-  cpu::IntegerTiles integer_tiles;
+  cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};

@@ -47,9 +47,9 @@ std::string programs_of(const plan::PairPlan& plan) {
     text += section_of(fmt::format("program: {} update", name), variant->update);
     text += section_of(fmt::format("program: {} epilogue", name), variant->epilogue);
   }
-  text += section_of("program: start of integers", plan.integers.start);
-  text += section_of("program: update on integers", plan.integers.update);
-  text += section_of("program: promotion of integers", plan.integers.promote);
+  text += section_of("program: start of maxima", plan.maxima.start);
+  text += section_of("program: update by maxima", plan.maxima.update);
+  text += section_of("program: promotion of maxima", plan.maxima.promote);
   return text;
 }
 
@@ -67,11 +67,11 @@ std::string sources_of(const plan::PairPlan& plan) {
     text += section(fmt::format("source: {} epilogue", name),
                     hexadecimal(plan.epilogue_source(fast), codegen::emit_epilogue));
   }
-  if (plan.integers.factor == 0) return text;
-  text += section("source: integer update", hexadecimal(plan.integer_source(), codegen::emit_update));
+  if (plan.maxima.factor == 0) return text;
+  text += section("source: update by maxima", hexadecimal(plan.maxima_source(), codegen::emit_update));
   if (plan.can_fuse(plan.has_fast))
-    text += section("source: integer update and epilogue",
-                    hexadecimal(plan.integer_source(true), codegen::emit_update));
+    text += section("source: update by maxima and epilogue",
+                    hexadecimal(plan.maxima_source(true), codegen::emit_update));
   return text;
 }
 

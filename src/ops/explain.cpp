@@ -77,22 +77,23 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
   if (reduces) text += section("update, per (m, n, k)", with_pipes(variant.update, info));
-  const bool integers = plan->pays_integers(shape.m, shape.n, shape.k);
-  if (integers) {
-    text += section("update on integers, per (m, n, k)", with_pipes(plan->integers.update, info));
-    text += section("promotion of integers, per (m, n) and chunk",
-                    fmt::format("{}in chunks of {}, or of {} where the data want it\n",
-                                with_pipes(plan->integers.promote, info),
-                                plan::integer_chunk(shape.k, plan::kIntegerChunks[0]),
-                                plan::integer_chunk(shape.k, plan::kIntegerChunks[1])));
+  const bool maxima = plan->pays_maxima(shape.m, shape.n, shape.k);
+  if (maxima) {
+    text += section("update by maxima, per (m, n, k)", with_pipes(plan->maxima.update, info));
+    std::string chunks;
+    for (std::int64_t longest : plan::maxima_chunks(dtype))
+      chunks += fmt::format("{}{}", chunks.empty() ? "" : ", or where the data want it of ",
+                            plan::maxima_chunk(shape.k, longest));
+    text += section("promotion of maxima, per (m, n) and chunk",
+                    fmt::format("{}in chunks of {}\n", with_pipes(plan->maxima.promote, info), chunks));
   }
   text += section("epilogue, per (m, n)", with_pipes(variant.epilogue, info));
   if (target != Target::interpreter) {
     const std::size_t update = reduces ? codegen::emit_update(plan->update_source(plan->has_fast)).size() : 0;
     const std::size_t epilogue = codegen::emit_epilogue(plan->epilogue_source(plan->has_fast)).size();
-    const std::string on_integers =
-        integers ? fmt::format(", on integers {} bytes", codegen::emit_update(plan->integer_source()).size()) : "";
-    text += section("code", fmt::format("update {} bytes{}, epilogue {} bytes\n", update, on_integers, epilogue));
+    const std::string by_maxima =
+        maxima ? fmt::format(", by maxima {} bytes", codegen::emit_update(plan->maxima_source()).size()) : "";
+    text += section("code", fmt::format("update {} bytes{}, epilogue {} bytes\n", update, by_maxima, epilogue));
   }
   return text + section("floor", floor_text(*plan, shape));
 }

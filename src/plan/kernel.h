@@ -10,7 +10,7 @@
 //
 //          With a `start` program, each chunk of a panel is headed by one more line, of which that program makes the
 //          states that the chunk begins with; `promote` turns a chunk's states into what is added up. Both serve sums
-//          of integers (docs/design/integer_sums.md), whose panels end with a line of bounds: a tile is doubtful unless
+//          of maxima (docs/design/sums_of_maxima.md), whose panels end with a line of bounds: a tile is doubtful unless
 //          acc[0][r][c] - zs_bound[c] >= xs_bound[0] for all r and c.
 //
 //                      zs[k]  ├─ vector 0 ─┼─ vector 1 ─┼─ vector 2 ─┤

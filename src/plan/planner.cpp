@@ -205,8 +205,8 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   return source;
 }
 
-bool PairPlan::pays_integers(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
-  if (integers.factor == 0 || features == 0) return false;
+bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
+  if (maxima.factor == 0 || features == 0) return false;
   // In cycles a feature: a look at the data, of which a call of floats must hold many, since data may turn out unfit;
   // quantising, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
   constexpr double kLook = 600, kLooks = 26, kQuantise = 1.2, kGuard = 2.5;
@@ -214,16 +214,16 @@ bool PairPlan::pays_integers(std::int64_t m, std::int64_t n, std::int64_t featur
   const double vectors = static_cast<double>(m) * static_cast<double>(n) / target.lanes(problem.type);
   const double k = static_cast<double>(features), points = static_cast<double>(m) + static_cast<double>(n);
   const double floats = count_pipes(best().update, target).cycles();
-  const double saved = k * (floats - count_pipes(integers.update, target).cycles()) - integers.chunk_cycles - kGuard;
+  const double saved = k * (floats - count_pipes(maxima.update, target).cycles()) - maxima.chunk_cycles - kGuard;
   return vectors * saved >= least_gain * k * (kLook + kQuantise * points) &&
          vectors * floats >= least_gain * kLooks * kLook;
 }
 
-UpdateSource PairPlan::integer_source(bool fused) const {
+UpdateSource PairPlan::maxima_source(bool fused) const {
   UpdateSource source = update_source(has_fast, fused);
-  source.program = integers.update;
-  source.start = integers.start;
-  source.promote = integers.promote;
+  source.program = maxima.update;
+  source.start = maxima.start;
+  source.promote = maxima.promote;
   source.guarded = true;
   return source;
 }
@@ -254,7 +254,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->sides.z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
-  plan->integers = plan_integer_sums(split, plan->best().update,
+  plan->maxima = plan_maxima_sums(split, plan->best().update,
                                      static_cast<int>(plan->best().split.param_leaves().size()),
                                      target_info(problem.target));
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
@@ -274,7 +274,7 @@ std::string PairPlan::to_text() const {
   else if (fast.magnitudes.least == 0) text += "two variants: general, and fast for finite data\n";
   else text += fmt::format("two variants: general, and fast for zeros and magnitudes from {:.2g} to {:.4g}\n",
                            fast.magnitudes.least, fast.magnitudes.most);
-  if (integers.factor != 0) text += "absolute differences: sums of integers where the data of a large call allow\n";
+  if (maxima.factor != 0) text += "absolute differences: sums of maxima where the data of a large call allow\n";
   return text;
 }
 
@@ -318,9 +318,9 @@ Floor floor_of(const PairPlan& plan) {
 
 Floor floor_of(const PairPlan& plan, std::int64_t m, std::int64_t n, std::int64_t features) {
   Floor floor = floor_of(plan);
-  if (!plan.pays_integers(m, n, features)) return floor;
-  floor.update_cycles = count_pipes(plan.integers.update, target_info(plan.problem.target)).cycles();
-  floor.epilogue_cycles += plan.integers.chunk_cycles;
+  if (!plan.pays_maxima(m, n, features)) return floor;
+  floor.update_cycles = count_pipes(plan.maxima.update, target_info(plan.problem.target)).cycles();
+  floor.epilogue_cycles += plan.maxima.chunk_cycles;
   return floor;
 }
 

@@ -4,7 +4,7 @@
 // that the packed streams are finite, of the magnitudes it names, and that 1/u is a normal number for every divisor u
 // made of parameters; the back end checks both per block of points, and runs the general one where they fail.
 //
-// A sum of absolute differences has a third way to accumulate, with integers (plan/absolute_sums.h), for calls large
+// A sum of absolute differences has a third way to accumulate, by maxima (plan/absolute_sums.h), for calls large
 // enough to look at their data first.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace mercer::plan {
 /// No tile is higher: from so many rows on, all problems have one plan.
 inline constexpr std::int64_t kManyRows = 8;
 
-/// What looking at a call's data and quantising it may cost, of what integers save: calls that save less do neither.
+/// What looking at a call's data and packing for maxima may cost, of what they save: calls that save less do neither.
 inline constexpr double kLeastGain = 1.5;
 
 /// What one pass over pairs computes.
@@ -53,7 +53,7 @@ struct PairPlan {
   std::vector<bool> promoted;             // per state
   PairVariant general, fast;
   bool has_fast = false;                  // false: both are the same and `fast` is empty
-  IntegerSums integers;                   // of the best variant; its factor is 0 where there are none
+  MaximaSums maxima;                      // of the best variant; its factor is 0 where there are none
   Sides sides;                            // the same in both variants
   int row_slots = 0, col_slots = 0;       // arrays per point that the programs read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
@@ -66,10 +66,10 @@ struct PairPlan {
   /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
   UpdateSource update_source(bool fast, bool fused = false) const;
-  /// Whether a call of so many points accumulates with integers where its data allow.
-  bool pays_integers(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain = kLeastGain) const;
-  /// The update on integers, alone or with the best variant's epilogue.
-  UpdateSource integer_source(bool fused = false) const;
+  /// Whether a call of so many points accumulates by maxima where its data allow.
+  bool pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain = kLeastGain) const;
+  /// The update by maxima, alone or with the best variant's epilogue.
+  UpdateSource maxima_source(bool fused = false) const;
   EpilogueSource epilogue_source(bool fast) const;
   std::string to_text() const;
 };

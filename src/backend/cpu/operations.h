@@ -15,11 +15,11 @@ struct PairMember {
   OutputMatrix out;
 };
 
-/// What became of the tiles of all calls that use integers where they can.
-struct IntegerTiles {
-  std::atomic<std::int64_t> integers{0}, doubtful{0}, values{0};
+/// What became of the tiles of all calls that take maxima where they can.
+struct MaximaTiles {
+  std::atomic<std::int64_t> maxima{0}, doubtful{0}, values{0};
   void add(const TileCounts& counts) {
-    integers += counts.integers;
+    maxima += counts.maxima;
     doubtful += counts.doubtful;
     values += counts.values;
   }
@@ -27,18 +27,18 @@ struct IntegerTiles {
 
 /// How a driver's loops are run. `workers` is read once per call: the pool's number of threads may change meanwhile.
 struct RunOptions {
-  RunOptions(Pool* p, const Pool::Progress* asked, double gain = plan::kLeastGain, IntegerTiles* tiles = nullptr)
-      : pool(p), progress(asked), workers(p->threads()), least_gain(gain), integer_tiles(tiles) {}
+  RunOptions(Pool* p, const Pool::Progress* asked, double gain = plan::kLeastGain, MaximaTiles* tiles = nullptr)
+      : pool(p), progress(asked), workers(p->threads()), least_gain(gain), maxima_tiles(tiles) {}
   void operator()(std::int64_t tasks, const Pool::Body& body) const { pool->run(tasks, body, progress, workers); }
 
   Pool* pool;
   const Pool::Progress* progress;
   int workers;
-  double least_gain;  // of integers (plan::PairPlan::pays_integers)
-  IntegerTiles* integer_tiles;
+  double least_gain;  // of maxima (plan::PairPlan::pays_maxima)
+  MaximaTiles* maxima_tiles;
 
   void count(const TileCounts& counts) const {
-    if (integer_tiles) integer_tiles->add(counts);
+    if (maxima_tiles) maxima_tiles->add(counts);
   }
 };
 

@@ -227,16 +227,16 @@ bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
 
 template <class T>
 PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
-  if constexpr (std::is_same_v<T, float>)
-    if (quantiser_) {
-      thread_local AlignedBuffer floats;
-      floats.reserve(values_size() * static_cast<std::int64_t>(sizeof(T)));
-      const bool finite = pack_values(panel, floats.as<T>(), slots);
-      if (finite && (*quantiser_)(floats.as<T>(), width_, rows_, reinterpret_cast<std::int32_t*>(values)))
-        return PanelKind::integers;
-      std::copy_n(floats.as<T>(), values_size(), values);
-      return finite ? PanelKind::finite : PanelKind::general;
-    }
+  if (maxima_) {
+    using Element = typename MaximaOf<T>::Element;
+    thread_local AlignedBuffer originals;
+    originals.reserve(values_size() * static_cast<std::int64_t>(sizeof(T)));
+    const bool finite = pack_values(panel, originals.as<T>(), slots);
+    if (finite && (*maxima_)(originals.as<T>(), width_, rows_, reinterpret_cast<Element*>(values)))
+      return PanelKind::maxima;
+    std::copy_n(originals.as<T>(), values_size(), values);
+    return finite ? PanelKind::finite : PanelKind::general;
+  }
   if (!pack_values(panel, values, slots)) return PanelKind::general;
   if (const T scale = static_cast<T>(side_.magnitudes.scale); scale != 1)
     for (std::int64_t i = 0; i < values_size(); ++i) values[i] *= scale;

@@ -5,14 +5,16 @@
 //
 // Stage 0 and the streams run here, in double, in blocks of features; a formula whose only stream is the feature itself
 // is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size, and become
-// integers where the call asks for them and they fit (quantise.h).
+// panels of maxima where the call asks for them and they fit (quantise.h, centre.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
+#include "backend/cpu/centre.h"
 #include "backend/cpu/element_program.h"
 #include "backend/cpu/points.h"
 #include "backend/cpu/quantise.h"
@@ -48,8 +50,13 @@ struct PackPrograms {
 template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
 
-/// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, or integers of such.
-enum class PanelKind : std::uint8_t { general, finite, integers };
+/// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, or what sums of
+/// maxima take in place of such.
+enum class PanelKind : std::uint8_t { general, finite, maxima };
+
+/// What makes panels of maxima.
+template <class T>
+using MaximaOf = std::conditional_t<std::is_same_v<T, double>, Centring, Quantiser>;
 
 /// What a tile of these two panels computes with.
 inline PanelKind common(PanelKind a, PanelKind b) {
@@ -65,16 +72,16 @@ class Packer {
 
   std::int64_t panels() const { return ceil_div(points_.count, width_); }
   std::int64_t panel_size() const {  // elements
-    return (quantiser_ ? quantiser_->lines() : points_.features * streams_) * width_;
+    return (maxima_ ? maxima_->lines() : points_.features * streams_) * width_;
   }
   std::int64_t slots_size() const { return static_cast<std::int64_t>(side_.slots) * width_; }
   /// Points of a panel that exist.
   int points_in(std::int64_t panel) const;
   std::int64_t values_size() const { return points_.features * streams_ * width_; }
   int width() const { return width_; }
-  /// Panels are packed as integers from now on, where they fit; float32 only. `rows`: of the broadcast side.
-  void quantise_with(std::shared_ptr<const Quantiser> quantiser, bool rows) {
-    quantiser_ = std::move(quantiser);
+  /// Panels are packed for maxima from now on, where they fit. `rows`: of the broadcast side.
+  void use_maxima(std::shared_ptr<const MaximaOf<T>> maker, bool rows) {
+    maxima_ = std::move(maker);
     rows_ = rows;
   }
   PanelKind pack(std::int64_t panel, T* values, T* slots) const;
@@ -96,7 +103,7 @@ class Packer {
   int width_, streams_;
   const double* weights_;
   const std::vector<double>& params_;
-  std::shared_ptr<const Quantiser> quantiser_;
+  std::shared_ptr<const MaximaOf<T>> maxima_;
   bool rows_ = false;
 };
 

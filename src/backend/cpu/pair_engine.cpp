@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
-#include "backend/cpu/choose_quantiser.h"
+#include "backend/cpu/choose_maxima.h"
 #include "core/error.h"
 
 namespace mercer::cpu {
@@ -55,16 +54,14 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
 
 template <class T>
 void PairEngine<T>::look(double least_gain) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (!plan().pays_integers(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
-    quantiser_ = choose_quantiser(program_, item_, params_.wide);
-    if (!quantiser_) return;
-    x_packer_.quantise_with(quantiser_, true);
-    z_packer_.quantise_with(quantiser_, false);
-    const bool fits = !plan().has_fast || params_.fast_epilogue;
-    fused_integers_ = fits ? program_.kernels.fused_integers() : nullptr;
-    integer_params_ = with_step(plan(), plan().has_fast ? params_.fast : params_.general, *quantiser_);
-  }
+  if (!plan().pays_maxima(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
+  maxima_ = choose_maxima<T>(program_, item_, params_.wide);
+  if (!maxima_) return;
+  x_packer_.use_maxima(maxima_, true);
+  z_packer_.use_maxima(maxima_, false);
+  const bool fits = !plan().has_fast || params_.fast_epilogue;
+  fused_maxima_ = fits ? program_.kernels.fused_maxima() : nullptr;
+  maxima_params_ = with_scale<T>(plan(), plan().has_fast ? params_.fast : params_.general, *maxima_);
 }
 
 template <class T>
@@ -84,11 +81,11 @@ plan::UpdateArgs PairEngine<T>::arguments(const PanelView<T>& x, const PanelView
 }
 
 template <class T>
-plan::UpdateArgs PairEngine<T>::integer_arguments(const PanelView<T>& x, const PanelView<T>& z,
+plan::UpdateArgs PairEngine<T>::maxima_arguments(const PanelView<T>& x, const PanelView<T>& z,
                                                   TileScratch& scratch, T* acc, std::int64_t tiles) const {
   plan::UpdateArgs args = arguments(x, z, false, acc);
-  args.params = integer_params_.data();
-  args.chunk = quantiser_->chunk();
+  args.params = maxima_params_.data();
+  args.chunk = maxima_->chunk();
   scratch.doubtful.resize(std::max<std::size_t>(scratch.doubtful.size(), tiles));
   args.doubtful = scratch.doubtful.data();
   return args;
@@ -113,21 +110,21 @@ void PairEngine<T>::compute(const PanelView<T>& x, const PanelView<T>& z, TileSc
   if (tiles > 1 && plan().problem.outputs.size() > 1)  // a second tile would write over the first one's planes
     fail(ErrorKind::compile, "pairs: kernels of several outputs take one tile a call. Received {}.", tiles);
   T* acc = scratch.acc.as<T>();
-  if (common(x.kind, z.kind) == PanelKind::integers) return compute_integers(x, z, scratch, out, out_stride, tiles);
+  if (common(x.kind, z.kind) == PanelKind::maxima) return compute_maxima(x, z, scratch, out, out_stride, tiles);
   scratch.counts.values += tiles;
   const PanelView<T> zs = values_for(x.kind, z_packer_, z, scratch.z);
-  // Between panels of values there are gaps where others hold integers, which take more lines.
-  if (!quantiser_ && !packed_again(z.kind, x.kind)) return compute_values(x, zs, acc, out, out_stride, tiles);
+  // Between panels of values there are gaps where others hold maxima, which take more lines.
+  if (!maxima_ && !packed_again(z.kind, x.kind)) return compute_values(x, zs, acc, out, out_stride, tiles);
   for (std::int64_t t = 0; t < tiles; ++t)
     compute_values(values_for(z.kind, x_packer_, panel_after(x, t), scratch.x), zs, acc,
                    out + t * tile().rows * out_stride, out_stride, 1);
 }
 
 template <class T>
-void PairEngine<T>::compute_integers(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
+void PairEngine<T>::compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                                      std::int64_t out_stride, std::int64_t tiles) const {
   T* acc = scratch.acc.as<T>();
-  if (!fused_integers_) {
+  if (!fused_maxima_) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       const PanelView<T> one = panel_after(x, t);
       accumulate(one, z, scratch, acc);
@@ -135,17 +132,17 @@ void PairEngine<T>::compute_integers(const PanelView<T>& x, const PanelView<T>& 
     }
     return;
   }
-  plan::UpdateArgs args = integer_arguments(x, z, scratch, acc, tiles);
+  plan::UpdateArgs args = maxima_arguments(x, z, scratch, acc, tiles);
   args.out = out;
   args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
   args.tiles = tiles;
-  (*fused_integers_)(args);
-  scratch.counts.integers += tiles;
+  (*fused_maxima_)(args);
+  scratch.counts.maxima += tiles;
   for (std::int64_t t = 0; t < tiles; ++t) {
     if (scratch.doubtful[t] == 0) continue;
     compute_values(values_for(z.kind, x_packer_, panel_after(x, t), scratch.x),
                    values_for(x.kind, z_packer_, z, scratch.z), acc, out + t * tile().rows * out_stride, out_stride, 1);
-    --scratch.counts.integers;
+    --scratch.counts.maxima;
     ++scratch.counts.doubtful;
   }
 }
@@ -178,10 +175,10 @@ void PairEngine<T>::accumulate_values(const PanelView<T>& x, const PanelView<T>&
 
 template <class T>
 void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const {
-  const bool integers = common(x.kind, z.kind) == PanelKind::integers;
-  if (integers) {
-    program_.kernels.integers()(integer_arguments(x, z, scratch, acc, 1));
-    ++(scratch.doubtful[0] == 0 ? scratch.counts.integers : scratch.counts.doubtful);
+  const bool maxima = common(x.kind, z.kind) == PanelKind::maxima;
+  if (maxima) {
+    program_.kernels.maxima()(maxima_arguments(x, z, scratch, acc, 1));
+    ++(scratch.doubtful[0] == 0 ? scratch.counts.maxima : scratch.counts.doubtful);
     if (scratch.doubtful[0] == 0) return;
   } else {
     ++scratch.counts.values;

@@ -1,8 +1,8 @@
 // Tiles of pairs: accumulate over the features, then the epilogue, in one kernel where both fit the registers. Every
 // CPU operation is a driver around this class.
 //
-// With integers a tile may turn out doubtful: its sums are then made from the values themselves, which are packed again
-// into the worker's own memory. So is an integer panel that meets one of floats, and a panel of scaled values that
+// With maxima a tile may turn out doubtful: its sums are then made from the values themselves, which are packed again
+// into the worker's own memory. So is a panel of maxima that meets one of values, and a panel of scaled values that
 // meets one of others.
 #pragma once
 
@@ -46,7 +46,7 @@ std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector
 
 /// Tiles by what their sums came from in the end.
 struct TileCounts {
-  std::int64_t integers = 0, doubtful = 0, values = 0;
+  std::int64_t maxima = 0, doubtful = 0, values = 0;
 };
 
 /// A worker's own memory.
@@ -67,7 +67,7 @@ class PairEngine {
  public:
   PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params);
 
-  /// Looks at some of the data, where sums of integers may pay for it, and packs integers from now on if they do.
+  /// Looks at some of the data, where sums of maxima may pay for it, and packs for them from now on if they do.
   void look(double least_gain);
 
   const plan::PairPlan& plan() const { return program_.plan(); }
@@ -85,23 +85,23 @@ class PairEngine {
   void accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const;
   void finish(const T* acc, const PanelView<T>& x, const PanelView<T>& z, const ParamBlock<T>& params, T* out,
               std::int64_t out_stride) const;
-  /// x as values: for tiles that hold pairs of a point with itself, which integers that are not exact leave doubtful.
+  /// x as values: for tiles that hold pairs of a point with itself, which maxima that are not exact leave doubtful.
   PanelView<T> values_of(const PanelView<T>& x, TileScratch& scratch) const {
     return values_for(x.kind, x_packer_, x, scratch.x);
   }
 
  private:
   plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
-  plan::UpdateArgs integer_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
+  plan::UpdateArgs maxima_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
                                      std::int64_t tiles) const;
   void compute_values(const PanelView<T>& x, const PanelView<T>& z, T* acc, T* out, std::int64_t out_stride,
                       std::int64_t tiles) const;
-  void compute_integers(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
+  void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                         std::int64_t out_stride, std::int64_t tiles) const;
   void accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const;
   /// Whether a panel of `kind` is packed again for tiles of values with one of kind `other`.
   bool packed_again(PanelKind other, PanelKind kind) const {
-    return kind == PanelKind::integers ||
+    return kind == PanelKind::maxima ||
            (scales_ && kind == PanelKind::finite && other == PanelKind::general);
   }
   PanelView<T> values_for(PanelKind other, const Packer<T>& packer, const PanelView<T>& panel,
@@ -119,9 +119,9 @@ class PairEngine {
   std::int64_t chunk_;
   std::vector<T> identity_, weights_;
   const jit::UpdateKernel* fused_[2];  // general, fast; null where the two programs do not fit one kernel
-  std::shared_ptr<const Quantiser> quantiser_;          // null: no integers
-  std::vector<T> integer_params_;
-  const jit::UpdateKernel* fused_integers_ = nullptr;
+  std::shared_ptr<const MaximaOf<T>> maxima_;           // null: none
+  std::vector<T> maxima_params_;
+  const jit::UpdateKernel* fused_maxima_ = nullptr;
 };
 
 extern template struct ParamBlock<float>;

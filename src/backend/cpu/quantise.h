@@ -1,4 +1,5 @@
-// Integers in place of a call item's values, for sums of absolute differences (docs/design/integer_sums.md):
+// Integers in place of a call item's values, for sums of absolute differences in float32
+// (docs/design/sums_of_maxima.md):
 //
 //   q[k] = round(value[k] / step) - centre[k]         step a power of two, both sides alike
 //
@@ -14,6 +15,8 @@ namespace mercer::cpu {
 
 class Quantiser {
  public:
+  using Element = std::int32_t;
+
   /// The values are multiplied by `factor` > 0 after their sums are taken. `step` is a power of two.
   Quantiser(std::int64_t features, std::int64_t chunk, float step, double factor, const std::vector<float>& centres);
 
