@@ -33,18 +33,18 @@ int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 // Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
 constexpr GpuTile kWide{64, 64, 32, 8, 4, 2, 16, 4, true};        // two slots a pair and feature
 constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, at most 256 features: soon compiled
-constexpr GpuTile kMaxima{128, 64, 32, 8, 8, 3, 8, 3, true};      // the same, no partial sums in shared memory
+constexpr GpuTile kMaxima{64, 128, 32, 8, 8, 2, 16, 3, true};     // the same, no partial sums in shared memory
 constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
 constexpr GpuTile kCubes{64, 128, 16, 8, 8, 3, 8, 2, true};       // three, all of multiply-adds
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
-constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 4, 4, 4, true};   // by rows, of fewer features still
+constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 3, 4, 4, true};   // by rows, of fewer features still
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
 constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
 constexpr GpuTile kFewFeatures{32, 128, 8, 4, 8, 4, 8, 4, false}; // bound by its stores
-constexpr GpuTile kSomeFeatures{64, 128, 32, 8, 8, 2, 4, 4, true};
-constexpr GpuTile kSixteenFeatures{128, 64, 16, 8, 8, 3, 4, 4, true};
+constexpr GpuTile kSomeFeatures{128, 64, 32, 8, 4, 2, 8, 4, true};
+constexpr GpuTile kSixteenFeatures{128, 64, 16, 8, 8, 3, 4, 4, true};  // to 31: of slices of 32 much were zeros
 constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
 constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
 constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
@@ -57,6 +57,7 @@ constexpr GpuTile kDoubleFolds{128, 64, 16, 8, 4, 3, 16, 2, true};  // of at mos
 /// Operands of a point of z that a thread holds beside those of four points of x; more than a few take the registers of
 /// a fourth block.
 constexpr int kMostByRows = 8, kFewByRows = 4;
+constexpr int kBlocksByRows[] = {4, 4, 4, 2, 3};  // of a product, by operands up to kFewByRows
 constexpr std::size_t kBriefEpilogue = 8;  // leaves registers for sixteen values of a row
 
 int operands_of_point(const GpuPairPlan& plan) {
@@ -84,7 +85,8 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
   if (cost.unit >= 2) return kUnits;
   if (cost.unit >= 1) return kUnit;
-  if (sizes.features == GpuSizes::Features::some) return sizes.exact_features > 0 ? kSixteenFeatures : kSomeFeatures;
+  if (sizes.features == GpuSizes::Features::some)
+    return sizes.exact_features > 0 || sizes.less_than_a_slice ? kSixteenFeatures : kSomeFeatures;
   if (sizes.features == GpuSizes::Features::several && has_several_outputs(plan)) return kStores;
   if (plan.bytes) return kBytes;
   if (cost.issue > 2)
@@ -286,7 +288,7 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   // States of a fold, and the values beside the accumulators, take registers too.
   const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
-  if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
+  if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? kBlocksByRows[operands_of_point(plan)] : 3);
   else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
   const auto fits = [&] {
     GpuPairPlan tried = plan;
@@ -323,8 +325,8 @@ std::string GpuTile::to_text() const {
 }
 
 std::string GpuSizes::to_text() const {
-  return fmt::format("{}{}{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
-                     narrow_n ? "n" : "", exact_features, whole_slices ? "w" : "");
+  return fmt::format("{}{}{}{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
+                     narrow_n ? "n" : "", exact_features, whole_slices ? "w" : "", less_than_a_slice ? "s" : "");
 }
 
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
@@ -340,6 +342,7 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   constexpr std::int64_t kExact = 16;
   if (k > 0 && k <= kExact) sizes.exact_features = static_cast<int>(k);
   sizes.whole_slices = k > kDeepestSlice && k % kDeepestSlice == 0;
+  sizes.less_than_a_slice = k > kExact && k < kDeepestSlice;
   const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128);
   if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
   if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;
@@ -540,7 +543,7 @@ void count_slots(GpuPairPlan& plan) {
 GpuSizes without_features(GpuSizes sizes) {
   sizes.features = GpuSizes::Features::few;
   sizes.exact_features = 0;
-  sizes.whole_slices = false;
+  sizes.whole_slices = sizes.less_than_a_slice = false;
   return sizes;
 }
 
@@ -563,7 +566,8 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
   if (plan->bytes) {  // of words, not features
     GpuSizes& sizes = plan->problem.sizes;
-    sizes.features = GpuSizes::Features::many, sizes.exact_features = 0, sizes.whole_slices = false;
+    sizes.features = GpuSizes::Features::many, sizes.exact_features = 0;
+    sizes.whole_slices = sizes.less_than_a_slice = false;
   }
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));

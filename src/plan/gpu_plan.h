@@ -47,9 +47,12 @@ struct GpuSizes {
   bool narrow_m = false, narrow_n = false;                  // at most 32 points
   int exact_features = 0;                                   // their number where it is at most 16, else 0
   bool whole_slices = false;                                // it is a multiple of 32, above 32
+  bool less_than_a_slice = false;                           // between 16 and 32
 
   bool operator==(const GpuSizes&) const = default;
-  auto parts() const { return std::tie(pairs, features, narrow_m, narrow_n, exact_features, whole_slices); }
+  auto parts() const {
+    return std::tie(pairs, features, narrow_m, narrow_n, exact_features, whole_slices, less_than_a_slice);
+  }
   std::string to_text() const;
 };
 /// Features of a slice at most, where their number is not part of the kernel.

@@ -37,9 +37,10 @@ constexpr const char* kFile = MERCER_SOURCE_DIR "/tests/golden/cuda_kernels.txt"
 struct Sizes {
   std::int64_t m = 8192, n = 8192, k = 1000;
 };
-constexpr Sizes kWhole{8192, 8192, 1024}, kSeveral{8192, 8192, 250}, kSome{8192, 8192, 20}, kSixteen{8192, 8192, 16},
-    kFew{8192, 8192, 4}, kFewPairs{700, 700, 1000}, kVeryFewPairs{200, 200, 1000}, kDirect{200, 200, 20},
-    kTall{8192, 20, 1000}, kFlat{20, 8192, 1000}, kTiny{20, 20, 1000};
+constexpr Sizes kWhole{8192, 8192, 1024}, kSeveral{8192, 8192, 250}, kSome{8192, 8192, 32}, kLess{8192, 8192, 20},
+    kSixteen{8192, 8192, 16}, kFew{8192, 8192, 4}, kThree{8192, 8192, 3}, kFewPairs{700, 700, 1000},
+    kVeryFewPairs{200, 200, 1000}, kDirect{200, 200, 20}, kTall{8192, 20, 1000}, kFlat{20, 8192, 1000},
+    kTiny{20, 20, 1000};
 
 /// One tile, with the kernels around it.
 struct TileRow {
@@ -70,6 +71,8 @@ const TileRow kTiles[] = {
     {.name = "deep", .text = kL1, .sizes = kSeveral},
     {.name = "stores", .text = kGauss, .sizes = kSeveral},
     {.name = "some-features", .text = kGauss, .sizes = kSome},
+    {.name = "less-than-a-slice", .text = kL1, .sizes = kLess},
+    {.name = "rows", .text = "exp(-sum(abs(x-z))/b)", .sizes = kThree, .consumer = Consumer::product, .columns = 1},
     {.name = "first-update", .text = kL1, .sizes = kSixteen},
     {.name = "few-features", .text = kL1, .sizes = kFew, .everywhere = true},
     {.name = "few-pairs", .text = kGauss, .sizes = kFewPairs},

@@ -74,7 +74,10 @@ TEST(GpuTiles, FewFeaturesGoByRows) {
   EXPECT_TRUE(by_rows(row));
   EXPECT_NE(plan_of(row)->to_text().find("rows of pairs"), std::string::npos);
   EXPECT_FALSE(plan_of(row)->first_update.code.empty());
-  EXPECT_EQ(plan_of(row)->tile.min_blocks, 4);
+  for (auto [features, blocks] : {std::pair{2, 4}, {3, 2}, {4, 3}}) {  // as measured
+    row.k = features;
+    EXPECT_EQ(plan_of(row)->tile.min_blocks, blocks) << features;
+  }
   row.consumer = Consumer::fold;
   EXPECT_TRUE(by_rows(row));
   row.k = 8;
