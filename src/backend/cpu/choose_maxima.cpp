@@ -15,9 +15,9 @@ constexpr std::int64_t kPanels = 3, kPanelsOfMany = 6, kManyPairs = 1 << 20;
 constexpr int kWidth = 8;
 /// A tile that is made again costs more than maxima save of four tiles.
 constexpr int kGoodPerBad = 5;
-/// Room for sums larger than those looked at. Points beyond it keep their values.
+/// Of integers: room for sums larger than those looked at. Points beyond it keep their values.
 constexpr float kRoom = 1.5f;
-/// Steps outside of these leave too few normal numbers around the sums.
+/// Of integers: steps outside of these leave too few normal numbers around the sums.
 constexpr int kLeastExponent = -90, kLargestExponent = 60;
 
 template <class T>
@@ -25,7 +25,7 @@ using Values = std::vector<T>;  // [k][kWidth]; empty: not all are finite and mo
 template <class T>
 using Panel = std::vector<typename MaximaOf<T>::Element>;  // [line][kWidth]; empty: they do not fit
 
-/// Panels spread over both sides.
+/// Panels spread over both sides, and what is in their middle.
 template <class T>
 struct Samples {
   std::vector<Values<T>> x, z;
