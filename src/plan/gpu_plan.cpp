@@ -57,7 +57,7 @@ constexpr GpuTile kDoubleFolds{128, 64, 16, 8, 4, 3, 16, 2, true};  // of at mos
 /// Operands of a point of z that a thread holds beside those of four points of x; more than a few take the registers of
 /// a fourth block.
 constexpr int kMostByRows = 8, kFewByRows = 4;
-constexpr int kBlocksByRows[] = {4, 4, 4, 2, 3};  // of a product, by operands up to kFewByRows
+constexpr int kBlocksByRows[] = {4, 4, 4, 2, 3};  // of kFoldRows, by operands
 constexpr std::size_t kBriefEpilogue = 8;  // leaves registers for sixteen values of a row
 
 int operands_of_point(const GpuPairPlan& plan) {
@@ -80,7 +80,11 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (sizes.pairs == GpuSizes::Pairs::very_few) return kTiny;
   if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return kSmall;
   const bool is_brief = problem.consumer == Consumer::product && plan.epilogue.code.size() <= kBriefEpilogue;
-  if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) return kFoldRows;
+  if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) {
+    GpuTile tile = kFoldRows;
+    tile.min_blocks = kBlocksByRows[operands_of_point(plan)];
+    return tile;
+  }
   if (problem.consumer != Consumer::store) return sizes.features == GpuSizes::Features::few ? kFoldFew : kLong;
   if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
   if (cost.unit >= 2) return kUnits;
@@ -288,7 +292,7 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   // States of a fold, and the values beside the accumulators, take registers too.
   const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
-  if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? kBlocksByRows[operands_of_point(plan)] : 3);
+  if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
   else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
   const auto fits = [&] {
     GpuPairPlan tried = plan;

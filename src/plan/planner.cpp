@@ -207,16 +207,16 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
 
 bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
   if (maxima.factor == 0 || features == 0) return false;
-  // In cycles a feature: a look at the data, of which a call of floats must hold many, since data may turn out unfit;
-  // quantising, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
-  constexpr double kLook = 600, kLooks = 26, kQuantise = 1.2, kGuard = 2.5;
+  // In cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit; packing for
+  // maxima, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
+  constexpr double kLook = 600, kLooks = 26, kPack = 1.2, kGuard = 2.5;
   const TargetInfo& target = target_info(problem.target);
   const double vectors = static_cast<double>(m) * static_cast<double>(n) / target.lanes(problem.type);
   const double k = static_cast<double>(features), points = static_cast<double>(m) + static_cast<double>(n);
-  const double floats = count_pipes(best().update, target).cycles();
-  const double saved = k * (floats - count_pipes(maxima.update, target).cycles()) - maxima.chunk_cycles - kGuard;
-  return vectors * saved >= least_gain * k * (kLook + kQuantise * points) &&
-         vectors * floats >= least_gain * kLooks * kLook;
+  const double terms = count_pipes(best().update, target).cycles();
+  const double saved = k * (terms - count_pipes(maxima.update, target).cycles()) - maxima.chunk_cycles - kGuard;
+  return vectors * saved >= least_gain * k * (kLook + kPack * points) &&
+         vectors * terms >= least_gain * kLooks * kLook;
 }
 
 UpdateSource PairPlan::maxima_source(bool fused) const {

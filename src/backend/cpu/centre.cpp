@@ -17,7 +17,7 @@ constexpr double kUnit = 0x1p-53;
 /// The largest sum of |q|: two of them, and their double, are finite.
 constexpr double kLargestSum = 1e300;
 
-/// What roundings before the promotions may cost a sum; of many chunks' the last digit or two is theirs.
+/// What roundings before the promotions may cost a sum. Of very many chunks it stops at half of the contract.
 double tolerance(std::int64_t chunks) {
   return std::max(2.5e-14, 5e-14 - static_cast<double>(chunks + 2) * kUnit);
 }
