@@ -543,9 +543,9 @@ void count_slots(GpuPairPlan& plan) {
   plan.col_slots = col ? 1 + split.col_stages : 0;
 }
 
-/// A tile that has no features to go through.
-GpuSizes without_features(GpuSizes sizes) {
-  sizes.features = GpuSizes::Features::few;
+/// Of a tile that goes through other things than the call's features, or through none.
+GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
+  sizes.features = features;
   sizes.exact_features = 0;
   sizes.whole_slices = sizes.less_than_a_slice = false;
   return sizes;
@@ -563,16 +563,12 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   const ir::Split& split = plan->split;
   if (!plan->planes.empty()) {
     read_planes(plan->split, plan->planes.size());
-    if (split.states == 0) plan->problem.sizes = without_features(problem.sizes);
+    if (split.states == 0) plan->problem.sizes = with_features(problem.sizes, GpuSizes::Features::few);
   }
   plan->identity = numbers_of(split.identities());
   plan->update.type = plan->epilogue.type = problem.type;
   plan->bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
-  if (plan->bytes) {  // of words, not features
-    GpuSizes& sizes = plan->problem.sizes;
-    sizes.features = GpuSizes::Features::many, sizes.exact_features = 0;
-    sizes.whole_slices = sizes.less_than_a_slice = false;
-  }
+  if (plan->bytes) plan->problem.sizes = with_features(plan->problem.sizes, GpuSizes::Features::many);  // words
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);
