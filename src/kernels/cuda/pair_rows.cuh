@@ -1,8 +1,8 @@
 // Few features: a tile's rows one after the other, each through its epilogue into the fold (pair_tile.cuh). The special
 // functions of one row run beside the additions of the next, and no tile of accumulators is held.
 template <bool WHOLE>
-MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const REAL* slice, const REAL* w, const REAL* params,
-                             const REAL* v, const TilePlace& place, const Position& at) {
+MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands& from, const REAL* w,
+                             const REAL* params, const REAL* v, const TilePlace& place, const Position& at) {
   const int left = columns_left(a, place.n0);
   const REAL features = (REAL)a.features;
   FoldColumns columns;
@@ -15,13 +15,13 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const REAL* sli
   REAL z[TILE_K][THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
 #pragma unroll
   for (int kk = 0; kk < TILE_K; ++kk)
-    load_operands<Z_STREAMS, PANEL_Z>(z[kk], slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
+    load_operands<PlacesZ>(z[kk], from.z, kk);
 #pragma unroll
   for (int first = 0; first < THREAD_M; first += VECTOR_M) {
     REAL x[TILE_K][VECTOR_M][X_STREAMS + (X_STREAMS == 0)];
 #pragma unroll
     for (int kk = 0; kk < TILE_K; ++kk)
-      load_operands<X_STREAMS, PANEL_X>(x[kk], slice, kk, [&](int i) { return row_of(at, first + i); });
+      load_operands<PlacesX>(x[kk], from.x, kk, first);
 #pragma unroll
     for (int c = 0; c < VECTOR_M; ++c) {
       const int i = first + c;

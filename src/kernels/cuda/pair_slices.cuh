@@ -48,8 +48,30 @@ MERCER_INLINE int col_of(const Position& at, int j) {
 
 // Where point p of feature kk lies in its side of a slice.
 template <int STREAMS, int PANEL>
-MERCER_INLINE int place_of(int kk, int s, int p) {
+MERCER_INLINE constexpr int place_of(int kk, int s, int p) {
   return p / PANEL * (TILE_K * STREAMS * PANEL) + (kk * STREAMS + s) * PANEL + p % PANEL;
+}
+// A thread's operands: their part of the place that is the thread's, which loops leave alone, and the rest, which is
+// known to the compiler.
+template <int STREAMS, int PANEL, int POINTS, int COUNT>
+struct OperandPlaces {
+  static constexpr int kStreams = STREAMS, kVector = COUNT < VECTOR ? COUNT : VECTOR;
+  static constexpr int kGroup = POINTS / (COUNT / kVector);
+  static MERCER_METHOD int of_thread(int t) { return place_of<STREAMS, PANEL>(0, 0, t * kVector); }
+  static MERCER_METHOD constexpr int of_operand(int kk, int s, int i) {
+    static_assert(kGroup % PANEL == 0 || PANEL % kGroup == 0, "a group of threads' operands lies in whole panels");
+    return place_of<STREAMS, PANEL>(kk, s, i / kVector * kGroup + i % kVector);
+  }
+};
+using PlacesX = OperandPlaces<X_STREAMS, PANEL_X, TILE_M, THREAD_M>;
+using PlacesZ = OperandPlaces<Z_STREAMS, PANEL_Z, TILE_N, THREAD_N>;
+
+// The thread's operands of a slice, at its first feature.
+struct Operands {
+  const REAL *x, *z;
+};
+MERCER_INLINE Operands operands_of(const REAL* slice, const Position& at) {
+  return {slice + PlacesX::of_thread(at.ty), slice + SLICE_X + PlacesZ::of_thread(at.tx)};
 }
 
 // `depth` features of a tile's points; what lies behind the last feature is never read.

@@ -36,7 +36,8 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #if BULK
   // A slice's place is filled again one step after it was read, so that no warp waits for the slowest.
-  __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+  __shared__ __align__(8) u64 barriers[2 * STAGES];
+  u64 *const full = barriers, *const empty = barriers + STAGES;
   __shared__ Block block;
   if (threadIdx.x == 0) {
     find_place(block, a, place_of_block);
@@ -49,8 +50,11 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
   }
   __syncthreads();
-  bool first_step = true;
-  u32 parity = 0, step = 0;
+  const u32 first_full = shared_address(full);
+  u32 parity = 0, full_at = first_full;
+  // Slices until the thread asks for one: the warps take turns, since the first ones of all blocks share a scheduler.
+  const bool is_first_lane = threadIdx.x % 32 == 0;
+  int turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
 #else
   Block block;
   find_place(block, a, place_of_block);
@@ -100,48 +104,47 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #pragma unroll 1
       for (; k0 < chunk_end; k0 += TILE_K) {
 #if BULK
-        barrier_wait(shared_address(full + stage), parity);
+        barrier_wait(full_at, parity);
 #else
         wait_copies<STAGES - 2>();
         __syncthreads();
         if (block.left > 0) copy_slice(block, a, shared, nullptr);
         commit_copies();
 #endif
-        const REAL* slice = shared + stage * SLICE;
+        Operands from = operands_of(shared + stage * SLICE, at);
         const REAL* w = (const REAL*)a.w + k0;
 #if BY_ROWS
         const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
         if (rows.n0 + TILE_N <= a.n)
-          fold_rows<true>(fold, a, slice, w, params_of(a, block.item), v, rows, at);
+          fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
         else
-          fold_rows<false>(fold, a, slice, w, params_of(a, block.item), v, rows, at);
+          fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
 #elif DOUBLE_PRODUCTS
-        multiply_slice(acc, slice, at);
+        multiply_slice(acc, shared + stage * SLICE, at);
 #else
 #if FIRST_UPDATE
-        accumulate<true>(acc, slice, 0, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features, at);
+        accumulate<true>(acc, from, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
 #endif
         if (EXACT_FEATURES || WHOLE_SLICES || k0 + TILE_K <= FEATURES) {
 #pragma unroll UNROLL
           for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
-            accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
+            accumulate(acc, from, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
         } else {
 #pragma unroll 1
           for (int kk = 0; kk < FEATURES - k0; ++kk)
-            accumulate(acc, slice, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features, at);
+            accumulate(acc, from, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
         }
 #endif
 #if BULK
-        // The warps take turns: the first ones of all blocks share a scheduler.
-        if (threadIdx.x == step * 32 && !first_step) {
+        if (turn-- == 0) {
+          turn = THREADS / 32 - 1;
           barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
           if (block.left > 0) copy_slice(block, a, shared, full);
         }
         __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
-        first_step = false;
-        if (++step == THREADS / 32) step = 0;
-        if (stage == STAGES - 1) parity ^= 1;
+        if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
+        full_at += sizeof(u64);
+        if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
 #endif
         if (++stage == STAGES) stage = 0;
       }

@@ -48,29 +48,29 @@ MERCER_INLINE void settle(Accumulators& acc) {
 }
 #endif
 
-// COUNT operands of a thread, in feature kk of one side of a slice; `place`: the point of one.
-template <int STREAMS, int PANEL, int COUNT, class Place>
-MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS + (STREAMS == 0)], const REAL* side, int kk,
-                                 const Place& place) {
-  constexpr int kVector = COUNT < VECTOR ? COUNT : VECTOR;
+// COUNT operands of a thread from `first` on, in feature kk; `side`: of a slice, the thread's.
+template <class PLACES, int STREAMS, int COUNT>
+MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS], const REAL* side, int kk, int first = 0) {
+  constexpr int kVector = PLACES::kVector;
 #pragma unroll
-  for (int s = 0; s < STREAMS; ++s)
+  for (int s = 0; s < PLACES::kStreams; ++s)
 #pragma unroll
     for (int p = 0; p < COUNT; p += kVector) {
-      const Pack<REAL, kVector> pack =
-          *(const Pack<REAL, kVector>*)(side + place_of<STREAMS, PANEL>(kk, s, place(p)));
+      const Pack<REAL, kVector> pack = *(const Pack<REAL, kVector>*)(side + PLACES::of_operand(kk, s, first + p));
 #pragma unroll
       for (int c = 0; c < kVector; ++c) operands[p + c][s] = pack.value[c];
     }
 }
 
-// FIRST: the states have no values yet.
+// The operands' feature, then they stand at the next. FIRST: the states have no values yet.
 template <bool FIRST = false>
-MERCER_INLINE void accumulate(Accumulators& acc, const REAL* slice, int kk, REAL w, const PointValues& points,
-                              const REAL* params, REAL features, const Position& at) {
+MERCER_INLINE void accumulate(Accumulators& acc, Operands& from, REAL w, const PointValues& points, const REAL* params,
+                              REAL features) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
-  load_operands<X_STREAMS, PANEL_X>(x, slice, kk, [&](int i) { return row_of(at, i); });
-  load_operands<Z_STREAMS, PANEL_Z>(z, slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
+  load_operands<PlacesX>(x, from.x, 0);
+  load_operands<PlacesZ>(z, from.z, 0);
+  from.x += X_STREAMS * PANEL_X;
+  from.z += Z_STREAMS * PANEL_Z;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
