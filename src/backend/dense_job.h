@@ -37,7 +37,7 @@ inline constexpr std::int64_t kSmallUntil = 64;
 struct LuChoice {
   std::int64_t from = kLuFrom;
   std::int64_t block = 0;    // columns of a block, multiples of 32, at most 1024
-  int rows = 0;              // of a thread of the panel's kernel: 1, 2, 4, 8
+  int rows = 0;              // of a thread of the panel's kernel: 2, 4, 8, 16
   std::int64_t cluster = 0;  // at least so many blocks of that: 1, 2, 4, 8, 16
 };
 

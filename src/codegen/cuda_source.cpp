@@ -380,14 +380,20 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points) {
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }
 
-std::string cuda_factor_source() { return skeleton({"arguments.h", "prelude.cuh", "split_factor.cuh"}); }
+std::string cuda_factor_source() { return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "split_factor.cuh"}); }
 
 std::string cuda_lu_panel_source() {
   return define("CLUSTER", std::int64_t{16}) +
-         skeleton({"arguments.h", "prelude.cuh", "warpgroups.cuh", "lu_panel.cuh"});
+         skeleton({"arguments.h", "prelude.cuh", "warpgroups.cuh", "overlap.cuh", "lu_panel.cuh"});
 }
 
-std::string cuda_lu_steps_source() { return skeleton({"arguments.h", "prelude.cuh", "lu_steps.cuh"}); }
+std::string cuda_triangles_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "substitution.cuh", "triangles.cuh"});
+}
+
+std::string cuda_lu_steps_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "substitution.cuh", "lu_steps.cuh"});
+}
 
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program) {
   std::string text = skeleton({"arguments.h"}) + prelude(type) + define("PARAMS", static_cast<std::int64_t>(params)) +

@@ -471,6 +471,8 @@ EMULATOR_PTX("", (float&)) {}
 EMULATOR_PTX(" ", (int&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
+EMULATOR_PTX("griddepcontrol.wait;", ()) {}
+EMULATOR_PTX("griddepcontrol.launch_dependents;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
 EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 224;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 80;", ()) {}
@@ -556,6 +558,10 @@ EMULATOR_PTX("st.shared.v4.f32 [%0], {%1, %2, %3, %4};", (u32 to, float x, float
 EMULATOR_PTX("st.shared.v2.b32 [%0], {%1, %2};", (u32 to, u32 x, u32 y)) { shared_at<uint2>(to) = {x, y}; }
 EMULATOR_PTX("st.shared.f32 [%0], %1;", (u32 to, float x)) { shared_at<float>(to) = x; }
 EMULATOR_PTX("st.shared.v2.f32 [%0], {%1, %2};", (u32 to, float x, float y)) { shared_at<float2>(to) = {x, y}; }
+EMULATOR_PTX("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.shared.v4.b32 [%1], {%2, %3, %4, %5};}",
+             (u32 on, u32 to, u32 x, u32 y, u32 z, u32 w)) {
+  if (on != 0) shared_at<std::array<u32, 4>>(to) = {x, y, z, w};
+}
 
 // Copies that are waited for.
 inline void start_copy(u32 shared, const void* from, std::size_t bytes, std::size_t size) {
@@ -602,16 +608,16 @@ EMULATOR_PTX(
   bulk_copy(shared, shared_place(shared), bytes, barrier, 1u << rank);
 }
 
-EMULATOR_PTX(
-    "{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %6; mapa.shared::cluster.u32 bar, %1, %6; "
-    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], {%2, %3, %4, %5}, [bar];}",
-    (u32 to, u32 barrier, u32 x, u32 y, u32 z, u32 w, u32 rank)) {
+EMULATOR_PTX("mapa.shared::cluster.u32 %0, %1, %2;", (u32 & mapped, u32 address, u32 rank)) {
+  mapped = rank << kRankShift | (address & ((1u << kRankShift) - 1));
+}
+EMULATOR_PTX("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];",
+             (u32 to, u32 x, u32 y, u32 z, u32 w, u32 barrier)) {
   if (to % 16 != 0) host->fail("a misaligned address of shared memory");
-  if (rank >= self->block->cluster->blocks.size()) host->fail("a store to a block that is not of the cluster");
-  constexpr u32 kOffset = (1u << kRankShift) - 1;
-  const u32 base = rank << kRankShift;
-  self->block->cluster->blocks[rank].copies.push_back(
-      {base | (barrier & kOffset), shared_place(base | (to & kOffset)), nullptr, 16, {x, y, z, w}});
+  const u32 rank = to >> kRankShift;
+  if (rank >= self->block->cluster->blocks.size() || rank != barrier >> kRankShift)
+    host->fail("a store to a block that is not of the cluster, or not its barrier's");
+  self->block->cluster->blocks[rank].copies.push_back({barrier, shared_place(to), nullptr, 16, {x, y, z, w}});
 }
 
 // Barriers.

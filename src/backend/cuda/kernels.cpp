@@ -231,11 +231,15 @@ Kernel factor_kernels(const PairJob& job) {
 }
 
 Kernel lu_panel_kernels(const PairJob& job) {
-  return shared_kernel("panel_of_1", "panels of LU", job, codegen::cuda_lu_panel_source);
+  return shared_kernel("panel_of_2", "panels of LU", job, codegen::cuda_lu_panel_source);
 }
 
 Kernel lu_step_kernels(const PairJob& job) {
   return shared_kernel("start_block", "steps of LU", job, codegen::cuda_lu_steps_source);
+}
+
+Kernel triangle_kernels(const PairJob& job) {
+  return shared_kernel("solve_lower", "triangles", job, codegen::cuda_triangles_source);
 }
 
 Kernel dense_kernels(const PairJob& job) {

@@ -67,10 +67,12 @@ Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
 /// `find_scales`; its module has the others of split_factor.cuh.
 Kernel factor_kernels(const PairJob& job);
-/// `panel_of_1`; its module has the others of lu_panel.cuh (compute capability 9.0).
+/// `panel_of_2`; its module has the others of lu_panel.cuh (compute capability 9.0).
 Kernel lu_panel_kernels(const PairJob& job);
 /// `start_block`; its module has the others of lu_steps.cuh.
 Kernel lu_step_kernels(const PairJob& job);
+/// `solve_lower`; its module has the others of triangles.cuh.
+Kernel triangle_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
@@ -109,6 +111,16 @@ void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64
   if (job.rehearsal() != nullptr) return;
   void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
   kernel.function->launch(grid, {threads}, shared_bytes, job.stream(), args);
+}
+
+/// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
+template <class KernelArguments>
+void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
+                        KernelArguments& arguments) {
+  if (job.rehearsal() != nullptr) return;
+  if (job.hardware().major < 9) return launch(kernel, job, grid, threads, 0, arguments);
+  void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
+  kernel.function->launch_clusters(grid, {threads}, {1}, 0, job.stream(), args, true);
 }
 
 /// Every kernel is compiled so: contraction of a * b + c is asked for by name, never by the compiler.

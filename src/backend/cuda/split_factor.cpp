@@ -45,13 +45,18 @@ void SplitCholesky::step(const char* name, jit::Dim3 blocks, std::int64_t thread
   launch({find_scales_.module, &find_scales_.module->function(name)}, place_, blocks, threads, 0, a);
 }
 
+void SplitCholesky::overlapping_step(const char* name, jit::Dim3 blocks, std::int64_t threads,
+                                     FactorArguments& a) const {
+  launch_overlapping({find_scales_.module, &find_scales_.module->function(name)}, place_, blocks, threads, a);
+}
+
 void SplitCholesky::factor_columns(FactorArguments& a, std::int64_t first, std::int64_t count) const {
   if (count <= kWidth) {
     a.first = first;
     a.block = static_cast<int>(count);
-    step("factor_square", {1}, kThreads, a);
+    overlapping_step("factor_square", {1}, kThreads, a);
     const std::int64_t rows = order_ - first - count;
-    if (rows > 0) step("solve_rows", {ceil_div(rows, kRows)}, 2 * kRows, a);
+    if (rows > 0) overlapping_step("solve_rows", {ceil_div(rows, kRows)}, 2 * kRows, a);
     return;
   }
   const std::int64_t half = round_up(ceil_div(count, std::int64_t{2}), kWidth), rest = count - half;

@@ -32,6 +32,7 @@ class SplitCholesky {
   /// Columns from `first` on, down to the last row.
   void factor_columns(FactorArguments& a, std::int64_t first, std::int64_t count) const;
   void step(const char* name, jit::Dim3 blocks, std::int64_t threads, FactorArguments& a) const;
+  void overlapping_step(const char* name, jit::Dim3 blocks, std::int64_t threads, FactorArguments& a) const;
 
   PairJob place_;
   const CudaSolver& library_;

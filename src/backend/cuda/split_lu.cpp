@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/cuda/triangles.h"
 #include "core/aligned.h"
 #include "core/integers.h"
 
@@ -10,8 +11,8 @@ namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kAlignment = 256, kThreads = 256, kWarps = kThreads / 32;
-constexpr std::int64_t kPanelThreads = 512, kMostCluster = 16;
-constexpr std::int64_t kSwapThreads = 512, kSwapColumns = 16;
+constexpr std::int64_t kPanelThreads = 256, kMostCluster = 16;
+constexpr std::int64_t kSwapThreads = 512, kSwapColumns = 16, kJoinRows = 64, kJoinColumns = 64;
 
 /// Columns of a block: more make the products of the rest faster, and leave more to floats and to cuBLAS.
 std::int64_t block_of(std::int64_t order) {
@@ -24,8 +25,8 @@ struct PanelRow {
   int rows, width;
   const char* function;
 };
-constexpr PanelRow kPanels[] = {{1, 32, "panel_of_1"}, {2, 32, "panel_of_2"}, {4, 16, "panel_of_4"},
-                                {8, 8, "panel_of_8"}};
+constexpr PanelRow kPanels[] = {{2, 32, "panel_of_2"}, {4, 32, "panel_of_4"}, {8, 16, "panel_of_8"},
+                                {16, 8, "panel_of_16"}};
 
 const PanelRow& panel_of(std::int64_t rows, const LuChoice& choice) {
   for (const PanelRow& panel : kPanels) {
@@ -36,7 +37,7 @@ const PanelRow& panel_of(std::int64_t rows, const LuChoice& choice) {
 }
 
 /// Rows that a cluster can hold.
-constexpr std::int64_t kMostRows = 8 * kPanelThreads * kMostCluster;
+constexpr std::int64_t kMostRows = 16 * kPanelThreads * kMostCluster;
 
 }  // namespace
 
@@ -57,6 +58,7 @@ SplitLu::SplitLu(const PairJob& place, const CudaSolver& library, const SolverHa
   }
   panels_ = lu_panel_kernels(place);
   steps_ = lu_step_kernels(place);
+  triangles_ = triangle_kernels(place);
   lay_out();
 }
 
@@ -136,7 +138,7 @@ void SplitLu::scale(LuArguments& a) const {
 
 void SplitLu::factor_panel(const LuArguments& a, std::int64_t* pivots, int* said) const {
   const std::int64_t first = a.first + a.column, rows = order_ - first;
-  const PanelRow& panel = panel_of(order_, choice_);
+  const PanelRow& panel = panel_of(order_ - a.first, choice_);
   LuPanelArguments own{};
   own.a = a.a + first * (a.stride + 1);
   own.stride = a.stride;
@@ -154,26 +156,22 @@ void SplitLu::factor_panel(const LuArguments& a, std::int64_t* pivots, int* said
       std::max({static_cast<std::int64_t>(std::bit_ceil(needed)), std::int64_t{choice_.cluster}, kLeastCluster});
   void* args[] = {&own};
   panels_.module->function(panel.function)
-      .launch_clusters({cluster}, {kPanelThreads}, {cluster}, 0, place_.stream(), args);
+      .launch_clusters({cluster}, {kPanelThreads}, {cluster}, 0, place_.stream(), args, true);
 }
 
 /// The panel's rows in the other columns of its block, and on its right A -= L U.
 void SplitLu::join_panel(const LuArguments& a) const {
   const std::int64_t others = a.block - a.width, first = a.first + a.column;
-  step("swap_panel", {ceil_div(others, std::int64_t{32}) + 1}, 32, a);
-  const int columns = a.block - a.column - a.width, rows = static_cast<int>(order_ - first) - a.width;
-  if (columns <= 0 || rows <= 0) return;
-  const float minus = -1, one = 1;
-  const int ld = static_cast<int>(a.stride);
-  float* const corner = a.a + first * (a.stride + 1);
-  // Of the transposes, which cuBLAS sees.
-  check_solver(library_.gemm[0](handles_.blas(), kCuPlain, kCuPlain, columns, rows, a.width, &minus, corner + a.width,
-                                ld, corner + a.width * a.stride, ld, &one, corner + a.width * (a.stride + 1), ld),
-               place_.op, "cublasSgemm");
+  const auto run = [&](const char* name, jit::Dim3 blocks, std::int64_t threads) {
+    launch_overlapping({steps_.module, &steps_.module->function(name)}, place_, blocks, threads, a);
+  };
+  run("swap_panel", {ceil_div(others, std::int64_t{32}) + 1}, kThreads);
+  const std::int64_t columns = a.block - a.column - a.width, rows = order_ - first - a.width;
+  if (columns > 0) run("update_block", {ceil_div(rows, kJoinRows), ceil_div(columns, kJoinColumns)}, kThreads);
 }
 
 void SplitLu::factor_block(LuArguments& a, std::int64_t* pivots, int* said) const {
-  const int width = panel_of(order_, choice_).width;
+  const int width = panel_of(order_ - a.first, choice_).width;
   step("start_block", {ceil_div(order_, kThreads)}, kThreads, a);
   for (a.column = 0; a.column < a.block; a.column += width) {
     a.width = std::min(width, a.block - a.column);
@@ -186,12 +184,9 @@ void SplitLu::factor_block(LuArguments& a, std::int64_t* pivots, int* said) cons
 
 void SplitLu::update_rest(const LuArguments& a, char* memory) const {
   const std::int64_t rest = order_ - a.first - a.block;
-  const float one = 1;
-  const int block = a.block, ld = static_cast<int>(a.stride);
+  const int block = a.block;
   float* const corner = a.a + a.first * (a.stride + 1);
-  check_solver(library_.trsm[0](handles_.blas(), kCuRight, kCuUpper, kCuPlain, kCuUnit, static_cast<int>(rest), block,
-                                &one, corner, ld, corner + block, ld),
-               place_.op, "cublasStrsm");
+  solve_wide_triangle({corner, corner + block, a.stride, block, rest}, triangles_, {library_, handles_}, place_);
   step("find_exponents", {block}, kThreads, a);
   step("write_operands_l", {ceil_div(rest, kWarps)}, kThreads, a);
   step("write_operands_u", {ceil_div(rest, kThreads), ceil_div(block, 32)}, kThreads, a);
@@ -226,6 +221,11 @@ void SplitLu::solve(const float* matrix, std::int64_t stride, float* b, std::int
   a.count = count;
   constexpr std::int64_t kMostColumns = 1024;
   step("gather_rows", {ceil_div(order_, kThreads), std::min(count, kMostColumns)}, kThreads, a);
+  if (count <= kFewRightSides) {
+    const TriangleSystem system{matrix, stride, order_, b, order_, count};
+    solve_triangle(system, false, triangles_, place_);
+    return solve_triangle(system, true, triangles_, place_);
+  }
   const float one = 1;
   const int n = static_cast<int>(order_), ld = static_cast<int>(stride), k = static_cast<int>(count);
   // cuBLAS sees the transposes: of L an upper triangle, of U a lower one.

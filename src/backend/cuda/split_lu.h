@@ -52,7 +52,7 @@ class SplitLu {
   std::int64_t order_, columns_, block_;
   LuChoice choice_;
   std::optional<SplitUpdate> update_;  // where there is more than a block
-  Kernel panels_, steps_;
+  Kernel panels_, steps_, triangles_;
   Places places_;
   std::int64_t bytes_ = 0;
 };

@@ -365,6 +365,22 @@ struct LuArguments {
   long long count;
 };
 
+// A triangle of a matrix, by rows, and right-hand sides, by columns (triangles.cuh).
+struct TriangleArguments {
+  const float* a;
+  float* b;
+  long long stride, b_stride, n, count;
+  long long first;     // row of the block at work
+  long long from, to;  // rows that its solutions are taken from
+};
+// A lower triangle of few rows, and right-hand sides of the same stride.
+struct WideTriangleArguments {
+  const float* a;
+  float* b;
+  long long stride, count;
+  int rows;
+};
+
 // A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
 // chunk that is packed, or by the walk over the caller's axes.
 struct DenseSide {

@@ -4,6 +4,7 @@
 //   for blocks of columns
 //     start_block
 //     for panels of the block:  swap_panel    rows of the rest of the block; U beside the panel
+//                               update_block  A -= L U of the panel, on its right
 //     list_moves, swap_block                  rows of the other columns, each element once
 //     find_exponents, write_operands_l/u, judge_strays, update_strays                    A22 -= L21 U12 (see below)
 //   scale_columns                             U D^-1
@@ -99,58 +100,140 @@ extern "C" __global__ void __launch_bounds__(LU_THREADS) start_block(const __gri
 }
 
 // ---- rows change places ---------------------------------------------------------------------------------------------
-struct PanelMoves {
-  float factor[LU_WIDTH][LU_WIDTH];  // [k][i] of L
-  int from[LU_WIDTH], to[LU_WIDTH];
-};
+#define SWAP_WARPS (LU_THREADS / 32)
+#define SWAP_ROWS (LU_WIDTH / SWAP_WARPS)  // of a warp
 
-// A column: the rows that the panel's pivots moved; beside the panel, on its right, L^-1 of the first ones. The last
-// block has the order of the rows. A thread has all of its column in registers before it writes.
-MERCER_INLINE void swap_column(const LuArguments& a, const PanelMoves& moves, i64 c) {
-  float* column = a.a + (a.first + a.column) * a.stride + a.first + c;
-  float first[LU_WIDTH], displaced[LU_WIDTH];
-#pragma unroll
-  for (int k = 0; k < LU_WIDTH; ++k) {
-    first[k] = displaced[k] = 0;
-    if (k >= a.width) continue;
-    first[k] = column[moves.from[k] * a.stride];
-    if (moves.to[k] >= 0) displaced[k] = column[k * a.stride];
-  }
-#pragma unroll
-  for (int k = 0; k < LU_WIDTH; ++k)
-    if (k < a.width && moves.to[k] >= 0) column[moves.to[k] * a.stride] = displaced[k];
-  if (c >= a.column) {
-#pragma unroll
-    for (int k = 0; k < LU_WIDTH; ++k)
-#pragma unroll
-      for (int i = k + 1; i < LU_WIDTH; ++i) first[i] = __fmaf_rn(-moves.factor[k][i], first[k], first[i]);
-  }
-#pragma unroll
-  for (int k = 0; k < LU_WIDTH; ++k)
-    if (k < a.width) column[k * a.stride] = first[k];
+// The order of the block's rows; a lane a row of the panel.
+MERCER_INLINE void swap_order(const LuArguments& a) {
+  const int lane = threadIdx.x;
+  int* order = a.order + a.column;
+  if (lane >= LU_WIDTH) return;
+  const bool is_row = lane < a.width;
+  const int to = is_row ? a.to[lane] : -1;
+  const int first = order[is_row ? a.from[lane] : 0], displaced = order[is_row ? lane : 0];
+  __syncwarp();
+  if (is_row) order[lane] = first;
+  if (to >= 0) order[to] = displaced;
 }
 
-extern "C" __global__ void __launch_bounds__(32) swap_panel(const __grid_constant__ LuArguments a) {
-  __shared__ PanelMoves moves;
-  const int lane = threadIdx.x;
-  const float* corner = a.a + (a.first + a.column) * (a.stride + 1);
-#pragma unroll 8
-  for (int i = 0; i < LU_WIDTH; ++i)
-    moves.factor[lane][i] = lane < i && i < a.width ? corner[i * a.stride + lane] : 0.0f;
-  moves.from[lane] = lane < a.width ? a.from[lane] : 0;
-  moves.to[lane] = lane < a.width ? a.to[lane] : -1;
-  __syncwarp();
-  if (blockIdx.x == gridDim.x - 1) {
-    int* order = a.order + a.column;
-    const int first = order[moves.from[lane]], displaced = order[lane < a.width ? lane : 0];
-    __syncwarp();
-    if (lane >= a.width) return;
-    order[lane] = first;
-    if (moves.to[lane] >= 0) order[moves.to[lane]] = displaced;
-    return;
-  }
+// 32 columns of the block: the rows that the panel's pivots moved; on the panel's right, L^-1 of the first ones, by one
+// warp. All that moves is read before anything is written. The last block has the order of the rows.
+extern "C" __global__ void __launch_bounds__(LU_THREADS) swap_panel(const __grid_constant__ LuArguments a) {
+  __shared__ __align__(16) float factors[LU_WIDTH][LU_WIDTH];
+  __shared__ float solved[LU_WIDTH][32];
+  const int lane = threadIdx.x % 32, own_row = threadIdx.x / 32 * SWAP_ROWS;
   const i64 at = (i64)blockIdx.x * 32 + lane, c = at < a.column ? at : at + a.width;
-  if (c < a.block) swap_column(a, moves, c);
+  const float* const corner = a.a + (a.first + a.column) * (a.stride + 1);
+  float* const column = a.a + (a.first + a.column) * a.stride + a.first + c;
+  wait_for_kernel_ahead();
+  if (blockIdx.x == gridDim.x - 1) return swap_order(a);
+  const bool has_column = c < a.block;
+  int to[SWAP_ROWS];
+  float first[SWAP_ROWS], displaced[SWAP_ROWS], factor[SWAP_ROWS];
+#pragma unroll
+  for (int r = 0; r < SWAP_ROWS; ++r) {
+    const int k = own_row + r;
+    const bool is_row = k < a.width;
+    const int from = is_row ? a.from[k] : 0;
+    to[r] = is_row ? a.to[k] : -1;
+    first[r] = has_column ? column[from * a.stride] : 0.0f;
+    displaced[r] = has_column && is_row ? column[k * a.stride] : 0.0f;
+    factor[r] = lane < k && is_row ? corner[k * a.stride + lane] : 0.0f;
+  }
+#pragma unroll
+  for (int r = 0; r < SWAP_ROWS; ++r) {
+    factors[lane][place_behind<LU_WIDTH>(own_row + r, lane)] = factor[r];
+    solved[own_row + r][lane] = first[r];
+  }
+  __syncthreads();
+  if (!has_column) return;
+  const bool solves = c >= a.column;
+#pragma unroll
+  for (int r = 0; r < SWAP_ROWS; ++r) {
+    if (to[r] >= 0) column[to[r] * a.stride] = displaced[r];
+    if (!solves && own_row + r < a.width) column[(own_row + r) * a.stride] = first[r];
+  }
+  if (!solves || threadIdx.x >= 32) return;
+  float x[LU_WIDTH];
+#pragma unroll
+  for (int k = 0; k < LU_WIDTH; ++k) x[k] = solved[k][lane];
+  substitute_down<LU_WIDTH, LU_WIDTH>(x, factors[0], a.width, [&](int k, float v) { column[k * a.stride] = v; });
+}
+
+#define JOIN_ROWS 64
+#define JOIN_COLUMNS 64
+#define JOIN_PITCH 4  // beyond a row of shared memory: vectors of neighbouring rows meet in no bank
+
+// Four values of a row, those behind the first `count` zero.
+MERCER_INLINE Pack<float, 4> load_four(const float* from, i64 count) {
+  if (count >= 4) return *(const Pack<float, 4>*)from;
+  Pack<float, 4> four = {};
+#pragma unroll
+  for (int c = 0; c < 3; ++c)
+    if (c < count) four.value[c] = from[c];
+  return four;
+}
+
+// The block's columns on the right of a panel, below it, 64 x 64 of them: A -= L U, 4 x 4 values a thread. What is read
+// and written lies in the second-level cache, so all that a thread needs is on its way before it waits.
+extern "C" __global__ void __launch_bounds__(LU_THREADS) update_block(const __grid_constant__ LuArguments a) {
+  __shared__ __align__(16) float l[JOIN_ROWS][LU_WIDTH + JOIN_PITCH], u[LU_WIDTH][JOIN_COLUMNS + JOIN_PITCH];
+  constexpr int kRows = JOIN_ROWS / 16, kL = JOIN_ROWS * LU_WIDTH / 4 / LU_THREADS,
+                kU = LU_WIDTH * JOIN_COLUMNS / 4 / LU_THREADS;
+  const i64 corner = a.first + a.column, top = corner + a.width + (i64)blockIdx.x * JOIN_ROWS;
+  const i64 left = corner + a.width + (i64)blockIdx.y * JOIN_COLUMNS, end = a.first + a.block;
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  Pack<float, 4> own[kRows], of_l[kL], of_u[kU];
+  wait_for_kernel_ahead();
+#pragma unroll
+  for (int v = 0; v < kL; ++v) {
+    const int row = (v * LU_THREADS + threadIdx.x) / 8, k = threadIdx.x % 8 * 4;
+    of_l[v] = load_four(a.a + (top + row) * a.stride + corner + k, top + row < a.n ? a.width - k : 0);
+  }
+#pragma unroll
+  for (int v = 0; v < kU; ++v) {
+    const int k = v * 16 + ty;
+    of_u[v] = load_four(a.a + (corner + k) * a.stride + left + 4 * tx, k < a.width ? end - left - 4 * tx : 0);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const i64 row = top + 16 * r + ty;
+    own[r] = load_four(a.a + row * a.stride + left + 4 * tx, row < a.n ? end - left - 4 * tx : 0);
+  }
+#pragma unroll
+  for (int v = 0; v < kL; ++v)
+    *(Pack<float, 4>*)&l[(v * LU_THREADS + threadIdx.x) / 8][threadIdx.x % 8 * 4] = of_l[v];
+#pragma unroll
+  for (int v = 0; v < kU; ++v) *(Pack<float, 4>*)&u[v * 16 + ty][4 * tx] = of_u[v];
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < LU_WIDTH; k += 4) {
+    Pack<float, 4> right[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) right[i] = *(const Pack<float, 4>*)&u[k + i][4 * tx];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const Pack<float, 4> factors = *(const Pack<float, 4>*)&l[16 * r + ty][k];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          own[r].value[c] = __fmaf_rn(-factors.value[i], right[i].value[c], own[r].value[c]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const i64 row = top + 16 * r + ty;
+    float* const to = a.a + row * a.stride + left + 4 * tx;
+    if (row >= a.n) continue;
+    if (left + 4 * tx + 4 <= end) {
+      *(Pack<float, 4>*)to = own[r];
+    } else {
+#pragma unroll
+      for (int c = 0; c < 3; ++c)
+        if (left + 4 * tx + c < end) to[c] = own[r].value[c];
+    }
+  }
 }
 
 // From the order of the block's rows: the same two lists as a panel's.

@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) factor_square(const
   const int i = threadIdx.x % 16 * 4, j = threadIdx.x / 16 * 4, n = a.block;
   float* const own = a.a + a.first * (a.stride + 1);
   float value[4][4];
+  wait_for_kernel_ahead();
 #pragma unroll
   for (int q = 0; q < 4; ++q)
 #pragma unroll
@@ -91,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(FACTOR_ROWS * 2) solve_rows(const _
   float* const memory = a.a + row + (a.first + lane / 16) * a.stride;
   float loaded[kSteps], of_factor[kSteps];
   const int r0 = threadIdx.x % FACTOR_WIDTH, c0 = threadIdx.x / FACTOR_WIDTH;
+  wait_for_kernel_ahead();
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const int c = 2 * step + lane / 16, of = 2 * step + c0;

@@ -410,8 +410,11 @@ class Collection {
     add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
     add_plain("fill", codegen::cuda_fill_source());
     add_plain("blocked-factorisation", codegen::cuda_factor_source());
-    add_plain("lu-steps", codegen::cuda_lu_steps_source());
-    if (all_) add({"lu-panels", cuda_source("lu-panels", codegen::cuda_lu_panel_source(), target_), 512});
+    if (gpu_.capability >= 90) {
+      add_plain("lu-steps", codegen::cuda_lu_steps_source());
+      add_plain("triangles", codegen::cuda_triangles_source());
+    }
+    if (all_) add({"lu-panels", cuda_source("lu-panels", codegen::cuda_lu_panel_source(), target_), 256});
     add_plain("quantise", codegen::cuda_quantise_source());
     add_plain("wide-operands", codegen::cuda_wide_operands_source());
     for (bool squares : {false, true})

@@ -129,7 +129,7 @@ Array scaled(const Array& a, const std::function<int(std::int64_t, std::int64_t)
 
 TEST(CudaLu, EveryPanelAndOrder) {
   by_blocks([](TestContext& context) {
-    for (const int rows : {1, 2, 4, 8})
+    for (const int rows : {2, 4, 8, 16})
       for (const auto& [n, block, cluster] :
            {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 0, 0}, {31, 32, 2}, {70, 32, 4},
             {530, 128, 1}}) {
@@ -142,6 +142,20 @@ TEST(CudaLu, EveryPanelAndOrder) {
         expect_factors(a, f, fmt::format("{} rows a thread, order {}", rows, n));
         if (n == 530) EXPECT_EQ(f.pivots(0), 5);
       }
+  });
+}
+
+// The rows behind the first 512, which a block of its own has, are all taken before the first panel ends.
+TEST(CudaLu, BlockWhoseRowsAreDone) {
+  by_blocks([](TestContext& context) {
+    constexpr std::int64_t n = 530, first = 512;
+    context.state().lu = {.from = 1, .block = 64, .rows = 2};
+    const Array plain = normal(Dtype::float32, {n, n}, 11);
+    const Array a = scaled(plain, [](std::int64_t i, std::int64_t) { return i < first ? 0 : 12; });
+    const Factors f = lu_of(a, {}, context);
+    expect_factors(a, f, "rows of the last block first");
+    for (std::int64_t j = 0; j < n - first; ++j) EXPECT_GE(f.pivots(j), j);
+    EXPECT_GE(f.pivots(0), first);
   });
 }
 
@@ -168,6 +182,26 @@ TEST(CudaLu, Layouts) {
       EXPECT_EQ(values_of(x), values_of(y)) << what << ", overwritten";
       lu_solve(plain.lu, plain.pivots, b, z, false, {}, context);
       expect_solution(a, z, b, 16, what + ", lu_solve");
+    }
+  });
+}
+
+// Blocks of 256 rows and of 16 right-hand sides, and those that cuBLAS solves.
+TEST(CudaLu, RightHandSides) {
+  by_blocks([](TestContext& context) {
+    context.state().lu = {.from = 1, .block = 96};
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{257, 1}, {257, 65}, {530, 17}}) {
+      const Array a = normal(Dtype::float32, {n, n}, 21), b = normal(Dtype::float32, {n, k}, 22);
+      const Array x(Dtype::float32, {n, k});
+      solve_lu(a, b, x, {}, context);
+      expect_solution(a, x, b, 16, fmt::format("order {}, {} right-hand sides", n, k));
+    }
+    // Divisors whose inverses, or they, are not far enough from the ends of the range.
+    for (const int exponent : {-112, 112}) {
+      const Array a = scaled(normal(Dtype::float32, {70, 70}, 23), [&](auto, auto) { return exponent; });
+      const Array b = normal(Dtype::float32, {70, 2}, 24), x(Dtype::float32, {70, 2});
+      solve_lu(a, b, x, {}, context);
+      expect_solution(a, x, b, 16, fmt::format("of the size of 2^{}", exponent));
     }
   });
 }
@@ -226,7 +260,7 @@ TEST(CudaLu, ScaledColumnsChangeNoBit) {
 TEST(CudaLu, TiesZerosAndGrowth) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 130;
-    context.state().lu = {.from = 1, .block = 32, .rows = 1, .cluster = 4};
+    context.state().lu = {.from = 1, .block = 32, .rows = 2, .cluster = 4};
     // Ones and minus ones below ones: every candidate of every column is as large as the others. Growth is 2^(n - 1).
     Array a(Dtype::float32, {n, n});
     each_index({n, n}, [&](const Shape& at) {
