@@ -30,8 +30,9 @@ inline constexpr std::int64_t kBlockedFrom = 8192;
 /// Orders from which LU of float32 goes so, on a device of compute capability 9.0.
 inline constexpr std::int64_t kLuFrom = 2048;
 
-/// Orders up to which matrices are factored, and solved with, by kernels of our own on a CUDA device; 64 at most.
-inline constexpr std::int64_t kSmallUntil = 64;
+/// Orders up to which matrices are factored, and solved with, by kernels of our own on a CUDA device, where those serve
+/// them (backend/cuda/small_matrices.h).
+inline constexpr std::int64_t kSmallUntil = 128;
 
 /// How that LU is made; 0: by the order.
 struct LuChoice {

@@ -502,6 +502,7 @@ std::string cuda_dense_source(Dtype type) {
 std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, bool lu) {
   return skeleton({"arguments.h"}) + prelude(type) + define("WIDTH", tile.width) + define("TEAM", tile.team) +
          define("SMALL_THREADS", tile.threads()) + define("SMALL_BLOCKS", tile.blocks) +
+         define("SMALL_BYTES", tile.shared_bytes()) +
          skeleton({"small_matrix.cuh", lu ? "small_lu.cuh" : "small_cholesky.cuh"});
 }
 

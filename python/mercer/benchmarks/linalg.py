@@ -83,7 +83,7 @@ ROWS = (
     *(One("solve_lu", n) for n in (8192, 16384)),
     *(Batch("solve_cholesky", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
     *(Batch("solve_lu", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
-    *(Batch("eigh", count, n) for count, n in ((4096, 32), (100000, 8))),
+    *(Batch("eigh", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
     Systems(20000, 500, 4),
 )
 

@@ -360,7 +360,7 @@ void cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& out, c
 
 void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
                     const DenseInfo& info, bool overwrite_a) {
-  if (are_small(job)) return run_small(job, {.a = a, .b = b, .x = x}, info);
+  if (are_small(job, b.cols)) return run_small(job, {.a = a, .b = b, .x = x}, info);
   CholeskyRun cholesky(job, a, overwrite_a ? &a : nullptr, x.cols, info);
   DenseRun& run = cholesky.run();
   if (!run.begin()) return;
@@ -371,7 +371,7 @@ void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& 
 }
 
 void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& b, const DenseArray& x) {
-  if (are_small(job)) return run_small(job, {.factors = false, .a = factor, .b = b, .x = x}, {});
+  if (are_small(job, b.cols)) return run_small(job, {.factors = false, .a = factor, .b = b, .x = x}, {});
   DenseRun run(job,
                {.a = &factor, .home = &factor, .columns = x.cols, .keeps_home = true, .most_together = kTogetherFactor},
                {});
@@ -384,7 +384,8 @@ void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& 
 
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                      const DenseArray& logdet, const DenseInfo& info, bool overwrite_a) {
-  if (are_small(job)) return run_small(job, {.sums = true, .a = a, .b = b, .x = inv_quad, .logdet = logdet}, info);
+  if (are_small(job, b.cols))
+    return run_small(job, {.sums = true, .a = a, .b = b, .x = inv_quad, .logdet = logdet}, info);
   CholeskyRun cholesky(job, a, overwrite_a ? &a : nullptr, b.cols, info);
   DenseRun& run = cholesky.run();
   if (!run.begin()) return;
@@ -418,7 +419,7 @@ void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, c
 
 void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivots, const DenseArray& b,
               const DenseArray& x, bool transposed) {
-  if (are_small(job))
+  if (are_small(job, b.cols))
     return run_small(
         job, {.lu = true, .factors = false, .transposed = transposed, .a = lu, .b = b, .x = x, .pivots = pivots}, {});
   LuRun factors(job,
@@ -440,7 +441,7 @@ void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivot
 
 void solve_lu(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x, const DenseInfo& info,
               bool overwrite_a) {
-  if (are_small(job)) return run_small(job, {.lu = true, .a = a, .b = b, .x = x}, info);
+  if (are_small(job, b.cols)) return run_small(job, {.lu = true, .a = a, .b = b, .x = x}, info);
   LuRun factors(job, lu_needs(job, {.a = &a, .home = overwrite_a ? &a : nullptr, .columns = x.cols}), info, true);
   DenseRun& run = factors.run();
   if (!run.begin()) return;

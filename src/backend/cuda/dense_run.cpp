@@ -11,7 +11,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kTile = 32, kThreads = 256;
+constexpr std::int64_t kTile = 64, kThreads = 256;
 constexpr std::int64_t kMostMatrices = 16384;  // some routines of batches fail from 2^15 on
 constexpr std::int64_t kLanes = 4;
 constexpr std::int64_t kMostBlocks = 1024;  // of a kernel whose threads take several elements

@@ -12,7 +12,7 @@ namespace {
 
 /// Rows of v that are summed at once: sums of more lose more than their last digit in float32.
 constexpr std::int64_t kPartialSum = 4096;
-constexpr std::int64_t kTile = 32, kThreads = 256;  // of move_dense
+constexpr std::int64_t kTile = 64, kThreads = 256;  // of move_dense
 
 /// A number on the host, of the type of the arrays.
 struct Factor {

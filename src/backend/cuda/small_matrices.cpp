@@ -18,6 +18,7 @@ constexpr std::int64_t kBlocksWanted = 8;       // on a multiprocessor
 constexpr std::int64_t kPartsOfATeam = 8;       // at least, of right-hand sides, for which it factors anew
 constexpr std::int64_t kMostOfSeveralAxes = std::int64_t{1} << 32;
 constexpr std::int64_t kMostSlices = 65535;     // of a grid's second axis
+constexpr std::int64_t kOrderForAnyColumns = 64, kMostColumns = 16;
 
 PairJob place_of(const DenseJob& job) {
   PairJob place;
@@ -109,8 +110,10 @@ void download(const PairJob& place, const SmallArguments& a, std::vector<std::in
 
 }  // namespace
 
-bool are_small(const DenseJob& job) {
-  return job.order > 0 && job.order <= job.small_until && job.jitter.size() <= MERCER_MAX_NUMBERS;
+bool are_small(const DenseJob& job, std::int64_t columns) {
+  const std::int64_t most = std::min(job.small_until, plan::most_of_small_tiles(job.type));
+  if (job.order <= 0 || job.order > most || job.jitter.size() > MERCER_MAX_NUMBERS) return false;
+  return job.order <= kOrderForAnyColumns || columns <= kMostColumns / std::max<std::int64_t>(job.repeats, 1);
 }
 
 void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info) {
@@ -137,7 +140,8 @@ void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info
       check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.failed), 0, 1, place.stream()), job.op);
   }
   const std::int64_t blocks = ceil_div(job.matrices, tile.teams());
-  launch(kernel, place, {blocks, slices_of(a, blocks, place.hardware())}, tile.threads(), 0, a);
+  launch(kernel, place, {blocks, slices_of(a, blocks, place.hardware())}, tile.threads(), tile.shared_bytes(),
+         a);
   if (info.host != nullptr && place.rehearsal() == nullptr) download(place, a, *info.host);
 }
 

@@ -17,8 +17,8 @@ struct SmallCall {
   DenseArray out = {}, b = {}, x = {}, pivots = {}, logdet = {};
 };
 
-/// Whether the order is small enough.
-bool are_small(const DenseJob& job);
+/// Whether the order is small enough, and, above 64, the right-hand sides of a matrix are few: they go by four.
+bool are_small(const DenseJob& job, std::int64_t columns = 0);
 
 void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info);
 

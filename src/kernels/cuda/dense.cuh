@@ -3,9 +3,9 @@
 //
 //   status[matrix]: 0; -1 for NaN or an infinity; -2 for pivots out of range; > 0 what the routine said
 //
-// A block moves 32 x 32 elements through shared memory, so that both sides are read along what lies together.
-// blockIdx.y is the matrix of the chunk. Budget: 40 registers, 8 KB of shared memory in float64.
-#define DENSE_TILE 32
+// A block moves 64 x 64 elements through shared memory, so that both sides are read along what lies together.
+// blockIdx.y is the matrix of the chunk. Budget: 64 registers, 33 KB of shared memory in float64.
+#define DENSE_TILE 64
 #define DENSE_THREADS 256
 
 MERCER_INLINE i64 dense_offset(const DenseSide& side, const BatchAxes& axes, i64 first, i64 matrix) {
@@ -21,46 +21,61 @@ MERCER_INLINE bool goes_down(const DenseSide& side) {
   return (side.row < 0 ? -side.row : side.row) <= (side.col < 0 ? -side.col : side.col);
 }
 
+// Element `pass` of a thread in a tile: along lines of memory the lanes.
+MERCER_INLINE void find_element(int pass, bool down, int& r, int& c) {
+  constexpr int kWarps = DENSE_THREADS / 32, kLines = DENSE_TILE / kWarps;
+  const int along = pass / kLines * 32 + threadIdx.x % 32, line = pass % kLines * kWarps + threadIdx.x / 32;
+  r = down ? along : line;
+  c = down ? line : along;
+}
+
 extern "C" __global__ void __launch_bounds__(DENSE_THREADS) move_dense(const __grid_constant__ DenseArguments a) {
   __shared__ REAL tile[DENSE_TILE][DENSE_TILE + 1];
-  const i64 matrix = blockIdx.y, tiles = (a.rows + DENSE_TILE - 1) / DENSE_TILE;
-  const i64 top = blockIdx.x % tiles * DENSE_TILE, left = blockIdx.x / tiles * DENSE_TILE;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kPasses = DENSE_TILE * DENSE_TILE / DENSE_THREADS;
+  const i64 matrix = blockIdx.y;
+  const u32 tiles = (u32)((a.rows + DENSE_TILE - 1) / DENSE_TILE);
+  const i64 top = (i64)(blockIdx.x % tiles) * DENSE_TILE, left = (i64)(blockIdx.x / tiles) * DENSE_TILE;
+  const int rows = (int)min(a.rows - top, (i64)DENSE_TILE), cols = (int)min(a.cols - left, (i64)DENSE_TILE);
+  // Of tiles that the diagonal crosses, elements with i >= j, or i <= j; of others all, or none.
+  const i64 apart = left - top;
+  const int diagonal = (int)max(min(apart, (i64)DENSE_TILE), -(i64)DENSE_TILE);
+  const auto has = [&](int r, int c) { return is_of_part(a.part, r, c + diagonal); };
   if (a.adopted && !(a.status[matrix] > 0 && a.adopted[matrix] == 0)) return;
   const bool failed = a.spoils && a.status[matrix] != 0;
   if (!failed) {
-    const REAL* from = (const REAL*)a.from.data + dense_offset(a.from, a.axes, a.first, matrix);
     const bool down = goes_down(a.from);
-    constexpr int kPasses = DENSE_TILE / (DENSE_THREADS / 32);
+    const REAL* from = (const REAL*)a.from.data + dense_offset(a.from, a.axes, a.first, matrix) + top * a.from.row +
+                       left * a.from.col;
     REAL values[kPasses];
     bool bad = false;
     // All loads are on their way before the first is waited for.
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int along = warp + pass * (DENSE_THREADS / 32), r = down ? lane : along, c = down ? along : lane;
-      const i64 i = top + r, j = left + c;
-      const bool inside = i < a.rows && j < a.cols && is_of_part(a.part, i, j);
-      values[pass] = inside ? from[i * a.from.row + j * a.from.col] : (REAL)0;
+      int r, c;
+      find_element(pass, down, r, c);
+      const bool inside = r < rows && c < cols && has(r, c);
+      values[pass] = inside ? from[r * a.from.row + c * a.from.col] : (REAL)0;
     }
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int along = warp + pass * (DENSE_THREADS / 32);
+      int r, c;
+      find_element(pass, down, r, c);
       bad |= !(fabs(values[pass]) < INFINITY);
-      tile[down ? lane : along][down ? along : lane] = values[pass];
+      tile[r][c] = values[pass];
     }
     if (bad && a.examines) a.status[matrix] = -1;
   }
   if (a.to.data == nullptr) return;
   __syncthreads();
-  REAL* to = (REAL*)a.to.data + dense_offset(a.to, a.axes, a.first, matrix);
-  const bool down = goes_down(a.to);
-  for (int pass = warp; pass < DENSE_TILE; pass += DENSE_THREADS / 32) {
-    const int r = down ? lane : pass, c = down ? pass : lane;
-    const i64 i = top + r, j = left + c;
-    if (i >= a.rows || j >= a.cols) continue;
-    const bool inside = is_of_part(a.part, i, j);
-    if (!inside && !failed && !a.clears) continue;
-    to[i * a.to.row + j * a.to.col] = failed ? not_a_number() : inside ? tile[r][c] : (REAL)0;
+  const bool down = goes_down(a.to), writes_all = failed || a.clears;
+  REAL* const to =
+      (REAL*)a.to.data + dense_offset(a.to, a.axes, a.first, matrix) + top * a.to.row + left * a.to.col;
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    int r, c;
+    find_element(pass, down, r, c);
+    if (r < rows && c < cols && (writes_all || has(r, c)))
+      to[r * a.to.row + c * a.to.col] = failed ? not_a_number() : tile[r][c];
   }
 }
 

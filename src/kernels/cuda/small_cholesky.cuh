@@ -64,8 +64,7 @@ struct CholeskySolve {
 
 extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS)
     small_cholesky(const __grid_constant__ SmallArguments a) {
-  __shared__ __align__(32) SmallShared shared;
-  Team team(shared);
+  Team team(small_shared());
   const SmallItem item(a, team);
   SmallCholesky cholesky;
   const int status = factor_small(team, item, cholesky);

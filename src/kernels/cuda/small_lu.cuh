@@ -40,10 +40,11 @@ MERCER_INLINE SmallPivot find_pivot(Team& team, REAL value, int place, int k) {
   }
   best = first_largest(best.key, best.at);
   if (TEAM == 32) return best;
-  SmallPivot both[2];
-  team.get_both(both, best);
-  both[0].take(both[1]);
-  return both[0];
+  SmallPivot all[TEAM / 32 + 1];
+  team.get_all(all, best);
+#pragma unroll
+  for (int w = 1; w < TEAM / 32; ++w) all[0].take(all[w]);
+  return all[0];
 }
 
 struct SmallLu {
@@ -127,8 +128,7 @@ struct LuSolve {
 
 extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS)
     small_lu(const __grid_constant__ SmallArguments a) {
-  __shared__ __align__(32) SmallShared shared;
-  Team team(shared);
+  Team team(small_shared());
   const SmallItem item(a, team);
   SmallLu lu;
   int status = factor_small(team, item, lu);

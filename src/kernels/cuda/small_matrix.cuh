@@ -4,7 +4,7 @@
 //   member i of a team has row i:      value[0 … WIDTH-1]      TEAM, a power of two, and WIDTH are at least n
 //
 //   warp │ team 0: row 0 … row TEAM-1 │ team 1: row 0 … │ …    up to 32 members: several teams a warp, no barrier
-//   block of two warps │ team 0: row 0 …        … row 63 │     64 members: a team is a block
+//   block of two warps, or four │ team 0: row 0 …        … row 63 │     64 or 128 members: a team is a block
 //
 // Factorisations go by four columns, which leave for the tile when they are done; the others move up in the registers,
 // so that a loop of some hundred instructions does it all. Written out for each column the instructions themselves are
@@ -34,8 +34,11 @@ struct SmallShared {
   Pack<REAL, 4> line[TEAMS][2][WIDTH / 4 + 1];  // what one member tells the others; what lies behind is not used
   SmallTile tile[TEAMS];                       // rows of the factors
   int order[TEAMS][WIDTH];
-  double box[2][FEW];  // of a team that is a block
+  double box[2][8];  // of a team that is a block
 };
+#if SMALL_BYTES > 0  // more than a block has without asking
+static_assert(sizeof(SmallShared) <= SMALL_BYTES, "of plan/small_tile.h");
+#endif
 
 // Divides by one number, without overflow of its inverse.
 struct Divisor {
@@ -85,35 +88,48 @@ struct Team {
     get(theirs, {own}, other);
     return theirs[0];
   }
-  // Of a team of two warps, what their first members have.
+  // Of a team of several warps, what their first members have.
   template <class T>
-  MERCER_METHOD void get_both(T (&theirs)[2], const T& own) {
+  MERCER_METHOD void get_all(T (&theirs)[TEAM / 32 + 1], const T& own) {
+    static_assert(sizeof(T) * (TEAM / 32) <= sizeof(shared.box[0]), "one for each warp");
     T* const box = (T*)shared.box[turn];
     if (member % 32 == 0) box[member / 32] = own;
     __syncthreads();
-    theirs[0] = box[0];
-    theirs[1] = box[1];
+#pragma unroll
+    for (int w = 0; w < TEAM / 32; ++w) theirs[w] = box[w];
     turn ^= 1;
   }
   // Whether one member of the team says so, and one of any team that runs with it.
   MERCER_METHOD bool any(bool said) const {
-    if (TEAM == 64) return __syncthreads_or(said) != 0;
+    if (TEAM > 32) return __syncthreads_or(said) != 0;
     constexpr unsigned kMembers = TEAM < 32 ? (1u << TEAM % 32) - 1 : 0xffffffffu;
     return (__ballot_sync(0xffffffffu, said) >> threadIdx.x % 32 / TEAM * TEAM & kMembers) != 0;
   }
   MERCER_METHOD bool any_beside(bool said) const {
-    return TEAM == 64 ? said : __any_sync(0xffffffffu, said) != 0;  // members of a team say the same
+    return TEAM > 32 ? said : __any_sync(0xffffffffu, said) != 0;  // members of a team say the same
   }
   MERCER_METHOD double sum(double value) {
 #pragma unroll
     for (int lanes = (TEAM < 32 ? TEAM : 32) / 2; lanes > 0; lanes /= 2)
       value += __shfl_xor_sync(0xffffffffu, value, lanes);
     if (TEAM < 64) return value;
-    double both[2];
-    get_both(both, value);
-    return both[0] + both[1];
+    double all[TEAM / 32 + 1], total = 0;
+    get_all(all, value);
+#pragma unroll
+    for (int w = 0; w < TEAM / 32; ++w) total += all[w];
+    return total;
   }
 };
+
+MERCER_INLINE SmallShared& small_shared() {
+#if SMALL_BYTES > 0
+  extern __shared__ __align__(32) unsigned char memory[];
+  return *(SmallShared*)memory;
+#else
+  __shared__ __align__(32) SmallShared shared;
+  return shared;
+#endif
+}
 
 MERCER_INLINE bool steps_less(i64 row, i64 col) { return (row < 0 ? -row : row) <= (col < 0 ? -col : col); }
 

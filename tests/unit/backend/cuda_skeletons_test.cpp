@@ -380,9 +380,9 @@ class Collection {
 
   /// Small matrices: teams of a part of a warp, of a warp and of two.
   void add_small(Dtype type) {
-    for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64})
+    for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64, 128})
       for (const bool lu : {false, true}) {
-        if (!all_ && order != 8 && order != 64) continue;
+        if (order > plan::most_of_small_tiles(type) || (!all_ && order != 8 && order != 64)) continue;
         const plan::SmallTile tile = plan::small_tile(order, type);
         const std::string name = fmt::format("small-{}-{}-{}", lu ? "lu" : "cholesky", order, name_of(type));
         add({name, cuda_source(name, codegen::cuda_small_source(type, tile, lu), target_), tile.threads(),

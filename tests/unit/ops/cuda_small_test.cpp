@@ -17,7 +17,7 @@ using linalg::Options;
 double rounding(Dtype dtype) { return dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24; }
 
 /// Orders on both sides of every width and team.
-constexpr std::int64_t kOrders[] = {1, 2, 4, 5, 8, 9, 12, 13, 16, 17, 24, 25, 32, 33, 48, 49, 64};
+constexpr std::int64_t kOrders[] = {1, 2, 4, 5, 8, 9, 12, 13, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 100, 128};
 
 /// Symmetric, near exp(-|i - j|^2) with a ridge that grows with the item.
 double kernel_value(std::int64_t item, std::int64_t i, std::int64_t j) {
@@ -53,22 +53,23 @@ void expect_solves(std::int64_t n, std::int64_t k, double unit, const Value& a, 
 /// Every order, both triangles: factors, solutions, and what the factor solves.
 TEST(CudaSmall, CholeskyOfEveryOrder) {
   on_cuda([](TestContext& context) {
-    constexpr std::int64_t kBatch = 5, k = 5;
+    constexpr std::int64_t k = 5;
     for (const Dtype dtype : kWide)
       for (const std::int64_t n : kOrders) {
+        const std::int64_t batch = n > 64 ? 2 : 5;
         const bool lower = n % 2 == 0, columns = n % 3 == 0;
         const Shape strides = columns ? Shape{n * n + 3, 1, n} : Shape{n * n, n, 1};
-        Array a = kernel_matrices(dtype, kBatch, n, strides);
-        const Array whole = kernel_matrices(dtype, kBatch, n);
+        Array a = kernel_matrices(dtype, batch, n, strides);
+        const Array whole = kernel_matrices(dtype, batch, n);
         each_index(a.shape(), [&](const Shape& at) {
           if (lower ? at[2] > at[1] : at[2] < at[1]) a.set(at, kNan);
         });
-        const Array b = normal(dtype, {kBatch, n, k}, 3), x(dtype, {kBatch, n, k}), y(dtype, {kBatch, n, k});
-        const Array factor(dtype, {kBatch, n, n}, strides);
+        const Array b = normal(dtype, {batch, n, k}, 3), x(dtype, {batch, n, k}), y(dtype, {batch, n, k});
+        const Array factor(dtype, {batch, n, n}, strides);
         cholesky(a, factor, {.lower = lower}, context);
         solve_cholesky(a, b, x, {.lower = lower}, context);
         cho_solve(factor, b, y, {.lower = lower}, context);
-        for (std::int64_t item = 0; item < kBatch; ++item) {
+        for (std::int64_t item = 0; item < batch; ++item) {
           const auto of = [&](const Array& array) -> Value {
             return [&array, item](std::int64_t i, std::int64_t j) { return array(item, i, j); };
           };
@@ -92,17 +93,18 @@ TEST(CudaSmall, CholeskyOfEveryOrder) {
 /// Pivots are those of the textbook, ties and all, in float64 and where rounding cannot change them.
 TEST(CudaSmall, LuOfEveryOrder) {
   on_cuda([](TestContext& context) {
-    constexpr std::int64_t kBatch = 3, k = 2;
+    constexpr std::int64_t k = 2;
     for (const Dtype dtype : kWide)
       for (const std::int64_t n : kOrders) {
+        const std::int64_t batch = n > 64 ? 2 : 3;
         const Shape strides = n % 3 == 0 ? Shape{n * n, 1, n} : Shape{n * n, n, 1};
-        Array a = normal(dtype, {kBatch, n, n}, 11, 1, strides);
+        Array a = normal(dtype, {batch, n, n}, 11, 1, strides);
         for (std::int64_t j = 0; n > 2 && j < n; ++j) a.set({1, n - 1, j}, -a(1, 1, j));  // a tie, not singular
         if (n > 2) a.set({1, n - 1, n - 1}, a(1, n - 1, n - 1) + 3);
-        const Array lu(dtype, {kBatch, n, n}, strides), pivots(Dtype::int64, {kBatch, n});
-        const Array b = normal(dtype, {kBatch, n, k}, 3), x(dtype, {kBatch, n, k});
+        const Array lu(dtype, {batch, n, n}, strides), pivots(Dtype::int64, {batch, n});
+        const Array b = normal(dtype, {batch, n, k}, 3), x(dtype, {batch, n, k});
         lu_factor(a, lu, pivots, {}, context);
-        for (std::int64_t item = 0; item < kBatch; ++item) {
+        for (std::int64_t item = 0; item < batch; ++item) {
           std::vector<std::vector<double>> rows(static_cast<std::size_t>(n));
           for (std::int64_t i = 0; i < n; ++i)
             for (std::int64_t j = 0; j < n; ++j) rows[static_cast<std::size_t>(i)].push_back(a(item, i, j));
@@ -126,7 +128,7 @@ TEST(CudaSmall, LuOfEveryOrder) {
         for (const int way : {0, 1, 2}) {
           if (way == 0) solve_lu(a, b, x, {}, context);
           else lu_solve(lu, pivots, b, x, way == 2, {}, context);
-          for (std::int64_t item = 0; item < kBatch; ++item)
+          for (std::int64_t item = 0; item < batch; ++item)
             expect_solves(
                 n, k, 16 * rounding(dtype),
                 [&](std::int64_t i, std::int64_t j) { return way == 2 ? a(item, j, i) : a(item, i, j); },
