@@ -499,11 +499,12 @@ std::string cuda_dense_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"dense.cuh"});
 }
 
-std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, bool lu) {
+std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, plan::SmallVerb verb) {
+  constexpr const char* kFiles[] = {"small_cholesky.cuh", "small_lu.cuh", "small_eigh.cuh"};
   return skeleton({"arguments.h"}) + prelude(type) + define("WIDTH", tile.width) + define("TEAM", tile.team) +
          define("SMALL_THREADS", tile.threads()) + define("SMALL_BLOCKS", tile.blocks) +
          define("SMALL_BYTES", tile.shared_bytes()) +
-         skeleton({"small_matrix.cuh", lu ? "small_lu.cuh" : "small_cholesky.cuh"});
+         skeleton({"small_matrix.cuh", kFiles[static_cast<std::size_t>(verb)]});
 }
 
 std::string cuda_columns_source(Dtype type) {

@@ -65,8 +65,8 @@ std::string cuda_sum_source(Dtype type);
 
 /// The kernels `move_dense` and what else surrounds routines of linear algebra (kernels/cuda/dense.cuh).
 std::string cuda_dense_source(Dtype type);
-/// The kernel `small_lu` or `small_cholesky`.
-std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, bool lu);
+/// The kernel `small_cholesky`, `small_lu` or `small_eigh`.
+std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, plan::SmallVerb verb);
 std::string cuda_columns_source(Dtype type);
 /// Of clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
 std::string cuda_tridiagonal_source(int cluster, int lane_rows);

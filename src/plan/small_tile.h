@@ -11,6 +11,9 @@ namespace mercer::plan {
 /// Right-hand sides that a team solves for at once.
 inline constexpr std::int64_t kSmallColumns = 4;
 
+/// What a kernel of small matrices does.
+enum class SmallVerb { cholesky, lu, eigh };
+
 struct SmallTile {
   int width = 0;   // elements of a row that a thread holds
   int team = 0;    // threads of a matrix
@@ -42,6 +45,19 @@ inline SmallTile small_tile(std::int64_t order, Dtype type) {
     if (order <= row.width)
       return {row.width, static_cast<int>(std::bit_ceil(static_cast<unsigned>(row.width))),
               type == Dtype::float64 ? row.double_blocks : row.blocks};
+  return {};
+}
+
+/// Orders whose eigenvalues are found by small tiles.
+inline constexpr std::int64_t kMostOfSmallEigen = 32;
+
+/// Of eigenvalues: as wide as there are threads, with another row of each in registers.
+inline SmallTile small_eigen_tile(std::int64_t order, Dtype type) {
+  struct Row {
+    int width, blocks, double_blocks;
+  };
+  for (const Row& row : {Row{4, 8, 8}, Row{8, 8, 6}, Row{16, 6, 4}, Row{32, 4, 2}})
+    if (order <= row.width) return {row.width, row.width, type == Dtype::float64 ? row.double_blocks : row.blocks};
   return {};
 }
 

@@ -405,7 +405,7 @@ void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray&
 
 void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, const DenseArray& pivots,
                const DenseInfo& info) {
-  if (are_small(job)) return run_small(job, {.lu = true, .a = a, .out = lu, .pivots = pivots}, info);
+  if (are_small(job)) return run_small(job, {.verb = plan::SmallVerb::lu, .a = a, .out = lu, .pivots = pivots}, info);
   const bool serves_as_home = is_column_major(lu) || lu_by_blocks(job);
   LuRun factors(job, lu_needs(job, {.a = &a, .home = serves_as_home ? &lu : nullptr}), info, true);
   DenseRun& run = factors.run();
@@ -420,8 +420,15 @@ void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, c
 void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivots, const DenseArray& b,
               const DenseArray& x, bool transposed) {
   if (are_small(job, b.cols))
-    return run_small(
-        job, {.lu = true, .factors = false, .transposed = transposed, .a = lu, .b = b, .x = x, .pivots = pivots}, {});
+    return run_small(job,
+                     {.verb = plan::SmallVerb::lu,
+                      .factors = false,
+                      .transposed = transposed,
+                      .a = lu,
+                      .b = b,
+                      .x = x,
+                      .pivots = pivots},
+                     {});
   LuRun factors(job,
                 {.a = &lu,
                  .home = is_column_major(lu) ? &lu : nullptr,
@@ -441,7 +448,7 @@ void lu_solve(const DenseJob& job, const DenseArray& lu, const DenseArray& pivot
 
 void solve_lu(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x, const DenseInfo& info,
               bool overwrite_a) {
-  if (are_small(job, b.cols)) return run_small(job, {.lu = true, .a = a, .b = b, .x = x}, info);
+  if (are_small(job, b.cols)) return run_small(job, {.verb = plan::SmallVerb::lu, .a = a, .b = b, .x = x}, info);
   LuRun factors(job, lu_needs(job, {.a = &a, .home = overwrite_a ? &a : nullptr, .columns = x.cols}), info, true);
   DenseRun& run = factors.run();
   if (!run.begin()) return;
@@ -453,6 +460,8 @@ void solve_lu(const DenseJob& job, const DenseArray& a, const DenseArray& b, con
 
 void eigh(const DenseJob& job, const DenseArray& a, const DenseArray& w, const DenseArray& v, const DenseInfo& info,
           std::int64_t first, bool overwrite_a) {
+  if (are_small_for_eigh(job))
+    return run_small(job, {.verb = plan::SmallVerb::eigh, .a = a, .out = v, .x = w, .skipped = first}, info);
   EigenRun eigen(job, a, w, v, info, first, overwrite_a);
   DenseRun& run = eigen.run();
   if (!run.begin()) return;

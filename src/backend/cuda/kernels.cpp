@@ -247,10 +247,12 @@ Kernel dense_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_dense_source(job.type); });
 }
 
-Kernel small_kernel(const plan::SmallTile& tile, bool lu, const PairJob& job) {
-  return shared_kernel(lu ? "small_lu" : "small_cholesky",
-                       fmt::format("small {} {} {}", lu ? "LU" : "Cholesky", tile.width, name_of(job.type)), job,
-                       [&] { return codegen::cuda_small_source(job.type, tile, lu); });
+Kernel small_kernel(const plan::SmallTile& tile, plan::SmallVerb verb, const PairJob& job) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"small_cholesky", "Cholesky"}, {"small_lu", "LU"}, {"small_eigh", "eigenvalues"}};
+  const auto& [function, name] = kNames[static_cast<std::size_t>(verb)];
+  return shared_kernel(function, fmt::format("small {} {} {}", name, tile.width, name_of(job.type)), job,
+                       [&] { return codegen::cuda_small_source(job.type, tile, verb); });
 }
 
 Kernel column_kernels(const PairJob& job) {

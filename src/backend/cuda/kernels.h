@@ -87,7 +87,7 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 /// `move_dense`; its module has the others of dense.cuh.
 Kernel dense_kernels(const PairJob& job);
 /// `small_lu` or `small_cholesky`.
-Kernel small_kernel(const plan::SmallTile& tile, bool lu, const PairJob& job);
+Kernel small_kernel(const plan::SmallTile& tile, plan::SmallVerb verb, const PairJob& job);
 /// `draw_columns`; its module has the others of columns.cuh.
 Kernel column_kernels(const PairJob& job);
 /// `reduce_symmetric`; its module has the others of tridiagonal.cuh.

@@ -53,9 +53,9 @@ void walk(const char* op, const std::vector<std::int64_t>& extents, BatchAxes& a
 SmallArguments arguments_of(const DenseJob& job, const SmallCall& call, const DenseArray& info) {
   SmallArguments a{};
   // An upper triangle is the lower one of the transpose.
-  const bool upper = !call.lu && !job.lower;
+  const bool is_lu = call.verb == plan::SmallVerb::lu, upper = !is_lu && !job.lower;
   a.a = side_of(call.a, upper || call.transposed);
-  a.out = side_of(call.out, upper);
+  a.out = side_of(call.out, upper && call.verb == plan::SmallVerb::cholesky);
   a.b = side_of(call.b);
   a.x = side_of(call.x);
   a.pivots = side_of(call.pivots);
@@ -76,9 +76,11 @@ SmallArguments arguments_of(const DenseJob& job, const SmallCall& call, const De
   a.columns = call.b.data != nullptr ? call.b.cols : 0;
   a.order = static_cast<int>(job.order);
   a.factors = call.factors;
-  a.lower = !call.lu;
+  a.lower = !is_lu;
   a.transposed = call.transposed;
   a.sums = call.sums;
+  a.skipped = static_cast<int>(call.skipped);
+  a.count = static_cast<int>(call.x.rows);
   a.attempts = static_cast<int>(job.jitter.size());
   std::copy(job.jitter.begin(), job.jitter.end(), a.jitter);
   return a;
@@ -116,6 +118,10 @@ bool are_small(const DenseJob& job, std::int64_t columns) {
   return job.order <= kOrderForAnyColumns || columns <= kMostColumns / std::max<std::int64_t>(job.repeats, 1);
 }
 
+bool are_small_for_eigh(const DenseJob& job) {
+  return job.order > 0 && job.order <= std::min(job.small_until, plan::kMostOfSmallEigen);
+}
+
 void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info) {
   const PairJob place = place_of(job);
   const JobScope scope(place);
@@ -123,8 +129,9 @@ void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info
           "{}: a call that throws for its matrices must stay out of the capture of a CUDA graph. Received a capturing "
           "stream and no info.",
           job.op);
-  const plan::SmallTile tile = plan::small_tile(job.order, job.type);
-  const Kernel kernel = small_kernel(tile, call.lu, place);
+  const plan::SmallTile tile = call.verb == plan::SmallVerb::eigh ? plan::small_eigen_tile(job.order, job.type)
+                                                                     : plan::small_tile(job.order, job.type);
+  const Kernel kernel = small_kernel(tile, call.verb, place);
   SmallArguments a = arguments_of(job, call, info.array);
   require(a.outer.count < 2 || job.matrices < kMostOfSeveralAxes,
           "{}: batches with axes that step differently must have fewer than 2^32 items on CUDA. Received {}.", job.op,

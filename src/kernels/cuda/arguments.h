@@ -406,7 +406,7 @@ struct DenseArguments {
 
 // Small matrices of a batch (small_matrix.cuh). What has no data is not wanted.
 struct SmallArguments {
-  struct DenseSide a, out, b, x;  // x: solutions, or with `sums` a number for each column
+  struct DenseSide a, out, b, x;  // x: solutions, or with `sums` a number for each column, or eigenvalues
   struct DenseSide pivots, logdet, info;  // 64 bits, REAL, 64 bits
   long long b_repeat[MERCER_MAX_AXES], x_repeat[MERCER_MAX_AXES];
   struct BatchAxes outer, inner;  // along which a varies, and the rest
@@ -417,6 +417,7 @@ struct SmallArguments {
   int lower;       // of a, that triangle alone
   int transposed;  // a holds the factors of the transpose of what is solved with
   int sums;
+  int skipped, count;  // eigenvalues that are not wanted, and how many are from there on
   int attempts;
   double jitter[MERCER_MAX_NUMBERS];  // [attempts]
 };

@@ -7,19 +7,9 @@
 struct Root {
   REAL inverse, root;
   MERCER_METHOD explicit Root(REAL x) {
-    inverse = inverse_of_root(x);
+    inverse = (REAL)inverse_of_root(x);
     root = x * inverse;
     root = mul_add((REAL)0.5 * inverse, mul_add(-root, root, x), root);
-  }
-
- private:
-  static MERCER_METHOD float inverse_of_root(float x) {
-    const float near = rsqrtf(x);
-    return mul_add(0.5f * near, mul_add(-x * near, near, 1.0f), near);
-  }
-  static MERCER_METHOD double inverse_of_root(double x) {
-    const bool tiny = x < 0x1p-960;
-    return inverse_root(tiny ? x * 0x1p108 : x) * (tiny ? 0x1p54 : 1.0);
   }
 };
 

