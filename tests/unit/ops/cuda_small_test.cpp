@@ -168,7 +168,7 @@ TEST(CudaSmall, EigenpairsOfEveryOrder) {
         });
         const Array w(dtype, {kKinds, n}), v(dtype, {kKinds, n, n}), info(Dtype::int64, {kKinds});
         const Tensor vectors = v, said = info;
-        linalg::eigh(a, w, &vectors, {}, {.info = &said}, context);
+        eigh(a, w, &vectors, {}, {.info = &said}, context);
         for (std::int64_t item = 0; item < kKinds; ++item) {
           const std::string what = fmt::format("{} of {} rows, {}", kinds[item].name, n, name_of(dtype));
           const bool fails = std::string(kinds[item].name) == "not finite";
