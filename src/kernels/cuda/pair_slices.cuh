@@ -66,6 +66,16 @@ struct OperandPlaces {
 using PlacesX = OperandPlaces<X_STREAMS, PANEL_X, TILE_M, THREAD_M>;
 using PlacesZ = OperandPlaces<Z_STREAMS, PANEL_Z, TILE_N, THREAD_N>;
 
+// How the update of a feature is told where its operands are. On mixed pipes their places are found for each feature
+// anew: that takes more instructions and 2.6 % less time (docs/kernels/pairwise-cuda.md).
+#if MIXED == 1
+#define OPERANDS const REAL *slice, int kk, const Position &at
+#define OPERANDS_OF(kk) slice, kk, at
+#else
+#define OPERANDS Operands& from
+#define OPERANDS_OF(kk) from  // which stand there
+#endif
+
 // The thread's operands of a slice, at its first feature.
 struct Operands {
   const REAL *x, *z;

@@ -36,8 +36,12 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #if BULK
   // A slice's place is filled again one step after it was read, so that no warp waits for the slowest.
+#if MIXED == 1  // places found anew, as those of operands (pair_slices.cuh)
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+#else
   __shared__ __align__(8) u64 barriers[2 * STAGES];
   u64 *const full = barriers, *const empty = barriers + STAGES;
+#endif
   __shared__ Block block;
   if (threadIdx.x == 0) {
     find_place(block, a, place_of_block);
@@ -50,11 +54,16 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
   }
   __syncthreads();
+  // The warps take turns in asking for slices, since the first ones of all blocks share a scheduler.
+#if MIXED == 1
+  bool first_step = true;
+  u32 parity = 0, step = 0;
+#else
   const u32 first_full = shared_address(full);
   u32 parity = 0, full_at = first_full;
-  // Slices until the thread asks for one: the warps take turns, since the first ones of all blocks share a scheduler.
   const bool is_first_lane = threadIdx.x % 32 == 0;
   int turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
+#endif
 #else
   Block block;
   find_place(block, a, place_of_block);
@@ -104,14 +113,22 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #pragma unroll 1
       for (; k0 < chunk_end; k0 += TILE_K) {
 #if BULK
+#if MIXED == 1
+        barrier_wait(shared_address(full + stage), parity);
+#else
         barrier_wait(full_at, parity);
+#endif
 #else
         wait_copies<STAGES - 2>();
         __syncthreads();
         if (block.left > 0) copy_slice(block, a, shared, nullptr);
         commit_copies();
 #endif
+#if MIXED == 1
+        const REAL* slice = shared + stage * SLICE;
+#else
         Operands from = operands_of(shared + stage * SLICE, at);
+#endif
         const REAL* w = (const REAL*)a.w + k0;
 #if BY_ROWS
         const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
@@ -123,28 +140,39 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         multiply_slice(acc, shared + stage * SLICE, at);
 #else
 #if FIRST_UPDATE
-        accumulate<true>(acc, from, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
+        accumulate<true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
 #endif
         if (EXACT_FEATURES || WHOLE_SLICES || k0 + TILE_K <= FEATURES) {
 #pragma unroll UNROLL
           for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
-            accumulate(acc, from, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+            accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
         } else {
 #pragma unroll 1
           for (int kk = 0; kk < FEATURES - k0; ++kk)
-            accumulate(acc, from, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+            accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
         }
 #endif
 #if BULK
+#if MIXED == 1
+        if (threadIdx.x == step * 32 && !first_step) {
+#else
         if (turn-- == 0) {
           turn = THREADS / 32 - 1;
+#endif
           barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
           if (block.left > 0) copy_slice(block, a, shared, full);
         }
         __syncwarp();
+#if MIXED == 1
+        if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+        first_step = false;
+        if (++step == THREADS / 32) step = 0;
+        if (stage == STAGES - 1) parity ^= 1;
+#else
         if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
         full_at += sizeof(u64);
         if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
+#endif
 #endif
         if (++stage == STAGES) stage = 0;
       }

@@ -48,6 +48,24 @@ MERCER_INLINE void settle(Accumulators& acc) {
 }
 #endif
 
+#if MIXED == 1
+// COUNT operands of a thread, in feature kk of one side of a slice; `place`: the point of one.
+template <int STREAMS, int PANEL, int COUNT, class Place>
+MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS + (STREAMS == 0)], const REAL* side, int kk,
+                                 const Place& place) {
+  constexpr int kVector = COUNT < VECTOR ? COUNT : VECTOR;
+#pragma unroll
+  for (int s = 0; s < STREAMS; ++s)
+#pragma unroll
+    for (int p = 0; p < COUNT; p += kVector) {
+      const Pack<REAL, kVector> pack =
+          *(const Pack<REAL, kVector>*)(side + place_of<STREAMS, PANEL>(kk, s, place(p)));
+#pragma unroll
+      for (int c = 0; c < kVector; ++c) operands[p + c][s] = pack.value[c];
+    }
+}
+#endif
+
 // COUNT operands of a thread from `first` on, in feature kk; `side`: of a slice, the thread's.
 template <class PLACES, int STREAMS, int COUNT>
 MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS], const REAL* side, int kk, int first = 0) {
@@ -64,13 +82,18 @@ MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS], const REAL* s
 
 // The operands' feature, then they stand at the next. FIRST: the states have no values yet.
 template <bool FIRST = false>
-MERCER_INLINE void accumulate(Accumulators& acc, Operands& from, REAL w, const PointValues& points, const REAL* params,
+MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointValues& points, const REAL* params,
                               REAL features) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
+#if MIXED == 1
+  load_operands<X_STREAMS, PANEL_X>(x, slice, kk, [&](int i) { return row_of(at, i); });
+  load_operands<Z_STREAMS, PANEL_Z>(z, slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
+#else
   load_operands<PlacesX>(x, from.x, 0);
   load_operands<PlacesZ>(z, from.z, 0);
   from.x += X_STREAMS * PANEL_X;
   from.z += Z_STREAMS * PANEL_Z;
+#endif
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
