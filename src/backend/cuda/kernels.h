@@ -86,7 +86,7 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 
 /// `move_dense`; its module has the others of dense.cuh.
 Kernel dense_kernels(const PairJob& job);
-/// `small_lu` or `small_cholesky`.
+/// `small_lu`, `small_cholesky` or `small_eigh`, as the verb has it.
 Kernel small_kernel(const plan::SmallTile& tile, plan::SmallVerb verb, const PairJob& job);
 /// `draw_columns`; its module has the others of columns.cuh.
 Kernel column_kernels(const PairJob& job);

@@ -130,7 +130,7 @@ void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info
           "stream and no info.",
           job.op);
   const plan::SmallTile tile = call.verb == plan::SmallVerb::eigh ? plan::small_eigen_tile(job.order, job.type)
-                                                                     : plan::small_tile(job.order, job.type);
+                                                                  : plan::small_tile(job.order, job.type);
   const Kernel kernel = small_kernel(tile, call.verb, place);
   SmallArguments a = arguments_of(job, call, info.array);
   require(a.outer.count < 2 || job.matrices < kMostOfSeveralAxes,
@@ -147,8 +147,8 @@ void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info
       check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.failed), 0, 1, place.stream()), job.op);
   }
   const std::int64_t blocks = ceil_div(job.matrices, tile.teams());
-  launch(kernel, place, {blocks, slices_of(a, blocks, place.hardware())}, tile.threads(), tile.shared_bytes(),
-         a);
+  const jit::Dim3 grid = {blocks, slices_of(a, blocks, place.hardware())};
+  launch(kernel, place, grid, tile.threads(), tile.shared_bytes(), a);
   if (info.host != nullptr && place.rehearsal() == nullptr) download(place, a, *info.host);
 }
 

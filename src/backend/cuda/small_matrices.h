@@ -11,7 +11,7 @@ namespace mercer::cuda {
 /// One verb; arrays without data are not wanted.
 struct SmallCall {
   plan::SmallVerb verb = plan::SmallVerb::cholesky;
-  bool factors = true;   // a holds a matrix, not its factor
+  bool factors = true;      // a holds a matrix, not its factor
   bool transposed = false;  // with factors of LU: solves with the transpose
   bool sums = false;        // x gets sums of the squares of L^-1 b
   const DenseArray& a;

@@ -15,13 +15,13 @@
 // take turns: who writes into one again has had this block's next record, which it sent when all its threads had read
 // the last one.
 //
-// The loop over the columns is not unrolled, since instructions that run once are waited for one by one: a row turns in
-// its registers, the column at work at its front, and finished columns come in again behind the last.
+// The loop over the columns is not unrolled, which would be some 20000 instructions: a row turns in its registers, the
+// column at work at its front, and finished columns come in again behind the last.
 //
 // Budget: 256 threads of 255 registers, ROWS x WIDTH of them the rows; 42 KB of shared memory. What counts is a
 // column's latency, some 900 cycles: four redux of 47, a barrier of the block, six reads of shared memory of 38 each
-// behind the other, a store to another block and its wait, which together take 350. Branches and instructions that run
-// once cost more than arithmetic: so there is no branch that a selection could be.
+// behind the other, a store to another block and its wait, which together take 350. A branch costs 40 to 80: so there
+// is none that a selection could be.
 #define PANEL_THREADS 256
 #define PANEL_WARPS (PANEL_THREADS / 32)
 #define PANEL_BLOCKS 16  // most of a cluster
@@ -117,8 +117,15 @@ struct PanelRows {
   }
 
   // All loads are on their way before the first row is put together.
-  template <bool WHOLE>
   MERCER_METHOD void load(const LuPanelArguments& a, Stage& stage) {
+    if (a.width == WIDTH)
+      load_columns<true>(a, stage);
+    else
+      load_columns<false>(a, stage);
+    start();
+  }
+  template <bool WHOLE>
+  MERCER_METHOD void load_columns(const LuPanelArguments& a, Stage& stage) {
     Pack<float, 4> parts[ROWS][Stage::kLanes];
     const int column = Stage::column_of();
 #pragma unroll
@@ -143,8 +150,18 @@ struct PanelRows {
     for (int r = 0; r < ROWS; ++r) stage.to_row(value[r], parts[r]);
   }
 
-  template <bool WHOLE>
+  // Past the columns that the panel has not.
   MERCER_METHOD void store(const LuPanelArguments& a, Stage& stage) {
+    finish();
+#pragma unroll 1
+    for (int j = a.width; j < WIDTH; ++j) turn();
+    if (a.width == WIDTH)
+      store_columns<true>(a, stage);
+    else
+      store_columns<false>(a, stage);
+  }
+  template <bool WHOLE>
+  MERCER_METHOD void store_columns(const LuPanelArguments& a, Stage& stage) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       Pack<float, 4> parts[Stage::kLanes];
@@ -241,7 +258,6 @@ struct PanelRows {
 #pragma unroll
     for (int c = 0; c < WIDTH; ++c) pivot[c] = 0;
   }
-  // Past a column that the panel has not.
   MERCER_METHOD void turn() {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -315,6 +331,27 @@ struct RecordSender {
   }
 };
 
+// The block's candidate, from the largest of its warps, and its row to all blocks, by the warp that has it; of a block
+// without rows the first warp says so.
+template <int ROWS, int WIDTH>
+MERCER_INLINE void offer(const PanelRows<ROWS, WIDTH>& rows, const RecordSender<WIDTH>& sender,
+                         PanelShared<WIDTH>& shared, Candidate own, Candidate of_warp, int left, int set) {
+  Candidate of_warps[PANEL_WARPS];
+#pragma unroll
+  for (int w = 0; w < PANEL_WARPS; ++w) of_warps[w] = shared.warps[set][w];
+  const Candidate best = largest(of_warps);
+  const bool has_row = key_of(best) != 0 & best == of_warp, is_first = threadIdx.x / 32 == 0;
+  if (has_row | (key_of(best) == 0 & is_first)) {
+    const bool writes = has_row ? own == best : threadIdx.x % 32 == 0;
+    const int row = has_row ? owner_of(own) : 0;
+    const Candidate of_block = has_row ? candidate_of(key_of(own), row_place(own), blockIdx.x) : 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) rows.write(writes & row == r, r, of_block, shared.own);
+    __syncwarp();
+    sender.send(shared, left, set);
+  }
+}
+
 template <int ROWS, int WIDTH>
 MERCER_INLINE void factor_panel(const LuPanelArguments& a) {
   typedef PanelShared<WIDTH> Shared;
@@ -335,11 +372,7 @@ MERCER_INLINE void factor_panel(const LuPanelArguments& a) {
   sender.start(shared);
   PanelRows<ROWS, WIDTH> rows;
   wait_for_kernel_ahead();
-  if (a.width == WIDTH)
-    rows.template load<true>(a, stage);
-  else
-    rows.template load<false>(a, stage);
-  rows.start();
+  rows.load(a, stage);
   if (threadIdx.x < sizeof(Record) / 4) ((u32*)&shared.own)[threadIdx.x] = 0;
   cluster_barrier();
   int zero = 0, from = 0;
@@ -350,21 +383,7 @@ MERCER_INLINE void factor_panel(const LuPanelArguments& a) {
     if (lane == 0) shared.warps[set][warp] = of_warp;
     rows.finish();
     __syncthreads();
-    Candidate of_warps[PANEL_WARPS];
-#pragma unroll
-    for (int w = 0; w < PANEL_WARPS; ++w) of_warps[w] = shared.warps[set][w];
-    const Candidate best = largest(of_warps);
-    // Of a block without rows the first warp says so.
-    const bool has_row = key_of(best) != 0 & best == of_warp;
-    if (has_row | (key_of(best) == 0 & warp == 0)) {
-      const bool writes = has_row ? own == best : lane == 0;
-      const int row = has_row ? owner_of(own) : 0;
-      const Candidate of_block = has_row ? candidate_of(key_of(own), row_place(own), blockIdx.x) : 0;
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) rows.write(writes & row == r, r, of_block, shared.own);
-      __syncwarp();
-      sender.send(shared, WIDTH - j, set);
-    }
+    offer(rows, sender, shared, own, of_warp, WIDTH - j, set);
     const u32 full = first_full + set * 8;
     if (threadIdx.x == 0) barrier_expect(full, sender.bytes(WIDTH - j));
     if (tells && j > 0) {
@@ -380,13 +399,7 @@ MERCER_INLINE void factor_panel(const LuPanelArguments& a) {
     a.pivots[a.width - 1] = a.first + from + 1;
     zero = rows.pivot[0] == 0 && zero == 0 ? (int)a.first + a.width : zero;
   }
-  rows.finish();
-#pragma unroll 1
-  for (int j = a.width; j < WIDTH; ++j) rows.turn();
-  if (a.width == WIDTH)
-    rows.template store<true>(a, stage);
-  else
-    rows.template store<false>(a, stage);
+  rows.store(a, stage);
   if (zero != 0 && *a.said == 0) *a.said = zero;
 }
 

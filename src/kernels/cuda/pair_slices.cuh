@@ -210,3 +210,107 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   if (++b.stage == STAGES) b.stage = 0;
   --b.left;
 }
+
+#if BULK
+// A block's way through the places of its slices. A place is filled again one step after it was read, so that no warp
+// waits for the slowest; and warps take turns in asking for slices, since the first ones of all blocks share a
+// scheduler.
+struct SliceTurns {
+  u64 *full, *empty;  // barriers of the places
+  int stage = 0;      // the place that is read
+#if MIXED == 1  // addresses are found anew, as those of operands
+  u32 step = 0, parity = 0;
+  bool is_first = true;
+#else
+  u32 parity = 0, first_full, full_at;
+  bool is_first_lane;
+  int turn;
+#endif
+
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared) {
+    if (threadIdx.x == 0) {
+      find_place(block, a, place_of_block);
+      for (int s = 0; s < STAGES; ++s) {
+        barrier_init(shared_address(full + s), 1);
+        barrier_init(shared_address(empty + s), THREADS / 32);
+      }
+      barrier_init_done();
+#pragma unroll 1
+      for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
+    }
+    __syncthreads();
+#if MIXED != 1
+    first_full = full_at = shared_address(full);
+    is_first_lane = threadIdx.x % 32 == 0;
+    turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
+#endif
+  }
+
+  MERCER_METHOD void wait(Block&, const PairArguments&, REAL*) const {
+#if MIXED == 1
+    barrier_wait(shared_address(full + stage), parity);
+#else
+    barrier_wait(full_at, parity);
+#endif
+  }
+
+  // Behind the slice that was read. Asks for the one that takes the place of the slice before it.
+  MERCER_METHOD void next(Block& block, const PairArguments& a, REAL* shared) {
+#if MIXED == 1
+    if (threadIdx.x == step * 32 && !is_first) {
+#else
+    if (turn-- == 0) {
+      turn = THREADS / 32 - 1;
+#endif
+      barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
+      if (block.left > 0) copy_slice(block, a, shared, full);
+    }
+    __syncwarp();
+#if MIXED == 1
+    if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+    is_first = false;
+    if (++step == THREADS / 32) step = 0;
+    if (stage == STAGES - 1) parity ^= 1;
+#else
+    if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
+    full_at += sizeof(u64);
+    if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
+#endif
+    if (++stage == STAGES) stage = 0;
+  }
+
+  // So that another tile can have barriers in their place.
+  MERCER_METHOD void end() const {
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int s = 0; s < STAGES; ++s) {
+        barrier_end(shared_address(full + s));
+        barrier_end(shared_address(empty + s));
+      }
+    __syncthreads();
+  }
+};
+#else
+// All threads copy a part of each slice, and meet before they read one.
+struct SliceTurns {
+  int stage = 0;
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared) const {
+    find_place(block, a, place_of_block);
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; ++s) {
+      if (block.left > 0) copy_slice(block, a, shared, nullptr);
+      commit_copies();
+    }
+    __syncthreads();
+  }
+  MERCER_METHOD void wait(Block& block, const PairArguments& a, REAL* shared) const {
+    wait_copies<STAGES - 2>();
+    __syncthreads();
+    if (block.left > 0) copy_slice(block, a, shared, nullptr);
+    commit_copies();
+  }
+  MERCER_METHOD void next(Block&, const PairArguments&, REAL*) {
+    if (++stage == STAGES) stage = 0;
+  }
+};
+#endif

@@ -34,46 +34,20 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if ALTERNATIVE_EIGHTHS
   load_power_table();
 #endif
+  SliceTurns turns;
 #if BULK
-  // A slice's place is filled again one step after it was read, so that no warp waits for the slowest.
-#if MIXED == 1  // places found anew, as those of operands (pair_slices.cuh)
+#if MIXED == 1
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-#else
-  __shared__ __align__(8) u64 barriers[2 * STAGES];
-  u64 *const full = barriers, *const empty = barriers + STAGES;
+#else  // one behind the other
+  __shared__ __align__(8) u64 full[2 * STAGES];
+  u64* const empty = full + STAGES;
 #endif
   __shared__ Block block;
-  if (threadIdx.x == 0) {
-    find_place(block, a, place_of_block);
-    for (int s = 0; s < STAGES; ++s) {
-      barrier_init(shared_address(full + s), 1);
-      barrier_init(shared_address(empty + s), THREADS / 32);
-    }
-    barrier_init_done();
-#pragma unroll 1
-    for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
-  }
-  __syncthreads();
-  // The warps take turns in asking for slices, since the first ones of all blocks share a scheduler.
-#if MIXED == 1
-  bool first_step = true;
-  u32 parity = 0, step = 0;
-#else
-  const u32 first_full = shared_address(full);
-  u32 parity = 0, full_at = first_full;
-  const bool is_first_lane = threadIdx.x % 32 == 0;
-  int turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
-#endif
+  turns.full = full, turns.empty = empty;
 #else
   Block block;
-  find_place(block, a, place_of_block);
-#pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) {
-    if (block.left > 0) copy_slice(block, a, shared, nullptr);
-    commit_copies();
-  }
-  __syncthreads();
 #endif
+  turns.start(block, a, place_of_block, shared);
 #if CONSUMER != 0
   Fold fold;
   start(fold);
@@ -83,17 +57,13 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   const REAL* const v = nullptr;
 #endif
 #endif
-  int stage = 0;
   const int end_tile = block.end_tile;
   for (int tile = block.first_tile; tile < end_tile; ++tile) {
     Accumulators acc;
 #if ZERO_IDENTITY
     start_at_zero(acc, shared_address(zeros));
 #elif !FIRST_UPDATE
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-      for (int j = 0; j < THREAD_N; ++j) identity(acc.value[i][j]);
+    start(acc);
 #endif
     PointValues points;
     const REAL* params = nullptr;
@@ -112,69 +82,20 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
       const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
 #pragma unroll 1
       for (; k0 < chunk_end; k0 += TILE_K) {
-#if BULK
-#if MIXED == 1
-        barrier_wait(shared_address(full + stage), parity);
-#else
-        barrier_wait(full_at, parity);
-#endif
-#else
-        wait_copies<STAGES - 2>();
-        __syncthreads();
-        if (block.left > 0) copy_slice(block, a, shared, nullptr);
-        commit_copies();
-#endif
-#if MIXED == 1
-        const REAL* slice = shared + stage * SLICE;
-#else
-        Operands from = operands_of(shared + stage * SLICE, at);
-#endif
-        const REAL* w = (const REAL*)a.w + k0;
+        turns.wait(block, a, shared);
+        const REAL *slice = shared + turns.stage * SLICE, *w = (const REAL*)a.w + k0;
 #if BY_ROWS
         const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
         if (rows.n0 + TILE_N <= a.n)
-          fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
+          fold_rows<true>(fold, a, operands_of(slice, at), w, params_of(a, block.item), v, rows, at);
         else
-          fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
+          fold_rows<false>(fold, a, operands_of(slice, at), w, params_of(a, block.item), v, rows, at);
 #elif DOUBLE_PRODUCTS
-        multiply_slice(acc, shared + stage * SLICE, at);
+        multiply_slice(acc, slice, at);
 #else
-#if FIRST_UPDATE
-        accumulate<true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
+        accumulate_slice(acc, slice, at, FEATURES - k0, w, points, params, features);
 #endif
-        if (EXACT_FEATURES || WHOLE_SLICES || k0 + TILE_K <= FEATURES) {
-#pragma unroll UNROLL
-          for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
-            accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
-        } else {
-#pragma unroll 1
-          for (int kk = 0; kk < FEATURES - k0; ++kk)
-            accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
-        }
-#endif
-#if BULK
-#if MIXED == 1
-        if (threadIdx.x == step * 32 && !first_step) {
-#else
-        if (turn-- == 0) {
-          turn = THREADS / 32 - 1;
-#endif
-          barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-          if (block.left > 0) copy_slice(block, a, shared, full);
-        }
-        __syncwarp();
-#if MIXED == 1
-        if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
-        first_step = false;
-        if (++step == THREADS / 32) step = 0;
-        if (stage == STAGES - 1) parity ^= 1;
-#else
-        if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
-        full_at += sizeof(u64);
-        if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
-#endif
-#endif
-        if (++stage == STAGES) stage = 0;
+        turns.next(block, a, shared);
       }
 #if PROMOTES
       if (k0 < FEATURES) {
@@ -193,10 +114,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
 #if BYTES
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-      for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
+    to_floats(acc);
 #endif
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
 #if MIXED == 1
@@ -229,14 +147,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
 #if REGIONS && BULK
-  // The next tile has barriers of its own in their place.
-  __syncthreads();
-  if (threadIdx.x == 0)
-    for (int s = 0; s < STAGES; ++s) {
-      barrier_end(shared_address(full + s));
-      barrier_end(shared_address(empty + s));
-    }
-  __syncthreads();
+  turns.end();
 #endif
 }
 

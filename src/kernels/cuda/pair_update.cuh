@@ -80,6 +80,15 @@ MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS], const REAL* s
     }
 }
 
+#if !ZERO_IDENTITY && !FIRST_UPDATE
+MERCER_INLINE void start(Accumulators& acc) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) identity(acc.value[i][j]);
+}
+#endif
+
 // The operands' feature, then they stand at the next. FIRST: the states have no values yet.
 template <bool FIRST = false>
 MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointValues& points, const REAL* params,
@@ -123,6 +132,36 @@ MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointVa
       update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
     }
 }
+
+// The features of a slice, `left` of them at most.
+MERCER_INLINE void accumulate_slice(Accumulators& acc, const REAL* slice, const Position& at, int left, const REAL* w,
+                                    const PointValues& points, const REAL* params, REAL features) {
+#if MIXED != 1
+  Operands from = operands_of(slice, at);
+#endif
+#if FIRST_UPDATE
+  accumulate<true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
+#endif
+  if (EXACT_FEATURES || WHOLE_SLICES || left >= TILE_K) {
+#pragma unroll UNROLL
+    for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
+      accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+  } else {
+#pragma unroll 1
+    for (int kk = 0; kk < left; ++kk)
+      accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+  }
+}
+
+#if BYTES
+// Sums of bytes are integers.
+MERCER_INLINE void to_floats(Accumulators& acc) {
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
+}
+#endif
 
 #if PROMOTES
 // Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread].

@@ -383,7 +383,8 @@ class Collection {
     using plan::SmallVerb;
     const auto add_verb = [&](const char* verb, SmallVerb which, std::int64_t order, const plan::SmallTile& tile) {
       add({fmt::format("small-{}-{}-{}", verb, order, name_of(type)),
-           cuda_source("small", codegen::cuda_small_source(type, tile, which), target_), tile.threads(), tile.blocks});
+           cuda_source("small", codegen::cuda_small_source(type, tile, which), target_), tile.threads(), tile.blocks,
+           tile.shared_bytes()});
     };
     for (const std::int64_t order : {4, 8, 12, 16, 24, 32, 48, 64, 128}) {
       if (order > plan::most_of_small_tiles(type) || (!all_ && order != 8 && order != 64)) continue;

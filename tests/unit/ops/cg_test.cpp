@@ -490,23 +490,18 @@ TEST_F(Cg, ACapturedCallSolvesForNewRightHandSides) {
       stream.download(values.data() + bytes, reinterpret_cast<CuPointer>(info.data), k * 8);
       return values;
     };
-    const CudaScope scope(0);
-    const CudaDriver& driver = *cuda_driver();
-    CuGraph graph = nullptr;
-    check_cuda(driver.stream_begin_capture(stream, kCuCaptureThreadLocal), "test");
-    const std::string refused = message_of([&] { linalg::cg(a, at_b, at_x, {.most_products = 3}, context); });
-    const std::string message = message_of([&] { linalg::cg(a, at_b, at_x, options, context); });
-    check_cuda(driver.stream_end_capture(stream, &graph), "test");
+    std::string refused;
+    const Recording recording(stream, [&] {
+      refused = message_of([&] { linalg::cg(a, at_b, at_x, {.most_products = 3}, context); });
+      linalg::cg(a, at_b, at_x, options, context);
+    });
     EXPECT_NE(refused.find("in a graph capture nothing can be thrown"), std::string::npos) << refused;
-    EXPECT_EQ(message, "");
-    CuGraphExec executable = nullptr;
-    check_cuda(driver.graph_instantiate(&executable, graph, 0), "test");
     for (const unsigned seed : {23u, 24u}) {
       Array next = normal(Dtype::float32, {n, k}, seed);
       for (std::int64_t i = 0; i < n; ++i) next.set({i, 1}, 0);
       stream.upload(memory.at(point_bytes), next.tensor().data, bytes);
       stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
-      check_cuda(driver.graph_launch(executable, stream), "test");
+      recording.play();
       const std::vector<char> played = results();
       stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
       linalg::cg(a, at_b, at_x, options, context);
@@ -515,8 +510,6 @@ TEST_F(Cg, ACapturedCallSolvesForNewRightHandSides) {
       std::memcpy(said, played.data() + bytes, sizeof said);
       EXPECT_EQ(said[1], 0);
     }
-    driver.graph_executable_destroy(executable);
-    driver.graph_destroy(graph);
   });
 }
 

@@ -135,28 +135,18 @@ TEST(CudaKron, ScratchMemoryAndGraphs) {
     };
     kron::matmul(x, factors, out, options, context);  // compiles
     EXPECT_EQ(asked, scratch_bytes);
-    const CudaScope scope(0);
-    const CudaDriver& driver = *cuda_driver();
-    CuGraph graph = nullptr;
-    check_cuda(driver.stream_begin_capture(stream, kCuCaptureThreadLocal), "test");
-    const std::string message = message_of([&] { kron::matmul(x, factors, out, options, context); });
-    check_cuda(driver.stream_end_capture(stream, &graph), "test");
-    EXPECT_EQ(message, "");
-    CuGraphExec executable = nullptr;
-    check_cuda(driver.graph_instantiate(&executable, graph, 0), "test");
+    const Recording recording(stream, [&] { kron::matmul(x, factors, out, options, context); });
     for (const unsigned seed : {2u, 3u}) {
       const Array next = random_array(Dtype::float32, {rows, k}, seed);
       stream.upload(memory.at(), next.tensor().data, x_bytes);
       std::vector<char> played(bytes), called(bytes);
-      check_cuda(driver.graph_launch(executable, stream), "test");
+      recording.play();
       stream.download(played.data(), memory.at(x_bytes), bytes);
       stream.fill(memory.at(x_bytes), 0x5a, bytes);
       kron::matmul(x, factors, out, options, context);
       stream.download(called.data(), memory.at(x_bytes), bytes);
       EXPECT_TRUE(played == called);
     }
-    driver.graph_executable_destroy(executable);
-    driver.graph_destroy(graph);
   });
 }
 

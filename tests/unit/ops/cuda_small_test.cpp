@@ -50,6 +50,15 @@ void expect_solves(std::int64_t n, std::int64_t k, double unit, const Value& a, 
   EXPECT_LE(error, 4 * static_cast<double>(n) * unit * norm_of(n, n, a) * norm_of(n, k, x)) << "order " << n;
 }
 
+/// |a v - v w|.
+double rest_of_pairs(std::int64_t n, const Value& a, const std::function<double(std::int64_t)>& w, const Value& v) {
+  return norm_of(n, n, [&](std::int64_t i, std::int64_t j) {
+    double sum = -v(i, j) * w(j);
+    for (std::int64_t k = 0; k < n; ++k) sum += a(i, k) * v(k, j);
+    return sum;
+  });
+}
+
 /// Every order, both triangles: factors, solutions, and what the factor solves.
 TEST(CudaSmall, CholeskyOfEveryOrder) {
   on_cuda([](TestContext& context) {
@@ -181,12 +190,7 @@ TEST(CudaSmall, EigenpairsOfEveryOrder) {
           }
           const double bound = 8 * static_cast<double>(n) * rounding(dtype), size = norm_of(n, n, of_a);
           for (std::int64_t j = 1; j < n; ++j) EXPECT_LE(w(item, j - 1), w(item, j)) << what;
-          const double rest = norm_of(n, n, [&](std::int64_t i, std::int64_t j) {
-            double sum = -of_v(i, j) * w(item, j);
-            for (std::int64_t k = 0; k < n; ++k) sum += of_a(i, k) * of_v(k, j);
-            return sum;
-          });
-          EXPECT_LE(rest, bound * size) << what;
+          EXPECT_LE(rest_of_pairs(n, of_a, [&](std::int64_t j) { return w(item, j); }, of_v), bound * size) << what;
           EXPECT_LE(norm_of(n, n,
                             [&](std::int64_t i, std::int64_t j) {
                               double sum = i == j ? -1 : 0;
@@ -330,61 +334,105 @@ TEST(CudaSmall, ManyRightHandSidesOfFewMatrices) {
   });
 }
 
-/// With info nothing is waited for and nothing taken, so a graph holds the call; without, it says why not.
-TEST(CudaSmall, ACapturedCallSolvesAgain) {
+/// Above 64 rows the library solves for more than 16 right-hand sides, by factors of ours.
+TEST(CudaSmall, FactorsServeManyRightHandSides) {
   on_cuda([](TestContext& context) {
-    constexpr std::int64_t n = 8, kBatch = 20, kBytesA = kBatch * n * n * 4, kBytesB = kBatch * n * 4;
+    constexpr std::int64_t kBatch = 2, k = 19;
+    for (const std::int64_t n : {65, 100, 128}) {
+      const Array kernels = kernel_matrices(Dtype::float32, kBatch, n), a = normal(Dtype::float32, {kBatch, n, n}, 5);
+      const Array b = normal(Dtype::float32, {kBatch, n, k}, 6), x(Dtype::float32, {kBatch, n, k});
+      const Array factor(Dtype::float32, {kBatch, n, n}), pivots(Dtype::int64, {kBatch, n});
+      const auto check = [&](const Array& of, bool transposed, double unit) {
+        for (std::int64_t item = 0; item < kBatch; ++item)
+          expect_solves(
+              n, k, unit,
+              [&](std::int64_t i, std::int64_t j) { return transposed ? of(item, j, i) : of(item, i, j); },
+              [&](std::int64_t i, std::int64_t e) { return x(item, i, e); },
+              [&](std::int64_t i, std::int64_t e) { return b(item, i, e); });
+      };
+      cholesky(kernels, factor, {}, context);
+      cho_solve(factor, b, x, {}, context);
+      check(kernels, false, 0x1p-24);
+      lu_factor(a, factor, pivots, {}, context);
+      for (const bool transposed : {false, true}) {
+        lu_solve(factor, pivots, b, x, transposed, {}, context);
+        check(a, transposed, 16 * 0x1p-24);
+      }
+    }
+  });
+}
+
+/// With info nothing is waited for and nothing taken, so a graph holds the calls; without, it says why not.
+TEST(CudaSmall, CapturedCallsRunAgain) {
+  on_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 8, kBatch = 20, kBytesA = kBatch * n * n * 4, kBytesB = kBatch * n * 4,
+                           kBytesInfo = kBatch * 8;
     const DeviceStream stream;
-    const DeviceMemory memory(0, kBytesA + 2 * kBytesB + kBatch * 8);
-    const auto at = [&](std::int64_t place, Dtype dtype, Shape shape) {
-      Tensor t(memory.data() + place, dtype, std::move(shape));
+    const DeviceMemory memory(0, 2 * (kBytesA + kBytesB + kBytesInfo) + kBytesB);
+    std::int64_t taken = 0;
+    const auto take = [&](Dtype dtype, Shape shape, std::int64_t bytes) {
+      Tensor t(memory.data() + taken, dtype, std::move(shape));
       t.device = {DeviceKind::cuda, 0};
+      taken += bytes;
       return t;
     };
-    const Tensor a = at(0, Dtype::float32, {kBatch, n, n}), b = at(kBytesA, Dtype::float32, {kBatch, n, 1}),
-                 x = at(kBytesA + kBytesB, Dtype::float32, {kBatch, n, 1}),
-                 info = at(kBytesA + 2 * kBytesB, Dtype::int64, {kBatch});
+    const Tensor a = take(Dtype::float32, {kBatch, n, n}, kBytesA), b = take(Dtype::float32, {kBatch, n, 1}, kBytesB),
+                 x = take(Dtype::float32, {kBatch, n, 1}, kBytesB), w = take(Dtype::float32, {kBatch, n}, kBytesB),
+                 v = take(Dtype::float32, {kBatch, n, n}, kBytesA), info = take(Dtype::int64, {kBatch}, kBytesInfo),
+                 info_of_pairs = take(Dtype::int64, {kBatch}, kBytesInfo);
     Options options{.jitter = {1e-6}, .info = &info};
     options.queue.stream = static_cast<CuStream>(stream);
-    const auto solve = [&](const Options& own) { linalg::solve_cholesky(a, b, x, own, context); };
-    Options checked = options;
+    Options checked = options, of_pairs{.info = &info_of_pairs, .queue = options.queue};
     checked.info = nullptr;
+    const auto solve = [&](const Options& own) { linalg::solve_cholesky(a, b, x, own, context); };
+    const auto find_pairs = [&](const Options& own) { linalg::eigh(a, w, &v, {}, own, context); };
     EXPECT_EQ(linalg::workspace_size(options, solve), 0);
     EXPECT_GT(linalg::workspace_size(checked, solve), 0);
+    EXPECT_EQ(linalg::workspace_size(of_pairs, find_pairs), 0);
     Array matrices = kernel_matrices(Dtype::float32, kBatch, n);
-    stream.upload(memory.at(), matrices.tensor().data, kBytesA);
+    const auto upload = [&](const Tensor& to, const Array& from, std::int64_t bytes) {
+      stream.upload(reinterpret_cast<CuPointer>(to.data), from.tensor().data, bytes);
+    };
+    const auto download = [&](void* to, const Tensor& from, std::int64_t bytes) {
+      stream.download(to, reinterpret_cast<CuPointer>(from.data), bytes);
+    };
+    upload(a, matrices, kBytesA);
     solve(options);  // compiles
-    const CudaScope scope(0);
-    const CudaDriver& driver = *cuda_driver();
-    CuGraph graph = nullptr;
-    CuGraphExec executable = nullptr;
-    check_cuda(driver.stream_begin_capture(stream, kCuCaptureThreadLocal), "test");
-    const std::string refused = message_of([&] { solve(checked); }), message = message_of([&] { solve(options); });
-    check_cuda(driver.stream_end_capture(stream, &graph), "test");
+    find_pairs(of_pairs);
+    std::string refused;
+    const Recording recording(stream, [&] {
+      refused = message_of([&] { solve(checked); });
+      solve(options);
+      find_pairs(of_pairs);
+    });
     EXPECT_NE(refused.find("must stay out of the capture of a CUDA graph"), std::string::npos) << refused;
-    ASSERT_EQ(message, "");
-    check_cuda(driver.graph_instantiate(&executable, graph, 0), "test");
     matrices.set({7, 0, 0}, -1);
-    stream.upload(memory.at(), matrices.tensor().data, kBytesA);
+    upload(a, matrices, kBytesA);
     for (const unsigned seed : {23u, 24u}) {
-      const Array sides = normal(Dtype::float32, {kBatch, n, 1}, seed), found(Dtype::float32, {kBatch, n, 1});
-      std::vector<std::int64_t> said(kBatch);
-      stream.upload(memory.at(kBytesA), sides.tensor().data, kBytesB);
-      stream.fill(memory.at(kBytesA + kBytesB), 0x5a, kBytesB + kBatch * 8);
-      check_cuda(driver.graph_launch(executable, stream), "test");
-      stream.download(found.tensor().data, memory.at(kBytesA + kBytesB), kBytesB);
-      stream.download(said.data(), memory.at(kBytesA + 2 * kBytesB), kBatch * 8);
+      const Array sides = normal(Dtype::float32, {kBatch, n, 1}, seed), found(Dtype::float32, {kBatch, n, 1}),
+                  values(Dtype::float32, {kBatch, n}), vectors(Dtype::float32, {kBatch, n, n});
+      std::vector<std::int64_t> said(kBatch), said_of_pairs(kBatch);
+      upload(b, sides, kBytesB);
+      stream.fill(reinterpret_cast<CuPointer>(x.data), 0x5a, memory.size() - kBytesA - kBytesB);
+      recording.play();
+      download(found.tensor().data, x, kBytesB);
+      download(values.tensor().data, w, kBytesB);
+      download(vectors.tensor().data, v, kBytesA);
+      download(said.data(), info, kBytesInfo);
+      download(said_of_pairs.data(), info_of_pairs, kBytesInfo);
       for (std::int64_t item = 0; item < kBatch; ++item) {
+        const Value of_a = [&](std::int64_t i, std::int64_t j) { return matrices(item, i, j); };
+        EXPECT_EQ(said_of_pairs[static_cast<std::size_t>(item)], 0);
+        EXPECT_LE(rest_of_pairs(n, of_a, [&](std::int64_t j) { return values(item, j); },
+                                [&](std::int64_t i, std::int64_t j) { return vectors(item, i, j); }),
+                  8 * n * 0x1p-24 * norm_of(n, n, of_a));
         EXPECT_EQ(said[static_cast<std::size_t>(item)], item == 7 ? 1 : 0);
         if (item == 7) continue;
         expect_solves(
-            n, 1, 0x1p-24, [&](std::int64_t i, std::int64_t j) { return matrices(item, i, j); },
-            [&](std::int64_t i, std::int64_t e) { return found(item, i, e); },
+            n, 1, 0x1p-24, of_a, [&](std::int64_t i, std::int64_t e) { return found(item, i, e); },
             [&](std::int64_t i, std::int64_t e) { return sides(item, i, e); });
       }
     }
-    driver.graph_executable_destroy(executable);
-    driver.graph_destroy(graph);
   });
 }
 

@@ -299,43 +299,6 @@ TEST_F(Cuda, SeveralThreadsCallAtOnce) {
 
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
-/// Records `body` from a stream.
-class Recording {
- public:
-  template <class Body>
-  Recording(const DeviceStream& stream, const Body& body) : stream_(stream) {
-    const CudaScope scope(0);
-    check_cuda(cuda_driver()->stream_begin_capture(stream, kCuCaptureThreadLocal), "test");
-    try {
-      body();
-    } catch (...) {
-      finish();
-      cuda_driver()->graph_destroy(graph_);
-      throw;
-    }
-    finish();
-    check_cuda(cuda_driver()->graph_instantiate(&executable_, graph_, 0), "test");
-  }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-  ~Recording() {
-    const CudaScope scope(0);
-    if (executable_) cuda_driver()->graph_executable_destroy(executable_);
-    if (graph_) cuda_driver()->graph_destroy(graph_);
-  }
-  void play() const {
-    const CudaScope scope(0);
-    check_cuda(cuda_driver()->graph_launch(executable_, stream_), "test");
-    stream_.wait();
-  }
-
- private:
-  void finish() { check_cuda(cuda_driver()->stream_end_capture(stream_, &graph_), "test"); }
-  const DeviceStream& stream_;
-  CuGraph graph_ = nullptr;
-  CuGraphExec executable_ = nullptr;
-};
-
 TEST_F(Cuda, RecordedCallsRunAgainOnNewData) {
   for (bool own_scratch : {false, true}) {
     Calls calls;
