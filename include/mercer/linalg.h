@@ -92,8 +92,8 @@ struct Operator {
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
 };
-/// a [n, n], all of which is read; it must outlive the operator, but for a CUDA array without neighbouring elements
-/// along an axis, which is copied. The queue is that of a CUDA array.
+/// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA array
+/// without neighbouring elements along an axis, which is copied. The queue is that of a CUDA array.
 Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared(),
                          const char* verb = nullptr);
 /// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
@@ -106,7 +106,7 @@ enum class Which : std::uint8_t { largest, smallest, magnitude };
 struct TopOptions {
   Which which = Which::largest;
   double tolerance = 0;         // of |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64
-  std::int64_t most_basis = 0;  // vectors held beside v; 0: six times as many as are wanted, or 96
+  std::int64_t most_basis = 0;  // vectors held beside v; 0: ten times as many as are wanted, or 96
   std::uint64_t seed = 0;       // of the vectors to start with
   std::int64_t* unconverged = nullptr;  // how many pairs miss the tolerance; null: numerical is thrown if any does
   const char* verb = nullptr;

@@ -601,7 +601,7 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
 
     tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
     nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
-    vectors of n numbers held beside v, 6 k or 96 when nothing is said; more of them mean fewer products. seed: of the
+    vectors of n numbers held beside v, 10 k or 96 when nothing is said; more of them mean fewer products. seed: of the
     random vectors to start with.
 
     check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many

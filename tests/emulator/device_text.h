@@ -580,6 +580,9 @@ EMULATOR_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;", (u32 shared, const
 EMULATOR_PTX("cp.async.ca.shared.global [%0], [%1], 8, %2;", (u32 shared, const void* from, u32 bytes)) {
   start_copy(shared, from, bytes, 8);
 }
+EMULATOR_PTX("cp.async.ca.shared.global [%0], [%1], 4, %2;", (u32 shared, const void* from, u32 bytes)) {
+  start_copy(shared, from, bytes, 4);
+}
 EMULATOR_PTX("prefetch.global.L2 [%0];", (const void*)) {}
 EMULATOR_PTX("cp.async.commit_group;", ()) { self->groups.push_back(std::exchange(self->open_group, {})); }
 EMULATOR_PTX("cp.async.wait_group %0;", (int pending)) {

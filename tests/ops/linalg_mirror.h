@@ -112,6 +112,15 @@ inline void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::o
   });
 }
 
+/// out = a v, by the operator of a stored matrix.
+inline void multiply(const Tensor& a, const Tensor& v, const Tensor& out, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::matrix_operator(a, {}, plain).multiply(v, out);
+  take_linalg_to_cuda({&a, &v}, {&out}, {}, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::matrix_operator(at(a), moved.queue, plain).multiply(at(v), at(out));
+  });
+}
+
 /// Of a stored matrix, by its operator.
 inline void eigh_top(const Tensor& a, const Tensor& w, const Tensor& v, const linalg::TopOptions& options,
                      TestContext& context) {

@@ -10,8 +10,6 @@
 namespace mercer::cuda {
 namespace {
 
-/// Rows of v that are summed at once: sums of more lose more than their last digit in float32.
-constexpr std::int64_t kPartialSum = 4096;
 constexpr std::int64_t kTile = 64, kThreads = 256;  // of move_dense
 
 /// A number on the host, of the type of the arrays.
@@ -77,18 +75,5 @@ void DeviceBlas::copy(void* to, const void* from, std::size_t bytes) const {
 }
 
 void DeviceBlas::wait() const { check_cuda(cuda_driver()->stream_synchronize(place_.stream()), place_.op); }
-
-void multiply_matrix(const DeviceBlas& blas, const Tensor& a, const Tensor& v, const Tensor& out) {
-  const std::int64_t n = a.shape[0];
-  const bool by_rows = a.strides[0] != 1 || a.strides[1] < n;
-  const std::int64_t stride = by_rows ? a.strides[0] : a.strides[1];
-  const auto bytes = static_cast<std::int64_t>(size_of(a.dtype));
-  for (std::int64_t k = 0; k < std::max<std::int64_t>(n, 1); k += kPartialSum) {
-    const std::int64_t count = std::min(kPartialSum, n - k);
-    blas.gemm(by_rows, false, n, v.shape[1], count, 1, static_cast<const char*>(a.data) + k * a.strides[1] * bytes,
-              stride, static_cast<const char*>(v.data) + k * bytes, v.strides[1], k == 0 ? 0 : 1, out.data,
-              out.strides[1]);
-  }
-}
 
 }  // namespace mercer::cuda

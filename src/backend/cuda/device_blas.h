@@ -46,8 +46,4 @@ class DeviceBlas {
   Kernel dense_;
 };
 
-/// out = a v on a device, for a with neighbouring elements along rows or columns; v and out [n, columns] with
-/// neighbouring elements along columns.
-void multiply_matrix(const DeviceBlas& blas, const Tensor& a, const Tensor& v, const Tensor& out);
-
 }  // namespace mercer::cuda

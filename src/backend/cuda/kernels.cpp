@@ -242,6 +242,10 @@ Kernel triangle_kernels(const PairJob& job) {
   return shared_kernel("solve_lower", "triangles", job, codegen::cuda_triangles_source);
 }
 
+Kernel few_columns_kernels(const PairJob& job) {
+  return shared_kernel("add_parts", "few columns", job, codegen::cuda_few_columns_source);
+}
+
 Kernel dense_kernels(const PairJob& job) {
   return shared_kernel("move_dense", fmt::format("dense matrices {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_dense_source(job.type); });

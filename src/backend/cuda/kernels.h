@@ -73,6 +73,8 @@ Kernel lu_panel_kernels(const PairJob& job);
 Kernel lu_step_kernels(const PairJob& job);
 /// `solve_lower`; its module has the others of triangles.cuh.
 Kernel triangle_kernels(const PairJob& job);
+/// `add_parts`; its module has the others of few_columns.cuh.
+Kernel few_columns_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
@@ -116,11 +118,11 @@ void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64
 /// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
 template <class KernelArguments>
 void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
-                        KernelArguments& arguments) {
+                        KernelArguments& arguments, std::int64_t shared_bytes = 0) {
   if (job.rehearsal() != nullptr) return;
-  if (job.hardware().major < 9) return launch(kernel, job, grid, threads, 0, arguments);
+  if (job.hardware().major < 9) return launch(kernel, job, grid, threads, shared_bytes, arguments);
   void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
-  kernel.function->launch_clusters(grid, {threads}, {1}, 0, job.stream(), args, true);
+  kernel.function->launch_clusters(grid, {threads}, {1}, shared_bytes, job.stream(), args, true);
 }
 
 /// Every kernel is compiled so: contraction of a * b + c is asked for by name, never by the compiler.

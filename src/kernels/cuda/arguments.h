@@ -381,6 +381,17 @@ struct WideTriangleArguments {
   int rows;
 };
 
+// A symmetric matrix times a few columns (few_columns.cuh).
+struct FewColumnsArguments {
+  const float *a, *v;
+  float *sums, *out;  // sums [parts][columns][sums_stride]
+  long long n, columns;
+  long long stride, v_stride, out_stride, sums_stride;  // the last a multiple of four
+  long long depth;  // rows of v in a part
+  int parts;
+  int vectors;  // a suits copies of four
+};
+
 // A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
 // chunk that is packed, or by the walk over the caller's axes.
 struct DenseSide {

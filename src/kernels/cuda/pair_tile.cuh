@@ -85,11 +85,12 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         turns.wait(block, a, shared);
         const REAL *slice = shared + turns.stage * SLICE, *w = (const REAL*)a.w + k0;
 #if BY_ROWS
+        const Operands from = operands_of(slice, at);
         const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
         if (rows.n0 + TILE_N <= a.n)
-          fold_rows<true>(fold, a, operands_of(slice, at), w, params_of(a, block.item), v, rows, at);
+          fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
         else
-          fold_rows<false>(fold, a, operands_of(slice, at), w, params_of(a, block.item), v, rows, at);
+          fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
 #elif DOUBLE_PRODUCTS
         multiply_slice(acc, slice, at);
 #else

@@ -156,8 +156,10 @@ MERCER_INLINE void copy_or_clear(u32 shared, const void* global, bool inside) {
   const u32 bytes = inside ? BYTES : 0;
   if (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
-  else
+  else if (BYTES == 8)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 MERCER_INLINE void prefetch_line(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));

@@ -409,6 +409,7 @@ class Collection {
       add_plain(fmt::format("pivots-{}", name_of(type)), codegen::cuda_pivots_source(type));
       add_small(type);
     }
+    add({"few-columns", cuda_source("few-columns", codegen::cuda_few_columns_source(), target_), 128, 2, 70160});
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})
         add_plain(fmt::format("tridiagonal-{}x{}", cluster, rows), codegen::cuda_tridiagonal_source(cluster, rows));

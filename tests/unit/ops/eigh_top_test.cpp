@@ -169,6 +169,40 @@ void on_cpu_and_cuda(const Body& body) {
   on_cuda(body);
 }
 
+/// Products of stored matrices against sums in double: as many roundings as there are terms, of the sum of their sizes.
+TEST_F(EighTop, StoredMatricesTimesColumnsOfEveryNumber) {
+  constexpr std::int64_t kMost = 65;
+  on_cpu_and_cuda([](TestContext& context) {
+    for (const Dtype dtype : kWide)
+      for (const auto& [n, padding] :
+           {std::pair<std::int64_t, std::int64_t>(1, 0), {3, 0}, {4, 4}, {127, 1}, {516, 0}, {515, 1}}) {
+        const Array random = normal(dtype, {n, n}, 3), columns = normal(dtype, {n, kMost}, 4);
+        const auto value = [&](std::int64_t i, std::int64_t j) { return random(std::max(i, j), std::min(i, j)); };
+        std::vector<double> sums(static_cast<std::size_t>(n * kMost)), sizes(sums.size());
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t p = 0; p < n; ++p) {
+            const double left = value(i, p);
+            for (std::int64_t j = 0; j < kMost; ++j) {
+              sums[i * kMost + j] += left * columns(p, j);
+              sizes[i * kMost + j] += std::abs(left * columns(p, j));
+            }
+          }
+        for (const std::int64_t k : {std::int64_t{1}, std::int64_t{9}, std::int64_t{16}, std::int64_t{33}, kMost}) {
+          Array a(dtype, {n, n}, k % 2 == 0 ? Shape{n + padding, 1} : Shape{1, n + padding});
+          each_index(a.shape(), [&](const Shape& at) { a.set(at, value(at[0], at[1])); });
+          Array v(dtype, {n, k}, {1, n + 3});
+          each_index(v.shape(), [&](const Shape& at) { v.set(at, columns(at[0], at[1])); });
+          const Array out(dtype, {n, k}, {1, n + padding});
+          multiply(a, v, out, context);
+          const double unit = dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24;
+          for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t j = 0; j < k; ++j)
+              ASSERT_NEAR(out(i, j), sums[i * kMost + j], (n + 1) * unit * sizes[i * kMost + j]) << n << " x " << k;
+        }
+      }
+  });
+}
+
 /// Layouts, ends of the spectrum and sizes of the basis take turns.
 void expect_spectrum(TestContext& context, const Spectrum& spectrum, Dtype dtype, std::int64_t k, double tolerance,
                      int turn) {
