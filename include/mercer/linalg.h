@@ -92,8 +92,8 @@ struct Operator {
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
 };
-/// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA array
-/// without neighbouring elements along an axis, which is copied. The queue is that of a CUDA array.
+/// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA
+/// array without neighbouring elements along an axis, which is copied. The queue is that of a CUDA array.
 Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared(),
                          const char* verb = nullptr);
 /// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
