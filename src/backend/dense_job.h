@@ -25,7 +25,7 @@ struct DenseArray {
 };
 
 /// Orders from which Cholesky's factorisation of float32 goes by blocks, on tensor cores, on a device that has them.
-inline constexpr std::int64_t kBlockedFrom = 8192;
+inline constexpr std::int64_t kBlockedFrom = 4608;
 
 /// Orders from which LU of float32 goes so, on a device of compute capability 9.0.
 inline constexpr std::int64_t kLuFrom = 2048;

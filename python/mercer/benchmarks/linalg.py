@@ -1,5 +1,5 @@
-"""Linear algebra on a GPU beside torch.linalg, which calls cuSOLVER: times and backward errors of
-both, in one run.
+"""Linear algebra on a GPU beside torch.linalg, which calls cuSOLVER: times, backward errors and how
+orthogonal eigenvectors are, of both, in one run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,25 @@ RIDGE = 1e-3
 TOP = 64
 SIDES = 16
 PROBES = 4
-KERNELS = {"gauss": "exp(-sum((x-z)^2)/8)", "laplace": "exp(-sqrt(sum((x-z)^2))/2)"}
-NORMAL = ("solve_lu 8192", "solve_lu 16384")  # matrices of random numbers
+KERNELS = {
+    "gauss": "exp(-sum((x-z)^2)/8)",
+    "laplace": "exp(-sqrt(sum((x-z)^2))/2)",
+    "linear": "sum(x*z)",  # of rank 8: all other eigenvalues are the ridge
+}
+# Milliseconds, at least and to reach for; of batches, times as fast as the peer.
+BARS = {
+    "top 64 gauss 4096": (8, 5),
+    "top 64 gauss 8192": (10, 6),
+    "top 64 gauss 16384": (18, 12),
+    "cholesky 8192": (6, 4),
+    "cholesky 16384": (25, 18),
+    "cholesky 32768": (150, 110),
+    "solve_lu 8192": (20, 15),
+    "solve_lu 16384": (60, 45),
+}
+BATCH_RATIO = 1.0
+TOP_ERROR = 1e-6  # of the largest eigenvalue
+ERROR_RATIO = 1.5  # of the peer's own
 ONE_FULL_EIGH = 8192  # larger ones take torch seconds
 
 
@@ -41,14 +58,15 @@ class Top:
 
 @dataclasses.dataclass(frozen=True)
 class One:
-    """One matrix: ``verb`` is cholesky or solve_lu."""
+    """One matrix: ``verb`` is cholesky or solve_lu. Conditions are near n / ridge."""
 
     verb: str
     n: int
+    ridge: float = RIDGE
 
     @property
     def name(self) -> str:
-        return f"{self.verb} {self.n}"
+        return f"{self.verb} {self.n}" + (f" ridge {self.ridge:g}" if self.ridge != RIDGE else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +96,11 @@ class Systems:
 
 
 ROWS = (
-    *(Top(kernel, n) for n in (4096, 8192, 16384) for kernel in KERNELS),
+    *(Top(kernel, n) for n in (4096, 8192, 16384) for kernel in ("gauss", "laplace")),
+    Top("linear", 8191),
     *(One("cholesky", n) for n in (8192, 16384, 32768)),
-    *(One("solve_lu", n) for n in (8192, 16384)),
+    *(One("cholesky", 8191, ridge) for ridge in (1.0, 1e-4)),
+    *(One("solve_lu", n) for n in (8192, 16384, 8191)),
     *(Batch("solve_cholesky", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
     *(Batch("solve_lu", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
     *(Batch("eigh", count, n) for count, n in ((500, 100), (4096, 32), (100000, 8))),
@@ -92,10 +112,10 @@ def normal(s: GpuSettings, *shape: int, seed: int = 3):
     return points("normal", math.prod(shape), 1, "float32", s.device, seed).reshape(shape)
 
 
-def kernel_matrix(s: GpuSettings, n: int, kernel: str = "gauss"):
+def kernel_matrix(s: GpuSettings, n: int, kernel: str = "gauss", ridge: float = RIDGE):
     x = normal(s, n, FEATURES, seed=1)
     a = mercer.kernel_matrix(mercer.kernel(KERNELS[kernel]), x)
-    a.diagonal().add_(RIDGE)
+    a.diagonal().add_(ridge)
     return a
 
 
@@ -114,19 +134,45 @@ def both(
     peer: str,
     theirs: Callable | None,
     error: Callable,
+    vectors: Callable | None = None,
 ) -> GpuLine:
-    """Times of both, and ``error`` of what each gives."""
-    line = GpuLine(row.name, shape, data="normal" if row.name in NORMAL else "kernel matrix")
+    """Times of both, and ``error`` of what each gives; how orthogonal its ``vectors`` are."""
+    random = getattr(row, "verb", "") == "solve_lu" and isinstance(row, One)
+    line = GpuLine(row.name, shape, data="normal" if random else "kernel matrix")
+    measured = s.has_bars()
+    if measured:
+        line.least, line.reach = BARS.get(row.name, (None, None))
+
+    def judge(result) -> float:
+        if vectors is not None:
+            line.note += f"{'; its' if line.note else 'v^T v - 1:'} {loss(vectors(result)):.1e}"
+        return float(error(result))
+
     line.ms = s.watch.median(ours)
-    line.error = float(error(ours()))
+    line.error = judge(ours())
+    if measured and isinstance(row, Top):
+        line.error_bar = TOP_ERROR
     if theirs is None:
         return line
     line.peer = peer
     try:
-        line.peer_ms, line.peer_error = s.watch.median(theirs), float(error(theirs()))
+        line.peer_ms, line.peer_error = s.watch.median(theirs), judge(theirs())
     except RuntimeError as problem:  # cuSOLVER's batches have sizes that they do not serve
-        line.note = f"the peer fails: {str(problem)[:60]}"
+        line.note += f"; the peer fails: {str(problem)[:60]}"
+        return line
+    if measured and not isinstance(row, Systems):
+        line.error_bar = line.error_bar or ERROR_RATIO * line.peer_error
+    if measured and isinstance(row, Batch):
+        line.ratio_bar = BATCH_RATIO
     return line
+
+
+def loss(v) -> float:
+    """The largest element of v^T v - 1, in float64."""
+    import torch
+
+    v = v.double()
+    return float((v.mT @ v - torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)).abs().max())
 
 
 def top_lines(row: Top, s: GpuSettings) -> Iterator[GpuLine]:
@@ -149,6 +195,7 @@ def top_lines(row: Top, s: GpuSettings) -> Iterator[GpuLine]:
         "torch.linalg.eigh",
         theirs,
         error,
+        lambda pairs: pairs[1][..., -TOP:],
     )
 
 
@@ -158,7 +205,7 @@ def one_lines(row: One, s: GpuSettings) -> Iterator[GpuLine]:
 
     n = max(64, int(row.n * s.scale))
     if row.verb == "cholesky":
-        a, v = kernel_matrix(s, n), normal(s, n, PROBES).double()
+        a, v = kernel_matrix(s, n, ridge=row.ridge), normal(s, n, PROBES).double()
         exact, out = times(a, v), torch.empty_like(a)
 
         def factor_error(result):
@@ -235,7 +282,8 @@ def batch_lines(row: Batch, s: GpuSettings) -> Iterator[GpuLine]:
         rest = (wide @ found - b.double()).flatten(1).norm(dim=1)
         return (rest / (sizes * found.flatten(1).norm(dim=1))).max()
 
-    yield both(row, (count, row.n, row.n), s, ours, peer, theirs, error)
+    vectors = (lambda pairs: pairs[1]) if row.verb == "eigh" else None
+    yield both(row, (count, row.n, row.n), s, ours, peer, theirs, error, vectors)
 
 
 def system_lines(row: Systems, s: GpuSettings) -> Iterator[GpuLine]:
