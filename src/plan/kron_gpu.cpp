@@ -222,15 +222,19 @@ std::string KronGpuTile::key() const {
 
 namespace {
 
-/// What shrinks an array most goes first.
-void put_in_order(std::vector<Run>& runs, const KronGpuProblem& problem) {
-  const auto growth_of = [&](const Run& run) {
+/// What goes first: what saves most multiplications, or what leaves the least between passes.
+enum class Order : std::uint8_t { multiplications, bytes };
+constexpr Order kOrders[] = {Order::multiplications, Order::bytes};
+
+void put_in_order(std::vector<Run>& runs, const KronGpuProblem& problem, Order order) {
+  const auto weight = [&](const Run& run) {
     const Span factors = factors_of(problem, run);
-    return growth(static_cast<double>(product(factors, &KronShape::p)),
-                  static_cast<double>(product(factors, &KronShape::q)));
+    const auto p = static_cast<double>(product(factors, &KronShape::p)),
+               q = static_cast<double>(product(factors, &KronShape::q));
+    return order == Order::bytes ? q / p : growth(p, q);
   };
   std::reverse(runs.begin(), runs.end());
-  std::stable_sort(runs.begin(), runs.end(), [&](const Run& a, const Run& b) { return growth_of(a) < growth_of(b); });
+  std::stable_sort(runs.begin(), runs.end(), [&](const Run& a, const Run& b) { return weight(a) < weight(b); });
 }
 
 KronGpuTypes types_of(const KronGpuProblem& problem, bool is_first, bool is_last) {
@@ -250,9 +254,9 @@ struct Division {
   std::vector<KronGpuTypes> types;  // of each pass
 };
 
-Division division_of(std::vector<Run> runs, const KronGpuProblem& problem) {
+Division division_of(std::vector<Run> runs, const KronGpuProblem& problem, Order order) {
   Division division;
-  put_in_order(runs, problem);
+  put_in_order(runs, problem, order);
   std::vector<std::int64_t> extents;
   std::int64_t size = problem.columns;
   for (const KronShape& factor : problem.factors) extents.push_back(factor.p), size *= factor.p;
@@ -286,6 +290,13 @@ KronGpuPlan with_best_kernels(Division division, const KronGpuProblem& problem) 
   return std::move(division.plan);
 }
 
+/// In the order that takes less time.
+KronGpuPlan best_plan(const std::vector<Run>& runs, const KronGpuProblem& problem) {
+  KronGpuPlan plan = with_best_kernels(division_of(runs, problem, Order::multiplications), problem);
+  KronGpuPlan other = with_best_kernels(division_of(runs, problem, Order::bytes), problem);
+  return other.seconds() < plan.seconds() ? other : plan;
+}
+
 /// Of one pass of a plan.
 std::vector<KronGpuKernel> kernels_of(const KronGpuPlan& plan, std::size_t index, const KronGpuProblem& problem) {
   const KronGpuPass& pass = plan.passes[index];
@@ -310,10 +321,28 @@ std::vector<KronGpuPlan> with_other_kernels(const KronGpuPlan& plan, const KronG
 
 std::string beginning(const KronGpuPass& pass) { return fmt::format("{} {} ", pass.first, pass.count); }
 
+/// The kernels that a record has for the passes; false where they are not those of this plan.
+bool read_kernels(KronGpuPlan& plan, const KronGpuProblem& problem, std::string_view record) {
+  for (std::size_t i = 0; i < plan.passes.size(); ++i) {
+    KronGpuPass& pass = plan.passes[i];
+    const std::string_view line = record.substr(0, record.find('\n'));
+    const std::string opening = beginning(pass);
+    if (!line.starts_with(opening) || line.size() == record.size()) return false;
+    const std::vector<KronGpuKernel> kernels = kernels_of(plan, i, problem);
+    const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const KronGpuKernel& k) {
+      return key_of(k) == line.substr(opening.size());
+    });
+    if (kernel == kernels.end()) return false;
+    pass.kernel = *kernel;
+    record.remove_prefix(line.size() + 1);
+  }
+  return record.empty();
+}
+
 }  // namespace
 
 KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
-  return with_best_kernels(division_of(divide(problem, 1).front().runs, problem), problem);
+  return best_plan(divide(problem, 1).front().runs, problem);
 }
 
 double KronGpuPlan::seconds() const {
@@ -350,9 +379,8 @@ std::vector<KronGpuPlan> kron_gpu_candidates(const KronGpuProblem& problem, cons
     if (other.seconds() <= most && known.insert(other.record()).second) candidates.push_back(std::move(other));
   };
   for (const Way& way : divide(problem, kMostDivisions)) {
-    KronGpuPlan other = with_best_kernels(division_of(way.runs, problem), problem);
-    if (most == 0) most = kMostTimes * other.seconds();
-    offer(std::move(other));
+    if (most == 0) most = kMostTimes * best_plan(way.runs, problem).seconds();
+    for (const Order order : kOrders) offer(with_best_kernels(division_of(way.runs, problem, order), problem));
   }
   for (KronGpuPlan& other : with_other_kernels(plan, problem)) offer(std::move(other));
   if (candidates.size() > kMostKronCandidates) candidates.resize(kMostKronCandidates);
@@ -361,25 +389,12 @@ std::vector<KronGpuPlan> kron_gpu_candidates(const KronGpuProblem& problem, cons
 
 std::optional<KronGpuPlan> kron_gpu_plan_of(const KronGpuProblem& problem, std::string_view record) {
   if (!record.starts_with(kRecord)) return std::nullopt;
-  for (const Way& way : divide(problem, kMostDivisions)) {
-    KronGpuPlan plan = division_of(way.runs, problem).plan;
-    std::string_view rest = record.substr(kRecord.size());
-    std::size_t found = 0;
-    for (; found < plan.passes.size(); ++found) {
-      KronGpuPass& pass = plan.passes[found];
-      const std::string_view line = rest.substr(0, rest.find('\n'));
-      const std::string opening = beginning(pass);
-      if (!line.starts_with(opening) || line.size() == rest.size()) break;
-      const std::vector<KronGpuKernel> kernels = kernels_of(plan, found, problem);
-      const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const KronGpuKernel& k) {
-        return key_of(k) == line.substr(opening.size());
-      });
-      if (kernel == kernels.end()) break;
-      pass.kernel = *kernel;
-      rest.remove_prefix(line.size() + 1);
+  record.remove_prefix(kRecord.size());
+  for (const Way& way : divide(problem, kMostDivisions))
+    for (const Order order : kOrders) {
+      KronGpuPlan plan = division_of(way.runs, problem, order).plan;
+      if (read_kernels(plan, problem, record)) return plan;
     }
-    if (found == plan.passes.size() && rest.empty()) return plan;
-  }
   return std::nullopt;
 }
 

@@ -81,6 +81,24 @@ TEST(KronGpuPlan, CandidatesAreSoundAndTheModelIsTheFirst) {
   EXPECT_EQ(most, kMostKronCandidates);
 }
 
+/// Fewest multiplications would multiply by the pair first where arrays grow, by the factor alone where they shrink; but
+/// these passes take as long as their bytes.
+TEST(KronGpuPlan, LittleLiesBetweenPasses) {
+  for (const auto& [p, q] : {std::pair(31, 63), std::pair(63, 31), std::pair(32, 64)}) {
+    KronGpuProblem problem = kron_problem(std::vector<KronShape>(3, KronShape{p, q}));
+    problem.rows = 64;
+    const KronGpuPlan plan = plan_kron_gpu(problem);
+    ASSERT_EQ(plan.passes.size(), 2u) << plan.to_text();
+    EXPECT_EQ(plan.passes.front().count, p < q ? 1 : 2) << plan.to_text();
+    EXPECT_EQ(plan.widest, std::min(std::int64_t{p} * p * q, std::int64_t{p} * q * q)) << plan.to_text();
+    // The other order can be tried.
+    std::set<int> counts;
+    for (const KronGpuPlan& candidate : kron_gpu_candidates(problem, plan))
+      if (candidate.passes.size() == 2) counts.insert(candidate.passes.front().count);
+    EXPECT_EQ(counts, (std::set<int>{1, 2}));
+  }
+}
+
 TEST(KronGpuPlan, CandidatesDivideRowsDifferently) {
   const KronGpuProblem problem = kron_problem(std::vector<KronShape>(5, {8, 8}));
   std::set<std::size_t> passes;
