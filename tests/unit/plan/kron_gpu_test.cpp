@@ -81,8 +81,8 @@ TEST(KronGpuPlan, CandidatesAreSoundAndTheModelIsTheFirst) {
   EXPECT_EQ(most, kMostKronCandidates);
 }
 
-/// Fewest multiplications would multiply by the pair first where arrays grow, by the factor alone where they shrink; but
-/// these passes take as long as their bytes.
+/// Fewest multiplications would multiply by the pair first where arrays grow, by the factor alone where they shrink.
+/// But these passes take as long as their bytes.
 TEST(KronGpuPlan, LittleLiesBetweenPasses) {
   for (const auto& [p, q] : {std::pair(31, 63), std::pair(63, 31), std::pair(32, 64)}) {
     KronGpuProblem problem = kron_problem(std::vector<KronShape>(3, KronShape{p, q}));
