@@ -48,6 +48,21 @@ std::int64_t strips_of_launch(const plan::GpuPairPlan& plan, std::int64_t units,
   return ceil_div(ceil_div(kTilesOfCluster * clusters, tiles_of_strip), kGroup) * kGroup;
 }
 
+/// The caller's points, where they are rows of this length as repairs read them; else null.
+const float* given_rows(const plan::GpuPairPlan& plan, const PairJob& job, bool of_x, std::int64_t row_length) {
+  constexpr std::uintptr_t kVector = 16;
+  const JobSide& side = of_x ? job.x : job.z;
+  const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
+  const auto& steps = side.points.batch_strides;
+  const bool lies_so = side.points.dtype == Dtype::float32 && side.feature_stride == 1 &&
+                       side.point_stride == row_length && job.features == row_length &&
+                       reinterpret_cast<std::uintptr_t>(side.points.data) % kVector == 0;
+  const bool is_one_set = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 0; });
+  const bool is_plain = plan.sides.stages.empty() && streams.size() == 1 && streams[0].plain;
+  if (!plan::reads_rows(plan) || !lies_so || !is_one_set || !is_plain) return nullptr;
+  return static_cast<const float*>(side.points.data);
+}
+
 }  // namespace
 
 void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const PairJob& job,
@@ -85,6 +100,8 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   for (int s = 0; s < sides_; ++s) {
     const std::int64_t ld = sides[s]->ld;
     side_[s].image = workspace.add(ld * units_ * kRowBytes);
+    // Room for rows there always is: how much a call needs must not depend on where its arrays lie.
+    side_[s].given_rows = given_rows(*kernels.plan, job, s == 0, row_length_);
     if (plan::reads_rows(*kernels.plan)) side_[s].rows = workspace.add(ld * row_length_ * kFloat);
     side_[s].largest = workspace.add(chunks_ * ld * kFloat);
     if (chunks_ > 1) side_[s].norms = workspace.add(chunks_ * ld * static_cast<std::int64_t>(sizeof(double)));
@@ -118,9 +135,11 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
   for (int s = 0; s < sides_; ++s) {
     const Side& side = side_[s];
+    float* const rows = has_rows && side.given_rows == nullptr ? workspace.at<float>(side.rows) : nullptr;
     split.side[s] = {static_cast<const float*>(values[s]),
                      workspace.at<unsigned char>(side.image),
-                     has_rows ? workspace.at<float>(side.rows) : nullptr,
+                     rows != nullptr ? rows : side.given_rows,
+                     rows,
                      workspace.at<float>(side.largest),
                      workspace.at<double>(side.norms),
                      workspace.at<float>(side.norm),

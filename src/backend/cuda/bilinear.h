@@ -42,6 +42,7 @@ class SplitProducts : public MatrixProducts {
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;
   struct Side {
+    const float* given_rows = nullptr;  // in place of rows
     std::int64_t image = 0, rows = 0, largest = 0, norms = 0, norm = 0, norm_tail = 0, scale = 0;
   };
   Side side_[2];

@@ -82,7 +82,8 @@ struct SplitState {
 struct SplitSide {
   const float* values;    // panels
   unsigned char* image;   // [ld / 32][unit][32][128 bytes]
-  float* rows;            // [ld][row_length] the values again, as rows: for repairs
+  const float* rows;      // [count][row_length] the values again, as rows: for repairs
+  float* rows_out;        // the same, to be written; null where they are the caller's points
   float* largest;         // [chunk][ld] of |value - centre| of a point
   double* norms;          // [chunk][ld] squared norms of the scaled pieces, where there are several
   float *norm, *norm_tail;  // [ld] squared norm of the pieces as written, in two parts: see norm_quantum

@@ -16,18 +16,43 @@ struct PackSide {
   i64 first;  // point
 };
 
+// 32 features of the block's points on their way to shared memory, four values a thread, along what lies closer.
+struct FeatureFetch {
+  static constexpr int kPasses = PACK_FEATURES / (PACK_THREADS / 32);
+  POINT values[kPasses];
+  bool along_k;
+
+  MERCER_METHOD explicit FeatureFetch(const PackArguments& a) {
+    along_k = (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
+              (a.point_stride < 0 ? -a.point_stride : a.point_stride);
+  }
+  MERCER_METHOD int feature_of(int pass) const { return along_k ? threadIdx.x % 32 : slow(pass); }
+  MERCER_METHOD int point_of(int pass) const { return along_k ? slow(pass) : threadIdx.x % 32; }
+
+  MERCER_METHOD void load(const PackArguments& a, const PackSide& side, i64 k0) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      i64 point = side.first + point_of(pass);
+      if (point >= a.count) point = a.count - 1;
+      const i64 feature = k0 + feature_of(pass);
+      if (feature < a.k) values[pass] = side.points[point * a.point_stride + feature * a.feature_stride];
+    }
+  }
+  // What lies behind the last feature may be anything.
+  MERCER_METHOD void store(POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) const {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) tile[feature_of(pass)][point_of(pass)] = values[pass];
+  }
+
+ private:
+  MERCER_METHOD static int slow(int pass) { return threadIdx.x / 32 + pass * (PACK_THREADS / 32); }
+};
+
 MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0,
                                  POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) {
-  const bool along_k = (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
-                       (a.point_stride < 0 ? -a.point_stride : a.point_stride);
-  const int fast = threadIdx.x % 32, slow = threadIdx.x / 32;
-  for (int pass = slow; pass < 32; pass += PACK_THREADS / 32) {
-    const int kk = along_k ? fast : pass, p = along_k ? pass : fast;
-    i64 point = side.first + p;
-    if (point >= a.count) point = a.count - 1;
-    const i64 feature = k0 + kk;
-    if (feature < a.k) tile[kk][p] = side.points[point * a.point_stride + feature * a.feature_stride];
-  }
+  FeatureFetch fetch(a);
+  fetch.load(a, side, k0);
+  fetch.store(tile);
 }
 
 // Where the 32 points from `first` on lie.
@@ -86,11 +111,15 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   }
   return;
 #endif
-  // The rest of the features is shared among blockIdx.y.
-  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += (i64)gridDim.y * PACK_FEATURES) {
+  // The features are shared among blockIdx.y. While some are written the next are on their way.
+  const i64 step = (i64)gridDim.y * PACK_FEATURES;
+  FeatureFetch fetch(a);
+  fetch.load(a, side, (i64)blockIdx.y * PACK_FEATURES);
+  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += step) {
     __syncthreads();
-    load_features(a, side, k0, tile);
+    fetch.store(tile);
     __syncthreads();
+    if (k0 + step < a.k) fetch.load(a, side, k0 + step);
     for (int kk = warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 32) {
       REAL stream[STREAMS + (STREAMS == 0)];
       const POINT feature = tile[kk][lane];

@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   const int exponent = carried ? piece_exponent(largest) : 0;
   const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(exponent) : 0.0f,
                             side.image + first * a.units * 128 + p * 128,
-                            side.rows + (first + p) * a.row_length};
+                            side.rows_out + (first + p) * a.row_length};
   const Pack<float, 4>* panel =
       (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);
   double norm = 0;
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
 #pragma unroll
       for (int c = 0; c < 4; ++c) raw.value[c] = block.tile[p][kk + c];
       split_values(high, low, norm, block, point, raw, kk);
-      if (side.rows != nullptr && k < a.row_length) store_pack(point.row + k, raw);
+      if (side.rows_out != nullptr && k < a.row_length) store_pack(point.row + k, raw);
       if (!point.has_low || k < a.units * 32) write_unit(point, high, low, k, half);
     }
   }
