@@ -259,6 +259,25 @@ TEST(TensorCores, Terms) {
   });
 }
 
+/// Repairs read the caller's points where these lie as rows, and copies of them elsewhere: bit by bit the same.
+TEST(TensorCores, RepairsOfRowsAndOfCopies) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 150, kN = 140, kFeatures = 72;
+    PointPair points{drawn(kM, kFeatures, 1, kUniform), drawn(kN, kFeatures, 2, kUniform)};
+    add_neighbours(points);
+    const Array x = copy(points.x, Dtype::float32, {kFeatures + 4, 1}), z = copy(points.z, Dtype::float32, {1, kN + 4});
+    for (const bool symmetric : {false, true}) {
+      const std::int64_t n = symmetric ? kM : kN;
+      const Tensor rows_of_z = points.z, copies_of_z = z;
+      const Array of_rows(Dtype::float32, {kM, n}), of_copies(Dtype::float32, {kM, n});
+      pairwise(kL2, points.x, symmetric ? nullptr : &rows_of_z, of_rows, {}, context);
+      pairwise(kL2, x, symmetric ? nullptr : &copies_of_z, of_copies, {}, context);
+      if (!symmetric) expect_distances(of_rows, points.x, points.z, 3000, "rows");
+      EXPECT_TRUE(std::equal(of_rows.bytes().begin(), of_rows.bytes().end(), of_copies.bytes().begin()));
+    }
+  });
+}
+
 TEST(TensorCores, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) { expect_items_alone(kGauss, 3, 9, context); });
 }
