@@ -462,55 +462,62 @@ TEST_F(Cg, BrokenRulesAreTold) {
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 TEST_F(Cg, ACapturedCallSolvesForNewRightHandSides) {
-  on_cuda([](TestContext& context) {
-    constexpr std::int64_t n = 70, k = 3, products = 12;
-    const Array points = normal(Dtype::float32, {n, 3}, 21), b = normal(Dtype::float32, {n, k}, 22);
-    const DeviceStream stream;
-    const std::int64_t point_bytes = n * 3 * 4, bytes = n * k * 4;
-    const DeviceMemory memory(0, point_bytes + 2 * bytes + 1024);
-    const auto on_device = [&](std::int64_t place, Dtype dtype, Shape shape) {
-      Tensor t(memory.data() + place, dtype, std::move(shape));
-      t.device = {DeviceKind::cuda, 0};
-      return t;
-    };
-    const Tensor at_points = on_device(0, Dtype::float32, {n, 3});
-    const Tensor at_b = on_device(point_bytes, Dtype::float32, {n, k});
-    const Tensor at_x = on_device(point_bytes + bytes, Dtype::float32, {n, k});
-    const Tensor info = on_device((point_bytes + 2 * bytes + 7) / 8 * 8, Dtype::int64, {k});
-    stream.upload(memory.at(), points.tensor().data, point_bytes);
-    stream.upload(memory.at(point_bytes), b.tensor().data, bytes);
-    Arguments arguments;
-    arguments.queue.stream = static_cast<CuStream>(stream);
-    const linalg::Operator a = linalg::kernel_operator(kGauss, at_points, 2.0, arguments, context);
-    const linalg::CgOptions options{.most_products = products, .info = &info};
-    linalg::cg(a, at_b, at_x, options, context);  // compiles
-    const auto results = [&] {
-      std::vector<char> values(static_cast<std::size_t>(bytes + k * 8));
-      stream.download(values.data(), memory.at(point_bytes + bytes), bytes);
-      stream.download(values.data() + bytes, reinterpret_cast<CuPointer>(info.data), k * 8);
-      return values;
-    };
-    std::string refused;
-    const Recording recording(stream, [&] {
-      refused = message_of([&] { linalg::cg(a, at_b, at_x, {.most_products = 3}, context); });
-      linalg::cg(a, at_b, at_x, options, context);
+  for (const bool is_stored : {false, true})
+    on_cuda([&](TestContext& context) {
+      constexpr std::int64_t n = 70, k = 3, products = 12;
+      const Array points = normal(Dtype::float32, {n, 3}, 21), b = normal(Dtype::float32, {n, k}, 22);
+      Array matrix(Dtype::float32, {n, n});
+      pairwise(Formula(kGauss), points, nullptr, matrix);
+      for (std::int64_t i = 0; i < n; ++i) matrix.set({i, i}, matrix(i, i) + 2.0);
+      const DeviceStream stream;
+      const Array& given = is_stored ? matrix : points;
+      const std::int64_t point_bytes = given.shape()[1] * n * 4, bytes = n * k * 4;
+      const DeviceMemory memory(0, point_bytes + 2 * bytes + 1024);
+      const auto on_device = [&](std::int64_t place, Dtype dtype, Shape shape) {
+        Tensor t(memory.data() + place, dtype, std::move(shape));
+        t.device = {DeviceKind::cuda, 0};
+        return t;
+      };
+      const Tensor at_points = on_device(0, Dtype::float32, given.shape());
+      const Tensor at_b = on_device(point_bytes, Dtype::float32, {n, k});
+      const Tensor at_x = on_device(point_bytes + bytes, Dtype::float32, {n, k});
+      const Tensor info = on_device((point_bytes + 2 * bytes + 7) / 8 * 8, Dtype::int64, {k});
+      stream.upload(memory.at(), given.tensor().data, point_bytes);
+      stream.upload(memory.at(point_bytes), b.tensor().data, bytes);
+      Arguments arguments;
+      arguments.queue.stream = static_cast<CuStream>(stream);
+      const linalg::Operator a = is_stored
+                                     ? linalg::matrix_operator(at_points, arguments.queue, context)
+                                     : linalg::kernel_operator(kGauss, at_points, 2.0, arguments, context);
+      const linalg::CgOptions options{.most_products = products, .info = &info};
+      linalg::cg(a, at_b, at_x, options, context);  // compiles
+      const auto results = [&] {
+        std::vector<char> values(static_cast<std::size_t>(bytes + k * 8));
+        stream.download(values.data(), memory.at(point_bytes + bytes), bytes);
+        stream.download(values.data() + bytes, reinterpret_cast<CuPointer>(info.data), k * 8);
+        return values;
+      };
+      std::string refused;
+      const Recording recording(stream, [&] {
+        refused = message_of([&] { linalg::cg(a, at_b, at_x, {.most_products = 3}, context); });
+        linalg::cg(a, at_b, at_x, options, context);
+      });
+      EXPECT_NE(refused.find("in a graph capture nothing can be thrown"), std::string::npos) << refused;
+      for (const unsigned seed : {23u, 24u}) {
+        Array next = normal(Dtype::float32, {n, k}, seed);
+        for (std::int64_t i = 0; i < n; ++i) next.set({i, 1}, 0);
+        stream.upload(memory.at(point_bytes), next.tensor().data, bytes);
+        stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
+        recording.play();
+        const std::vector<char> played = results();
+        stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
+        linalg::cg(a, at_b, at_x, options, context);
+        EXPECT_TRUE(played == results());
+        std::int64_t said[k];
+        std::memcpy(said, played.data() + bytes, sizeof said);
+        EXPECT_EQ(said[1], 0);
+      }
     });
-    EXPECT_NE(refused.find("in a graph capture nothing can be thrown"), std::string::npos) << refused;
-    for (const unsigned seed : {23u, 24u}) {
-      Array next = normal(Dtype::float32, {n, k}, seed);
-      for (std::int64_t i = 0; i < n; ++i) next.set({i, 1}, 0);
-      stream.upload(memory.at(point_bytes), next.tensor().data, bytes);
-      stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
-      recording.play();
-      const std::vector<char> played = results();
-      stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
-      linalg::cg(a, at_b, at_x, options, context);
-      EXPECT_TRUE(played == results());
-      std::int64_t said[k];
-      std::memcpy(said, played.data() + bytes, sizeof said);
-      EXPECT_EQ(said[1], 0);
-    }
-  });
 }
 
 }  // namespace
