@@ -10,7 +10,7 @@
 // Each value of a is used once, by COLUMNS multiply-adds. A part is no deeper than sums in float32 should be.
 //
 // Floor on an H200: a at 4.3 TB/s, 250 us of 16384 rows; with 32 columns multiply-adds, as long. Measured: 1.02, 1.07
-// and 1.7 of that for 8, 16 and 32 columns; with 32 a third of the multiply-adds wait for a bank of registers.
+// and 1.7 of that for 8, 16 and 32 columns; with 32 a fifth of the multiply-adds wait for a bank of registers.
 // Budget: 128 threads, a thread 16 x 8 of 512 x 32 sums or 4 x COLUMNS; 68 KB of shared memory.
 #define FEW_THREADS 128
 #define FEW_ROWS 512
