@@ -27,7 +27,7 @@ KERNELS = {
     "laplace": "exp(-sqrt(sum((x-z)^2))/2)",
     "linear": "sum(x*z)",  # of rank 8: all other eigenvalues are the ridge
 }
-# Milliseconds, at least and to reach for; of batches, times as fast as the peer.
+# Milliseconds, at least and to reach for; batches have BATCH_RATIO.
 BARS = {
     "top 64 gauss 4096": (8, 5),
     "top 64 gauss 8192": (10, 6),
@@ -38,7 +38,7 @@ BARS = {
     "solve_lu 8192": (20, 15),
     "solve_lu 16384": (60, 45),
 }
-BATCH_RATIO = 1.0
+BATCH_RATIO = 1.0  # times as fast as the peer
 TOP_ERROR = 1e-6  # of the largest eigenvalue
 ERROR_RATIO = 1.5  # of the peer's own
 ONE_FULL_EIGH = 8192  # larger ones take torch seconds
@@ -58,7 +58,7 @@ class Top:
 
 @dataclasses.dataclass(frozen=True)
 class One:
-    """One matrix: ``verb`` is cholesky or solve_lu. Conditions are near n / ridge."""
+    """One matrix: cholesky of a kernel's, whose condition is at most n / ridge + 1, or solve_lu."""
 
     verb: str
     n: int
@@ -137,15 +137,18 @@ def both(
     vectors: Callable | None = None,
 ) -> GpuLine:
     """Times of both, and ``error`` of what each gives; how orthogonal its ``vectors`` are."""
-    random = getattr(row, "verb", "") == "solve_lu" and isinstance(row, One)
+    random = isinstance(row, One) and row.verb == "solve_lu"
     line = GpuLine(row.name, shape, data="normal" if random else "kernel matrix")
     measured = s.has_bars()
     if measured:
         line.least, line.reach = BARS.get(row.name, (None, None))
 
+    losses = []
+
     def judge(result) -> float:
         if vectors is not None:
-            line.note += f"{'; its' if line.note else 'v^T v - 1:'} {loss(vectors(result)):.1e}"
+            losses.append(f"{loss(vectors(result)):.1e}")
+            line.note = "v^T v - 1: " + "; its ".join(losses)
         return float(error(result))
 
     line.ms = s.watch.median(ours)
@@ -158,7 +161,7 @@ def both(
     try:
         line.peer_ms, line.peer_error = s.watch.median(theirs), judge(theirs())
     except RuntimeError as problem:  # cuSOLVER's batches have sizes that they do not serve
-        line.note += f"; the peer fails: {str(problem)[:60]}"
+        line.note = "; ".join(filter(None, (line.note, f"the peer fails: {str(problem)[:60]}")))
         return line
     if measured and not isinstance(row, Systems):
         line.error_bar = line.error_bar or ERROR_RATIO * line.peer_error

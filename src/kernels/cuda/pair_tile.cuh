@@ -17,6 +17,39 @@
 // Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh; this file is the kernel. It computes what
 // products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing.
 // With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
+
+// What the accumulators stand for, in their place.
+MERCER_INLINE void finish_sums(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
+#if BYTES
+  to_floats(acc);
+#endif
+#if MIXED == 1
+  to_values(acc, a, place, at);
+#endif
+#if DOUBLE_PRODUCTS
+  to_sums(acc, a, place, at);
+#endif
+#if PLANES
+  read_planes(acc, a, place, at);
+#endif
+}
+
+#if CONSUMER == 0
+// The values of all members of a group, which share the sums.
+MERCER_INLINE void store_members(Accumulators& acc, const PairArguments& a, const Block& block, const TilePlace& place,
+                                 REAL* scratch) {
+  OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
+#if NUMBERS
+  store_tile(acc, a, params_of(a, 0), out, place, scratch);
+#else
+#pragma unroll 1
+  for (i64 member = 0; member < a.member_count; ++member)
+    store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
+               out + batch_offset(a.members, a.member_out_step, member), place, scratch);
+#endif
+}
+#endif
+
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
@@ -114,29 +147,10 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
-#if BYTES
-    to_floats(acc);
-#endif
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
-#if MIXED == 1
-    to_values(acc, a, place, at);
-#endif
-#if DOUBLE_PRODUCTS
-    to_sums(acc, a, place, at);
-#endif
-#if PLANES
-    read_planes(acc, a, place, at);
-#endif
+    finish_sums(acc, a, place, at);
 #if CONSUMER == 0
-    OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
-#if NUMBERS
-    store_tile(acc, a, params_of(a, 0), out, place, shared + SCRATCH_PLACE);
-#else
-#pragma unroll 1
-    for (i64 member = 0; member < a.member_count; ++member)
-      store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
-                 out + batch_offset(a.members, a.member_out_step, member), place, shared + SCRATCH_PLACE);
-#endif
+    store_members(acc, a, block, place, shared + SCRATCH_PLACE);
 #else
 #if !BY_ROWS
     fold_tile(fold, acc, a, params_of(a, block.item), v, place, shared + SCRATCH_PLACE);

@@ -4,7 +4,7 @@
 
 #include "backend/cg_columns.h"
 #include "backend/cpu/dense_matrix.h"
-#include "backend/cuda/matrix_product.h"
+#include "backend/cuda/few_columns.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"

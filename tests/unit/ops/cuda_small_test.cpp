@@ -363,23 +363,47 @@ TEST(CudaSmall, FactorsServeManyRightHandSides) {
 }
 
 /// With info nothing is waited for and nothing taken, so a graph holds the calls; without, it says why not.
+/// Arrays one behind the other in memory of the device.
+class DeviceArrays {
+ public:
+  DeviceArrays(const DeviceStream& stream, std::int64_t bytes) : stream_(stream), memory_(0, bytes) {}
+
+  Tensor take(Dtype dtype, Shape shape) {
+    Tensor t(memory_.data() + taken_, dtype, std::move(shape));
+    t.device = {DeviceKind::cuda, 0};
+    taken_ += bytes_of(t);
+    EXPECT_LE(taken_, memory_.size());
+    return t;
+  }
+  void upload(const Tensor& to, const Array& from) const {
+    stream_.upload(reinterpret_cast<CuPointer>(to.data), from.tensor().data, bytes_of(to));
+  }
+  Array download(const Tensor& from) const {
+    Array to(from.dtype, from.shape);
+    stream_.download(to.tensor().data, reinterpret_cast<CuPointer>(from.data), bytes_of(from));
+    return to;
+  }
+  void poison(const Tensor& t) const { stream_.fill(reinterpret_cast<CuPointer>(t.data), 0x5a, bytes_of(t)); }
+
+ private:
+  static std::int64_t bytes_of(const Tensor& t) {
+    return std::accumulate(t.shape.begin(), t.shape.end(), static_cast<std::int64_t>(size_of(t.dtype)),
+                           std::multiplies<>());
+  }
+  const DeviceStream& stream_;
+  DeviceMemory memory_;
+  std::int64_t taken_ = 0;
+};
+
 TEST(CudaSmall, CapturedCallsRunAgain) {
   on_cuda([](TestContext& context) {
-    constexpr std::int64_t n = 8, kBatch = 20, kBytesA = kBatch * n * n * 4, kBytesB = kBatch * n * 4,
-                           kBytesInfo = kBatch * 8;
+    constexpr std::int64_t n = 8, kBatch = 20;
     const DeviceStream stream;
-    const DeviceMemory memory(0, 2 * (kBytesA + kBytesB + kBytesInfo) + kBytesB);
-    std::int64_t taken = 0;
-    const auto take = [&](Dtype dtype, Shape shape, std::int64_t bytes) {
-      Tensor t(memory.data() + taken, dtype, std::move(shape));
-      t.device = {DeviceKind::cuda, 0};
-      taken += bytes;
-      return t;
-    };
-    const Tensor a = take(Dtype::float32, {kBatch, n, n}, kBytesA), b = take(Dtype::float32, {kBatch, n, 1}, kBytesB),
-                 x = take(Dtype::float32, {kBatch, n, 1}, kBytesB), w = take(Dtype::float32, {kBatch, n}, kBytesB),
-                 v = take(Dtype::float32, {kBatch, n, n}, kBytesA), info = take(Dtype::int64, {kBatch}, kBytesInfo),
-                 info_of_pairs = take(Dtype::int64, {kBatch}, kBytesInfo);
+    DeviceArrays arrays(stream, 1 << 16);
+    const Tensor a = arrays.take(Dtype::float32, {kBatch, n, n}), b = arrays.take(Dtype::float32, {kBatch, n, 1}),
+                 x = arrays.take(Dtype::float32, {kBatch, n, 1}), w = arrays.take(Dtype::float32, {kBatch, n}),
+                 v = arrays.take(Dtype::float32, {kBatch, n, n}), info = arrays.take(Dtype::int64, {kBatch}),
+                 info_of_pairs = arrays.take(Dtype::int64, {kBatch});
     Options options{.jitter = {1e-6}, .info = &info};
     options.queue.stream = static_cast<CuStream>(stream);
     Options checked = options, of_pairs{.info = &info_of_pairs, .queue = options.queue};
@@ -390,13 +414,7 @@ TEST(CudaSmall, CapturedCallsRunAgain) {
     EXPECT_GT(linalg::workspace_size(checked, solve), 0);
     EXPECT_EQ(linalg::workspace_size(of_pairs, find_pairs), 0);
     Array matrices = kernel_matrices(Dtype::float32, kBatch, n);
-    const auto upload = [&](const Tensor& to, const Array& from, std::int64_t bytes) {
-      stream.upload(reinterpret_cast<CuPointer>(to.data), from.tensor().data, bytes);
-    };
-    const auto download = [&](void* to, const Tensor& from, std::int64_t bytes) {
-      stream.download(to, reinterpret_cast<CuPointer>(from.data), bytes);
-    };
-    upload(a, matrices, kBytesA);
+    arrays.upload(a, matrices);
     solve(options);  // compiles
     find_pairs(of_pairs);
     std::string refused;
@@ -407,26 +425,21 @@ TEST(CudaSmall, CapturedCallsRunAgain) {
     });
     EXPECT_NE(refused.find("must stay out of the capture of a CUDA graph"), std::string::npos) << refused;
     matrices.set({7, 0, 0}, -1);
-    upload(a, matrices, kBytesA);
+    arrays.upload(a, matrices);
     for (const unsigned seed : {23u, 24u}) {
-      const Array sides = normal(Dtype::float32, {kBatch, n, 1}, seed), found(Dtype::float32, {kBatch, n, 1}),
-                  values(Dtype::float32, {kBatch, n}), vectors(Dtype::float32, {kBatch, n, n});
-      std::vector<std::int64_t> said(kBatch), said_of_pairs(kBatch);
-      upload(b, sides, kBytesB);
-      stream.fill(reinterpret_cast<CuPointer>(x.data), 0x5a, memory.size() - kBytesA - kBytesB);
+      const Array sides = normal(Dtype::float32, {kBatch, n, 1}, seed);
+      arrays.upload(b, sides);
+      for (const Tensor* out : {&x, &w, &v, &info, &info_of_pairs}) arrays.poison(*out);
       recording.play();
-      download(found.tensor().data, x, kBytesB);
-      download(values.tensor().data, w, kBytesB);
-      download(vectors.tensor().data, v, kBytesA);
-      download(said.data(), info, kBytesInfo);
-      download(said_of_pairs.data(), info_of_pairs, kBytesInfo);
+      const Array found = arrays.download(x), values = arrays.download(w), vectors = arrays.download(v),
+                  said = arrays.download(info), said_of_pairs = arrays.download(info_of_pairs);
       for (std::int64_t item = 0; item < kBatch; ++item) {
         const Value of_a = [&](std::int64_t i, std::int64_t j) { return matrices(item, i, j); };
-        EXPECT_EQ(said_of_pairs[static_cast<std::size_t>(item)], 0);
+        EXPECT_EQ(said_of_pairs(item), 0);
         EXPECT_LE(rest_of_pairs(n, of_a, [&](std::int64_t j) { return values(item, j); },
                                 [&](std::int64_t i, std::int64_t j) { return vectors(item, i, j); }),
                   8 * n * 0x1p-24 * norm_of(n, n, of_a));
-        EXPECT_EQ(said[static_cast<std::size_t>(item)], item == 7 ? 1 : 0);
+        EXPECT_EQ(said(item), item == 7 ? 1 : 0);
         if (item == 7) continue;
         expect_solves(
             n, 1, 0x1p-24, of_a, [&](std::int64_t i, std::int64_t e) { return found(item, i, e); },

@@ -1,4 +1,4 @@
-#include "backend/cuda/matrix_product.h"
+#include "backend/cuda/few_columns.h"
 
 #include <algorithm>
 
