@@ -30,6 +30,11 @@ struct Table {
     take_optional(driver.launch_ex, "cuLaunchKernelEx");
     take_optional(driver.cluster_occupancy, "cuOccupancyMaxActiveClusters");
     take_optional(driver.tensor_map_tiled, "cuTensorMapEncodeTiled");
+    take_optional(driver.stream_capture_info, "cuStreamGetCaptureInfo_v3");
+    take_optional(driver.stream_set_dependencies, "cuStreamUpdateCaptureDependencies_v2");
+    take_optional(driver.stream_begin_capture_to_graph, "cuStreamBeginCaptureToGraph");
+    take_optional(driver.graph_condition, "cuGraphConditionalHandleCreate");
+    take_optional(driver.graph_add_node, "cuGraphAddNode_v2");
   }
 
  private:

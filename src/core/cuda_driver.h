@@ -19,6 +19,8 @@ using CuStream = struct CuStreamHandle*;  // also a cudaStream_t; nullptr is the
 using CuEvent = struct CuEventHandle*;
 using CuGraph = struct CuGraphHandle*;
 using CuGraphExec = struct CuGraphExecHandle*;
+using CuGraphNode = struct CuGraphNodeHandle*;
+using CuGraphCondition = std::uint64_t;  // CUgraphConditionalHandle
 using CuPool = struct CuPoolHandle*;
 using CuPointer = std::uint64_t;
 
@@ -32,7 +34,9 @@ inline constexpr int kCuFunctionMaxThreads = 0, kCuFunctionSharedBytes = 1, kCuF
 inline constexpr int kCuPointerMemoryType = 2, kCuPointerDevice = 9;
 inline constexpr int kCuLaunchCluster = 4, kCuLaunchProgrammaticSerialization = 6;
 inline constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDefault = 0, kCuEventNoTiming = 2;
-inline constexpr int kCuCaptureThreadLocal = 1;
+inline constexpr int kCuCaptureThreadLocal = 1, kCuCaptureActive = 1;
+inline constexpr int kCuConditionalNode = 13, kCuConditionIf = 0, kCuConditionWhile = 1;
+inline constexpr unsigned kCuAssignDefault = 1, kCuSetDependencies = 1;
 
 /// CUlaunchAttribute and CUlaunchConfig of cuda.h.
 struct CuLaunchAttribute {
@@ -52,6 +56,18 @@ struct CuLaunchConfig {
   unsigned attribute_count = 0;
 };
 static_assert(sizeof(CuLaunchAttribute) == 72 && sizeof(CuLaunchConfig) == 56);
+
+/// CUgraphNodeParams of cuda.h, as a conditional node has it.
+struct CuConditionalParams {
+  int type = kCuConditionalNode, reserved[3] = {};
+  CuGraphCondition condition = 0;
+  int kind = kCuConditionWhile;
+  unsigned bodies = 1;
+  CuGraph* body = nullptr;  // written by the driver
+  CuContext context = nullptr;
+  long long rest[25] = {}, end = 0;
+};
+static_assert(sizeof(CuConditionalParams) == 256);
 
 /// CUmemPoolProps of cuda.h: pinned memory of one device.
 struct CuPoolProperties {
@@ -131,6 +147,20 @@ struct CudaDriver {
   // May be null.
   int (*launch_ex)(const CuLaunchConfig* config, CuFunction function, void** args, void** extra);  // CUDA 11.8
   int (*cluster_occupancy)(int* clusters, CuFunction function, const CuLaunchConfig* config);      // CUDA 11.8
+  // Conditional nodes of graphs, CUDA 12.3: all or none.
+  int (*stream_capture_info)(CuStream stream, int* status, std::uint64_t* id, CuGraph* graph, const CuGraphNode** nodes,
+                             const void** edges, std::size_t* count);
+  int (*stream_set_dependencies)(CuStream stream, CuGraphNode* nodes, const void* edges, std::size_t count,
+                                 unsigned flags);
+  int (*stream_begin_capture_to_graph)(CuStream stream, CuGraph graph, const CuGraphNode* nodes, const void* edges,
+                                       std::size_t count, int mode);
+  int (*graph_condition)(CuGraphCondition* condition, CuGraph graph, CuContext context, unsigned value, unsigned flags);
+  int (*graph_add_node)(CuGraphNode* node, CuGraph graph, const CuGraphNode* nodes, const void* edges,
+                        std::size_t count, void* params);
+  bool has_conditions() const {
+    return stream_capture_info != nullptr && stream_set_dependencies != nullptr &&
+           stream_begin_capture_to_graph != nullptr && graph_condition != nullptr && graph_add_node != nullptr;
+  }
   /// cuTensorMapEncodeTiled, CUDA 12.0; the map is 128 bytes at an address divisible by 64.
   int (*tensor_map_tiled)(void* map, int type, std::uint32_t rank, void* address, const std::uint64_t* dims,
                           const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* element_strides,

@@ -34,9 +34,16 @@ struct Module {
 };
 struct Graph {
   std::vector<std::function<void()>> steps;
+  std::vector<std::shared_ptr<Graph>> bodies;                 // of its conditional nodes
+  std::vector<std::pair<std::uint64_t*, unsigned>> defaults;  // of its conditions
+};
+struct Executable {
+  std::vector<std::function<void()>> steps;
+  std::vector<std::pair<std::uint64_t*, unsigned>> defaults;
 };
 struct Stream {
-  std::unique_ptr<Graph> recorded;
+  std::unique_ptr<Graph> own;
+  Graph* recorded = nullptr;
 };
 struct Event {
   std::chrono::steady_clock::time_point at;
@@ -333,23 +340,82 @@ int cuStreamIsCapturing(void* stream, int* status) {
   return kSuccess;
 }
 int cuStreamBeginCapture_v2(void* stream, int) {
-  static_cast<Stream*>(stream)->recorded = std::make_unique<Graph>();
+  auto& s = *static_cast<Stream*>(stream);
+  s.own = std::make_unique<Graph>();
+  s.recorded = s.own.get();
   return kSuccess;
 }
 int cuStreamEndCapture(void* stream, void** graph) {
-  *graph = static_cast<Stream*>(stream)->recorded.release();
+  auto& s = *static_cast<Stream*>(stream);
+  *graph = s.recorded;
+  s.own.release();
+  s.recorded = nullptr;
   return *graph == nullptr ? kInvalidValue : kSuccess;
 }
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-  *executable = new Graph(*static_cast<Graph*>(graph));
+  const auto& from = *static_cast<Graph*>(graph);
+  *executable = new Executable{from.steps, from.defaults};
   return kSuccess;
 }
 int cuGraphLaunch(void* executable, void*) {
-  for (const auto& step : static_cast<Graph*>(executable)->steps) step();
+  const auto& e = *static_cast<Executable*>(executable);
+  for (const auto& [condition, value] : e.defaults) *condition = value;
+  for (const auto& step : e.steps) step();
   return kSuccess;
 }
 int cuGraphExecDestroy(void* executable) {
-  delete static_cast<Graph*>(executable);
+  delete static_cast<Executable*>(executable);
+  return kSuccess;
+}
+// Conditional nodes: what a graph does is in the order of its recording, so dependencies are nothing.
+int cuStreamGetCaptureInfo_v3(void* stream, int* status, std::uint64_t*, void** graph, const void*** nodes,
+                              const void** edges, std::size_t* count) {
+  *status = is_recording(stream);
+  *graph = is_recording(stream) ? static_cast<Stream*>(stream)->recorded : nullptr;
+  *nodes = nullptr;
+  *edges = nullptr;
+  *count = 0;
+  return kSuccess;
+}
+int cuStreamUpdateCaptureDependencies_v2(void* stream, void**, const void*, std::size_t, unsigned) {
+  return is_recording(stream) ? kSuccess : kInvalidValue;
+}
+int cuStreamBeginCaptureToGraph(void* stream, void* graph, void* const*, const void*, std::size_t, int) {
+  auto& s = *static_cast<Stream*>(stream);
+  if (s.recorded != nullptr) return kInvalidValue;
+  s.recorded = static_cast<Graph*>(graph);
+  return kSuccess;
+}
+int cuGraphConditionalHandleCreate(std::uint64_t* condition, void* graph, void*, unsigned value, unsigned flags) {
+  auto* cell = new std::uint64_t(value);  // stays: executables have it, too
+  if (flags == 1) static_cast<Graph*>(graph)->defaults.emplace_back(cell, value);
+  *condition = reinterpret_cast<std::uint64_t>(cell);
+  return kSuccess;
+}
+int cuGraphAddNode_v2(void** node, void* graph, void* const*, const void*, std::size_t, void* params) {
+  struct Params {
+    int type, reserved[3];
+    std::uint64_t condition;
+    int kind;
+    unsigned bodies;
+    void** body;
+  };
+  auto& given = *static_cast<Params*>(params);
+  if (given.type != 13 || given.bodies != 1 || given.kind > 1) return kInvalidValue;
+  auto& g = *static_cast<Graph*>(graph);
+  const auto body = g.bodies.emplace_back(std::make_shared<Graph>());
+  static thread_local void* written;
+  written = body.get();
+  given.body = &written;
+  auto* const condition = reinterpret_cast<std::uint64_t*>(given.condition);
+  const bool again = given.kind == 1;
+  g.steps.push_back([body, condition, again] {
+    while (*condition != 0) {
+      for (const auto& step : body->steps) step();
+      if (!again) break;
+    }
+  });
+  *node = body.get();
   return kSuccess;
 }
 int cuGraphDestroy(void* graph) {
