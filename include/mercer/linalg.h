@@ -91,6 +91,8 @@ struct Operator {
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
+  /// The same in another queue of the device; empty: a captured `cg` cannot end before its last round.
+  std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
 };
 /// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA
 /// array without neighbouring elements along an axis, which is copied. The queue is that of a CUDA array.

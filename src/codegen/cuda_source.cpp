@@ -524,6 +524,10 @@ std::string cuda_cg_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"cg_state.h", "cg.cuh"});
 }
 
+std::string cuda_cg_condition_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "cg_state.h", "cg_condition.cuh"});
+}
+
 std::string cuda_pivots_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pivots.cuh"});
 }

@@ -73,6 +73,8 @@ std::string cuda_columns_source(Dtype type);
 /// Of clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
 std::string cuda_tridiagonal_source(int cluster, int lane_rows);
 std::string cuda_cg_source(Dtype type);
+/// The kernel of cg_condition.cuh.
+std::string cuda_cg_condition_source();
 std::string cuda_pivots_source(Dtype type);
 
 /// The kernel `nearest`.

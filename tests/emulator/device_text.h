@@ -471,6 +471,9 @@ EMULATOR_PTX("", (float&)) {}
 EMULATOR_PTX(" ", (int&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
+extern "C" void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
+  *reinterpret_cast<std::uint64_t*>(condition) = value;
+}
 EMULATOR_PTX("griddepcontrol.wait;", ()) {}
 EMULATOR_PTX("griddepcontrol.launch_dependents;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}

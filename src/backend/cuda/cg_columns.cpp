@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/side_streams.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
@@ -127,7 +128,7 @@ class Columns final : public CgColumns {
     const std::size_t count = sizes.preconditioned ? 6 : 5;
     for (std::size_t i = 0; i < count; ++i) vectors[i] = add(sizes.length, element);
     const std::int64_t sums = add(3 * parts_, sizeof(double)), states = add(2, sizeof(CgColumn)),
-                       flags = add(1, sizeof(int));
+                       flags = add(1, sizeof(int)), left = memory_.add(sizeof(long long));
     memory_.take(place_);
     const auto at = [&](std::size_t i) { return memory_.at(vectors[i]); };
     a_.right = at(0);
@@ -141,6 +142,12 @@ class Columns final : public CgColumns {
     a_.state = memory_.at<CgColumn>(states);
     a_.state_next = a_.state + sizes.columns;
     a_.flags = memory_.at<int>(flags);
+    left_ = memory_.at<long long>(left);
+    // Compiled, and the stream made, before a capture.
+    if (cuda_driver()->has_conditions()) {
+      condition_ = cg_condition_kernel(place_);
+      side_ = side_stream(device.index, 0, sizes.op);
+    }
     a_.rows = sizes.length;
     a_.columns = sizes.columns;
     a_.parts = parts_;
@@ -195,6 +202,68 @@ class Columns final : public CgColumns {
     run("cg_end");
   }
 
+  bool repeats() const override {
+    return side_ != nullptr && cuda_is_capturing(place_.device, place_.stream());
+  }
+
+  void repeat(std::int64_t most, std::int64_t bytes, const std::function<void(const Queue& queue)>& rounds) override {
+    const CudaDriver& driver = *cuda_driver();
+    const CuStream outer = place_.stream();
+    Queue plain = queue_;
+    plain.allocate = {};
+    PairJob in_outer = place_;
+    in_outer.queue = &plain;
+    Workspace scratch;
+    const std::int64_t at = scratch.add(std::max<std::int64_t>(bytes, 1));
+    scratch.take(in_outer);
+    const Recorded before = recorded(outer);
+    CgConditionArguments go_on{};
+    go_on.flags = a_.flags;
+    go_on.left = left_;
+    go_on.columns = sizes_.columns;
+    go_on.rounds = most;
+    CuConditionalParams params;
+    check_cuda(driver.context_current(&params.context), sizes_.op);
+    check_cuda(driver.graph_condition(&params.condition, before.graph, params.context, 0, kCuAssignDefault), sizes_.op);
+    go_on.condition = params.condition;
+    go_on.begins = 1;
+    launch(condition_, place_, {1}, 32, 0, go_on);
+    params.kind = most > 1 ? kCuConditionWhile : kCuConditionIf;
+    const Recorded after = recorded(outer);
+    CuGraphNode node = nullptr;
+    check_cuda(driver.graph_add_node(&node, after.graph, after.nodes, after.edges, after.count, &params), sizes_.op);
+    check_cuda(driver.stream_set_dependencies(outer, &node, nullptr, 1, kCuSetDependencies), sizes_.op);
+    check_cuda(driver.stream_begin_capture_to_graph(side_, params.body[0], nullptr, nullptr, 0, kCuCaptureThreadLocal),
+               sizes_.op);
+    Queue inner = plain;
+    inner.stream = side_;
+    inner.allocate = [&](std::int64_t wanted) -> void* { return wanted <= bytes ? scratch.at<>(at) : nullptr; };
+    queue_.stream = side_;
+    CgColumn *const state = a_.state, *const next = a_.state_next;
+    const auto finish = [&] {
+      queue_.stream = outer;
+      CuGraph body = nullptr;
+      return driver.stream_end_capture(side_, &body);
+    };
+    try {
+      rounds(inner);
+      // States where the next round looks for them.
+      if (a_.state != state) {
+        check_cuda(driver.copy_async(reinterpret_cast<CuPointer>(state), reinterpret_cast<CuPointer>(a_.state),
+                                     static_cast<std::size_t>(sizes_.columns) * sizeof(CgColumn), side_),
+                   sizes_.op);
+        a_.state = state;
+        a_.state_next = next;
+      }
+      go_on.begins = 0;
+      if (most > 1) launch(condition_, place_, {1}, 32, 0, go_on);
+    } catch (...) {
+      finish();
+      throw;
+    }
+    check_cuda(finish(), sizes_.op);
+  }
+
   std::vector<CgColumn> states() override {
     std::vector<CgColumn> states(static_cast<std::size_t>(sizes_.columns));
     check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(states.data()),
@@ -206,6 +275,22 @@ class Columns final : public CgColumns {
   }
 
  private:
+  /// Where a captured stream is in its graph.
+  struct Recorded {
+    CuGraph graph = nullptr;
+    const CuGraphNode* nodes = nullptr;
+    const void* edges = nullptr;
+    std::size_t count = 0;
+  };
+  Recorded recorded(CuStream stream) const {
+    Recorded found;
+    int status = 0;
+    std::uint64_t id = 0;
+    check_cuda(cuda_driver()->stream_capture_info(stream, &status, &id, &found.graph, &found.nodes, &found.edges,
+                                                  &found.count),
+               sizes_.op);
+    return found;
+  }
   Tensor all(void* vectors) const {
     Tensor t(vectors, sizes_.type, {sizes_.length, sizes_.columns}, {1, sizes_.length});
     t.device = device_;
@@ -218,7 +303,7 @@ class Columns final : public CgColumns {
 
   const Sizes sizes_;
   const Device device_;
-  const Queue queue_;
+  Queue queue_;
   const PairJob place_;
   const CudaScope scope_;
   const Kernel kernels_;
@@ -226,6 +311,9 @@ class Columns final : public CgColumns {
   Workspace memory_;
   CgArguments a_{};
   std::optional<LateFlags> flags_;
+  Kernel condition_;
+  CuStream side_ = nullptr;
+  long long* left_ = nullptr;
 };
 
 }  // namespace
@@ -238,7 +326,9 @@ void add_multiple(const char* op, double amount, const Tensor& v, const Tensor& 
   if (v.count() == 0) return;
   const PairJob place = place_of(op, v.device, queue, v.dtype);
   const CudaScope scope(v.device.index);
-  const Kernel kernels = cg_kernels(place), kernel{kernels.module, &kernels.module->function("add_multiple")};
+  const Kernel kernels = cg_kernels(place);
+  if (place.rehearsal() != nullptr) return;
+  const Kernel kernel{kernels.module, &kernels.module->function("add_multiple")};
   CgArguments a{};
   a.b = v.data;
   a.b_row = v.strides[0];

@@ -242,6 +242,10 @@ Kernel triangle_kernels(const PairJob& job) {
   return shared_kernel("solve_lower", "triangles", job, codegen::cuda_triangles_source);
 }
 
+Kernel cg_condition_kernel(const PairJob& job) {
+  return shared_kernel("cg_go_on", "condition of conjugate gradients", job, codegen::cuda_cg_condition_source);
+}
+
 Kernel few_columns_kernels(const PairJob& job) {
   return shared_kernel("add_parts", "few columns", job, codegen::cuda_few_columns_source);
 }

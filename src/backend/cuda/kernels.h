@@ -96,6 +96,8 @@ Kernel column_kernels(const PairJob& job);
 Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows);
 /// `cg_begin`; its module has the others of cg.cuh.
 Kernel cg_kernels(const PairJob& job);
+/// `cg_go_on` (cg_condition.cuh); for drivers with conditional nodes alone.
+Kernel cg_condition_kernel(const PairJob& job);
 /// `begin_pivots`; its module has the others of pivots.cuh.
 Kernel pivot_kernels(const PairJob& job);
 

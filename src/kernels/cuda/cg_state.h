@@ -112,4 +112,13 @@ struct CgArguments {
   double amount;  // of add_multiple
 };
 
+// Of cg_condition.cuh.
+struct CgConditionArguments {
+  const int* flags;  // [columns] of status
+  long long* left;   // rounds
+  long long columns, rounds;
+  unsigned long long condition;
+  int begins;  // with so many rounds; else one has gone by
+};
+
 #endif

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "backend/cg_columns.h"
+#include "backend/cuda/rehearsal.h"
 #include "core/error.h"
 #include "ops/linalg/block_method.h"
 
@@ -17,6 +18,8 @@ namespace mercer::linalg {
 namespace {
 
 constexpr std::int64_t kProductsOfRow = 10, kMostProducts = 10000;
+/// Products of a captured call from which rounds are repeated by its graph.
+constexpr std::int64_t kLeastRepeated = 4;
 
 /// A vector as one column.
 Tensor as_columns(const Tensor& t) {
@@ -71,6 +74,10 @@ class Solve {
     inner.allocate = {};  // asked once, for the columns
     const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
     columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
+    if (columns->repeats() && a_.multiply_in && inverse == nullptr && most_ >= kLeastRepeated) {
+      repeat_rounds(*columns);
+      return end(*columns, x);
+    }
     for (std::int64_t round = 0;; ++round) {
       const bool is_guess = round == 0 && options_.guess != nullptr, is_last = round == most_;
       if (inverse != nullptr && !is_guess && !is_last)
@@ -84,6 +91,26 @@ class Solve {
   }
 
  private:
+  /// The same rounds in a captured graph: all but the first turn and the last two while a column is live, and these, too.
+  void repeat_rounds(CgColumns& columns) const {
+    cuda::Rehearsal rehearsal{.purpose = cuda::Rehearsal::Purpose::workspace};
+    Queue asks = a_.queue;
+    asks.allocate = {};
+    asks.rehearsal = &rehearsal;
+    a_.multiply_in(columns.operand(), columns.product(), asks);
+    const auto round = [&](const Queue& queue, CgColumns::Round turn) {
+      a_.multiply_in(columns.operand(), columns.product(), queue);
+      columns.step();
+      columns.turn(turn);
+    };
+    columns.turn({.first = true, .measures = options_.guess != nullptr, .last = false});
+    columns.repeat(most_ - 2, rehearsal.bytes, [&](const Queue& queue) { round(queue, {}); });
+    columns.repeat(1, rehearsal.bytes, [&](const Queue& queue) {
+      round(queue, {.first = false, .measures = true, .last = false});
+      round(queue, {.first = false, .measures = false, .last = true});
+    });
+  }
+
   void check_shapes() const {
     require(b_.ndim() == 1 || b_.ndim() == 2, "{}: b must have the shape [n, k] or [n]. Received {}.", op_,
             ops::text_of(b_.shape));

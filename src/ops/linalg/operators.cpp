@@ -135,10 +135,14 @@ Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const 
   Context* const used = &context;
   Arguments inner = arguments;
   inner.queue = without_memory(arguments.queue);
-  result.multiply = [op, f, x, ridge, inner, used](const Tensor& v, const Tensor& out) {
-    kernel_product(f, x, nullptr, v, out, inner, *used);
-    if (ridge != 0) add_ridge(op, ridge, v, out, inner.queue);
+  const auto multiply = [op, f, x, ridge, inner, used](const Tensor& v, const Tensor& out, const Queue& queue) {
+    Arguments own = inner;
+    own.queue = queue;
+    kernel_product(f, x, nullptr, v, out, own, *used);
+    if (ridge != 0) add_ridge(op, ridge, v, out, queue);
   };
+  result.multiply = [multiply, queue = inner.queue](const Tensor& v, const Tensor& out) { multiply(v, out, queue); };
+  if (x.device.kind == DeviceKind::cuda) result.multiply_in = multiply;
   return result;
 }
 
