@@ -57,28 +57,11 @@ struct FewColumns {
 
   // The next slice, of `left` rows of v at most; zeros beyond these, the matrix and the columns.
   MERCER_METHOD void copy(int stage, i64 left) {
-    float(&a)[FEW_DEPTH][FEW_ROWS] = shared.a[stage];
-    if (has_rows && left >= FEW_DEPTH) {
-      const float* from = next_a;
-#pragma unroll
-      for (int kk = 0; kk < FEW_DEPTH; ++kk, from += given.stride) {
-        if (given.vectors) {
-          copy_or_clear<16>(shared_address(&a[kk][threadIdx.x * 4]), from, true);
-        } else {
-#pragma unroll
-          for (int c = 0; c < FEW_ROWS; c += FEW_THREADS)
-            copy_or_clear<4>(shared_address(&a[kk][threadIdx.x + c]), from + c, true);
-        }
-      }
-    } else {
-      const float* const from = next_a - threadIdx.x * (given.vectors ? 4 : 1);
-#pragma unroll 1
-      for (int at = threadIdx.x; at < FEW_DEPTH * FEW_ROWS; at += FEW_THREADS) {
-        const int kk = at / FEW_ROWS, row = at % FEW_ROWS;
-        const bool inside = kk < left && m0 + row < given.n;
-        copy_or_clear<4>(shared_address(&a[kk][row]), inside ? from + kk * given.stride + row : given.a, inside);
-      }
-    }
+    if (has_rows && left >= FEW_DEPTH)
+      copy_rows<true>(shared.a[stage], FEW_DEPTH);
+    else
+      copy_rows<false>(shared.a[stage], left);
+    next_a += FEW_DEPTH * given.stride;
 #pragma unroll
     for (int i = 0; i < kVCopies; ++i) {
       if (column_of(i) >= COLUMNS) break;
@@ -87,7 +70,30 @@ struct FewColumns {
                        inside);
       next_v[i] += FEW_DEPTH;
     }
-    next_a += FEW_DEPTH * given.stride;
+  }
+
+  template <bool WHOLE>
+  MERCER_METHOD void copy_rows(float (&to)[FEW_DEPTH][FEW_ROWS], i64 left) const {
+    const float* from = next_a;
+    const i64 rows = given.n - m0;  // that there are
+    const int own = threadIdx.x * 4;
+#pragma unroll
+    for (int kk = 0; kk < FEW_DEPTH; ++kk, from += given.stride) {
+      const bool inside = WHOLE || kk < left;
+      if (given.vectors && (WHOLE || own + 4 <= rows || own >= rows)) {
+        const bool has_own = inside && (WHOLE || own < rows);
+        copy_or_clear<16>(shared_address(&to[kk][own]), has_own ? from : given.a, has_own);
+        continue;
+      }
+      // One by one, at the edge the four that a vector would have.
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int row = given.vectors ? own + c : threadIdx.x + c * FEW_THREADS;
+        const bool has_row = inside && (WHOLE || row < rows);
+        copy_or_clear<4>(shared_address(&to[kk][row]), has_row ? from + (given.vectors ? c : c * FEW_THREADS) : given.a,
+                         has_row);
+      }
+    }
   }
 
   // Zeros that come from shared memory, four at a time and in this order: so the compiler keeps sums where they and the
