@@ -91,7 +91,8 @@ struct Operator {
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
-  /// The same in another queue of the device; empty: a captured `cg` cannot end before its last round.
+  /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where the
+  /// queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
 };
 /// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA
@@ -131,6 +132,8 @@ struct Preconditioner {
   /// out = P^-1 r, both [order, columns] of this dtype on the device, the elements of a column one after another; in
   /// the stream of the queue.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
+  /// Whether `apply` may be a part of a loop in a captured graph, as `Operator::multiply_in` is.
+  bool serves_loops = false;
 };
 /// Of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T, where U L U^T is
 /// Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least eigenvalue. Worth it

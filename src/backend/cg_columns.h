@@ -44,8 +44,8 @@ class CgColumns {
   virtual void turn(Round round) = 0;
   /// Whether `repeat` serves: a graph is captured, and the driver has conditional nodes.
   virtual bool repeats() const { return false; }
-  /// Records rounds into the graph, each of which ends with a turn, to run while a column is live, `most` times at most.
-  /// They go into the queue that `rounds` gets, which has so many bytes to give.
+  /// Records rounds into the graph, each of which ends with a turn, to run while a column is live, and `most` times at
+  /// most. They go into the queue that `rounds` gets, which has so many bytes to give.
   virtual void repeat(std::int64_t, std::int64_t, const std::function<void(const Queue& queue)>&) {}
   /// Whether every column has ended, by now or some rounds before; false while a graph is captured.
   virtual bool has_ended() = 0;

@@ -391,8 +391,8 @@ std::string cuda_triangles_source() {
   return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "substitution.cuh", "triangles.cuh"});
 }
 
-std::string cuda_few_columns_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "few_columns.cuh"});
+std::string cuda_few_columns_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh", "few_columns.cuh"});
 }
 
 std::string cuda_lu_steps_source() {

@@ -47,7 +47,7 @@ std::string cuda_lu_steps_source();
 /// The kernels of triangles.cuh.
 std::string cuda_triangles_source();
 /// The kernels of few_columns.cuh.
-std::string cuda_few_columns_source();
+std::string cuda_few_columns_source(Dtype type);
 
 /// The kernel `uniforms`: so many parameters and what `program` makes of them.
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program);

@@ -30,11 +30,7 @@ struct Table {
     take_optional(driver.launch_ex, "cuLaunchKernelEx");
     take_optional(driver.cluster_occupancy, "cuOccupancyMaxActiveClusters");
     take_optional(driver.tensor_map_tiled, "cuTensorMapEncodeTiled");
-    take_optional(driver.stream_capture_info, "cuStreamGetCaptureInfo_v3");
-    take_optional(driver.stream_set_dependencies, "cuStreamUpdateCaptureDependencies_v2");
-    take_optional(driver.stream_begin_capture_to_graph, "cuStreamBeginCaptureToGraph");
-    take_optional(driver.graph_condition, "cuGraphConditionalHandleCreate");
-    take_optional(driver.graph_add_node, "cuGraphAddNode_v2");
+    take_conditions();
   }
 
  private:
@@ -46,6 +42,19 @@ struct Table {
   void take(Function*& slot, const char* symbol) {
     take_optional(slot, symbol);
     if (slot == nullptr && missing.empty()) missing = symbol;
+  }
+
+  /// Those of CUDA 12.3 take kernels alone.
+  void take_conditions() {
+    constexpr int kCopiesInBodies = 12040;
+    int version = 0;
+    if (driver.get_version == nullptr || driver.get_version(&version) != kCuSuccess || version < kCopiesInBodies)
+      return;
+    take_optional(driver.stream_capture_info, "cuStreamGetCaptureInfo_v3");
+    take_optional(driver.stream_set_dependencies, "cuStreamUpdateCaptureDependencies_v2");
+    take_optional(driver.stream_begin_capture_to_graph, "cuStreamBeginCaptureToGraph");
+    take_optional(driver.graph_condition, "cuGraphConditionalHandleCreate");
+    take_optional(driver.graph_add_node, "cuGraphAddNode_v2");
   }
 
   // The suffix _v2 is what cuda.h makes of the plain name; the plain symbols have 32-bit sizes or other contexts.

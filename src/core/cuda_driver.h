@@ -147,7 +147,7 @@ struct CudaDriver {
   // May be null.
   int (*launch_ex)(const CuLaunchConfig* config, CuFunction function, void** args, void** extra);  // CUDA 11.8
   int (*cluster_occupancy)(int* clusters, CuFunction function, const CuLaunchConfig* config);      // CUDA 11.8
-  // Conditional nodes of graphs, CUDA 12.3: all or none.
+  // Conditional nodes of graphs, CUDA 12.4: all or none.
   int (*stream_capture_info)(CuStream stream, int* status, std::uint64_t* id, CuGraph* graph, const CuGraphNode** nodes,
                              const void** edges, std::size_t* count);
   int (*stream_set_dependencies)(CuStream stream, CuGraphNode* nodes, const void* edges, std::size_t count,

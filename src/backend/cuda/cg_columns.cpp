@@ -18,15 +18,6 @@ namespace {
 
 constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64, kMostBlocks = 1024;
 
-PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type) {
-  PairJob place;
-  place.op = op;
-  place.device = device.index;
-  place.queue = &queue;
-  place.type = type;
-  return place;
-}
-
 /// Pinned memory of the host, which a device writes while the host goes on. Never given back to the driver, which
 /// would wait for all work; kept for the next call.
 class PinnedMemory {

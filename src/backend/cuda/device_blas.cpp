@@ -31,12 +31,8 @@ DenseSide side_of(const Tensor& t) {
 }  // namespace
 
 DeviceBlas::DeviceBlas(const char* op, Device device, const Queue& queue, Dtype type, Captures captures)
-    : queue_(queue), scope_(device.index), library_(need_cuda_solver(op)),
+    : queue_(queue), place_(place_of(op, device, queue_, type)), scope_(device.index), library_(need_cuda_solver(op)),
       handles_(device.index, static_cast<CuStream>(queue.stream), op) {
-  place_.op = op;
-  place_.device = device.index;
-  place_.queue = &queue_;
-  place_.type = type;
   require(captures == Captures::allowed || !cuda_is_capturing(device.index, place_.stream()),
           "{}: linear algebra must stay out of the capture of a CUDA graph. Received a capturing stream.", op);
   dense_ = dense_kernels(place_);

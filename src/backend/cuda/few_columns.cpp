@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/integers.h"
@@ -12,61 +13,82 @@ namespace {
 
 /// Rows of v that are summed at once: sums of more lose more than their last digit in float32.
 constexpr std::int64_t kPartialSum = 4096;
-constexpr std::int64_t kLeastPart = 128, kSlice = 8;  // rows of v in a part, and of a step
-constexpr std::int64_t kTile = 512, kThreads = 128, kStages = 4;
-constexpr std::int64_t kBlocksOfMultiprocessor = 2, kMostColumns = 64, kMostParts = 65535;
+constexpr std::int64_t kLeastPart = 128, kLeastPartByRows = 1024, kSlice = 8;  // rows of v in a part, and of a step
+constexpr std::int64_t kThreads = 128, kStages = 4, kVectorBytes = 16, kTileByRows = 8;
+constexpr std::int64_t kBlocksOfMultiprocessor = 2, kBlocksByRows = 4, kMostParts = 65535;
 
-std::int64_t shared_bytes(std::int64_t width) {
-  constexpr std::int64_t kPad = 4, kZeros = 4;
-  return (kStages * kSlice * (kTile + width + kPad) + kZeros) * static_cast<std::int64_t>(sizeof(float));
-}
-
-void multiply_few_columns(const PairJob& place, const void* a, std::int64_t stride, const Tensor& v,
-                          const Tensor& out) {
-  const std::int64_t n = v.shape[0], columns = v.shape[1], width = columns > 16 ? 32 : columns > 8 ? 16 : 8;
-  const std::int64_t tiles = ceil_div(n, kTile), groups = ceil_div(columns, width);
-  const std::int64_t wanted = kBlocksOfMultiprocessor * place.hardware().multiprocessors / (tiles * groups);
-  const std::int64_t depth = std::clamp(round_up(ceil_div(n, std::max<std::int64_t>(wanted, 1)), kSlice), kLeastPart,
-                                        kPartialSum);
-  FewColumnsArguments arguments{};
-  arguments.a = static_cast<const float*>(a);
-  arguments.v = static_cast<const float*>(v.data);
-  arguments.out = static_cast<float*>(out.data);
-  arguments.n = n;
-  arguments.columns = columns;
-  arguments.stride = stride;
-  arguments.v_stride = v.strides[1];
-  arguments.out_stride = out.strides[1];
-  arguments.sums_stride = round_up(n, 4);
-  arguments.depth = depth;
-  arguments.parts = static_cast<int>(ceil_div(n, depth));
-  arguments.vectors = stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(a) % 16 == 0;
-  Workspace memory;
-  const std::int64_t sums =
-      memory.add(checked_product({arguments.parts, columns, arguments.sums_stride, std::int64_t{sizeof(float)}}));
-  if (!memory.take(place)) return;
-  arguments.sums = memory.at<float>(sums);
-  const Kernel add = few_columns_kernels(place);
-  const Kernel multiply{add.module, &add.module->function(fmt::format("multiply_{}_columns", width))};
-  launch_overlapping(multiply, place, {tiles, arguments.parts, groups}, kThreads, arguments, shared_bytes(width));
-  launch_overlapping(add, place, {ceil_div(arguments.sums_stride, 4 * kThreads), columns}, kThreads, arguments);
+std::int64_t shared_bytes(std::int64_t width, std::int64_t size) {
+  const std::int64_t vector = kVectorBytes / size;
+  return kStages * kSlice * (kThreads * vector + width + vector) * size + kVectorBytes;
 }
 
 }  // namespace
 
-void multiply_matrix(const DeviceBlas& blas, const Tensor& a, const Tensor& v, const Tensor& out) {
-  const std::int64_t n = a.shape[0], columns = v.shape[1];
-  if (n == 0 || columns == 0) return;
-  const bool by_rows = a.strides[0] != 1 || a.strides[1] < n;
-  const std::int64_t stride = by_rows ? a.strides[0] : a.strides[1];
-  if (a.dtype == Dtype::float32 && columns <= kMostColumns && n <= kMostParts * kPartialSum)
-    return multiply_few_columns(blas.place(), a.data, stride, v, out);
-  const auto bytes = static_cast<std::int64_t>(size_of(a.dtype));
-  for (std::int64_t k = 0; k < n; k += kPartialSum) {
-    const std::int64_t count = std::min(kPartialSum, n - k);
-    blas.gemm(by_rows, false, n, columns, count, 1, static_cast<const char*>(a.data) + k * a.strides[1] * bytes, stride,
-              static_cast<const char*>(v.data) + k * bytes, v.strides[1], k == 0 ? 0 : 1, out.data, out.strides[1]);
+FewColumns::FewColumns(const PairJob& place, const Tensor& a, std::int64_t columns)
+    : place_(place), a_(a), columns_(columns), by_rows_(a.strides[0] != 1 || a.strides[1] < a.shape[0]) {
+  const std::int64_t rows = a.shape[0], depth = a.shape[1], vector = kVectorBytes / std::int64_t(size_of(a.dtype));
+  width_ = by_rows_ ? kTileByRows : columns > 16 ? 32 : columns > 8 ? 16 : 8;
+  tiles_ = ceil_div(rows, by_rows_ ? kTileByRows : kThreads * vector);
+  groups_ = ceil_div(columns, width_);
+  const std::int64_t blocks = (by_rows_ ? kBlocksByRows : kBlocksOfMultiprocessor) * place.hardware().multiprocessors;
+  const std::int64_t wanted = std::max<std::int64_t>(blocks / std::max<std::int64_t>(tiles_ * groups_, 1), 1);
+  part_ = std::clamp(round_up(ceil_div(depth, wanted), kSlice), by_rows_ ? kLeastPartByRows : kLeastPart, kPartialSum);
+  part_ = std::max(part_, round_up(ceil_div(depth, kMostParts), kSlice));
+  parts_ = std::max<std::int64_t>(ceil_div(depth, part_), 1);
+  sums_stride_ = round_up(rows, vector);
+}
+
+std::int64_t FewColumns::bytes() const {
+  return checked_product({parts_, columns_, sums_stride_, std::int64_t(size_of(a_.dtype))});
+}
+
+void FewColumns::run(const Tensor& v, const Tensor& out, void* scratch, double alpha, const Tensor* b,
+                     double beta) const {
+  if (a_.shape[0] == 0 || columns_ == 0) return;
+  const auto size = static_cast<std::int64_t>(size_of(a_.dtype));
+  FewColumnsArguments arguments{};
+  arguments.a = a_.data;
+  arguments.v = v.data;
+  arguments.sums = scratch;
+  arguments.out = out.data;
+  arguments.rows = a_.shape[0];
+  arguments.depth = a_.shape[1];
+  arguments.columns = columns_;
+  arguments.stride = a_.strides[by_rows_ ? 0 : 1];
+  arguments.v_stride = v.strides[1];
+  arguments.out_stride = out.strides[1];
+  arguments.sums_stride = sums_stride_;
+  arguments.part = part_;
+  arguments.alpha = alpha;
+  arguments.beta = beta;
+  arguments.parts = static_cast<int>(parts_);
+  arguments.vectors = arguments.stride * size % kVectorBytes == 0 &&
+                      reinterpret_cast<std::uintptr_t>(a_.data) % kVectorBytes == 0;
+  if (b != nullptr) {
+    arguments.b = b->data;
+    arguments.b_stride = b->strides[1];
   }
+  const Kernel add = few_columns_kernels(place_);
+  if (place_.rehearsal() != nullptr) return;
+  const auto kernel = [&](const std::string& name) { return Kernel{add.module, &add.module->function(name)}; };
+  if (by_rows_)
+    launch_overlapping(kernel("multiply_rows"), place_, {tiles_ * groups_, parts_}, kThreads, arguments);
+  else
+    launch_overlapping(kernel(fmt::format("multiply_{}_columns", width_)), place_, {tiles_, parts_, groups_}, kThreads,
+                       arguments, shared_bytes(width_, size));
+  launch_overlapping(add, place_, {ceil_div(sums_stride_ * size, kVectorBytes * kThreads), columns_}, kThreads,
+                     arguments);
+}
+
+void multiply_few_columns(const PairJob& place, const Tensor& a, const Tensor& v, const Tensor& out) {
+  if (a.shape[0] == 0 || v.shape[1] == 0) return;
+  Tensor by_columns = a;
+  if (a.strides[0] != 1 || a.strides[1] < a.shape[0]) std::swap(by_columns.strides[0], by_columns.strides[1]);
+  const FewColumns product(place, by_columns, v.shape[1]);
+  Workspace memory;
+  const std::int64_t sums = memory.add(product.bytes());
+  if (!memory.take(place)) return;
+  product.run(v, out, memory.at(sums));
 }
 
 }  // namespace mercer::cuda

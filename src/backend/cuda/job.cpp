@@ -71,4 +71,13 @@ const JobParam& PairJob::param(const Expr& leaf) const {
   fail(ErrorKind::compile, "{}: no value of the parameter '{}'.", op, leaf->name);
 }
 
+PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type) {
+  PairJob place;
+  place.op = op;
+  place.device = device.index;
+  place.queue = &queue;
+  place.type = type;
+  return place;
+}
+
 }  // namespace mercer::cuda

@@ -91,6 +91,9 @@ struct PairJob {
   const JobParam& param(const Expr& leaf) const;
 };
 
+/// What launches and scratch memory ask of a call that is not of pairs; the queue must outlive it.
+PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type);
+
 /// The device is current on this thread while it lives; not in a rehearsal, whose device need not be there.
 class JobScope {
  public:

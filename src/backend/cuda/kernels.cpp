@@ -247,7 +247,8 @@ Kernel cg_condition_kernel(const PairJob& job) {
 }
 
 Kernel few_columns_kernels(const PairJob& job) {
-  return shared_kernel("add_parts", "few columns", job, codegen::cuda_few_columns_source);
+  return shared_kernel("add_parts", fmt::format("few columns {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_few_columns_source(job.type); });
 }
 
 Kernel dense_kernels(const PairJob& job) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/cuda/device_blas.h"
+#include "backend/cuda/few_columns.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
@@ -43,15 +44,19 @@ class Factor final : public TallFactor {
   void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
     const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
     if (n == 0 || k == 0) return;
-    const DeviceBlas blas("cg", device_, queue, columns_.dtype, Captures::allowed);
+    const PairJob place = place_of("cg", device_, queue, columns_.dtype);
+    const JobScope scope(place);
+    Tensor rows = columns_;
+    std::swap(rows.shape[0], rows.shape[1]);
+    std::swap(rows.strides[0], rows.strides[1]);
+    const FewColumns project(place, rows, k), expand(place, columns_, k);
     Workspace memory;
-    const std::int64_t parts =
-        memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(columns_.dtype))}));
-    memory.take(blas.place());
-    blas.gemm(true, false, rank, k, n, 1, columns_.data, n, r.data, r.strides[1], 0, memory.at(parts), rank);
-    blas.move(r, out);
-    blas.gemm(false, false, n, k, rank, -scale, columns_.data, n, memory.at(parts), rank, scale, out.data,
-              out.strides[1]);
+    const std::int64_t sums = memory.add(std::max(project.bytes(), expand.bytes()));
+    const std::int64_t part = memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(r.dtype))}));
+    if (!memory.take(place)) return;
+    const Tensor parts(memory.at(part), r.dtype, {rank, k}, {1, rank});
+    project.run(r, parts, memory.at(sums));
+    expand.run(parts, out, memory.at(sums), -scale, &r, scale);
   }
 
  private:

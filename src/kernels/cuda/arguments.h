@@ -382,15 +382,16 @@ struct WideTriangleArguments {
   int rows;
 };
 
-// A symmetric matrix times a few columns (few_columns.cuh).
+// out = alpha a v + beta b for a matrix a and a few columns v (few_columns.cuh).
 struct FewColumnsArguments {
-  const float *a, *v;
-  float *sums, *out;  // sums [parts][columns][sums_stride]
-  long long n, columns;
-  long long stride, v_stride, out_stride, sums_stride;  // the last a multiple of four
-  long long depth;  // rows of v in a part
+  const void *a, *v, *b;  // b is null or [rows, columns]
+  void *sums, *out;       // sums [parts][columns][sums_stride]
+  long long rows, depth, columns;
+  long long stride, v_stride, b_stride, out_stride, sums_stride;  // the last a multiple of a vector
+  long long part;                                                 // rows of v in a part
+  double alpha, beta;
   int parts;
-  int vectors;  // a suits copies of four
+  int vectors;  // a suits copies of 16 bytes
 };
 
 // A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a

@@ -74,8 +74,9 @@ class Solve {
     inner.allocate = {};  // asked once, for the columns
     const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
     columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
-    if (columns->repeats() && a_.multiply_in && inverse == nullptr && most_ >= kLeastRepeated) {
-      repeat_rounds(*columns);
+    if (columns->repeats() && a_.multiply_in && (inverse == nullptr || inverse->serves_loops) &&
+        most_ >= kLeastRepeated) {
+      repeat_rounds(*columns, inner);
       return end(*columns, x);
     }
     for (std::int64_t round = 0;; ++round) {
@@ -91,23 +92,36 @@ class Solve {
   }
 
  private:
-  /// The same rounds in a captured graph: all but the first turn and the last two while a column is live, and these, too.
-  void repeat_rounds(CgColumns& columns) const {
-    cuda::Rehearsal rehearsal{.purpose = cuda::Rehearsal::Purpose::workspace};
-    Queue asks = a_.queue;
-    asks.allocate = {};
-    asks.rehearsal = &rehearsal;
-    a_.multiply_in(columns.operand(), columns.product(), asks);
-    const auto round = [&](const Queue& queue, CgColumns::Round turn) {
-      a_.multiply_in(columns.operand(), columns.product(), queue);
-      columns.step();
-      columns.turn(turn);
+  /// The same rounds in a captured graph, but in loops of it while a column is live: all between the first turn and the
+  /// last two products, and these.
+  void repeat_rounds(CgColumns& columns, const Queue& outer) const {
+    const Preconditioner* const inverse = options_.preconditioner;
+    const auto precondition = [&](const Queue& queue) {
+      if (inverse != nullptr) inverse->apply(columns.residual(), columns.preconditioned(), queue);
     };
-    columns.turn({.first = true, .measures = options_.guess != nullptr, .last = false});
-    columns.repeat(most_ - 2, rehearsal.bytes, [&](const Queue& queue) { round(queue, {}); });
+    const auto multiply = [&](const Queue& queue) { a_.multiply_in(columns.operand(), columns.product(), queue); };
+    cuda::Rehearsal rehearsal{.purpose = cuda::Rehearsal::Purpose::workspace};
+    Queue asks = outer;
+    asks.rehearsal = &rehearsal;
+    precondition(asks);
+    multiply(asks);
+    const bool has_guess = options_.guess != nullptr;
+    if (!has_guess) precondition(outer);
+    columns.turn({.first = true, .measures = has_guess, .last = false});
+    columns.repeat(most_ - 2, rehearsal.bytes, [&](const Queue& queue) {
+      multiply(queue);
+      columns.step();
+      precondition(queue);
+      columns.turn({});
+    });
     columns.repeat(1, rehearsal.bytes, [&](const Queue& queue) {
-      round(queue, {.first = false, .measures = true, .last = false});
-      round(queue, {.first = false, .measures = false, .last = true});
+      multiply(queue);
+      columns.step();
+      precondition(queue);
+      columns.turn({.first = false, .measures = true, .last = false});
+      multiply(queue);
+      columns.step();
+      columns.turn({.first = false, .measures = false, .last = true});
     });
   }
 

@@ -4,6 +4,7 @@
 
 #include "backend/cg_columns.h"
 #include "backend/cpu/dense_matrix.h"
+#include "backend/cuda/device_blas.h"
 #include "backend/cuda/few_columns.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
@@ -14,6 +15,9 @@ namespace mercer::linalg {
 namespace {
 
 using cpu::Matrix;
+
+/// Up to so many columns a product on a device is a kernel of our own, which takes 1 to 1.7 times as long as memory.
+constexpr std::int64_t kFewColumns = 64;
 
 /// Calls body with a value of the type, float or double.
 template <class Body>
@@ -85,6 +89,26 @@ std::shared_ptr<const DeviceMatrix> on_device(const char* op, const Tensor& a, c
   return matrix;
 }
 
+void multiply_few_columns(const char* op, const Tensor& a, const Tensor& v, const Tensor& out, const Queue& queue) {
+  const cuda::PairJob place = cuda::place_of(op, a.device, queue, a.dtype);
+  const cuda::JobScope scope(place);
+  cuda::multiply_few_columns(place, a, v, out);
+}
+
+/// In sums of so many rows: those of more lose more than their last digit in float32.
+void multiply_by_cublas(const char* op, const Tensor& a, const Tensor& v, const Tensor& out, const Queue& queue) {
+  constexpr std::int64_t kPartialSum = 4096;
+  const cuda::DeviceBlas blas(op, a.device, queue, a.dtype, cuda::Captures::allowed);
+  const std::int64_t n = a.shape[0], columns = v.shape[1];
+  const bool by_rows = a.strides[0] != 1 || a.strides[1] < n;
+  const std::int64_t stride = a.strides[by_rows ? 0 : 1];
+  const auto bytes = static_cast<std::int64_t>(size_of(a.dtype));
+  for (std::int64_t k = 0; k < n; k += kPartialSum)
+    blas.gemm(by_rows, false, n, columns, std::min(kPartialSum, n - k), 1,
+              static_cast<const char*>(a.data) + k * a.strides[1] * bytes, stride,
+              static_cast<const char*>(v.data) + k * bytes, v.strides[1], k == 0 ? 0 : 1, out.data, out.strides[1]);
+}
+
 void add_ridge(const char* op, double ridge, const Tensor& v, const Tensor& out, const Queue& queue) {
   if (v.device.kind == DeviceKind::cuda) {
     cuda::add_multiple(op, ridge, v, out, queue);
@@ -109,10 +133,15 @@ Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context, 
           op, name_of(a.dtype));
   Operator result{a.shape[0], a.dtype, {}, a.device, queue};
   if (a.device.kind == DeviceKind::cuda) {
-    result.multiply = [op, matrix = on_device(op, a, queue), inner = without_memory(queue)](const Tensor& v,
-                                                                                            const Tensor& out) {
-      const cuda::DeviceBlas blas(op, v.device, inner, v.dtype, cuda::Captures::allowed);
-      cuda::multiply_matrix(blas, matrix->view, v, out);
+    const auto matrix = on_device(op, a, queue);
+    result.multiply = [op, matrix, inner = without_memory(queue)](const Tensor& v, const Tensor& out) {
+      if (v.shape[1] <= kFewColumns)
+        multiply_few_columns(op, matrix->view, v, out, inner);
+      else
+        multiply_by_cublas(op, matrix->view, v, out, inner);
+    };
+    result.multiply_in = [op, matrix](const Tensor& v, const Tensor& out, const Queue& other) {
+      multiply_few_columns(op, matrix->view, v, out, other);
     };
     return result;
   }

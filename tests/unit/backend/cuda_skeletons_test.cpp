@@ -409,7 +409,12 @@ class Collection {
       add_plain(fmt::format("pivots-{}", name_of(type)), codegen::cuda_pivots_source(type));
       add_small(type);
     }
-    add({"few-columns", cuda_source("few-columns", codegen::cuda_few_columns_source(), target_), 128, 2, 70160});
+    for (Dtype type : {Dtype::float32, Dtype::float64}) {
+      const std::string name = fmt::format("few-columns-{}", name_of(type));
+      if (all_ || type == Dtype::float32)
+        add({name, cuda_source(name, codegen::cuda_few_columns_source(type), target_), 128, 2, 74256});
+    }
+    add_plain("cg-condition", codegen::cuda_cg_condition_source());
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})
         add_plain(fmt::format("tridiagonal-{}x{}", cluster, rows), codegen::cuda_tridiagonal_source(cluster, rows));

@@ -9,6 +9,7 @@
 
 #include "device/lapack.h"
 #include "mercer/linalg.h"
+#include "ops/device_arrays.h"
 #include "ops/linalg_mirror.h"
 #include "ops/testing.h"
 
@@ -461,72 +462,68 @@ TEST_F(Cg, BrokenRulesAreTold) {
 
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
+struct CapturedCase {
+  Dtype dtype;
+  bool is_stored, is_preconditioned;
+};
+
+/// The recorded call gives the bits of the plain one, and holds three products where rounds repeat in it.
+void expect_captured_solves(const CapturedCase& row, TestContext& context) {
+  constexpr std::int64_t n = 70, k = 3, products = 12;
+  const Array points = normal(row.dtype, {n, 3}, 21);
+  Array matrix(row.dtype, {n, n});
+  pairwise(Formula(kGauss), points, nullptr, matrix);
+  for (std::int64_t i = 0; i < n; ++i) matrix.set({i, i}, matrix(i, i) + 2.0);
+  const DeviceStream stream;
+  DeviceArrays arrays(stream, 1 << 17);
+  const Tensor given = arrays.take(row.is_stored ? matrix : points), b = arrays.take(row.dtype, {n, k}),
+               x = arrays.take(row.dtype, {n, k}), info = arrays.take(Dtype::int64, {k});
+  Arguments arguments;
+  arguments.queue.stream = static_cast<CuStream>(stream);
+  linalg::Operator a = row.is_stored ? linalg::matrix_operator(given, arguments.queue, context)
+                                     : linalg::kernel_operator(kGauss, given, 2.0, arguments, context);
+  const linalg::Preconditioner inverse =
+      row.is_preconditioned ? linalg::nystrom_preconditioner(a, 5, 2.0, 1, context) : linalg::Preconditioner();
+  int recorded = 0;
+  a.multiply_in = [&, multiply = a.multiply_in](const Tensor& v, const Tensor& out, const Queue& queue) {
+    if (queue.rehearsal == nullptr) ++recorded;
+    multiply(v, out, queue);
+  };
+  const linalg::CgOptions options{
+      .most_products = products, .preconditioner = row.is_preconditioned ? &inverse : nullptr, .info = &info};
+  arrays.upload(b, normal(row.dtype, {n, k}, 22));
+  linalg::cg(a, b, x, options, context);  // compiles
+  std::string refused;
+  const Recording recording(stream, [&] {
+    refused = message_of([&] { linalg::cg(a, b, x, {.most_products = 3}, context); });
+    linalg::cg(a, b, x, options, context);
+  });
+  EXPECT_NE(refused.find("in a graph capture nothing can be thrown"), std::string::npos) << refused;
+  EXPECT_EQ(recorded, cuda_driver()->has_conditions() ? 3 : 0);
+  for (const unsigned seed : {23u, 24u}) {
+    Array next = normal(row.dtype, {n, k}, seed);
+    for (std::int64_t i = 0; i < n; ++i) next.set({i, 1}, 0);
+    arrays.upload(b, next);
+    for (const Tensor* out : {&x, &info}) arrays.poison(*out);
+    recording.play();
+    const Array played = arrays.download(x), said = arrays.download(info);
+    for (const Tensor* out : {&x, &info}) arrays.poison(*out);
+    linalg::cg(a, b, x, options, context);
+    const Array plain = arrays.download(x), said_plainly = arrays.download(info);
+    each_index(x.shape, [&](const Shape& at) { EXPECT_EQ(played(at[0], at[1]), plain(at[0], at[1])); });
+    for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(said(j), said_plainly(j));
+    EXPECT_EQ(said(1), 0);
+  }
+}
+
 TEST_F(Cg, ACapturedCallSolvesForNewRightHandSides) {
-  for (const bool is_stored : {false, true})
-    on_cuda([&](TestContext& context) {
-      constexpr std::int64_t n = 70, k = 3, products = 12;
-      const Array points = normal(Dtype::float32, {n, 3}, 21), b = normal(Dtype::float32, {n, k}, 22);
-      Array matrix(Dtype::float32, {n, n});
-      pairwise(Formula(kGauss), points, nullptr, matrix);
-      for (std::int64_t i = 0; i < n; ++i) matrix.set({i, i}, matrix(i, i) + 2.0);
-      const DeviceStream stream;
-      const Array& given = is_stored ? matrix : points;
-      const std::int64_t point_bytes = given.shape()[1] * n * 4, bytes = n * k * 4;
-      const DeviceMemory memory(0, point_bytes + 2 * bytes + 1024);
-      const auto on_device = [&](std::int64_t place, Dtype dtype, Shape shape) {
-        Tensor t(memory.data() + place, dtype, std::move(shape));
-        t.device = {DeviceKind::cuda, 0};
-        return t;
-      };
-      const Tensor at_points = on_device(0, Dtype::float32, given.shape());
-      const Tensor at_b = on_device(point_bytes, Dtype::float32, {n, k});
-      const Tensor at_x = on_device(point_bytes + bytes, Dtype::float32, {n, k});
-      const Tensor info = on_device((point_bytes + 2 * bytes + 7) / 8 * 8, Dtype::int64, {k});
-      stream.upload(memory.at(), given.tensor().data, point_bytes);
-      stream.upload(memory.at(point_bytes), b.tensor().data, bytes);
-      Arguments arguments;
-      arguments.queue.stream = static_cast<CuStream>(stream);
-      linalg::Operator a = is_stored
-                                     ? linalg::matrix_operator(at_points, arguments.queue, context)
-                                     : linalg::kernel_operator(kGauss, at_points, 2.0, arguments, context);
-      // Rounds are in a graph once, where they repeat in it.
-      int products_in_queues = 0;
-      if (const auto multiply = a.multiply_in)
-        a.multiply_in = [&, multiply](const Tensor& v, const Tensor& out, const Queue& queue) {
-          if (queue.rehearsal == nullptr) ++products_in_queues;
-          multiply(v, out, queue);
-        };
-      const linalg::CgOptions options{.most_products = products, .info = &info};
-      linalg::cg(a, at_b, at_x, options, context);  // compiles
-      const auto results = [&] {
-        std::vector<char> values(static_cast<std::size_t>(bytes + k * 8));
-        stream.download(values.data(), memory.at(point_bytes + bytes), bytes);
-        stream.download(values.data() + bytes, reinterpret_cast<CuPointer>(info.data), k * 8);
-        return values;
-      };
-      std::string refused;
-      const Recording recording(stream, [&] {
-        refused = message_of([&] { linalg::cg(a, at_b, at_x, {.most_products = 3}, context); });
-        linalg::cg(a, at_b, at_x, options, context);
-      });
-      EXPECT_NE(refused.find("in a graph capture nothing can be thrown"), std::string::npos) << refused;
-      const bool repeats = !is_stored && cuda_driver()->has_conditions();
-      EXPECT_EQ(products_in_queues, repeats ? 3 : 0);
-      for (const unsigned seed : {23u, 24u}) {
-        Array next = normal(Dtype::float32, {n, k}, seed);
-        for (std::int64_t i = 0; i < n; ++i) next.set({i, 1}, 0);
-        stream.upload(memory.at(point_bytes), next.tensor().data, bytes);
-        stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
-        recording.play();
-        const std::vector<char> played = results();
-        stream.fill(memory.at(point_bytes + bytes), 0x5a, bytes);
-        linalg::cg(a, at_b, at_x, options, context);
-        EXPECT_TRUE(played == results());
-        std::int64_t said[k];
-        std::memcpy(said, played.data() + bytes, sizeof said);
-        EXPECT_EQ(said[1], 0);
-      }
-    });
+  for (const Dtype dtype : {Dtype::float32, Dtype::float64})
+    for (const bool is_stored : {false, true})
+      for (const bool is_preconditioned : {false, true})
+        on_cuda([&](TestContext& context) {
+          SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), is_stored, is_preconditioned));
+          expect_captured_solves({dtype, is_stored, is_preconditioned}, context);
+        });
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 // what is known of the factors. Bounds are those of linalg_test.cpp, in the norm of Frobenius: backward stability of
 // the factors with n u |a|, of the solutions with a small multiple of it, u the rounding unit.
 #include <algorithm>
-#include <numeric>
 
 #include "ops/context.h"
+#include "ops/device_arrays.h"
 #include "ops/linalg_mirror.h"
 #include "ops/testing.h"
 
@@ -363,38 +363,6 @@ TEST(CudaSmall, FactorsServeManyRightHandSides) {
 }
 
 /// With info nothing is waited for and nothing taken, so a graph holds the calls; without, it says why not.
-/// Arrays one behind the other in memory of the device.
-class DeviceArrays {
- public:
-  DeviceArrays(const DeviceStream& stream, std::int64_t bytes) : stream_(stream), memory_(0, bytes) {}
-
-  Tensor take(Dtype dtype, Shape shape) {
-    Tensor t(memory_.data() + taken_, dtype, std::move(shape));
-    t.device = {DeviceKind::cuda, 0};
-    taken_ += bytes_of(t);
-    EXPECT_LE(taken_, memory_.size());
-    return t;
-  }
-  void upload(const Tensor& to, const Array& from) const {
-    stream_.upload(reinterpret_cast<CuPointer>(to.data), from.tensor().data, bytes_of(to));
-  }
-  Array download(const Tensor& from) const {
-    Array to(from.dtype, from.shape);
-    stream_.download(to.tensor().data, reinterpret_cast<CuPointer>(from.data), bytes_of(from));
-    return to;
-  }
-  void poison(const Tensor& t) const { stream_.fill(reinterpret_cast<CuPointer>(t.data), 0x5a, bytes_of(t)); }
-
- private:
-  static std::int64_t bytes_of(const Tensor& t) {
-    return std::accumulate(t.shape.begin(), t.shape.end(), static_cast<std::int64_t>(size_of(t.dtype)),
-                           std::multiplies<>());
-  }
-  const DeviceStream& stream_;
-  DeviceMemory memory_;
-  std::int64_t taken_ = 0;
-};
-
 TEST(CudaSmall, CapturedCallsRunAgain) {
   on_cuda([](TestContext& context) {
     constexpr std::int64_t n = 8, kBatch = 20;
