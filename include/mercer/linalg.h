@@ -91,8 +91,8 @@ struct Operator {
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
-  /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where the
-  /// queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
+  /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where
+  /// the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
 };
 /// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA

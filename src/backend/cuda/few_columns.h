@@ -14,8 +14,8 @@ class FewColumns {
 
   /// Of the scratch memory that `run` gets, at a multiple of 16.
   std::int64_t bytes() const;
-  /// out = alpha a v + beta b; v [depth, columns], out and b, if there, [rows, columns] with neighbouring elements along
-  /// columns. b may be out.
+  /// out = alpha a v + beta b; v [depth, columns], out and b, if there, [rows, columns] with neighbouring elements
+  /// along columns. b may be out.
   void run(const Tensor& v, const Tensor& out, void* scratch, double alpha = 1, const Tensor* b = nullptr,
            double beta = 0) const;
 
