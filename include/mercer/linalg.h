@@ -132,8 +132,8 @@ struct Preconditioner {
   /// out = P^-1 r, both [order, columns] of this dtype on the device, the elements of a column one after another; in
   /// the stream of the queue.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
-  /// Whether `apply` may be a part of a loop in a captured graph, as `Operator::multiply_in` is.
-  bool serves_loops = false;
+  /// The same as a part of a loop in a captured graph, as `Operator::multiply_in` is.
+  std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply_in = {};
 };
 /// Of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T, where U L U^T is
 /// Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least eigenvalue. Worth it

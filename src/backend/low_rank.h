@@ -19,6 +19,10 @@ class TallFactor {
   virtual Tensor columns() const = 0;
   /// out = scale (r - F F^T r), both [length, k] with the elements of a column one after another.
   virtual void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const = 0;
+  /// The same as a part of a loop in a captured graph; nothing in a rehearsal of the memory.
+  virtual void apply_in(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const {
+    apply(scale, r, out, queue);
+  }
 };
 
 /// Cholesky's factor L of a matrix k by columns, each that with the largest diagonal of k - L L^T.

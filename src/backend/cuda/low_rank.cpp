@@ -44,6 +44,20 @@ class Factor final : public TallFactor {
   void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
     const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
     if (n == 0 || k == 0) return;
+    const DeviceBlas blas("cg", device_, queue, columns_.dtype, Captures::allowed);
+    Workspace memory;
+    const std::int64_t parts =
+        memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(columns_.dtype))}));
+    memory.take(blas.place());
+    blas.gemm(true, false, rank, k, n, 1, columns_.data, n, r.data, r.strides[1], 0, memory.at(parts), rank);
+    blas.move(r, out);
+    blas.gemm(false, false, n, k, rank, -scale, columns_.data, n, memory.at(parts), rank, scale, out.data,
+              out.strides[1]);
+  }
+
+  void apply_in(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
+    const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
+    if (n == 0 || k == 0) return;
     const PairJob place = place_of("cg", device_, queue, columns_.dtype);
     const JobScope scope(place);
     Tensor rows = columns_;

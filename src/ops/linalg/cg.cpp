@@ -74,7 +74,7 @@ class Solve {
     inner.allocate = {};  // asked once, for the columns
     const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
     columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
-    if (columns->repeats() && a_.multiply_in && (inverse == nullptr || inverse->serves_loops) &&
+    if (columns->repeats() && a_.multiply_in && (inverse == nullptr || inverse->apply_in) &&
         most_ >= kLeastRepeated) {
       repeat_rounds(*columns, inner);
       return end(*columns, x);
@@ -97,7 +97,7 @@ class Solve {
   void repeat_rounds(CgColumns& columns, const Queue& outer) const {
     const Preconditioner* const inverse = options_.preconditioner;
     const auto precondition = [&](const Queue& queue) {
-      if (inverse != nullptr) inverse->apply(columns.residual(), columns.preconditioned(), queue);
+      if (inverse != nullptr) inverse->apply_in(columns.residual(), columns.preconditioned(), queue);
     };
     const auto multiply = [&](const Queue& queue) { a_.multiply_in(columns.operand(), columns.product(), queue); };
     cuda::Rehearsal rehearsal{.purpose = cuda::Rehearsal::Purpose::workspace};

@@ -108,9 +108,14 @@ class Approximation {
     basis_->combine(rank, rank, weights.values);
     basis_->copy(basis_->results(0, rank), factor->columns());
     basis_->read(basis_->results(0, 1));  // waits: the factor serves every stream from now on
-    return {n_, count, a_.dtype, a_.device, [factor, scale](const Tensor& r, const Tensor& out, const Queue& queue) {
-              factor->apply(scale, r, out, queue);
-            }, true};
+    Preconditioner inverse{n_, count, a_.dtype, a_.device};
+    inverse.apply = [factor, scale](const Tensor& r, const Tensor& out, const Queue& queue) {
+      factor->apply(scale, r, out, queue);
+    };
+    inverse.apply_in = [factor, scale](const Tensor& r, const Tensor& out, const Queue& queue) {
+      factor->apply_in(scale, r, out, queue);
+    };
+    return inverse;
   }
 
   void require_finite(const std::vector<double>& values) const {
@@ -148,7 +153,8 @@ void check_rank(const char* op, std::int64_t rank) {
 
 /// The identity on no rows.
 Preconditioner empty_preconditioner(const Operator& a) {
-  return {0, 0, a.dtype, a.device, [](const Tensor&, const Tensor&, const Queue&) {}, true};
+  const auto nothing = [](const Tensor&, const Tensor&, const Queue&) {};
+  return {0, 0, a.dtype, a.device, nothing, nothing};
 }
 
 // With O [n, r] orthonormal and Y = k O, Y + v O = O M + R, M = O^T k O + v = C^T C, R orthogonal to O:
