@@ -119,6 +119,13 @@ std::string tile_epilogue_function(const GpuPairPlan& plan) {
   return plan.sums_decide ? epilogue_function("  outputs[0] = acc[0];\n") : epilogue_function(plan);
 }
 
+std::string allowance_function(const GpuPairPlan& plan) {
+  const std::string rate = define("RATE_SLOT", plan.rate_slot);
+  if (plan.allowance.outputs.empty()) return rate + define("HAS_ALLOWANCE", false);
+  return rate + define("HAS_ALLOWANCE", true) + "MERCER_INLINE float allowance(const REAL* params) {\n  REAL outputs[1];\n" +
+         statements(plan.allowance, "outputs") + "  return outputs[0];\n}\n";
+}
+
 /// One value of stage 0 for the 32 points of a block: a warp folds the features in order.
 std::string stage_text(const plan::Sides::Stage& stage, int slot) {
   const auto name = [&](const Input& input) {
@@ -256,8 +263,10 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != 0) text += skeleton({"mixed.cuh"});
-  text += skeleton({"pair_params.cuh", "pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
+  if (mixed != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
+  text += skeleton({"pair_params.cuh"});
+  if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
+  text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
     text += skeleton({"double_precision.cuh"});

@@ -29,5 +29,10 @@ bool is_nonnegative(const Expr& e, ExprMap<bool>& memo);  ///< for many question
 
 /// Which leaves an expression reads, reductions included.
 inline const Uses& uses(const Expr& e) { return e->uses; }
+/// Of parameters, K and constants alone.
+inline bool is_uniform(const Expr& e) {
+  const Uses& u = e->uses;
+  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx);
+}
 
 }  // namespace mercer::ir

@@ -218,12 +218,6 @@ void Splitter::make_streams() {
     for (Expr& update : reduction.update) update = hoist(update, memo);
 }
 
-/// True for expressions of parameters, K and constants alone.
-bool is_uniform(const Expr& e) {
-  const Uses u = uses(e);
-  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx);
-}
-
 /// One-sided divisions stay as they are: they are computed once per point, and both variants of a plan share them.
 bool divides_pair_by_uniform(const Expr& e) {
   if (e->op != Op::div || e->args[1]->op == Op::constant || !is_uniform(e->args[1])) return false;

@@ -130,6 +130,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
+  problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
   if (call.products > 0)
     problem.product = shape.k <= plan::kFewFeatures
                           ? plan::wide_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32)

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/integers.h"
+#include "ir/passes.h"
 
 namespace mercer::plan {
 namespace {
@@ -23,6 +24,51 @@ double factor_of(const Expr& term, Dtype type) {
   if (term->op != Op::abs || term->args[0]->op != Op::sub) return 0;
   const Expr &left = term->args[0]->args[0], &right = term->args[0]->args[1];
   return (left->op == Op::x && right->op == Op::z) || (left->op == Op::z && right->op == Op::x) ? 1 : 0;
+}
+
+/// a of e = a s + b, s the only accumulator; empty where e is none, or b is not free of points.
+Expr slope_of(const Expr& e) {
+  if (e->op == Op::accumulator) return Expr(1.0);
+  switch (e->op) {
+    case Op::neg: {
+      const Expr slope = slope_of(e->args[0]);
+      return slope.empty() ? slope : -slope;
+    }
+    case Op::div: {
+      const Expr slope = ir::is_uniform(e->args[1]) ? slope_of(e->args[0]) : Expr();
+      return slope.empty() ? slope : slope / e->args[1];
+    }
+    case Op::mul:
+    case Op::add:
+    case Op::sub:
+      for (std::size_t i : {0, 1})
+        if (ir::is_uniform(e->args[1 - i])) {
+          const Expr slope = slope_of(e->args[i]);
+          if (slope.empty()) return slope;
+          return e->op == Op::mul ? slope * e->args[1 - i] : e->op == Op::sub && i == 1 ? -slope : slope;
+        }
+      return {};
+    default: return {};
+  }
+}
+
+/// f' / f of f = c exp(a s + b).
+Expr relative_slope_of(const Expr& f) {
+  constexpr double kLogOf2 = 0.6931471805599453;
+  switch (f->op) {
+    case Op::exp: return slope_of(f->args[0]);
+    case Op::exp2: {
+      const Expr slope = slope_of(f->args[0]);
+      return slope.empty() ? slope : slope * kLogOf2;
+    }
+    case Op::neg: return relative_slope_of(f->args[0]);
+    case Op::div: return ir::is_uniform(f->args[1]) ? relative_slope_of(f->args[0]) : Expr();
+    case Op::mul:
+      for (std::size_t i : {0, 1})
+        if (ir::is_uniform(f->args[1 - i])) return relative_slope_of(f->args[i]);
+      return {};
+    default: return {};
+  }
 }
 
 /// A program of leaves and one or two instructions, the last of which is its output.
@@ -45,6 +91,12 @@ double factor_of_absolute_differences(const ir::Split& split, Dtype type) {
   for (std::size_t i : {0, 1})
     if (update->args[i]->op == Op::accumulator) return factor_of(update->args[1 - i], type);
   return 0;
+}
+
+Expr allowance_of(const ir::Split& split) {
+  if (split.states != 1 || split.epilogue.size() != 1) return {};
+  const Expr slope = relative_slope_of(split.epilogue[0]);
+  return slope.empty() ? slope : 1.0 / abs(slope);
 }
 
 MaximaSums plan_maxima_sums(const ir::Split& split, const ir::Program& terms, int scale_slot,

@@ -20,6 +20,10 @@ namespace mercer::plan {
 /// elsewhere.
 double factor_of_absolute_differences(const ir::Split& split, Dtype type = Dtype::float32);
 
+/// |f / f'| where the epilogue is f = c exp(r s) of the only sum s, c and r free of points: what beside s bounds an
+/// error of s that f does not notice, since f keeps 1e-6 (1 + |s f' / f|) of itself. Empty elsewhere.
+Expr allowance_of(const ir::Split& split);
+
 struct MaximaSums {
   double factor = 0;    // of the sum; 0: none
   int scale_slot = 0;   // the parameter slot of the factor, times a step of integers, behind those of the best variant

@@ -38,6 +38,7 @@ constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several out
 constexpr GpuTile kCubes{64, 128, 16, 8, 8, 3, 8, 2, true};       // three, all of multiply-adds
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
+constexpr GpuTile kMixedSixteen{64, 128, 16, 8, 8, 3, 8, 3, true};  // folds on mixed pipes, of at most 16 features
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 3, 4, 4, true};   // by rows, of fewer features still
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
@@ -85,6 +86,8 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
     tile.min_blocks = kBlocksByRows[operands_of_point(plan)];
     return tile;
   }
+  if (plan.mixed_sixteenths > 0 && sizes.exact_features == 0) return kWide;
+  if (plan.mixed_sixteenths > 0 && problem.consumer != Consumer::store) return kMixedSixteen;
   if (problem.consumer != Consumer::store) return sizes.features == GpuSizes::Features::few ? kFoldFew : kLong;
   if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
   if (cost.unit >= 2) return kUnits;
@@ -95,7 +98,7 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (plan.bytes) return kBytes;
   if (cost.issue > 2)
     return cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many ? kCubes : kLong;
-  if (plan.promoted_states() > 0 || plan.mixed_sixteenths > 0) return kWide;
+  if (plan.promoted_states() > 0) return kWide;
   return sizes.features == GpuSizes::Features::many ? kMaxima : kDeep;
 }
 
@@ -105,15 +108,9 @@ void halve_thread(GpuTile& tile) {
   (rows ? tile.tile_m : tile.tile_n) /= 2;
 }
 
-bool is_uniform(const Expr& e) {
-  const ir::Uses used = ir::uses(e);
-  return !used.x && !used.z && !used.w && !used.row && !used.col && !used.index_i && !used.index_j && !used.state &&
-         !used.accumulator;
-}
-
 // c * e with the factor moved into what is computed once: a uniform factor or divisor. Empty when there is none.
 Expr scaled(const Expr& e, double c) {
-  if (is_uniform(e)) return e * c;
+  if (ir::is_uniform(e)) return e * c;
   if (e->op == Op::neg) {
     const Expr inner = scaled(e->args[0], c);
     return inner.empty() ? inner : -inner;
@@ -122,7 +119,7 @@ Expr scaled(const Expr& e, double c) {
     for (std::size_t i : {0, 1})
       if (const Expr part = scaled(e->args[i], c); !part.empty()) return part * e->args[1 - i];
   if (e->op == Op::div) {
-    if (is_uniform(e->args[1])) return e->args[0] / (e->args[1] * (1 / c));
+    if (ir::is_uniform(e->args[1])) return e->args[0] / (e->args[1] * (1 / c));
     if (const Expr part = scaled(e->args[0], c); !part.empty()) return part / e->args[1];
   }
   return {};
@@ -201,13 +198,42 @@ bool reads_points_directly(const GpuPairPlan& plan) {
          !reads_site(plan.update, {ir::Site::w});
 }
 
-/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
-int mixed_sixteenths(const GpuPairPlan& plan) {
+/// The parameter that is read once, as the factor of the only sum; -1 where there is none.
+int rate_slot(const GpuPairPlan& plan) {
+  const std::vector<Expr> leaves = plan.split.param_leaves();
+  if (plan.long_epilogue()) return -1;
+  Expr rate;
+  ir::for_each(plan.split.epilogue[0], [&](const Expr& e) {
+    if (e->op != Op::mul) return;
+    for (std::size_t i : {0, 1})
+      if (e->args[i]->op == Op::accumulator && e->args[1 - i]->op == Op::param) rate = e->args[1 - i];
+  });
+  if (rate.empty()) return -1;
+  int reads = 0;
+  ir::for_each(plan.split.epilogue[0], [&](const Expr& e) {
+    for (const Expr& part : e->args) reads += part->op == Op::accumulator || same(part, rate);
+  });
+  if (reads != 2) return -1;
+  const auto found = std::find_if(leaves.begin(), leaves.end(), [&](const Expr& leaf) { return same(leaf, rate); });
+  return found == leaves.end() ? -1 : static_cast<int>(found - leaves.begin());
+}
+
+/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other. Products need an
+/// allowance; without one sums of few features would have many pairs to repair.
+void add_mixed_pipes(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.mixed_pipes && !plan.bytes && problem.type == Dtype::float32 &&
-                      problem.consumer == Consumer::store && problem.outputs.size() == 1 &&
-                      problem.sizes.features <= GpuSizes::Features::several;
-  return serves && is_absolute_difference(plan.split) ? 11 : 0;
+  const bool stores = problem.consumer == Consumer::store;
+  const bool several = problem.sizes.features <= GpuSizes::Features::several;
+  const bool serves = problem.mixed_pipes && !plan.bytes && !plan.wide && problem.type == Dtype::float32 &&
+                      (stores || problem.consumer == Consumer::product) && problem.outputs.size() == 1 &&
+                      problem.sizes.features <= GpuSizes::Features::some && is_absolute_difference(plan.split);
+  if (!serves) return;
+  const Expr allowance = allowance_of(plan.split);
+  if (allowance.empty() && !(stores && several)) return;
+  plan.mixed_sixteenths = 11;
+  if (allowance.empty()) return;
+  plan.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
+  if (!stores) plan.rate_slot = rate_slot(plan);
 }
 
 constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
@@ -290,7 +316,7 @@ GpuTile choose_tile(const GpuPairPlan& plan) {
   if (problem.type == Dtype::float64) tile.tile_k = 8;
   if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
   // States of a fold, and the values beside the accumulators, take registers too.
-  const bool heavy = problem.consumer == Consumer::fold || problem.columns > 1;
+  const bool heavy = problem.consumer == Consumer::fold || (problem.columns > 1 && plan.mixed_sixteenths == 0);
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
   if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
   else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
@@ -356,8 +382,10 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
 bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
   constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;  // in the list of repairs
   constexpr std::int64_t kMostFeatures = 1 << 15;              // quantised by one block for 64 points
-  return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) >= from && m < kMostPoints &&
-         n < kMostPoints && k <= kMostFeatures;
+  constexpr double kPairsOfValue = 1000;
+  const double pairs = static_cast<double>(m) * static_cast<double>(n), points = static_cast<double>(m + n);
+  const bool pays = pairs * static_cast<double>(k) >= from && (from == 0 || pairs >= kPairsOfValue * points);
+  return pays && m < kMostPoints && n < kMostPoints && k <= kMostFeatures;
 }
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
@@ -514,8 +542,11 @@ std::string GpuPairPlan::to_text() const {
   if (mixed_sixteenths > 0)
     text += fmt::format(
         "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 16 by sad.u32, the others by two "
-        "additions; pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves\n",
-        mixed_sixteenths);
+        "additions; {}\n",
+        mixed_sixteenths,
+        problem.consumer == Consumer::store
+            ? "pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves"
+            : "where some pair's bound exceeds 1.2e-6 of its value, all take the values themselves");
   return text;
 }
 
@@ -573,7 +604,6 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan);
   }
-  plan->mixed_sixteenths = mixed_sixteenths(*plan);
   plan->bilinear = on_tensor_cores(*plan);
   plan->deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
   if (plan->has_double_products())
@@ -604,8 +634,10 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   count_slots(*plan);
   if (split.states > 0) add_first_update(*plan);
   plan->wide = is_wide(*plan);
+  add_mixed_pipes(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
-  const bool packs = plan->bilinear || plan->wide || problem.consumer == Consumer::nearest;
+  const bool packs =
+      plan->bilinear || plan->wide || plan->mixed_sixteenths > 0 || problem.consumer == Consumer::nearest;
   plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   if (plan->has_double_products()) plan->double_tile = double_tile(*plan);

@@ -59,10 +59,10 @@ struct GpuSizes {
 inline constexpr int kDeepestSlice = 32;
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
-/// Pairs times features from which sums of absolute differences run on mixed pipes. There they take 4.2 ms on an H200
-/// as two additions, of which mixing saves a quarter; quantising, the sample and the kernels that leave at once cost
-/// 0.1 to 0.3 ms.
-inline constexpr double kMixedFrom = 68719476736.0;  // 2^36
+/// Pairs times features from which sums of absolute differences run on mixed pipes. There they take 1.1 ms on an H200
+/// as two additions, of which mixing saves a quarter; seven small kernels cost 0.03 ms, and quantising a value as much
+/// as 250 pairs with it save.
+inline constexpr double kMixedFrom = 17179869184.0;  // 2^34
 bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from = kMixedFrom);
 
 /// Sums of fewer differences of bytes fit 32 bits.
@@ -115,6 +115,8 @@ struct GpuPairPlan {
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  ir::Program allowance;          // with them: of parameters, what `allowance_of` gives; else empty
+  int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
   bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
   ir::Program uniforms;           // float64

@@ -167,6 +167,7 @@ def laplace_row(features: int) -> Pairs:
         params={"bandwidth": float(features)},
         peers=(gpu_peers.laplace(features),),
         bars=Bars(of_floor=1 / 1.25, error=2e-6),
+        mixed_pipes=False,  # the floor is that of two additions a term
     )
 
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backend/cuda/matrix_products.h"
+#include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/sum_planes.h"
 #include "backend/cuda/wide.h"
@@ -63,6 +64,7 @@ class FoldLaunch {
     groups_.steps.resize(5);
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
+    if (kernels.plan->mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
     rows_ = job.x.count;
     if (kernels.sums.empty()) return;
     rows_ = SumPlanes::rows_of(kernels, job);
@@ -126,7 +128,7 @@ class FoldLaunch {
   }
 
   /// Operands are those of one group: made again in every pass where there are several.
-  void run_products(const PairArguments& a, std::int64_t first) const {
+  void run_groups(const PairArguments& a, std::int64_t blocks, std::int64_t first) const {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     for (std::int64_t group = 0; group < job_.items; ++group) {
       PairArguments one = group_of(a, group, plan, job_.type);
@@ -135,7 +137,13 @@ class FoldLaunch {
         run_wide(one);
         continue;
       }
-      if (first == 0 || job_.items > 1) products_->prepare(one, workspace_);
+      const bool prepares = first == 0 || job_.items > 1;
+      if (mixed_) {
+        if (prepares) mixed_->prepare(one, workspace_);
+        mixed_->launch_tiles(one, blocks / job_.items, workspace_);
+        continue;
+      }
+      if (prepares) products_->prepare(one, workspace_);
       products_->fold(one, workspace_);
     }
   }
@@ -176,7 +184,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
-    if (products_ || v_) return run_products(a, first);
+    if (products_ || v_ || mixed_) return run_groups(a, blocks, first);
     if (sums_) blocks = a.tiles_m * a.splits;
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
@@ -206,6 +214,7 @@ class FoldLaunch {
   std::optional<SumPlanes> sums_;
   std::unique_ptr<MatrixProducts> products_;
   std::optional<WideOperand> v_;  // of values of few features
+  std::optional<MixedPipes> mixed_;
   PlainPanel panel_;
   BatchWalk groups_;
   std::int64_t rows_ = 0;  // of m at once

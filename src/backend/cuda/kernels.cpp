@@ -84,16 +84,15 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   }
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                                      plan.split.uniforms.size(), plan.uniforms));
-  if (plan.mixed_sixteenths > 0) {
-    sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
-  }
+  if (plan.mixed_sixteenths > 0) sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
   if (doubles)
     sources.product = named("products of float64", codegen::cuda_double_source(plan));
   else if (plan.bilinear)
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
-  if (lists || plan.mixed_sixteenths > 0) sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  const bool repairs = plan.mixed_sixteenths > 0 && problem.consumer == plan::Consumer::store;
+  if (lists || repairs) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
   else if (problem.consumer != plan::Consumer::store)

@@ -45,6 +45,7 @@ class Factor final : public TallFactor {
     const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
     if (n == 0 || k == 0) return;
     const DeviceBlas blas("cg", device_, queue, columns_.dtype, Captures::allowed);
+    few_columns_kernels(blas.place());  // a capture after this call has them
     Workspace memory;
     const std::int64_t parts =
         memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(columns_.dtype))}));

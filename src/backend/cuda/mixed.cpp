@@ -7,7 +7,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kRangeThreads = 256, kQuantiseThreads = 512, kRepairThreads = 256;
+constexpr std::int64_t kWarp = 32, kRangeThreads = 256, kQuantiseThreads = 512, kRepairThreads = 256;
 constexpr std::int64_t kSampleBlocks = 64;  // of 32 pairs
 constexpr std::int64_t kFloat = sizeof(float);
 
@@ -22,10 +22,10 @@ MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Pan
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   for (int s = 0; s < sides_; ++s) {
     quantised_[s] = workspace.add(sides[s]->ld * job.features * kFloat);
-    errors_[s] = workspace.add(sides[s]->ld * kFloat);
+    errors_[s] = workspace.add((sides[s]->ld + sides[s]->ld / MERCER_PANEL) * kFloat);
   }
   constexpr std::int64_t kPairsOfRepair = 64;
-  capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
+  if (stores()) capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
   state_ = workspace.add(sizeof(MixedState));
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
 }
@@ -44,20 +44,27 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, const Workspace& wo
   return mixed;
 }
 
-void MixedPipes::run_group(const PairArguments& a, std::int64_t blocks, const Workspace& workspace) const {
-  const plan::GpuPairPlan& plan = *kernels_.plan;
-  const auto step = [&](const char* name) {
-    return job_.rehearsal() != nullptr ? Kernel{} : Kernel{start_.module, &start_.module->function(name)};
+void MixedPipes::prepare(const PairArguments& group, const Workspace& workspace) const {
+  const auto step = [&](const Kernel& of, const char* name) {
+    return job_.rehearsal() != nullptr ? Kernel{} : Kernel{of.module, &of.module->function(name)};
   };
-  const std::int64_t multiprocessors = kernels_.device->multiprocessors;
-  MixedArguments mixed = arguments(a, workspace);
-  const std::int64_t panels = std::max(a.x_ld, a.z_ld) / MERCER_PANEL;
+  const MixedArguments mixed = arguments(group, workspace);
+  const std::int64_t panels = std::max(group.x_ld, group.z_ld) / MERCER_PANEL;
   launch(start_, job_, {1}, 1, 0, mixed);
-  launch(step("find_range"), job_, {8 * multiprocessors, sides_}, kRangeThreads, 0, mixed);
-  launch(step("quantise"), job_, {panels, sides_}, kQuantiseThreads, 0, mixed);
-  launch(step("sample_pairs"), job_, {kSampleBlocks}, kQuantiseThreads, 0, mixed);
+  if (!kernels_.plan->allowance.outputs.empty()) {
+    PairArguments members = group;
+    members.mixed = mixed.state;
+    launch(step(kernels_.integers, "allow"), job_, {1}, kWarp, 0, members);
+  }
+  launch(step(start_, "find_range"), job_, {2 * kernels_.device->multiprocessors, sides_}, kRangeThreads, 0, mixed);
+  launch(step(start_, "quantise"), job_, {panels, sides_}, kQuantiseThreads, 0, mixed);
+  if (stores()) launch(step(start_, "sample_pairs"), job_, {kSampleBlocks}, kQuantiseThreads, 0, mixed);
+}
 
-  PairArguments values = a;
+void MixedPipes::launch_tiles(const PairArguments& group, std::int64_t blocks, const Workspace& workspace) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  const MixedArguments mixed = arguments(group, workspace);
+  PairArguments values = group;
   values.mixed = mixed.state;
   values.x_errors = mixed.side[0].errors;
   values.z_errors = mixed.side[sides_ - 1].errors;
@@ -67,14 +74,17 @@ void MixedPipes::run_group(const PairArguments& a, std::int64_t blocks, const Wo
   integers.z = mixed.side[sides_ - 1].quantised;
   const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
   launch(kernels_.integers, job_, {blocks}, threads, shared, integers);
-  launch(kernels_.repair, job_, {4 * multiprocessors}, kRepairThreads, 0, values);
+  if (stores()) launch(kernels_.repair, job_, {4 * kernels_.device->multiprocessors}, kRepairThreads, 0, values);
   launch(kernels_.tile, job_, {blocks}, threads, shared, values);
 }
 
 void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,
                      const Workspace& workspace) const {
-  for (std::int64_t group = 0; group < groups; ++group)
-    run_group(group_of(a, group, *kernels_.plan, out), blocks_of_group, workspace);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const PairArguments one = group_of(a, group, *kernels_.plan, out);
+    prepare(one, workspace);
+    launch_tiles(one, blocks_of_group, workspace);
+  }
 }
 
 }  // namespace mercer::cuda

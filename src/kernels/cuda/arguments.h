@@ -43,12 +43,14 @@ struct MixedState {
   float origin, step;   // value = origin + q * step; step is 0 where values cannot be quantised
   unsigned doubtful;    // pairs of the sample whose sums would lose the contract
   unsigned listed, capacity;  // pairs to repair; room for them
+  unsigned worst[2];    // bits of the largest error of a point of each side
+  float allowance;      // |f / f'| of values f of the sums, 0 for sums and whatever has none
 };
 
 struct MixedSide {
   const float* values;   // panels
   float* quantised;      // panels of 2^23 + q
-  float* errors;         // [ld] sum over the features of |value - quantised value|
+  float* errors;         // [ld] sum over the features of |value - quantised value|; then the largest of each panel
   long long count, ld;
 };
 

@@ -4,14 +4,25 @@
 //
 // so that float differences are exact and bit patterns differ by the same integer: a register feeds two FADDs or one
 // `sad.u32`, which runs beside them. The sum of two points' |residual| bounds what their pair can lose; pairs that
-// could lose too much are listed and computed again from the values themselves (repair.cuh).
+// could lose too much are listed and computed again from the values themselves (repair.cuh). What a value f of a sum s
+// may lose, 1e-6 (1 + |s f' / f|) of itself, s loses as a part of s + |f / f'|, its allowance: that of exp(-s / h) is h,
+// and no pair loses too much where the worst points do not. Products with v have no list: all pairs, or none.
 
-// What quantising may cost a pair, of its sum: the rest of 1e-6 is for the rounding of sums.
+// What quantising may cost a pair, of its sum and allowance: the rest of 1e-6 is for the rounding of sums. Products may
+// lose 2e-6.
 #define MIXED_TOLERANCE 7e-7f
+#define MIXED_PRODUCT_TOLERANCE 1.2e-6f
 
 // Whether the quantised tile's results are kept, all or but for the listed pairs.
 MERCER_INLINE bool mixed_stands(const MixedState& s) {
   return s.step > 0 && s.doubtful == 0 && s.listed <= s.capacity;
 }
 
-MERCER_INLINE bool is_doubtful(float errors, float sum) { return errors > MIXED_TOLERANCE * sum; }
+MERCER_INLINE bool is_doubtful(float errors, float sum, float allowance) {
+  return errors > MIXED_TOLERANCE * (sum + allowance);
+}
+
+// Whether the allowance serves every pair.
+MERCER_INLINE bool all_allowed(const MixedState& s, float tolerance) {
+  return s.step > 0 && float_of(s.worst[0]) + float_of(s.worst[1]) <= tolerance * s.allowance;
+}

@@ -116,6 +116,9 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
   REAL numbers[PARAMS + 1];
 #pragma unroll
   for (int p = 0; p < PARAMS; ++p) numbers[p] = params[p];
+#if MIXED == 1
+  if (RATE_SLOT >= 0) numbers[RATE_SLOT >= 0 ? RATE_SLOT : 0] *= a.mixed->step;
+#endif
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll

@@ -56,7 +56,11 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if MIXED
   // One thread asks: the answer changes when the list of repairs overflows.
   __shared__ bool is_wanted;
-  if (threadIdx.x == 0) is_wanted = a.mixed == nullptr || mixed_stands(*a.mixed) == (MIXED == 1);
+  if (threadIdx.x == 0) {
+    const bool stands = a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed)
+                                                             : all_allowed(*a.mixed, MIXED_PRODUCT_TOLERANCE));
+    is_wanted = stands == (MIXED == 1);
+  }
   __syncthreads();
   if (!is_wanted) return;
 #endif

@@ -118,6 +118,7 @@ MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointVa
 #endif
 #if MIXED == 1
       if (on_integers(i, j)) {
+        if (FIRST) acc.value[i][j][0] = 0;
         add_difference(acc.value[i][j][0], x[i][0], z[j][0]);
         continue;
       }
@@ -225,10 +226,38 @@ static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64
   if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
-// Sums of integers become sums of values; those that may have lost too much are listed. A point is not listed with
-// itself.
+// Of a tile's points from `first` on: quantise.cuh leaves a number a panel behind the points'.
+template <int POINTS>
+MERCER_INLINE float worst_of_panels(const float* worst, i64 first) {
+  float most = 0;
+#pragma unroll
+  for (int at = 0; at < POINTS; at += MERCER_PANEL) most = fmaxf(most, worst[(first + at) / MERCER_PANEL]);
+  return most;
+}
+
+// Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may have lost too much are listed, where any can. A point is not
+// listed with itself.
 MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const float step = a.mixed->step;
+#if CONSUMER != 0
+  if (RATE_SLOT >= 0) return;
+#endif
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] *= step;
+#if CONSUMER == 0
+  const float allowance = a.mixed->allowance;
+#if HAS_ALLOWANCE
+  // The least sum and the worst errors of the tile's panels tell of most threads that none of their pairs is doubtful.
+  float least = acc.value[0][0][0], errors = 0;
+#pragma unroll
+  for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
+    least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
+  errors += worst_of_panels<TILE_M>(a.x_errors + a.x_ld, place.m0);
+  errors += worst_of_panels<TILE_N>(a.z_errors + a.z_ld, place.n0);
+  if (!is_doubtful(errors, least, allowance)) return;
+#endif
   float z_errors[THREAD_N];
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
@@ -238,9 +267,7 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
     const float x_error = a.x_errors[place.m0 + row_of(at, i)];
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
-      float& sum = acc.value[i][j][0];
-      sum *= step;
-      if (is_doubtful(x_error + z_errors[j], sum)) doubtful |= (u64)1 << (i * THREAD_N + j);
+      if (is_doubtful(x_error + z_errors[j], acc.value[i][j][0], allowance)) doubtful |= (u64)1 << (i * THREAD_N + j);
     }
   }
   for (; doubtful; doubtful &= doubtful - 1) {
@@ -248,6 +275,7 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
     const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
     if (a.x != a.z || m != n) list_pair(a, m, n);
   }
+#endif
 }
 #endif
 

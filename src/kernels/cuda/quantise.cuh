@@ -1,6 +1,8 @@
 // Values of both sides as integers of 23 bits, and whether sums of them will do (mixed.cuh). Panels in, panels out:
 //
-//   start_mixed → find_range → quantise → sample_pairs → quantised tile → repair, or the tile of the values themselves
+//   start_mixed → allow (allowance.cuh) → find_range → quantise
+//     matrices → sample_pairs → quantised tile → repair, or the tile of the values themselves
+//     products → quantised tile, or that of the values
 #define RANGE_THREADS 256
 #define QUANTISE_THREADS 512
 #define QUADS (MERCER_PANEL / 4)
@@ -9,7 +11,7 @@
 #define SAMPLE_ROWS (QUANTISE_THREADS / SAMPLE_POINTS)
 
 extern "C" __global__ void start_mixed(const __grid_constant__ MixedArguments a) {
-  *a.state = {0xffffffffu, 0u, 0x7fffffff, 0, 0, 0, 0, a.capacity};
+  *a.state = {0xffffffffu, 0u, 0x7fffffff, 0, 0, 0, 0, a.capacity, {0, 0}, 0};
 }
 
 MERCER_INLINE float float_in_order(u32 ordered) { return float_of(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered); }
@@ -21,7 +23,10 @@ MERCER_INLINE int last_place(float value) {
   return digits ? (int)(exponent ? exponent : 1) - 151 + __ffs((int)digits) : 0x7fffffff;
 }
 
+// One thread of a block asks for each atomic: those of all warps would wait for one another, 30 us of 60000 x 32 values.
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS) find_range(const __grid_constant__ MixedArguments a) {
+  __shared__ u32 lows[RANGE_THREADS / 32], highs[RANGE_THREADS / 32];
+  __shared__ int places[RANGE_THREADS / 32];
   const MixedSide& side = a.side[blockIdx.y];
   const i64 quads = side.ld * a.k / 4;
   u32 low = 0xffffffffu, high = 0;
@@ -38,7 +43,17 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS) find_range(const __g
   low = __reduce_min_sync(0xffffffffu, low);
   high = __reduce_max_sync(0xffffffffu, high);
   place = __reduce_min_sync(0xffffffffu, place);
-  if (threadIdx.x % 32 != 0) return;
+  if (threadIdx.x % 32 == 0) {
+    const int warp = threadIdx.x / 32;
+    lows[warp] = low, highs[warp] = high, places[warp] = place;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < RANGE_THREADS / 32; ++warp) {
+    low = min(low, lows[warp]);
+    high = max(high, highs[warp]);
+    place = min(place, places[warp]);
+  }
   atomicMin(&a.state->low, low);
   atomicMax(&a.state->high, high);
   atomicMin(&a.state->place, place);
@@ -60,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(QUANTISE_THREADS) quantise(const __
   __shared__ double residuals[QUANTISE_ROWS][MERCER_PANEL];
   const MixedSide& side = a.side[blockIdx.y];
   const i64 panel = blockIdx.x;
+  if (threadIdx.x == 0 && panel * MERCER_PANEL < side.ld) side.errors[side.ld + panel] = 0;
   const float origin = float_in_order(a.state->low), step = step_of(*a.state);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
     a.state->origin = origin;
@@ -88,7 +104,12 @@ extern "C" __global__ void __launch_bounds__(QUANTISE_THREADS) quantise(const __
   if (threadIdx.x >= MERCER_PANEL) return;
   double sum = 0;
   for (int r = 0; r < QUANTISE_ROWS; ++r) sum += residuals[r][threadIdx.x];
-  side.errors[panel * MERCER_PANEL + threadIdx.x] = __double2float_ru(sum);
+  const float error = __double2float_ru(sum);
+  side.errors[panel * MERCER_PANEL + threadIdx.x] = error;
+  const u32 worst = __reduce_max_sync(0xffffffffu, bits_of(error));
+  if (threadIdx.x % 32 != 0) return;
+  atomicMax((u32*)side.errors + side.ld + panel, worst);
+  for (int s = blockIdx.y; s < (a.sides == 1 ? 2 : blockIdx.y + 1); ++s) atomicMax(&a.state->worst[s], worst);
 }
 
 // Pairs spread over rows and columns: a block takes 32 neighbouring rows, each with a column of its own. One doubtful
@@ -113,5 +134,5 @@ extern "C" __global__ void __launch_bounds__(QUANTISE_THREADS) sample_pairs(cons
   __syncthreads();
   if (row > 0) return;
   for (int r = 1; r < SAMPLE_ROWS; ++r) sum += sums[r][point];
-  if (is_doubtful(x.errors[m] + z.errors[n], sum)) atomicAdd(&a.state->doubtful, 1u);
+  if (is_doubtful(x.errors[m] + z.errors[n], sum, a.state->allowance)) atomicAdd(&a.state->doubtful, 1u);
 }

@@ -100,6 +100,7 @@ void multiply_few_columns(const char* op, const Tensor& a, const Tensor& v, cons
 void multiply_by_cublas(const char* op, const Tensor& a, const Tensor& v, const Tensor& out, const Queue& queue) {
   constexpr std::int64_t kPartialSum = 4096;
   const cuda::DeviceBlas blas(op, a.device, queue, a.dtype, cuda::Captures::allowed);
+  cuda::few_columns_kernels(blas.place());  // a capture after this call has them
   const std::int64_t n = a.shape[0], columns = v.shape[1];
   const bool by_rows = a.strides[0] != 1 || a.strides[1] < n;
   const std::int64_t stride = a.strides[by_rows ? 0 : 1];

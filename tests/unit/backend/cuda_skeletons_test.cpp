@@ -57,6 +57,7 @@ struct TileRow {
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
+constexpr const char* kLaplace = "exp(-sum(abs(x-z))/b)";
 constexpr const char* kGauss = "exp(-sum(square(x-z))/(2*b^2))";
 constexpr const char* kLong = "expm1(tanh(sin(sum(x*z)/8)))*b";
 constexpr const char* kTwoSums = "exp(-sum(square(x-z))/b)*sum(x*z)";
@@ -72,7 +73,7 @@ const TileRow kTiles[] = {
     {.name = "stores", .text = kGauss, .sizes = kSeveral},
     {.name = "some-features", .text = kGauss, .sizes = kSome},
     {.name = "less-than-a-slice", .text = kL1, .sizes = kLess},
-    {.name = "rows", .text = "exp(-sum(abs(x-z))/b)", .sizes = kThree, .consumer = Consumer::product, .columns = 1},
+    {.name = "rows", .text = kLaplace, .sizes = kThree, .consumer = Consumer::product, .columns = 1},
     {.name = "first-update", .text = kL1, .sizes = kSixteen},
     {.name = "few-features", .text = kL1, .sizes = kFew, .everywhere = true},
     {.name = "few-pairs", .text = kGauss, .sizes = kFewPairs},
@@ -84,6 +85,10 @@ const TileRow kTiles[] = {
     {.name = "tiny", .text = kL1, .sizes = kTiny},
     // Several kernels for a call.
     {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
+    {.name = "mixed-product-1", .text = kLaplace, .sizes = {100000, 100000, 16}, .consumer = Consumer::product,
+     .mixed_pipes = true},
+    {.name = "mixed-product-16", .text = kLaplace, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
+     .columns = 16, .mixed_pipes = true},
     {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
     {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
      .by_warps = true},

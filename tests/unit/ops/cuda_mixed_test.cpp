@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "ir/passes.h"
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
@@ -189,7 +190,124 @@ TEST(MixedPipes, EpiloguesAndLayouts) {
 }
 
 TEST(MixedPipes, ItemsOfABatchAreAlone) {
-  on_mixed_pipes([](TestContext& context) { expect_items_alone(kLaplace, 30, 90, context); });
+  on_mixed_pipes([](TestContext& context) {
+    for (std::int64_t features : {12, 90}) expect_items_alone(kLaplace, 30, features, context);
+  });
+}
+
+/// |k - wanted| <= 1e-6 (1 + s / b) k, of values that a width lets lose more than their sums may, or as little.
+TEST(MixedPipes, ValuesOfFewFeaturesAndManyWidths) {
+  on_mixed_pipes([](TestContext& context) {
+    for (const Kind& kind : kinds())
+      for (auto [m, n, k] : {std::array{70, 133, 12}, {129, 65, 32}, {66, 70, 40}}) {
+        PointPair points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
+        add_neighbours(points);
+        const Tensor z = points.z;
+        double middle = 0;
+        for (std::int64_t i = 0; i < 50; ++i) middle += distance(points.x, z, i, i + 1) / 50;
+        for (double width : {1e-3, 1.0, 100.0}) {
+          const double b = width * (middle > 0 && std::isfinite(middle) ? middle : 1);
+          if (b < 1e-35 || b > 1e35) continue;
+          const double rounded = static_cast<double>(static_cast<float>(b));
+          Arguments arguments;
+          arguments.params["b"] = rounded;
+          Array out(Dtype::float32, {m, n});
+          pairwise(kLaplace, points.x, &z, out, arguments, context);
+          for (std::int64_t i = 0; i < m; ++i)
+            for (std::int64_t j = 0; j < n; ++j) {
+              const double power = distance(points.x, z, i, j) / rounded, wanted = std::exp(-power);
+              // Numbers below the least normal one become 0.
+              ASSERT_NEAR(out(i, j), wanted, 1e-6 * (1 + power) * wanted + 1.2e-38)
+                  << kind.name << " of " << k << ", width " << width << " at " << i << "," << j;
+            }
+        }
+      }
+  });
+}
+
+/// |out - wanted| <= sum (2e-6 + 1e-6 s / b) |k| |v|: what products may lose, and what their values may.
+TEST(MixedPipes, ProductsKeepTheirContract) {
+  on_mixed_pipes([](TestContext& context) {
+    for (const Kind& kind : kinds())
+      for (auto [m, n, k, columns] : {std::array{70, 133, 12, 1}, {66, 130, 16, 3}, {65, 70, 33, 1}, {70, 66, 300, 10}}) {
+        PointPair points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
+        add_neighbours(points);
+        const Tensor z = points.z;
+        const Array v = normal(Dtype::float32, {n, columns}, 3);
+        double middle = 0;
+        for (std::int64_t i = 0; i < 50; ++i) middle += distance(points.x, z, i, i + 1) / 50;
+        for (double width : {0.01, 1.0, 50.0}) {
+          const double b = width * (middle > 0 && std::isfinite(middle) ? middle : 1);
+          if (b < 1e-35 || b > 1e35) continue;
+          const double rounded = static_cast<double>(static_cast<float>(b));
+          Arguments arguments;
+          arguments.params["b"] = rounded;
+          Array out(Dtype::float32, {m, columns}), again(Dtype::float32, {m, columns});
+          kernel_product(kLaplace, points.x, &z, v, out, arguments, context);
+          kernel_product(kLaplace, points.x, &z, v, again, arguments, context);
+          EXPECT_TRUE(same_bits(out, again)) << kind.name;
+          for (std::int64_t i = 0; i < m; ++i)
+            for (std::int64_t e = 0; e < columns; ++e) {
+              double wanted = 0, most = 1e-36;
+              for (std::int64_t j = 0; j < n; ++j) {
+                const double power = distance(points.x, z, i, j) / rounded, value = std::exp(-power);
+                wanted += value * v(j, e);
+                most += (2e-6 + 1e-6 * power) * value * std::abs(v(j, e));
+              }
+              ASSERT_NEAR(out(i, e), wanted, most)
+                  << kind.name << " of " << k << ", width " << width << " at " << i << "," << e;
+            }
+        }
+      }
+  });
+}
+
+/// The width that decides may lie on the device, one for every item of a batch; and points may hold anything.
+TEST(MixedPipes, ProductsDecideForEveryItem) {
+  on_mixed_pipes([](TestContext& context) {
+    constexpr std::int64_t kM = 66, kN = 70, kK = 16;
+    const std::array<double, 4> widths = {16, 1e-3, kNan, 1e4};
+    const Array x = drawn(kM, kK, 1, kUniform), z = drawn(kN, kK, 2, kUniform), v = normal(Dtype::float32, {kN, 1}, 3);
+    Array b(Dtype::float32, {4}), all(Dtype::float32, {4, kM, 1}), one(Dtype::float32, {kM, 1});
+    for (std::int64_t item = 0; item < 4; ++item) b.set({item}, widths[static_cast<std::size_t>(item)]);
+    const Tensor points = z;
+    Arguments arguments;
+    arguments.params["b"] = b.tensor();
+    kernel_product(kLaplace, x, &points, v, all, arguments, context);
+    for (std::int64_t item = 0; item < 4; ++item) {
+      Array own(Dtype::float32, {1});
+      own.set({0}, b(item));
+      Array single(Dtype::float32, {1, kM, 1});
+      Arguments alone;
+      alone.params["b"] = own.tensor();
+      kernel_product(kLaplace, x, &points, v, single, alone, context);
+      for (std::int64_t i = 0; i < kM; ++i) {
+        const double value = all(item, i, 0), other = single(0, i, 0);
+        EXPECT_TRUE(value == other || (std::isnan(value) && std::isnan(other))) << item << ": " << value << " " << other;
+        EXPECT_EQ(std::isnan(value), item == 2) << item;
+      }
+    }
+    for (double special : {kNan, kInf, -1e30}) {
+      const Array other = copy(x, Dtype::float32);
+      Array changed = other;
+      changed.set({5, 3}, special);
+      Arguments wide;
+      wide.params["b"] = 16.0;
+      kernel_product(kLaplace, changed, &points, v, one, wide, context);
+      for (std::int64_t i = 0; i < kM; ++i) {
+        double wanted = 0, terms = 0;
+        for (std::int64_t j = 0; j < kN; ++j) {
+          const double value = std::exp(-distance(changed, points, i, j) / 16);
+          wanted += value * v(j, 0);
+          terms += value * std::abs(v(j, 0));
+        }
+        if (std::isnan(wanted))
+          EXPECT_TRUE(std::isnan(one(i, 0))) << special << " at " << i;
+        else
+          EXPECT_NEAR(one(i, 0), wanted, 2e-6 * terms) << special << " at " << i;
+      }
+    }
+  });
 }
 
 /// Where calls take the path by themselves.
@@ -222,6 +340,34 @@ TEST(MixedPipes, ThePlanSaysSo) {
   }
   EXPECT_TRUE(plan::pays_mixed_pipes(30000, 30000, 1024));
   EXPECT_FALSE(plan::pays_mixed_pipes(2048, 2048, 256));
+  EXPECT_FALSE(plan::pays_mixed_pipes(100000000, 100, 1024)) << "quantising takes longer";
+}
+
+/// Sums of few features, and products, need values that may lose something of small sums.
+TEST(MixedPipes, ThePlanAsksForAnAllowance) {
+  const auto is_mixed = [](const char* text, plan::Consumer consumer, std::int64_t features) {
+    plan::GpuPairProblem problem;
+    problem.outputs = {ir::simplify(parse(text))};
+    problem.mixed_pipes = true;
+    problem.consumer = consumer;
+    problem.sizes = plan::sizes_of(30000, 30000, features, 132);
+    return plan::plan_gpu_pairs(problem)->mixed_sixteenths > 0;
+  };
+  using enum plan::Consumer;
+  for (const char* text : {kLaplace, "a*exp(-2*sum(abs(x-z))/b)", "exp(1 - g*sum(abs(x-z)))/K"}) {
+    EXPECT_TRUE(is_mixed(text, product, 16)) << text;
+    EXPECT_TRUE(is_mixed(text, product, 784)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 32)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 8)) << text;
+    EXPECT_FALSE(is_mixed(text, product, 8)) << text;
+    EXPECT_FALSE(is_mixed(text, fold, 784)) << text;
+  }
+  for (const char* text : {kL1, "sqrt(sum(abs(x-z)))", "exp(-sum(abs(x-z))^2)", "exp(-sum(abs(x-z))/row)",
+                           "exp(-sum(abs(x-z))) + 1", "row*exp(-sum(abs(x-z)))", "1/(1 + sum(abs(x-z)))"}) {
+    EXPECT_FALSE(is_mixed(text, product, 784)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 32)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 784)) << text;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// What the values of a call on mixed pipes may make of errors of their sums (mixed.cuh): the least of all members, by
+// one warp; nothing for a parameter that is NaN.
+extern "C" __global__ void allow(const __grid_constant__ PairArguments a) {
+  const i64 count = CONSUMER == 0 ? a.member_count : 1;
+  float least = INFINITY;
+  for (i64 member = threadIdx.x; member < count; member += 32) {
+    const float own = allowance(params_of(a, batch_offset(a.members, a.member_item_step, member)));
+    least = fminf(least, own == own ? own : 0.0f);
+  }
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) least = fminf(least, __shfl_xor_sync(0xffffffffu, least, lanes));
+  if (threadIdx.x == 0) a.mixed->allowance = least;
+}
