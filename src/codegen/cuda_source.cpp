@@ -120,10 +120,11 @@ std::string tile_epilogue_function(const GpuPairPlan& plan) {
 }
 
 std::string allowance_function(const GpuPairPlan& plan) {
-  const std::string rate = define("RATE_SLOT", plan.rate_slot);
-  if (plan.allowance.outputs.empty()) return rate + define("HAS_ALLOWANCE", false);
-  return rate + define("HAS_ALLOWANCE", true) + "MERCER_INLINE float allowance(const REAL* params) {\n  REAL outputs[1];\n" +
-         statements(plan.allowance, "outputs") + "  return outputs[0];\n}\n";
+  const bool has = !plan.allowance.outputs.empty();
+  std::string text = define("RATE_SLOT", plan.rate_slot) + define("HAS_ALLOWANCE", has);
+  if (!has) return text;
+  text += "MERCER_INLINE float allowance(const REAL* params) {\n  REAL outputs[1];\n";
+  return text + statements(plan.allowance, "outputs") + "  return outputs[0];\n}\n";
 }
 
 /// One value of stage 0 for the 32 points of a block: a warp folds the features in order.
@@ -340,7 +341,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
-    text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
+    text += row_sums_text(plan) + allowance_function(plan) + skeleton({"bilinear_values.cuh"}) +
             (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});

@@ -92,6 +92,9 @@ BilinearTile brief_tile(std::int64_t k) {
   return {.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = static_cast<int>(ceil_div(k, kUnit))};
 }
 
+/// Columns of v whose sums leave room for a second block.
+constexpr int kOfTwoBlocks = 16;
+
 /// Columns of v that are multiplied without tensor cores.
 constexpr int kMostSimdColumns = 4;
 static_assert(kLeastWideColumns == kMostSimdColumns + 1);
@@ -188,6 +191,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
       if (tile.wide > 64) tile.stages = 3;
       tile.brief = static_cast<int>(ceil_div(k, kUnit));
       tile.resident = true;
+      if (tile.wide <= kOfTwoBlocks) tile.columns = 64, tile.cluster = 1, tile.blocks = 2;
     }
   } else if (k <= kChunk) {
     tile = brief_tile(k);
@@ -207,7 +211,6 @@ BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t 
 
 BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, Precision precision,
                        double from) {
-  constexpr int kOfTwoBlocks = 16;  // columns whose sums leave room for a second block
   const double pairs = static_cast<double>(m) * static_cast<double>(n);
   if (k < 1 || k > kFewFeatures || columns < kLeastWideColumns || precision == Precision::direct || pairs < from)
     return {};

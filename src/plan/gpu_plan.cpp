@@ -304,6 +304,15 @@ bool sums_decide(const GpuPairPlan& plan) {
   return rises_with_sum(split.epilogue[0], nonnegative);
 }
 
+/// Squared differences on tensor cores, of which values in products may lose something.
+void add_allowance(GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  if (plan.bilinear.kind != BilinearKind::square || !plan.bilinear || problem.type != Dtype::float32) return;
+  if (problem.consumer != Consumer::product) return;
+  const Expr allowance = allowance_of(plan.split);
+  if (!allowance.empty()) plan.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
+}
+
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
@@ -518,6 +527,8 @@ std::string products_text(const GpuPairPlan& plan) {
   if (plan.bilinear.kind == BilinearKind::square)
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
   if (plan.problem.consumer != Consumer::store) text += "values stay in registers until they have been used\n";
+  if (!plan.allowance.outputs.empty())
+    text += "where norms are small beside what values may lose, which the device finds out, no pair is tested\n";
   return text;
 }
 
@@ -635,6 +646,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (split.states > 0) add_first_update(*plan);
   plan->wide = is_wide(*plan);
   add_mixed_pipes(*plan);
+  add_allowance(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
   const bool packs =
       plan->bilinear || plan->wide || plan->mixed_sixteenths > 0 || problem.consumer == Consumer::nearest;

@@ -115,7 +115,7 @@ struct GpuPairPlan {
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
-  ir::Program allowance;          // with them: of parameters, what `allowance_of` gives; else empty
+  ir::Program allowance;          // with them, and of products: of parameters, what `allowance_of` gives; else empty
   int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
   bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value

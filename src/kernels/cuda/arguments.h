@@ -79,6 +79,7 @@ struct SplitState {
   unsigned capacity;
   unsigned most_sampled;  // with more of them, products do not pay
   double scale;           // of values of both sides of squares, of x in products
+  unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
 };
 
 struct SplitSide {

@@ -242,16 +242,15 @@ struct Consumer {
     Params own;
     if (KEEPS_PARAMS) own.load(a.pairs, 0);
     const float* params = KEEPS_PARAMS ? own.value : member_params(a.pairs, 0);
+    const bool allowed = is_all_allowed(a.pairs, params);
     float row_slots[2][ROW_SLOTS + 1];
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], a.pairs, m + lane / 4 + 8 * h);
 #pragma unroll
     for (int part = 0; part < TILE_N / 32; ++part) {
       float values[16];
-      const u32 mask = sums_of_pairs(values, sum + part * 16, x, columns, part * 32);
-      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, a.pairs, m, n0 + part * 32, mask);
       const FoldStrip strip = {columns, part * 32 + lane % 4 * 2, m + lane / 4, n0};
-      values_of_strip(values, row_slots, params, a.pairs, strip);
+      strip_values(values, sum + part * 16, x, a.pairs, strip, m, part * 32, row_slots, params, allowed);
       fold.template add<WHOLE>(values, a.pairs, strip);
     }
   }

@@ -49,3 +49,49 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
       }
   }
 }
+
+#if HAS_ALLOWANCE
+MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
+  const float norms = float_of(p.split->most_norm[0]) + float_of(p.split->most_norm[1]);
+  return FACTOR * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
+}
+
+// As sums_of_pairs, without tests.
+MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
+                                int column) {
+  const float x_norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float2 planes[POINT_PLANES];
+#pragma unroll
+    for (int s = 0; s < POINT_PLANES; ++s)
+      planes[s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + threadIdx.x % 4 * 2) * 4);
+    const float z_norms[2] = {planes[0].x + planes[1].x, planes[0].y + planes[1].y};
+    const float scales[2] = {planes[2].x, planes[2].y};
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        const int i = j * 4 + h * 2 + q;
+        values[i] = FACTOR * mul_add(x[h].scale * scales[q], sum[i], x_norms[h] + z_norms[q]);
+      }
+  }
+}
+#else
+MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
+#endif
+
+// The values of a strip from its sums; pairs that cancel are computed again where that matters.
+MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], const PairArguments& p,
+                                const FoldStrip& strip, i64 m, int column, const float (&row_slots)[2][ROW_SLOTS + 1],
+                                const float* params, bool allowed) {
+  if (allowed) {
+#if HAS_ALLOWANCE
+    allowed_sums(values, sum, x, strip.columns, column);
+#endif
+  } else {
+    const u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
+    if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, strip.n0 + column, mask);
+  }
+  values_of_strip(values, row_slots, params, p, strip);
+}

@@ -15,12 +15,11 @@ struct Consumer {
     float row_slots[2][ROW_SLOTS + 1];
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
+    const bool allowed = is_all_allowed(p, params);
     const bool whole = walk.n0 + TILE_N <= p.n;
     sums.add_tile(p, shared, m + lane / 4, walk, [&](float (&values)[16], int strip) {
-      const u32 mask = sums_of_pairs(values, sum + strip * 16, x, shared.columns, strip * 32);
-      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, walk.n0 + strip * 32, mask);
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
-      values_of_strip(values, row_slots, params, p, place);
+      strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
       if (whole) return;
 #pragma unroll
       for (int i = 0; i < 16; ++i)

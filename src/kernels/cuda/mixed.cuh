@@ -5,8 +5,8 @@
 // so that float differences are exact and bit patterns differ by the same integer: a register feeds two FADDs or one
 // `sad.u32`, which runs beside them. The sum of two points' |residual| bounds what their pair can lose; pairs that
 // could lose too much are listed and computed again from the values themselves (repair.cuh). What a value f of a sum s
-// may lose, 1e-6 (1 + |s f' / f|) of itself, s loses as a part of s + |f / f'|, its allowance: that of exp(-s / h) is h,
-// and no pair loses too much where the worst points do not. Products with v have no list: all pairs, or none.
+// may lose, 1e-6 (1 + |s f' / f|) of itself, s loses as a part of s + |f / f'|: h is the allowance of exp(-s / h), and
+// no pair loses too much where the worst points do not. Products with v have no list: all pairs, or none.
 
 // What quantising may cost a pair, of its sum and allowance: the rest of 1e-6 is for the rounding of sums. Products may
 // lose 2e-6.

@@ -235,8 +235,8 @@ MERCER_INLINE float worst_of_panels(const float* worst, i64 first) {
   return most;
 }
 
-// Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may have lost too much are listed, where any can. A point is not
-// listed with itself.
+// Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may
+// have lost too much are listed, where any can. A point is not listed with itself.
 MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const float step = a.mixed->step;
 #if CONSUMER != 0

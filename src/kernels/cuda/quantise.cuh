@@ -23,7 +23,8 @@ MERCER_INLINE int last_place(float value) {
   return digits ? (int)(exponent ? exponent : 1) - 151 + __ffs((int)digits) : 0x7fffffff;
 }
 
-// One thread of a block asks for each atomic: those of all warps would wait for one another, 30 us of 60000 x 32 values.
+// One thread of a block asks for each atomic: those of all warps would wait for one another, 30 us of 60000 x 32
+// values.
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS) find_range(const __grid_constant__ MixedArguments a) {
   __shared__ u32 lows[RANGE_THREADS / 32], highs[RANGE_THREADS / 32];
   __shared__ int places[RANGE_THREADS / 32];

@@ -12,7 +12,7 @@
 // Centres of the features (operand_values.cuh).
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1};
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}};
     write_scale<float>(a.state, a.uniforms);
   }
   write_centre<float>(a, SPLIT_THREADS);
@@ -159,7 +159,7 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
 }
 
 // The norm of a point as written, from what its threads have.
-MERCER_INLINE void write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, bool carried,
+MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, bool carried,
                               int exponent) {
   const double down = carried ? (double)power_of_two(-exponent) : 0.0;
   norm *= down * down;
@@ -167,6 +167,14 @@ MERCER_INLINE void write_norm(const SplitArguments& a, const SplitSide& side, i6
   side.norm[point] = carried ? (float)whole : NOT_CARRIED;
   side.norm_tail[point] = carried ? (float)(norm - whole) : 0.0f;
   side.scale[point] = (float)down;
+  return carried ? (float)norm : INFINITY;
+}
+
+// Of a warp's norms, for the whole side.
+MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
+  const u32 most = __reduce_max_sync(0xffffffffu, bits_of(norm));
+  if (threadIdx.x % 32 != 0) return;
+  for (int s = blockIdx.y; s < (a.sides == 1 ? 2 : blockIdx.y + 1); ++s) atomicMax(&a.state->most_norm[s], most);
 }
 
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
@@ -203,23 +211,29 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   }
   norms[place][p] = norm;
   __syncthreads();
-  if (place != 0) return;
-  for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][p];
-  if (a.chunks > 1)
-    side.norms[blockIdx.z * side.ld + first + p] = norm;
-  else
-    write_norm(a, side, first + p, norm, carried, exponent);
+  float written = 0;
+  if (place == 0) {
+    for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][p];
+    if (a.chunks > 1)
+      side.norms[blockIdx.z * side.ld + first + p] = norm;
+    else
+      written = write_norm(a, side, first + p, norm, carried, exponent);
+  }
+  if (a.chunks == 1) keep_most(a, written);
 }
 
 // The norms of chunks, in order.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) join_norms(const __grid_constant__ SplitArguments a) {
   const SplitSide& side = a.side[blockIdx.y];
   const i64 point = (i64)blockIdx.x * SPLIT_THREADS + threadIdx.x;
-  if (point >= side.ld) return;
-  const float largest = largest_of(a, side, point);
-  double norm = 0;
-  for (int chunk = 0; chunk < a.chunks; ++chunk) norm += side.norms[chunk * side.ld + point];
-  write_norm(a, side, point, norm, is_carried(largest), piece_exponent(largest));
+  float written = 0;
+  if (point < side.ld) {
+    const float largest = largest_of(a, side, point);
+    double norm = 0;
+    for (int chunk = 0; chunk < a.chunks; ++chunk) norm += side.norms[chunk * side.ld + point];
+    written = write_norm(a, side, point, norm, is_carried(largest), piece_exponent(largest));
+  }
+  keep_most(a, written);
 }
 
 // How many pairs cancel: 2048 of them, spread over rows and columns, from their first features. A warp a pair.

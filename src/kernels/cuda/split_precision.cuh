@@ -10,6 +10,12 @@
 // d^2 below this part of |x|^2 + |z|^2 is computed again: above it, errors stay below 1e-6 of the distance.
 #define CANCELS_BELOW 0.3334f
 
+// Of |x|^2 + |z|^2, what d^2 loses at most: 2^-22 for low · low, as much for truncation, and a rounding of each.
+#define NORMS_LOSE 5e-7f
+// What d^2 may lose of the allowance of values in products with v (mixed.cuh): where norms are small beside it, pairs
+// that cancel need nothing else.
+#define PRODUCTS_MAY_LOSE 1.2e-6f
+
 // Stands for the squared norm of a point that pieces cannot carry (range, infinities, NaN): below any sum of norms, so
 // that all of its pairs seem to cancel.
 #define NOT_CARRIED -1.5e38f

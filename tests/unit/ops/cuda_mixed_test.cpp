@@ -229,7 +229,8 @@ TEST(MixedPipes, ValuesOfFewFeaturesAndManyWidths) {
 TEST(MixedPipes, ProductsKeepTheirContract) {
   on_mixed_pipes([](TestContext& context) {
     for (const Kind& kind : kinds())
-      for (auto [m, n, k, columns] : {std::array{70, 133, 12, 1}, {66, 130, 16, 3}, {65, 70, 33, 1}, {70, 66, 300, 10}}) {
+      for (auto [m, n, k, columns] :
+           {std::array{70, 133, 12, 1}, {66, 130, 16, 3}, {65, 70, 33, 1}, {70, 66, 300, 10}}) {
         PointPair points{drawn(m, k, 1, kind.draw), drawn(n, k, 2, kind.draw)};
         add_neighbours(points);
         const Tensor z = points.z;
@@ -283,7 +284,8 @@ TEST(MixedPipes, ProductsDecideForEveryItem) {
       kernel_product(kLaplace, x, &points, v, single, alone, context);
       for (std::int64_t i = 0; i < kM; ++i) {
         const double value = all(item, i, 0), other = single(0, i, 0);
-        EXPECT_TRUE(value == other || (std::isnan(value) && std::isnan(other))) << item << ": " << value << " " << other;
+        EXPECT_TRUE(value == other || (std::isnan(value) && std::isnan(other)))
+            << item << ": " << value << " " << other;
         EXPECT_EQ(std::isnan(value), item == 2) << item;
       }
     }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
@@ -45,6 +47,49 @@ TEST(TensorCoreProducts, EveryKindOfData) {
       expect_products(kL2, points, 2, kind.name, context);
       if (::testing::Test::HasFatalFailure()) return;
     }
+  });
+}
+
+/// |out - wanted| <= sum (2e-6 + 1e-6 s / (2 b^2)) |k| |v|: what products may lose, and what their values may.
+void expect_gauss_product(const Tensor& out, const PointPair& points, double b, const Tensor& v,
+                          const std::string& what) {
+  const auto squares = table(parse("sum((x-z)^2)"), points.x, points.z);
+  for (std::int64_t m = 0; m < out.shape[0]; ++m)
+    for (std::int64_t e = 0; e < out.shape[1]; ++e) {
+      double wanted = 0, most = 0;
+      for (std::int64_t n = 0; n < v.shape[0]; ++n) {
+        const double power = squares[m][n] / (2 * b * b), term = std::exp(-power) * read(v, {n, e});
+        wanted += term;
+        most += (2e-6 + 1e-6 * power) * std::abs(term);
+      }
+      ASSERT_NEAR(read(out, {m, e}), wanted, most + 1e-37) << what << " at " << m << "," << e;
+    }
+}
+
+/// Widths that let values lose what cancelling takes, and widths that do not; what decides may lie on the device.
+TEST(TensorCoreProducts, WidthsAndColumns) {
+  on_tensor_cores([](TestContext& context) {
+    for (const std::size_t kind : {0, 5})  // normal and lognormal
+      for (auto [k, columns] : {std::array{40, 1}, {64, 16}, {70, 5}}) {
+        PointPair points{drawn(70, k, 1, kinds()[kind].draw), drawn(130, k, 2, kinds()[kind].draw)};
+        add_neighbours(points);
+        const Tensor z = points.z;
+        const Array v = normal(Dtype::float32, {130, columns}, 7);
+        double squares = 0;  // of a typical pair
+        for (std::int64_t f = 0; f < k; ++f) squares += std::pow(points.x(5, f) - points.z(9, f), 2);
+        for (const double width : {0.2, 1.0, 30.0}) {
+          Array b(Dtype::float32, {1}), same(Dtype::float32, {1, 70, columns});
+          b.set({0}, width * std::sqrt(squares));
+          Arguments number, device;
+          number.params["b"] = b(0);
+          device.params["b"] = b.tensor();
+          const std::string what = fmt::format("{} of {}, {} columns, width {}", kinds()[kind].name, k, columns, width);
+          expect_gauss_product(product_of(kGauss, points.x, &z, v, number, context), points, b(0), v, what);
+          kernel_product(kGauss, points.x, &z, v, same, device, context);
+          expect_gauss_product(item(same, {0}), points, b(0), v, what + " on the device");
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
   });
 }
 
