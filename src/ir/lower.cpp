@@ -17,6 +17,7 @@ namespace mercer::ir {
 namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
+constexpr double kMostUnitPower = 4;  // beyond it, errors of multiplications add up
 
 class Lowering {
  public:
@@ -295,7 +296,13 @@ Value Lowering::power_value(const Expr& e) {
   if (p == -0.5 && range == Range::nonnegative) return 1.0 / root(arg(e, 0));
   if (const auto factors = power_product(e->args[0], p)) return factors->first * factors->second;
   if (const auto factors = power_product(e->args[0], -p)) return 1.0 / (factors->first * factors->second);
-  return unit ? unit_power(e->args[0], exponent) : general();
+  if (unit) return unit_power(e->args[0], exponent);
+  const double whole_part = std::floor(p), rest = p - whole_part;
+  const bool unit_root = p > 0 && p < kMostUnitPower && rest > 0 && rest <= kLargestUnitRoot;
+  if (!has_unit() || range != Range::nonnegative || !unit_root) return general();
+  const int whole = static_cast<int>(whole_part);
+  const Value power = lower_unit_root(arg(e, 0), rest);
+  return whole > 0 ? power * integer_power(arg(e, 0), whole) : power;
 }
 
 // base^p = 2^(p log2 base), base >= 0. The error grows with |p log2 base|. An unknown exponent may be 0, and 0 * log2 0

@@ -49,6 +49,10 @@ struct PowFacts {
 };
 /// base^exponent as C's pow, for any exponent.
 Value lower_pow(Value base, Value exponent, PowFacts facts);
+/// base^p within 6e-7 by the special-function unit, base >= 0 and 0 < p <= kLargestUnitRoot, in float32. Roots of
+/// subnormal numbers are then normal.
+inline constexpr double kLargestUnitRoot = 0.84;
+Value lower_unit_root(Value base, double p);
 /// base^n by multiplications, n >= 1.
 Value integer_power(Value base, int n);
 

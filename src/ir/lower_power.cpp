@@ -40,6 +40,25 @@ Value integer_power(Value base, int n) {
   return n % 2 == 0 ? half * half : half * half * base;
 }
 
+// base = 2^E m:  base^p = 2^n 2^(p E - n + p log2 m), n the nearest integer of p E. The unit's errors, 2^-22 of log2 m
+// and as much of 2^f, then do not grow with the base.
+Value lower_unit_root(Value base, double p) {
+  constexpr double kMagic = 0x1.8p23;  // a sum with it keeps an integer in its last bits
+  constexpr int kLifted = 24;          // places that subnormal bases are lifted by
+  Builder& b = *base.builder;
+  const Value subnormal = less(base, 0x1p-126);
+  const Value normal = select(subnormal, base * std::exp2(kLifted), base);
+  const Value bias = select(subnormal, 0x1p23 + b.bias() + kLifted, 0x1p23 + b.bias());
+  const Value log2 = b.emit(Prim::log2_unit, bit_or(bit_and(normal, 0x7fffffu), b.pattern_of_number(1.0)));
+  const Value exponent = bit_or(shift_right(normal, 23), b.pattern_of_number(0x1p23)) - bias;
+  const double high = static_cast<float>(p);
+  const Value with_magic = fma(exponent, high, kMagic), n = with_magic - kMagic;
+  const Value rest = fma(exponent, p - high, log2 * high);
+  const Value power = b.emit(Prim::exp2_unit, fma(exponent, high, negated(n)) + rest);
+  const Value ordinary = mask_and(less(0.0, base), less(base, kInfinity));
+  return select(ordinary, int_add(power, shift_left(with_magic, 23)), base);
+}
+
 Value lower_pow(Value base, Value exponent, PowFacts facts) {
   Builder& b = *base.builder;
   const bool any_sign = facts.base != Range::nonnegative;

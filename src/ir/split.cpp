@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -382,6 +383,19 @@ std::vector<Expr> Split::identities() const {
   std::vector<Expr> all;
   for (const Reduction& r : reductions) all.insert(all.end(), r.identity.begin(), r.identity.end());
   return all;
+}
+
+std::vector<bool> Split::nonnegative_slots(std::initializer_list<Op> kinds) const {
+  std::vector<bool> slots(static_cast<std::size_t>(states), false);
+  for (const Reduction& r : reductions) {
+    const Expr& update = r.update[0];
+    const bool is_kind = std::find(kinds.begin(), kinds.end(), r.kind) != kinds.end();
+    if (!is_kind || update->op != (r.kind == Op::sum ? Op::add : Op::max)) continue;
+    slots[static_cast<std::size_t>(r.first_slot)] =
+        std::all_of(update->args.begin(), update->args.end(),
+                    [](const Expr& part) { return part->op == Op::accumulator || is_nonnegative(part); });
+  }
+  return slots;
 }
 
 std::string Split::to_text() const {

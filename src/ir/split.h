@@ -7,6 +7,7 @@
 //   out             = epilogue(acc, row, col, i, j, uniform)    once per pair
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct Split {
   /// The new states of all reductions in order of their slots.
   std::vector<Expr> updates() const;
   std::vector<Expr> identities() const;
+  /// States of reductions of these kinds, sums or maxima, whose terms are never negative: nor are they, or NaN. (A
+  /// maximum must start at +0 then, not at -Inf.)
+  std::vector<bool> nonnegative_slots(std::initializer_list<Op> kinds) const;
   std::string to_text() const;
 };
 

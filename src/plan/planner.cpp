@@ -20,17 +20,6 @@ constexpr std::int64_t kLongestChunk = 256, kShortestChunk = 64;
 /// More outputs of a field than this are tiled like so many.
 constexpr std::int64_t kMostOutputs = 64;
 
-/// Sums and maxima of terms that are never negative stay >= 0, which the lowering of what follows can use. (A maximum
-/// starts at +0 instead of -Inf then.)
-std::vector<bool> nonnegative_slots(const ir::Split& split) {
-  std::vector<bool> slots(split.states, false);
-  for (const ir::Reduction& r : split.reductions)
-    if (r.kind == Op::max_over || r.kind == Op::sum)
-      for (const Expr& arg : r.update[0]->args)
-        if (arg->op != Op::accumulator && ir::is_nonnegative(arg)) slots[r.first_slot] = true;
-  return slots;
-}
-
 /// Sums of powers of differences that are no subnormal numbers where data are narrow.
 std::vector<bool> normal_slots(const ir::Split& split) {
   constexpr double kBits = 126;  // of the smallest normal number
@@ -121,7 +110,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   options.type = problem.type;
   options.params = split.param_leaves();
   if (!problem.empty_features) {
-    options.nonnegative_slots = nonnegative_slots(split);
+    options.nonnegative_slots = split.nonnegative_slots({Op::sum, Op::max_over});
     for (int s = 0; s < split.states; ++s)
       if (options.nonnegative_slots[s]) variant.identity[s] = 0.0;
   }
