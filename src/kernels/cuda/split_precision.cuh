@@ -10,8 +10,9 @@
 // d^2 below this part of |x|^2 + |z|^2 is computed again: above it, errors stay below 1e-6 of the distance.
 #define CANCELS_BELOW 0.3334f
 
-// Of |x|^2 + |z|^2, what d^2 loses at most: 2^-22 for low · low, as much for truncation, and a rounding of each.
-#define NORMS_LOSE 5e-7f
+// Of |x|^2 + |z|^2, what d^2 loses at most: 2^-22 for low · low, as much for truncation, and a rounding of each; of one
+// product (SINGLE) 2^-11 a side.
+#define NORMS_LOSE (SINGLE ? 0x1p-10f : 5e-7f)
 // What d^2 may lose of the allowance of values in products with v (mixed.cuh): where norms are small beside it, pairs
 // that cancel need nothing else.
 #define PRODUCTS_MAY_LOSE 1.2e-6f
