@@ -35,7 +35,8 @@ struct GpuCall {
   std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
   std::int64_t columns = 1;       ///< E of a product, O of a gradient
   bool symmetric = false;         ///< half of the pairs are computed
-  bool mixed_pipes = true;        ///< the range of the data lets absolute differences run on two pipes, if large enough
+  /// The range of the data lets absolute differences run on two pipes, and squares be expanded, if large enough.
+  bool mixed_pipes = true;
   int products = 3;               ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
 };
 

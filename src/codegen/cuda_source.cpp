@@ -201,6 +201,19 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
+/// Which of both tiles this is, where there are two.
+std::string expanded_text(const GpuPairPlan& plan) {
+  std::string text = define("EXPANDED", plan.of_expanded ? 1 : plan.expanded ? 2 : 0);
+  if (!plan.of_expanded && !plan.expanded) return text;
+  return text + define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + skeleton({"expanded.cuh"});
+}
+
+/// Of f = f(0) 2^(rate |x - z|^2).
+std::string rate_function(const GpuPairPlan& plan) {
+  return "MERCER_INLINE float rate_of_squares(const REAL* params) {\n  REAL outputs[1];\n" +
+         statements(plan.rate, "outputs") + "  return outputs[0];\n}\n";
+}
+
 /// Which kernel of a plan: the tile of values, or one beside it.
 enum class TilePart : std::uint8_t { values, integers, doubles };
 
@@ -238,6 +251,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
+  text += expanded_text(plan);
   text += define("BY_ROWS", plan.by_rows());
   const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
   text += define("ZERO_IDENTITY", is_zero && problem.sizes.features <= plan::GpuSizes::Features::several);
@@ -359,6 +373,12 @@ std::string cuda_double_operands_source(bool squares, bool weighted) {
          skeleton({"double_precision.cuh", "centre.cuh", "operand_values.cuh", "double_operands.cuh"});
 }
 
+std::string cuda_expand_source(const GpuPairPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
+  text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
+  return text + skeleton({"centre.cuh", "expanded_points.cuh"});
+}
+
 std::string cuda_wide_source(const GpuPairPlan& plan) {
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
@@ -367,7 +387,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
-  text += define("JOINS_RANGES", false);
+  text += define("JOINS_RANGES", false) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
   text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});

@@ -30,6 +30,8 @@ std::string cuda_double_source(const plan::GpuPairPlan& plan);
 std::string cuda_double_operands_source(bool squares, bool weighted);
 /// Products of few features with many columns of v: the kernel `wide_tile`.
 std::string cuda_wide_source(const plan::GpuPairPlan& plan);
+/// The kernels `start_expanded` and `expand_points`: for a plan with expanded squares (kernels/cuda/expanded.cuh).
+std::string cuda_expand_source(const plan::GpuPairPlan& plan);
 /// The kernel `write_v`.
 std::string cuda_wide_operands_source();
 

@@ -23,6 +23,7 @@ struct Context::State {
   std::atomic<Target> target;
   std::atomic<Precision> precision{Precision::fp32};
   double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
+  double expanded_from = plan::kExpandedFrom;  // likewise
   double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
   double wide_from = plan::kWideFrom;                    // likewise
   std::int64_t candidates_from = 4096;  // points of z from which few neighbours are found while pairs are computed

@@ -38,6 +38,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Co
   problem.fold = use.fold;
   problem.columns = use.columns;
   problem.mixed_pipes = use.mixed_pipes;
+  problem.expands = use.expands;
   problem.product = use.product;
   problem.plane_product = plane_tile(job, context);
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
@@ -173,7 +174,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
         cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
-                  use.columns, use.mixed_pipes, use.product, problem.plane_product, normal_reciprocals,
+                  use.columns, use.mixed_pipes, use.expands, use.product, problem.plane_product, normal_reciprocals,
                   problem.by_value, job.device, problem.sizes);
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};

@@ -14,7 +14,7 @@ struct CudaUse {
   plan::Consumer consumer = plan::Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;
-  bool mixed_pipes = false;  // plan::GpuPairProblem
+  bool mixed_pipes = false, expands = false;  // plan::GpuPairProblem
   plan::BilinearTile product = {};
 };
 

@@ -131,6 +131,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
   problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  problem.expands = call.mixed_pipes && plan::pays_expanded(shape.m, shape.n, shape.k);
   if (call.products > 0)
     problem.product = shape.k <= plan::kFewFeatures
                           ? plan::wide_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32)
@@ -139,7 +140,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
                n = static_cast<double>(shape.n);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
-                                        : pair_times(*plan, shape, 1, gpu);
+                                        : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
   // Three products of tf32, at half the rate of 16 bits.
   if (plan->problem.product.wide > 0)
     times += plan::gpu_tensor_times(pairs_of(shape) * columns * 6, gpu);

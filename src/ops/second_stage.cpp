@@ -131,11 +131,13 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
     const cuda::PairJob job = call.job(context);
     const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
     const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
+    const bool expands = plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
     const auto kernels = ops::cuda_kernels(call, job,
                                            {.out = out.dtype,
                                             .consumer = plan::Consumer::product,
                                             .columns = pass,
                                             .mixed_pipes = mixed,
+                                            .expands = expands,
                                             .product = fold_tile(call, job, columns, context)},
                                            context);
     return cuda::product(

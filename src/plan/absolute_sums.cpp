@@ -93,9 +93,12 @@ double factor_of_absolute_differences(const ir::Split& split, Dtype type) {
   return 0;
 }
 
+Expr relative_slope_of(const ir::Split& split) {
+  return split.states == 1 && split.epilogue.size() == 1 ? relative_slope_of(split.epilogue[0]) : Expr();
+}
+
 Expr allowance_of(const ir::Split& split) {
-  if (split.states != 1 || split.epilogue.size() != 1) return {};
-  const Expr slope = relative_slope_of(split.epilogue[0]);
+  const Expr slope = relative_slope_of(split);
   return slope.empty() ? slope : 1.0 / abs(slope);
 }
 

@@ -35,10 +35,10 @@ constexpr GpuTile kWide{64, 64, 32, 8, 4, 2, 16, 4, true};        // two slots a
 constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, at most 256 features: soon compiled
 constexpr GpuTile kMaxima{64, 128, 32, 8, 8, 2, 16, 3, true};     // the same, no partial sums in shared memory
 constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
-constexpr GpuTile kCubes{64, 128, 16, 8, 8, 3, 8, 2, true};       // three, all of multiply-adds
+constexpr GpuTile kCubes{64, 64, 32, 8, 4, 2, 8, 4, true};        // three, all of multiply-adds
 constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
 constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
-constexpr GpuTile kMixedSixteen{64, 128, 16, 8, 8, 3, 8, 3, true};  // folds on mixed pipes, of at most 16 features
+constexpr GpuTile kMixedSixteen{64, 128, 16, 8, 8, 2, 8, 3, true};  // folds on mixed pipes, of at most 16 features
 constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
 constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 3, 4, 4, true};   // by rows, of fewer features still
 constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
@@ -297,10 +297,7 @@ bool rises_with_sum(const Expr& e, bool nonnegative) {
 bool sums_decide(const GpuPairPlan& plan) {
   const ir::Split& split = plan.split;
   if (plan.problem.consumer != Consumer::nearest || split.states != 1 || split.reductions.size() != 1) return false;
-  const Expr& update = split.reductions[0].update[0];
-  bool nonnegative = split.reductions[0].kind == Op::sum && update->op == Op::add;
-  for (const Expr& part : update->args)
-    nonnegative = nonnegative && (part->op == Op::accumulator || ir::is_nonnegative(part));
+  const bool nonnegative = split.nonnegative_slots({Op::sum})[0];
   return rises_with_sum(split.epilogue[0], nonnegative);
 }
 
@@ -399,6 +396,11 @@ bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double fro
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
 
+bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
+  const double pairs = static_cast<double>(m) * static_cast<double>(n);
+  return k > 0 && k <= kMostExpandedFeatures && pairs >= from;
+}
+
 GpuCost blend(const GpuCost& cost, const GpuCost& other, double share) {
   const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
   return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
@@ -459,8 +461,9 @@ int GpuPairPlan::promoted_states() const {
 }
 
 bool GpuPairPlan::long_epilogue() const {
-  constexpr std::size_t kShort = 20;
-  return !sums_decide && epilogue.code.size() > kShort;
+  constexpr std::size_t kShort = 20;  // with constants and inputs
+  constexpr double kShortSlots = 28;
+  return !sums_decide && epilogue.code.size() > kShort && count_gpu(epilogue).issue > kShortSlots;
 }
 
 bool GpuPairPlan::by_rows() const {
@@ -549,6 +552,8 @@ std::string GpuPairPlan::to_text() const {
     text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
   if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
+  if (expanded)
+    text += "squares of differences are expanded, a multiply-add a pair and feature, where norms allow it\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (mixed_sixteenths > 0)
     text += fmt::format(
@@ -624,6 +629,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (!plan->problem.product && !plan->has_double_products()) plan->bilinear = {};
   ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
   of_epilogue.unit_roots = plan->bilinear && single;
+  of_epilogue.nonnegative_slots = split.nonnegative_slots({Op::sum});
   plan->epilogue = ir::lower(split.epilogue, of_epilogue);
   plan->sums_decide = sums_decide(*plan);
   if (plan->bilinear && single && problem.consumer != Consumer::store && plan->long_epilogue()) {
@@ -648,18 +654,45 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   add_mixed_pipes(*plan);
   add_allowance(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
-  const bool packs =
-      plan->bilinear || plan->wide || plan->mixed_sixteenths > 0 || problem.consumer == Consumer::nearest;
+  const bool packs = plan->bilinear || plan->wide || problem.expands || plan->mixed_sixteenths > 0 ||
+                     problem.consumer == Consumer::nearest;
   plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   if (plan->has_double_products()) plan->double_tile = double_tile(*plan);
   return plan;
 }
 
+/// Of a Gauss kernel of few features.
+void add_expanded(GpuPairPlan& plan) {
+  constexpr double kLog2OfE = 1.4426950408889634;
+  constexpr int kExpandedBlocks = 4;  // special functions want warps: 3.1 ms with four, 3.4 with two
+  const GpuPairProblem& problem = plan.problem;
+  const bool serves = problem.type == Dtype::float32 && problem.consumer == Consumer::product &&
+                      (plan.by_rows() || plan.wide);
+  const Expr slope = serves ? relative_slope_of(plan.split) : Expr();
+  if (slope.empty()) return;
+  const Bilinear squares = bilinear_of(plan.split);
+  if (squares.kind != BilinearKind::square || squares.weighted || !squares.uniforms.empty()) return;
+  GpuPairProblem of_products = problem;
+  of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
+  of_products.mixed_pipes = false;
+  of_products.plane_product = {};
+  auto expanded = make_plan(of_products, {});
+  if (expanded->wide != plan.wide || expanded->by_rows() != plan.by_rows()) return;
+  expanded->tile = plan.tile;
+  if (problem.sizes.exact_features <= kFewByRows)
+    expanded->tile.min_blocks = std::max(kExpandedBlocks, plan.tile.min_blocks);
+  expanded->of_expanded = true;
+  const Expr rate = slope * (squares.factor * kLog2OfE);
+  plan.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
+  plan.expanded = expanded;
+}
+
 }  // namespace
 
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
   auto plan = make_plan(problem, {});
+  if (problem.expands) add_expanded(*plan);
   if (plan->bilinear || plan->wide || !problem.plane_product) return plan;
   const SumPlanes planes = sum_planes(problem);
   if (planes.plans.empty()) return plan;

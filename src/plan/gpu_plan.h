@@ -65,6 +65,11 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
 inline constexpr double kMixedFrom = 17179869184.0;  // 2^34
 bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from = kMixedFrom);
 
+/// Pairs from which squares of differences of few features are expanded (kernels/cuda/expanded.cuh), in products.
+inline constexpr double kExpandedFrom = 536870912.0;  // 2^29
+inline constexpr int kMostExpandedFeatures = 8;
+bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from = kExpandedFrom);
+
 /// Sums of fewer differences of bytes fit 32 bits.
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 
@@ -81,6 +86,7 @@ struct GpuPairProblem {
   bool subtracts = false;       // stored values are taken from what is there; tensor cores alone do that
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   bool mixed_pipes = false;     // the call is large enough to pay for quantised values
+  bool expands = false;         // and for expanded squares
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts
   BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
@@ -115,6 +121,11 @@ struct GpuPairPlan {
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  /// The plan of exp2(sum(x*z)) on expanded points, which the tile of values leaves all to where it can
+  /// (kernels/cuda/expanded.cuh); with it the rate of f = f(0) 2^(rate |x - z|^2), of parameters.
+  std::shared_ptr<const GpuPairPlan> expanded;
+  bool of_expanded = false;  // this is such a plan
+  ir::Program rate;
   ir::Program allowance;          // with them, and of products: of parameters, what `allowance_of` gives; else empty
   int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)

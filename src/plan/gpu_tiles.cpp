@@ -159,6 +159,11 @@ std::shared_ptr<const GpuPairPlan> with_tile(const GpuPairPlan& plan, const GpuT
   if (!serves(plan, tile, *made)) fail(ErrorKind::compile, "plan: the tile must serve. Received {}.", tile.to_text());
   made->tile = tile;
   made->model_blocks = plan.wave_blocks();
+  if (plan.expanded) {
+    auto expanded = std::make_shared<GpuPairPlan>(*plan.expanded);
+    expanded->tile = tile;
+    made->expanded = std::move(expanded);
+  }
   return made;
 }
 
@@ -171,6 +176,7 @@ std::string gpu_tile_class(const GpuPairPlan& plan) {
   text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(), plan.row_slots,
                       plan.col_slots);
   if (plan.direct) text += fmt::format("direct {}\n", name_of(problem.points));
+  if (plan.expanded) text += "expanded\n";
   for (const ir::Program* program : {&plan.update, &plan.alternative, &plan.epilogue})
     text += program->outputs.empty() ? "-\n" : program->to_text();
   return text;

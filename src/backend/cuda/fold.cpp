@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cuda/expanded.h"
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
@@ -65,6 +66,7 @@ class FoldLaunch {
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
     if (kernels.plan->mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
+    if (kernels.plan->expanded) expanded_.emplace(kernels, job, panels_, workspace_);
     rows_ = job.x.count;
     if (kernels.sums.empty()) return;
     rows_ = SumPlanes::rows_of(kernels, job);
@@ -143,21 +145,35 @@ class FoldLaunch {
         mixed_->launch_tiles(one, blocks / job_.items, workspace_);
         continue;
       }
+      if (expanded_) {
+        const ExpandedSquares::Both both = expanded_->prepare(one, workspace_);
+        const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
+        launch(kernels_.expanded, job_, {blocks / job_.items}, threads, shared, both.expanded);
+        launch(kernels_.tile, job_, {blocks / job_.items}, threads, shared, both.values);
+        continue;
+      }
       if (prepares) products_->prepare(one, workspace_);
       products_->fold(one, workspace_);
     }
   }
 
   void run_wide(const PairArguments& group) const {
+    if (!expanded_) return run_wide(kernels_.product, group, false);
+    const ExpandedSquares::Both both = expanded_->prepare(group, workspace_);
+    run_wide(kernels_.expanded, both.expanded, true);
+    run_wide(kernels_.product, both.values, false);
+  }
+
+  void run_wide(const Kernel& kernel, const PairArguments& group, bool of_expanded) const {
     const plan::BilinearTile& tile = kernels_.plan->problem.product;
-    v_->write(group, workspace_);
+    v_->write(group, of_expanded, workspace_);
     BilinearArguments a{};
     a.pairs = group;
     a.v_image = v_->image(workspace_);
     const std::int64_t tiles = ceil_div(group.m, tile.kRows * tile.cluster) * group.splits;
     const std::int64_t clusters =
         std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
-    launch(kernels_.product, job_, {clusters * tile.cluster}, tile.threads(), kernels_.plan->product_shared_bytes(), a);
+    launch(kernel, job_, {clusters * tile.cluster}, tile.threads(), kernels_.plan->product_shared_bytes(), a);
   }
 
   /// All rows, or those from `row` on whose sums are computed here.
@@ -184,7 +200,7 @@ class FoldLaunch {
     groups_.write(1, a.z_step);
     groups_.write(2, a.item_step);
     groups_.write(4, a.v_step);
-    if (products_ || v_ || mixed_) return run_groups(a, blocks, first);
+    if (products_ || v_ || mixed_ || expanded_) return run_groups(a, blocks, first);
     if (sums_) blocks = a.tiles_m * a.splits;
     launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
@@ -215,6 +231,7 @@ class FoldLaunch {
   std::unique_ptr<MatrixProducts> products_;
   std::optional<WideOperand> v_;  // of values of few features
   std::optional<MixedPipes> mixed_;
+  std::optional<ExpandedSquares> expanded_;
   PlainPanel panel_;
   BatchWalk groups_;
   std::int64_t rows_ = 0;  // of m at once

@@ -28,6 +28,7 @@ struct PairSources {
   jit::CudaSource candidates;  // of nearest neighbours, or empty
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
   jit::CudaSource repair;             // of both, where pairs are stored
+  jit::CudaSource expand, expanded;   // of expanded squares, or empty
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -37,6 +38,7 @@ struct PairKernels {
   Kernel tile, pack_x, pack_z, uniforms, merge;
   Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
   Kernel integers, product, repair;
+  Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.

@@ -18,8 +18,10 @@ WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspa
 
 std::int64_t WideOperand::blocks() const { return round_up(job_.z.count, tile_.columns) / kPoints; }
 
-void WideOperand::write(const PairArguments& group, const Workspace& workspace) const {
+void WideOperand::write(const PairArguments& group, bool of_expanded, const Workspace& workspace) const {
   WideArguments a{};
+  a.expanded = group.expanded;
+  a.of_expanded = of_expanded;
   a.v = static_cast<const float*>(group.v);
   a.image = workspace.at<float>(image_);
   a.n = group.n;

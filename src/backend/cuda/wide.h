@@ -12,8 +12,8 @@ class WideOperand {
  public:
   /// Lays the image out in `workspace`, of one group and one pass over the columns.
   WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
-  /// Makes it, of the columns of `group.v`.
-  void write(const PairArguments& group, const Workspace& workspace) const;
+  /// Makes it, of the columns of `group.v`; where squares may be expanded (expanded.h), if that tile stands.
+  void write(const PairArguments& group, bool of_expanded, const Workspace& workspace) const;
   const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
 
  private:

@@ -10,6 +10,7 @@
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
+#define MERCER_EXPANDED 8  // features of points whose squares of differences are expanded
 #define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
@@ -45,6 +46,17 @@ struct MixedState {
   unsigned listed, capacity;  // pairs to repair; room for them
   unsigned worst[2];    // bits of the largest error of a point of each side
   float allowance;      // |f / f'| of values f of the sums, 0 for sums and whatever has none
+};
+
+// Of a product whose squares of differences may be expanded (expanded.cuh): what the device found out about its points.
+struct ExpandedState {
+  float rate, at_zero;  // f = at_zero 2^(rate |x - z|^2)
+  float centre[MERCER_EXPANDED];
+  // Of both sides, bits of the largest |u|^2, and of the largest sum of |u|^2 over the partial sums of a pair.
+  unsigned most[2], most_partial[2];
+  unsigned least_v, most_v;           // bits of the least and the largest of |v|, but for zeros and what is not finite
+  unsigned arrived;                   // blocks that have looked at their points
+  int stands;                         // whether the expanded tile's results are kept
 };
 
 struct MixedSide {
@@ -150,6 +162,9 @@ struct PairArguments {
   struct MixedState* mixed;
   const float *x_errors, *z_errors;
   unsigned long long* repairs;  // m << 32 | n
+  // Squares of differences that may be expanded (expanded.cuh); null: they are not.
+  struct ExpandedState* expanded;
+  float *x_expanded, *z_expanded, *v_expanded, *row_factors;
   // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
   struct SplitState* split;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
@@ -198,6 +213,9 @@ struct BilinearArguments {
 
 // v for products over n with many columns.
 struct WideArguments {
+  // v of expanded squares, or of the tile beside them, is written where that tile stands; null: always.
+  const struct ExpandedState* expanded;
+  int of_expanded;
   const float* v;  // [column][v_ld]
   float* image;
   long long n, v_ld, blocks;  // blocks of 32 points

@@ -93,7 +93,7 @@ MERCER_INLINE int columns_left(const PairArguments& a, i64 n0) { return a.n - n0
 
 // Values of the tile for a fold over n.
 MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumulators& acc, const PairArguments& a,
-                               const REAL* params, const TilePlace& place, REAL* scratch) {
+                               const REAL* params, const TilePlace& place, REAL step, REAL* scratch) {
 #if LONG_EPILOGUE
   // A row's values take the places of its first states.
   REAL* own = scratch + threadIdx.x;
@@ -117,7 +117,7 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
 #pragma unroll
   for (int p = 0; p < PARAMS; ++p) numbers[p] = params[p];
 #if MIXED == 1
-  if (RATE_SLOT >= 0) numbers[RATE_SLOT >= 0 ? RATE_SLOT : 0] *= a.mixed->step;
+  if (RATE_SLOT >= 0) numbers[RATE_SLOT >= 0 ? RATE_SLOT : 0] *= step;
 #endif
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
@@ -195,7 +195,7 @@ MERCER_INLINE bool writes_scattered_row() {
 // Columns that there are not repeat the last one; nobody stores them.
 MERCER_INLINE void load_weights(REAL (&weights)[THREAD_N], const PairArguments& a, const REAL* v, int e, i64 n0,
                                 const Position& at) {
-  const REAL* column = v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
+  const REAL* column = COLUMNS == 1 ? v + n0 : v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
 #pragma unroll
   for (int j = 0; j < THREAD_N; j += VECTOR_N) {
     const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
@@ -204,7 +204,9 @@ MERCER_INLINE void load_weights(REAL (&weights)[THREAD_N], const PairArguments& 
   }
 }
 
-#if BY_ROWS
+// What a fold reads of a tile's columns. Loaded before the sums are made, a lone column of v costs no wait; products of
+// float64 have no registers left for it.
+#if COLUMNS == 1 && !DOUBLE_PRODUCTS
 struct FoldColumns {
   REAL weights[THREAD_N];
 };
@@ -212,6 +214,21 @@ MERCER_INLINE void load_columns(FoldColumns& columns, const PairArguments& a, co
                                 const Position& at) {
   load_weights(columns.weights, a, v, 0, n0, at);
 }
+MERCER_INLINE void column_weights(REAL (&weights)[THREAD_N], const FoldColumns& columns, const PairArguments&,
+                                  const REAL*, int, i64, const Position&) {
+#pragma unroll
+  for (int j = 0; j < THREAD_N; ++j) weights[j] = columns.weights[j];
+}
+#else
+struct FoldColumns {};
+MERCER_INLINE void load_columns(FoldColumns&, const PairArguments&, const REAL*, i64, const Position&) {}
+MERCER_INLINE void column_weights(REAL (&weights)[THREAD_N], const FoldColumns&, const PairArguments& a, const REAL* v,
+                                  int e, i64 n0, const Position& at) {
+  load_weights(weights, a, v, e, n0, at);
+}
+#endif
+
+#if BY_ROWS
 template <bool WHOLE>
 MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns& columns, i64,
                             int left, const Position& at) {
@@ -224,13 +241,14 @@ MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], c
 #endif
 
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
-                             const REAL* v, const TilePlace& place, REAL* scratch) {
+                             const REAL* v, const FoldColumns& columns, const TilePlace& place, REAL step,
+                             REAL* scratch) {
   const Position at = position();
   const i64 n0 = place.n0;
   const int left = columns_left(a, n0);
   const bool whole = left == TILE_N;
   REAL values[THREAD_M][THREAD_N];
-  tile_values(values, acc, a, params, place, scratch);
+  tile_values(values, acc, a, params, place, step, scratch);
   if (!whole) {
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
@@ -242,7 +260,7 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
 #pragma unroll
   for (int e = 0; e < COLUMNS; ++e) {
     REAL weights[THREAD_N];
-    load_weights(weights, a, v, e, n0, at);
+    column_weights(weights, columns, a, v, e, n0, at);
     if (!whole) {
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j)
@@ -284,6 +302,9 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
     for (int r = threadIdx.x; r < TILE_M; r += THREADS) {
       REAL sum = shared[r];
       for (int s = 1; s < strips; ++s) sum += shared[s * TILE_M + r];
+#if EXPANDED == 1
+      sum *= a.row_factors[m0 + r];
+#endif
       if (m0 + r < a.m) partial[e * a.partial_ld + m0 + r] = sum;
     }
   }
@@ -310,9 +331,9 @@ MERCER_INLINE void merge_row(FoldState& row, const REAL (&values)[THREAD_N], i64
   merge_values(row, values, count, [&](int j) { return n0 + col_of(at, j); });
 }
 
-#if BY_ROWS
 struct FoldColumns {};
 MERCER_INLINE void load_columns(FoldColumns&, const PairArguments&, const REAL*, i64, const Position&) {}
+#if BY_ROWS
 template <bool WHOLE>
 MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], const FoldColumns&, i64 n0, int left,
                             const Position& at) {
@@ -321,11 +342,11 @@ MERCER_INLINE void fold_row(Fold& fold, int i, const REAL (&values)[THREAD_N], c
 #endif
 
 MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArguments& a, const REAL* params,
-                             const REAL*, const TilePlace& place, REAL* scratch) {
+                             const REAL*, const FoldColumns&, const TilePlace& place, REAL step, REAL* scratch) {
   const Position at = position();
   const int left = columns_left(a, place.n0);
   REAL values[THREAD_M][THREAD_N];
-  tile_values(values, acc, a, params, place, scratch);
+  tile_values(values, acc, a, params, place, step, scratch);
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) merge_row<false>(fold.row[i], values[i], place.n0, left, at);
 }
@@ -354,11 +375,13 @@ struct Fold {};
 MERCER_INLINE void start(Fold&) {}
 #define TILES_OF_SUM 0x7fffffff
 MERCER_INLINE void promote(Fold&) {}
+struct FoldColumns {};
+MERCER_INLINE void load_columns(FoldColumns&, const PairArguments&, const REAL*, i64, const Position&) {}
 MERCER_INLINE void fold_tile(Fold&, const Accumulators& acc, const PairArguments& a, const REAL* params, const REAL*,
-                             const TilePlace& place, REAL* scratch) {
+                             const FoldColumns&, const TilePlace& place, REAL step, REAL* scratch) {
   const Position at = position();
   REAL values[THREAD_M][THREAD_N];
-  tile_values(values, acc, a, params, place, scratch);
+  tile_values(values, acc, a, params, place, step, scratch);
   float bound[THREAD_M];
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) bound[i] = candidate_bound(a, place.m0 + row_of(at, i));

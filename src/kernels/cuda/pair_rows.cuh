@@ -35,10 +35,19 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands&
 #else
         identity(acc);
 #endif
+#if EXPANDED == 1
+        REAL second[1] = {};
+#pragma unroll
+        for (int kk = 0; kk < TILE_K; ++kk)
+          update(kk < FIRST_FEATURES ? acc : second, x[kk][c], z[kk][j], 0, points.row[i], points.col[j], numbers,
+                 points.i[i], points.j[j], features);
+        if (FIRST_FEATURES < TILE_K) acc[0] += second[0];
+#else
 #pragma unroll
         for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
           update(acc, x[kk][c], z[kk][j], READS_WEIGHTS ? w[kk] : (REAL)0, points.row[i], points.col[j], numbers,
                  points.i[i], points.j[j], features);
+#endif
         epilogue(outputs, acc, points.row[i], points.col[j], numbers, points.i[i], points.j[j], features);
         values[j] = outputs[0];
       }

@@ -64,6 +64,14 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   __syncthreads();
   if (!is_wanted) return;
 #endif
+#if EXPANDED
+  if (a.expanded->stands != (EXPANDED == 1)) return;
+#endif
+#if MIXED == 1 && CONSUMER != 0
+  const REAL step = a.mixed->step;
+#else
+  const REAL step = 1;
+#endif
 #if ZERO_IDENTITY
   __shared__ __align__(16) float zeros[4];
   if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
@@ -97,6 +105,10 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   const int end_tile = block.end_tile;
   for (int tile = block.first_tile; tile < end_tile; ++tile) {
     Accumulators acc;
+#if CONSUMER != 0 && !BY_ROWS
+    FoldColumns columns;
+    load_columns(columns, a, v, column_of(a, tile), at);
+#endif
 #if ZERO_IDENTITY
     start_at_zero(acc, shared_address(zeros));
 #elif !FIRST_UPDATE
@@ -157,7 +169,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     store_members(acc, a, block, place, shared + SCRATCH_PLACE);
 #else
 #if !BY_ROWS
-    fold_tile(fold, acc, a, params_of(a, block.item), v, place, shared + SCRATCH_PLACE);
+    fold_tile(fold, acc, a, params_of(a, block.item), v, columns, place, step, shared + SCRATCH_PLACE);
 #endif
     if ((tile - block.first_tile) % TILES_OF_SUM == TILES_OF_SUM - 1) promote(fold);
 #endif

@@ -147,7 +147,12 @@ struct WideSums {
       const i64 row = m + i % 4 / 2 * 8;
       if (e >= p.columns || row >= p.m) continue;
       float& to = partial[e * p.partial_ld + row];
-      to = walk.is_first_sum() ? total[i] : to + total[i];
+#if EXPANDED == 1
+      const float sum = total[i] * p.row_factors[row];
+#else
+      const float sum = total[i];
+#endif
+      to = walk.is_first_sum() ? sum : to + sum;
     }
   }
 };

@@ -4,6 +4,7 @@
 #define IMAGE_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
+  if (a.expanded != nullptr && a.expanded->stands != a.of_expanded) return;
   const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
   const int column = (int)(at % a.wide), half = (int)(at / a.wide % 2), step = (int)(at / a.wide / 2 % 4);
   const i64 block = at / a.wide / 8;

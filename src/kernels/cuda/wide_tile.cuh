@@ -79,6 +79,9 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
     const int column = own + 8 * j;
     const u32 at = shared.panel(stage) + column / MERCER_PANEL * PANEL_BYTES + column % MERCER_PANEL * 4;
     REAL cols[2][COL_SLOTS + 1], acc[4][STATES + (STATES == 0)];
+#if EXPANDED == 1
+    REAL second[4][1] = {};
+#endif
 #pragma unroll
     for (int s = 0; s < COL_SLOTS; ++s) {
       const float2 pair = shared_pair(shared.slots(stage) + (s * TILE_N + column) * 4);
@@ -99,11 +102,19 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
       const REAL w = READS_WEIGHTS ? weights[k] : (REAL)0;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
+#if EXPANDED == 1
+        update(k < FIRST_FEATURES ? acc[i] : second[i], rows.x[i / 2][k], z[i % 2], 0, nullptr, nullptr, params, 0, 0,
+               features);
+#else
         update(acc[i], rows.x[i / 2][k], z[i % 2], w, rows.slots[i / 2], cols[i % 2], params,
                (REAL)(m + 8 * (i / 2) + p.i_offset), (REAL)(n0 + column + i % 2 + p.j_offset), features);
+#endif
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+#if EXPANDED == 1
+      if (FIRST_FEATURES < EXACT_FEATURES) acc[i][0] += second[i][0];
+#endif
       REAL outputs[OUTPUTS];
       epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
                (REAL)(n0 + column + i % 2 + p.j_offset), features);
@@ -143,6 +154,9 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
+#if EXPANDED
+  if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
+#endif
   const WideShared shared(shared_address(memory));
   if (threadIdx.x == 0) {
     for (int s = 0; s < V_STAGES; ++s) {

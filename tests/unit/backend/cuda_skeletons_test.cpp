@@ -53,7 +53,7 @@ struct TileRow {
   Dtype points = Dtype::float32;
   Dtype out = Dtype::float32;
   bool everywhere = false;  // else for sm_90a alone
-  bool tensor_cores = false, by_warps = false, mixed_pipes = false, subtracts = false;
+  bool tensor_cores = false, by_warps = false, mixed_pipes = false, subtracts = false, expands = false;
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
@@ -89,6 +89,12 @@ const TileRow kTiles[] = {
      .mixed_pipes = true},
     {.name = "mixed-product-16", .text = kLaplace, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
      .columns = 16, .mixed_pipes = true},
+    {.name = "expanded-3", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product,
+     .everywhere = true, .expands = true},
+    {.name = "expanded-8", .text = kGauss, .sizes = {100000, 100000, 8}, .consumer = Consumer::product,
+     .expands = true},
+    {.name = "expanded-wide", .text = kGauss, .sizes = {100000, 100000, 5}, .consumer = Consumer::product,
+     .columns = 16, .tensor_cores = true, .expands = true},
     {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
     {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
      .by_warps = true},
@@ -268,6 +274,13 @@ class Collection {
       add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
            plan->problem.product.blocks, plan->product_shared_bytes()});
     add({name + ".repair", std::move(sources.repair)});
+    add({name + ".expand", std::move(sources.expand)});
+    if (plan->wide)
+      add({name + ".expanded", std::move(sources.expanded), plan->problem.product.threads(),
+           plan->problem.product.blocks, plan->product_shared_bytes()});
+    else if (plan->expanded)
+      add({name + ".expanded", std::move(sources.expanded), plan->expanded->tile.threads(),
+           plan->expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});
   }
 
   void add_tile(const TileRow& row) {
@@ -287,6 +300,7 @@ class Collection {
     if (row.tensor_cores && row.consumer != Consumer::nearest)
       problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
     problem.mixed_pipes = row.mixed_pipes;
+    problem.expands = row.expands;
     problem.subtracts = row.subtracts;
     if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);

@@ -1,0 +1,48 @@
+#include "backend/cuda/expanded.h"
+
+#include <algorithm>
+
+#include "core/integers.h"
+
+namespace mercer::cuda {
+namespace {
+
+static_assert(plan::kMostExpandedFeatures == MERCER_EXPANDED);
+
+constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32;
+
+}  // namespace
+
+ExpandedSquares::ExpandedSquares(const PairKernels& kernels, const PairJob& job, const Panels& panels,
+                                 Workspace& workspace)
+    : kernels_(kernels), job_(job) {
+  const std::int64_t x_ld = panels.x().ld, z_ld = panels.z().ld;
+  const std::int64_t columns = std::max(1, kernels.plan->problem.product.wide);
+  state_ = workspace.add(sizeof(ExpandedState));
+  x_ = workspace.add(x_ld * job.features * kFloat);
+  z_ = workspace.add(z_ld * job.features * kFloat);
+  v_ = workspace.add(z_ld * columns * kFloat);
+  row_factors_ = workspace.add(x_ld * kFloat);
+}
+
+ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const Workspace& workspace) const {
+  PairArguments values = group;
+  values.expanded = workspace.at<ExpandedState>(state_);
+  values.x_expanded = workspace.at<float>(x_);
+  values.z_expanded = workspace.at<float>(z_);
+  values.v_expanded = workspace.at<float>(v_);
+  values.row_factors = workspace.at<float>(row_factors_);
+  PairArguments expanded = values;
+  expanded.x = values.x_expanded;
+  expanded.z = values.z_expanded;
+  expanded.v = values.v_expanded;
+  launch(kernels_.expand, job_, {1}, kWarp * job_.features, 0, values);
+  const Kernel points = job_.rehearsal() != nullptr
+                            ? Kernel{}
+                            : Kernel{kernels_.expand.module, &kernels_.expand.module->function("expand_points")};
+  const std::int64_t longest = std::max(group.x_ld, group.z_ld);
+  launch(points, job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0, values);
+  return {expanded, values};
+}
+
+}  // namespace mercer::cuda

@@ -1,0 +1,10 @@
+// Squares of differences, expanded: with u = x - centre, w = z - centre and g the rate of f = f(0) 2^(g |x - z|^2),
+//
+//   sum_n f(x_m, z_n) v_n = f(0) 2^(g |u_m|^2)  sum_n 2^(-2 g u_m · w_n)  (2^(g |w_n|^2) v_n)
+//
+// A pair takes one multiply-add a feature instead of two additions, and no factor: -2 g goes into u. What the exponent
+// of a pair loses is the rounding of each multiply-add, 2^-24 of the sum so far: at most 2 |g| |u| |w| of the features
+// in it, added up, which by Cauchy and Schwarz is at most 2 |g| times the roots of both sides' `most_partial`. Two sums
+// of half of the features each, from four on, lose less. Where the loss stays below EXPANDED_TOLERANCE of f, and v
+// times its factor a normal number, the expanded tile stands, elsewhere that of differences: the device decides.
+#define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

@@ -1,0 +1,90 @@
+// The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles.
+#define EXPANDED_THREADS 256
+#define EXPANDED_TOLERANCE 1.5e-6f  // of the 2e-6 that products may lose
+#define MOST_EXPONENT 60.0f         // of the factors of a point
+#define MOST_V 0x1p60f
+
+MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
+  const float partial = sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
+  const float lost = 0.6931472f * 0x1p-24f * 2 * fabsf(s.rate) * partial;
+  const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
+  const bool carries_v = float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + 1) && float_of(s.most_v) <= MOST_V;
+  return s.rate < 0 && lost <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT && carries_v;
+}
+
+// A warp takes a feature. Points at both sides are sampled for the centre.
+extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments a) {
+  const int lane = threadIdx.x % 32, k = threadIdx.x / 32;
+  const REAL* params = params_of(a, 0);
+  if (threadIdx.x == 0) {
+    REAL states[STATES] = {}, outputs[OUTPUTS], slots[1] = {};
+    epilogue(outputs, states, slots, slots, params, 0, 0, (REAL)a.features);
+    a.expanded->at_zero = outputs[0];
+    a.expanded->rate = rate_of_squares(params);
+    a.expanded->least_v = bits_of(1.0f);
+    a.expanded->most_v = a.expanded->arrived = 0;
+    for (int side = 0; side < 2; ++side) a.expanded->most[side] = a.expanded->most_partial[side] = 0;
+  }
+  if (k >= FEATURES_OF_EXPANDED) return;
+  REAL samples[2];
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const i64 drawn = (a.m + a.n) * (lane + 32 * s) / CENTRE_SAMPLES;
+    const bool of_x = drawn < a.m;
+    const i64 point = of_x ? drawn : drawn - a.m;
+    const i64 place = (point / MERCER_PANEL * a.k + k) * MERCER_PANEL + point % MERCER_PANEL;
+    samples[s] = ((const REAL*)(of_x ? a.x : a.z))[place];
+  }
+  write_median(&a.expanded->centre[k], samples);
+}
+
+// A thread takes a point of the side blockIdx.y, those behind the last one too, and all columns of v. Norms are those
+// of the operands as they are rounded, so that roundings move points and lose nothing else. The last block decides.
+extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
+  __shared__ u32 most, most_partial, least_v, most_v;
+  const int side = blockIdx.y;
+  const i64 ld = side == 0 ? a.x_ld : a.z_ld, count = side == 0 ? a.m : a.n;
+  const i64 point = (i64)blockIdx.x * EXPANDED_THREADS + threadIdx.x;
+  if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);
+  __syncthreads();
+  if (point < ld) {
+    const i64 first = point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
+    const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + first;
+    REAL* to = (side == 0 ? a.x_expanded : a.z_expanded) + first;
+    const float rate = a.expanded->rate, times = side == 0 ? -2 * rate : 1;
+    double norm = 0, in_sum = 0, partial = 0;
+#pragma unroll
+    for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
+      const float value = (from[k * MERCER_PANEL] - a.expanded->centre[k]) * times;
+      to[k * MERCER_PANEL] = value;
+      const double rounded = (double)value / (double)times;
+      norm += rounded * rounded;
+      in_sum = (k == FIRST_FEATURES ? 0 : in_sum) + rounded * rounded;
+      partial += in_sum;
+    }
+    if (FIRST_FEATURES < FEATURES_OF_EXPANDED) partial += norm;
+    if (point < count) {
+      atomicMax(&most, bits_of(__double2float_ru(norm)));
+      atomicMax(&most_partial, bits_of(__double2float_ru(partial)));
+    }
+    const double factor = exp2((double)rate * norm);
+    if (side == 0) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
+    for (int e = 0; side == 1 && e < a.columns; ++e) {
+      const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
+      if (size > 0) atomicMin(&least_v, bits_of(size));
+      if (size < INFINITY) atomicMax(&most_v, bits_of(size));
+      a.v_expanded[e * a.v_ld + point] = (float)((double)v * factor);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  ExpandedState& state = *a.expanded;
+  atomicMax(&state.most[side], most);
+  atomicMax(&state.most_partial[side], most_partial);
+  atomicMin(&state.least_v, least_v);
+  atomicMax(&state.most_v, most_v);
+  __threadfence();
+  if (atomicAdd(&state.arrived, 1u) != gridDim.x * gridDim.y - 1) return;
+  __threadfence();
+  state.stands = expanded_stands(state);
+}
