@@ -131,7 +131,8 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
     const cuda::PairJob job = call.job(context);
     const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
     const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
-    const bool expands = plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
+    const bool expands = context.precision() != Precision::direct &&
+                         plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
     const auto kernels = ops::cuda_kernels(call, job,
                                            {.out = out.dtype,
                                             .consumer = plan::Consumer::product,

@@ -97,11 +97,13 @@ TEST(ExpandedSquares, EveryKindOfData) {
   });
 }
 
-Array product_of(const Array& x, const Array& z, const Array& v, double h, double from) {
+Array product_of(const Array& x, const Array& z, const Array& v, double h, double from,
+                 Precision precision = Precision::fp32) {
   Array out(Dtype::float32, {x.tensor().shape[0], v.tensor().shape[1]});
   on_expanded(
       [&](TestContext& context) {
         const Tensor points = z;
+        context.set_precision(precision);
         kernel_product(kGauss, x, &points, v, out, with_width(h), context);
       },
       from);
@@ -123,6 +125,7 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
     const Array columns = normal(Dtype::float32, {kN, 20}, 4);
     EXPECT_EQ(expands(x, columns, 1), cuda_device(0).capability() == 90);  // which has wide products
     EXPECT_FALSE(expands(x, columns, 0.01));
+    EXPECT_TRUE(same_bits(product_of(x, z, v, 1, 0, Precision::direct), product_of(x, z, v, 1, kNever)));
     EXPECT_FALSE(expands(x, v, 0.01));  // exponents of hundreds
     EXPECT_FALSE(expands(x, v, 1e20));  // no rate that a float holds
     Array far = copy(x, Dtype::float32);
