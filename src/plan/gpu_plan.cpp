@@ -590,6 +590,22 @@ void count_slots(GpuPairPlan& plan) {
   plan.col_slots = col ? 1 + split.col_stages : 0;
 }
 
+/// Of a plan that knows whether its sums are products on tensor cores; values in registers want epilogues that can be
+/// unrolled, else they are not.
+void add_epilogue(GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  const bool single = problem.type == Dtype::float32;
+  ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
+  options.unit_roots = plan.bilinear && single;
+  options.nonnegative_slots = plan.split.nonnegative_slots({Op::sum});
+  plan.epilogue = ir::lower(plan.split.epilogue, options);
+  plan.sums_decide = sums_decide(plan);
+  if (!plan.bilinear || !single || problem.consumer == Consumer::store || !plan.long_epilogue()) return;
+  plan.bilinear = {};
+  options.unit_roots = false;
+  plan.epilogue = ir::lower(plan.split.epilogue, options);
+}
+
 /// Of a tile that goes through other things than the call's features, or through none.
 GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
   sizes.features = features;
@@ -627,16 +643,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   else if (plan->bilinear)
     plan->problem.product = product_on_device(*plan);
   if (!plan->problem.product && !plan->has_double_products()) plan->bilinear = {};
-  ir::LowerOptions of_epilogue = options_of(problem, split, ir::Processor::gpu);
-  of_epilogue.unit_roots = plan->bilinear && single;
-  of_epilogue.nonnegative_slots = split.nonnegative_slots({Op::sum});
-  plan->epilogue = ir::lower(split.epilogue, of_epilogue);
-  plan->sums_decide = sums_decide(*plan);
-  if (plan->bilinear && single && problem.consumer != Consumer::store && plan->long_epilogue()) {
-    plan->bilinear = {};  // values in registers want epilogues that can be unrolled
-    of_epilogue.unit_roots = false;
-    plan->epilogue = ir::lower(split.epilogue, of_epilogue);
-  }
+  add_epilogue(*plan);
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
     bool divides = false;

@@ -166,9 +166,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
 
 void SplitProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  const auto step = [&](const char* name) {
-    return job_.rehearsal() != nullptr ? Kernel{} : Kernel{find_centre_.module, &find_centre_.module->function(name)};
-  };
+  const auto step = [&](const char* name) { return beside(find_centre_, name, job_); };
   SplitArguments split = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
   launch(find_centre_, job_, {ceil_div(split.k, kThreads / 32)}, kThreads, 0, split);

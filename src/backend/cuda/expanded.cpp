@@ -37,11 +37,9 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
   expanded.z = values.z_expanded;
   expanded.v = values.v_expanded;
   launch(kernels_.expand, job_, {1}, kWarp * job_.features, 0, values);
-  const Kernel points = job_.rehearsal() != nullptr
-                            ? Kernel{}
-                            : Kernel{kernels_.expand.module, &kernels_.expand.module->function("expand_points")};
   const std::int64_t longest = std::max(group.x_ld, group.z_ld);
-  launch(points, job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0, values);
+  launch(beside(kernels_.expand, "expand_points", job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
+         values);
   return {expanded, values};
 }
 

@@ -70,10 +70,7 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
 }
 
 void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspace) const {
-  const auto step = [&](const char* name) {
-    return job_.rehearsal() != nullptr ? Kernel{}
-                                       : Kernel{kernels_.operands.module, &kernels_.operands.module->function(name)};
-  };
+  const auto step = [&](const char* name) { return beside(kernels_.operands, name, job_); };
   FieldProductArguments a = arguments(rows, workspace);
   if (job_.rehearsal() == nullptr)
     check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
@@ -109,9 +106,7 @@ void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t numbe
 
 void FieldProducts::run_digits(FieldProductArguments& a, std::int64_t splits) const {
   const plan::GpuFieldPlan& plan = *kernels_.plan;
-  const Kernel examine = job_.rehearsal() != nullptr
-                             ? Kernel{}
-                             : Kernel{kernels_.rows.module, &kernels_.rows.module->function("examine_amplitudes")};
+  const Kernel examine = beside(kernels_.rows, "examine_amplitudes", job_);
   launch(examine, job_, {ceil_div(a.field.m, kDigitRows), ranges_}, kDigitThreads, 0, a);
   launch(kernels_.rows, job_, {ceil_div(a.field.m, kDigitThreads)}, kDigitThreads, 0, a);
   launch(kernels_.digits, job_, {blocks(a.field.m), splits}, kThreads,

@@ -110,6 +110,11 @@ Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 /// Refuses to compile while a graph is recorded from the stream of this call.
 void require_no_capture(const PairJob& job);
 
+/// Another kernel of the same module; in a rehearsal, which loads nothing, an empty one.
+inline Kernel beside(const Kernel& kernel, const char* name, const PairJob& job) {
+  return job.rehearsal() != nullptr ? Kernel{} : Kernel{kernel.module, &kernel.module->function(name)};
+}
+
 /// Puts a kernel into the stream of a call; nothing in a rehearsal.
 template <class KernelArguments>
 void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads, std::int64_t shared_bytes,

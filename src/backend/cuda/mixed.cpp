@@ -45,20 +45,18 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, const Workspace& wo
 }
 
 void MixedPipes::prepare(const PairArguments& group, const Workspace& workspace) const {
-  const auto step = [&](const Kernel& of, const char* name) {
-    return job_.rehearsal() != nullptr ? Kernel{} : Kernel{of.module, &of.module->function(name)};
-  };
   const MixedArguments mixed = arguments(group, workspace);
   const std::int64_t panels = std::max(group.x_ld, group.z_ld) / MERCER_PANEL;
   launch(start_, job_, {1}, 1, 0, mixed);
   if (!kernels_.plan->allowance.outputs.empty()) {
     PairArguments members = group;
     members.mixed = mixed.state;
-    launch(step(kernels_.integers, "allow"), job_, {1}, kWarp, 0, members);
+    launch(beside(kernels_.integers, "allow", job_), job_, {1}, kWarp, 0, members);
   }
-  launch(step(start_, "find_range"), job_, {2 * kernels_.device->multiprocessors, sides_}, kRangeThreads, 0, mixed);
-  launch(step(start_, "quantise"), job_, {panels, sides_}, kQuantiseThreads, 0, mixed);
-  if (stores()) launch(step(start_, "sample_pairs"), job_, {kSampleBlocks}, kQuantiseThreads, 0, mixed);
+  const std::int64_t blocks = 2 * kernels_.device->multiprocessors;
+  launch(beside(start_, "find_range", job_), job_, {blocks, sides_}, kRangeThreads, 0, mixed);
+  launch(beside(start_, "quantise", job_), job_, {panels, sides_}, kQuantiseThreads, 0, mixed);
+  if (stores()) launch(beside(start_, "sample_pairs", job_), job_, {kSampleBlocks}, kQuantiseThreads, 0, mixed);
 }
 
 void MixedPipes::launch_tiles(const PairArguments& group, std::int64_t blocks, const Workspace& workspace) const {

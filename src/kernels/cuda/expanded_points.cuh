@@ -2,14 +2,17 @@
 #define EXPANDED_THREADS 256
 #define EXPANDED_TOLERANCE 1.5e-6f  // of the 2e-6 that products may lose
 #define MOST_EXPONENT 60.0f         // of the factors of a point
-#define MOST_V 0x1p60f
+#define MOST_TERM 40.0f             // of 2^t: EXPANDED_TOLERANCE keeps t below 37
+#define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0)
 
 MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
   const float partial = sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
   const float lost = 0.6931472f * 0x1p-24f * 2 * fabsf(s.rate) * partial;
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
-  const bool carries_v = float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + 1) && float_of(s.most_v) <= MOST_V;
-  return s.rate < 0 && lost <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT && carries_v;
+  const bool carries_v = float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM) &&
+                         float_of(s.most_v) <= MOST_VALUE;
+  const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
+  return s.rate < 0 && lost <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT && carries_v && carries_f;
 }
 
 // A warp takes a feature. Points at both sides are sampled for the centre.

@@ -149,6 +149,30 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
   });
 }
 
+/// f(0) is beyond the floats, values of points that are far from each other are not.
+TEST(ExpandedSquares, ValuesAtNoDistanceMayBeInfinite) {
+  on_expanded([](TestContext& context) {
+    constexpr std::int64_t kM = 70, kN = 90, kK = 3;
+    const Array x = drawn(kM, kK, 1, kUniform), v = normal(Dtype::float32, {kN, 1}, 3);
+    Array z = drawn(kN, kK, 2, kUniform);
+    for (std::int64_t j = 0; j < kN; ++j) z.set({j, 0}, z(j, 0) + 8);
+    const Tensor points = z;
+    Array out(Dtype::float32, {kM, 1});
+    kernel_product("exp(100 - sum((x-z)^2)/(2*h^2))", x, &points, v, out, with_width(1), context);
+    const double scale = std::exp(100.0) / 2;
+    constexpr double kRounded = 3 * 0x1p-24 * 145;  // of an exponent of two up to 145, by its three operations
+    for (std::int64_t i = 0; i < kM; ++i) {
+      double wanted = 0, most = 0;
+      for (std::int64_t j = 0; j < kN; ++j) {
+        const double power = 100 - square(x.tensor(), points, i, j) / 2, value = std::exp(power);
+        wanted += value * v(j, 0);
+        most += (2e-6 + kRounded) * value * std::abs(v(j, 0));
+      }
+      ASSERT_NEAR(out(i, 0) / scale, wanted / scale, most / scale) << i;
+    }
+  });
+}
+
 TEST(ExpandedSquares, FarFromTheOrigin) {
   on_expanded([](TestContext& context) {
     constexpr std::int64_t kM = 100, kN = 140, kK = 4;
