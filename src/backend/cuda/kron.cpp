@@ -1,9 +1,11 @@
-// The passes of plan/kron_gpu.h one after the other, through two arrays in scratch memory. A call that needs more of it
-// than it should is taken apart into calls on some of its items, rows or columns, which follow each other.
+// The passes of plan/kron_gpu.h one after the other. What lies between two of them is kept in out, where there is room
+// and the second one may write where it reads, else in one of two arrays in scratch memory. A call that needs more of
+// that than it should is taken apart into calls on some of its items, rows or columns, which follow each other.
 //
-//   first pass   x -> scratch     ...     last pass   scratch -> out, with alpha, beta and y
+//   first pass   x -> out or scratch     ...     last pass   out or scratch -> out, with alpha, beta and y
 //
-// A pass that may not write where it reads leaves out to the kernel `kron_finish`, as does a call that reads no x.
+// Of a call in place with a pass that may not write where it reads, `kron_finish` writes out, as it does for a call that
+// reads no x.
 #include "backend/cuda/kron.h"
 
 #include <algorithm>
@@ -77,26 +79,40 @@ class KronPart {
   const KronJob& job() const { return job_; }
   /// Of each of `buffers()` arrays.
   std::int64_t buffer_bytes() const;
-  int buffers() const { return std::min(passes() - 1 + (program_->copies ? 1 : 0), 2); }
+  int buffers() const { return buffers_; }
   void get_kernels(const PairJob& place, const KronTools& tools);
   void run(const PairJob& place, std::array<char*, 2> buffers) const;
 
  private:
+  /// Where a pass reads or writes: an array of the call, a buffer, or both, which is the array's memory as a buffer.
+  struct Place {
+    const KronArray* array = nullptr;
+    char* buffer = nullptr;
+  };
+
   int passes() const { return static_cast<int>(program_->plan.passes.size()); }
+  void place_between();
+  /// Whether out can hold what pass `index` leaves.
+  bool fits_out(std::size_t index) const;
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
   /// An array before or behind a pass over an axis of this extent.
+  KronSide side_of(const Place& place, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(char* buffer, std::int64_t extent, std::int64_t right) const;
   /// `pass` is null where no factor is multiplied.
   void walk(KronArguments& a, const KronArray* from, const KronArray* to, const plan::KronGpuPass* pass,
             std::int64_t from_size, std::int64_t to_size) const;
-  void run_pass(const PairJob& place, int index, char* from, char* to) const;
+  void run_pass(const PairJob& place, int index, const Place& from, const Place& to) const;
   void finish(const PairJob& place, char* from) const;
+
+  static constexpr int kOut = -1;  // in place of a buffer
 
   KronJob job_;
   std::int64_t columns_ = 1;
+  std::vector<int> between_;  // where each pass but the last one writes: a buffer, or kOut
+  int buffers_ = 0;
   std::string key_;  // of the program
   std::shared_ptr<const KronProgram> program_ = std::make_shared<KronProgram>();
 };
@@ -123,6 +139,32 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   const bool of_this_device = place.rehearsal() == nullptr || place.rehearsal()->device == nullptr;
   program_ = of_this_device ? tools.programs.find(key_) : nullptr;
   if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, tools.plan(problem, place)));
+  place_between();
+}
+
+bool KronPart::fits_out(std::size_t index) const {
+  const plan::KronGpuPlace& place = program_->plan.passes[index].place;
+  const bool is_read = job_.y.data != nullptr && job_.y.data == job_.out.data;
+  return job_.type() == job_.dtype && !is_read && is_aligned(job_.out) &&
+         place.left * program_->plan.passes[index].q * place.right <= job_.j * columns_;
+}
+
+/// From the last pass to the first. A pass reads and writes the same memory only where blocks replace what they read.
+void KronPart::place_between() {
+  const std::vector<plan::KronGpuPass>& all = program_->plan.passes;
+  const auto may_replace = [&](std::size_t index) {
+    return all[index].p == all[index].q && std::visit([](const auto& kernel) { return kernel.whole(); },
+                                                      all[index].kernel);
+  };
+  buffers_ = program_->copies ? 1 : 0;
+  between_.assign(all.size() - 1, kOut);
+  int behind = kOut;
+  for (std::size_t index = all.size() - 1; index-- > 0; behind = between_[index]) {
+    const bool x_is_read = index == 0 && job_.in_place && !may_replace(0);
+    if (fits_out(index) && !x_is_read && (behind != kOut || may_replace(index + 1))) continue;
+    between_[index] = behind == 0 ? 1 : 0;
+    buffers_ = std::max(buffers_, between_[index] + 1);
+  }
 }
 
 /// Whether rows, with their columns as a last axis, are whole in memory and begin at vectors.
@@ -156,6 +198,10 @@ void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
   program_ = std::make_shared<KronProgram>(std::move(program));
   if (reads() && is_kept(place)) program_ = tools.programs.get(key_, [&] { return program_; });
+}
+
+KronSide KronPart::side_of(const Place& place, std::int64_t extent, std::int64_t right) const {
+  return place.buffer != nullptr ? side_of(place.buffer, extent, right) : side_of(*place.array, extent, right);
 }
 
 KronSide KronPart::side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const {
@@ -228,16 +274,15 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
   a.row_count = this->rows();
 }
 
-void KronPart::run_pass(const PairJob& place, int index, char* from, char* to) const {
+void KronPart::run_pass(const PairJob& place, int index, const Place& from, const Place& to) const {
   const plan::KronGpuPass& pass = program_->plan.passes[static_cast<std::size_t>(index)];
   const std::int64_t left = pass.place.left, right = pass.place.right;
   KronArguments a{};
-  a.from = from != nullptr ? side_of(from, pass.p, right) : side_of(job_.x, pass.p, right);
-  a.to = to != nullptr ? side_of(to, pass.q, right) : side_of(job_.out, pass.q, right);
+  a.from = side_of(from, pass.p, right);
+  a.to = side_of(to, pass.q, right);
   const bool is_final = std::visit([](const auto& kernel) { return kernel.types.final; }, pass.kernel);
   if (is_final && job_.y.data != nullptr) a.y = side_of(job_.y, pass.q, right);
-  walk(a, from != nullptr ? nullptr : &job_.x, to != nullptr ? nullptr : &job_.out, &pass, left * pass.p * right,
-       left * pass.q * right);
+  walk(a, from.array, to.array, &pass, left * pass.p * right, left * pass.q * right);
   a.left = left;
   a.right = right;
   a.alpha = job_.alpha;
@@ -267,13 +312,19 @@ void KronPart::finish(const PairJob& place, char* from) const {
 
 void KronPart::run(const PairJob& place, std::array<char*, 2> buffers) const {
   if (!reads()) return finish(place, nullptr);
-  char* from = nullptr;
+  Place from = {&job_.x};
   for (int index = 0; index < passes(); ++index) {
-    char* const to = index + 1 < passes() || program_->copies ? buffers[static_cast<std::size_t>(index % 2)] : nullptr;
+    Place to = {&job_.out};
+    if (index + 1 < passes()) {
+      const int buffer = between_[static_cast<std::size_t>(index)];
+      to = buffer == kOut ? Place{&job_.out, job_.out.data} : Place{nullptr, buffers[static_cast<std::size_t>(buffer)]};
+    } else if (program_->copies) {
+      to = {nullptr, buffers[0]};
+    }
     run_pass(place, index, from, to);
     from = to;
   }
-  if (program_->copies) finish(place, from);
+  if (program_->copies) finish(place, from.buffer);
 }
 
 /// Indices first .. first + extent - 1 of an axis of the items, or of the rows.

@@ -54,23 +54,37 @@ TEST(CudaKron, EveryDtype) {
   });
 }
 
-/// Items, rows and columns a few at a time, and more axes than a kernel takes: not a bit differs.
+/// Items, rows and columns a few at a time, and more axes than a kernel takes. Of whole numbers, as parts may have other
+/// kernels.
 TEST(CudaKron, PartsChangeNothing) {
   on_cuda([](TestContext& context) {
     for (const bool left : {false, true}) {
-      const Array f = random_array(Dtype::float32, {2, 1, 5, 5}, 1), g = random_array(Dtype::float32, {4, 4}, 2);
-      const Shape of_x = left ? Shape{3, 20, 33} : Shape{3, 33, 20};
-      const Shape of_out = left ? Shape{2, 3, 20, 33} : Shape{2, 3, 33, 20};
-      const Array x = random_array(Dtype::float32, of_x, 3), whole(Dtype::float32, of_out),
-                  parts(Dtype::float32, of_out);
+      // 130 to 3 and 40 to 2 elements: what lies between the two passes has no room in out.
+      const std::int64_t k = 130 * 40, j = 3 * 2;
+      const Array f = random_array(Dtype::int32, left ? Shape{2, 1, 3, 130} : Shape{2, 1, 130, 3}, 1),
+                  g = random_array(Dtype::int32, left ? Shape{2, 40} : Shape{40, 2}, 2);
+      const Shape of_x = left ? Shape{3, k, 33} : Shape{3, 33, k};
+      const Shape of_out = left ? Shape{2, 3, j, 33} : Shape{2, 3, 33, j};
+      const Array x = random_array(Dtype::int32, of_x, 3), whole(Dtype::int32, of_out),
+                  parts(Dtype::int32, of_out);
       const std::vector<Tensor> factors = {f, g};
-      const auto call = [&](const Tensor& out) {
-        if (left) kron_matmul(factors, x, out, {}, context);
-        else matmul(x, factors, out, {}, context);
+      const auto scratch_of_call = [&](const Tensor& out) {
+        std::int64_t bytes = 0;
+        take_kron_to_cuda(x, factors, out, {}, context,
+                          [&](const Tensor& at_x, const std::vector<Tensor>& there, const Tensor& at_out,
+                              const Options& moved) {
+                            const auto call = [&](const Options& options) {
+                              if (left) kron::kron_matmul(there, at_x, at_out, options, context);
+                              else kron::matmul(at_x, there, at_out, options, context);
+                            };
+                            bytes = kron::workspace_size(moved, call);
+                            call(moved);
+                          });
+        return bytes;
       };
-      call(whole);
+      const std::int64_t bytes = scratch_of_call(whole);
       context.state().part_bytes = 2000;
-      call(parts);
+      EXPECT_LT(scratch_of_call(parts), bytes);
       context.state().part_bytes = cuda::kPartBytes;
       EXPECT_TRUE(same_bits(whole, parts));
     }
@@ -107,7 +121,8 @@ TEST(CudaKron, ManyAxesThatStepDifferently) {
 
 TEST(CudaKron, ScratchMemoryAndGraphs) {
   on_cuda([](TestContext& context) {
-    // Factors that share no pass: 129 x 2, 2 x 129, 129 x 2. Between passes lie 258 * 2 values of a row.
+    // Factors that share no pass: 129 x 2, 2 x 129, 129 x 2. Between passes lie 258 * 2 values of a row, once in out,
+    // which has as many, and before the last pass, which may not write where it reads, in scratch memory.
     constexpr std::int64_t rows = 16, k = 129 * 2 * 129, j = 2 * 129 * 2, factor_bytes = 129 * 2 * 4;
     constexpr std::int64_t x_bytes = rows * k * 4, bytes = rows * j * 4;
     const DeviceStream stream;
@@ -126,7 +141,7 @@ TEST(CudaKron, ScratchMemoryAndGraphs) {
     options.queue.stream = static_cast<CuStream>(stream);
     const std::int64_t scratch_bytes =
         kron::workspace_size(options, [&](const Options& o) { kron::matmul(x, factors, out, o, context); });
-    EXPECT_EQ(scratch_bytes, 2 * bytes);
+    EXPECT_EQ(scratch_bytes, bytes);
     const DeviceMemory scratch(0, scratch_bytes);
     std::int64_t asked = 0;
     options.queue.allocate = [&](std::int64_t count) {
@@ -146,6 +161,49 @@ TEST(CudaKron, ScratchMemoryAndGraphs) {
       kron::matmul(x, factors, out, options, context);
       stream.download(called.data(), memory.at(x_bytes), bytes);
       EXPECT_TRUE(played == called);
+    }
+  });
+}
+
+/// What lies between passes is in out where it fits: no scratch memory, whatever out is besides, and the same bits as
+/// with scratch memory, which an out that is y as well needs.
+TEST(CudaKron, OutHoldsWhatLiesBetweenPasses) {
+  on_cuda([](TestContext& context) {
+    for (const bool left : {false, true}) {
+      constexpr std::int64_t k = 36 * 36 * 36, kGap = 4, kPassed = 20;  // of rows, or columns
+      const Array f = random_array(Dtype::float32, {36, 36}, 1);
+      const std::vector<Tensor> factors = {f, f, f};
+      const Shape shape = left ? Shape{k, kPassed} : Shape{kPassed, k};
+      const Array x = random_array(Dtype::float32, shape, 2), zeros(Dtype::float32, shape);
+      const auto scratch_of_call = [&](const Tensor& from, const Tensor& out, const Tensor* y) {
+        std::int64_t bytes = 0;
+        Options given;
+        given.beta = y != nullptr ? 1 : 0;
+        given.y = y;
+        take_kron_to_cuda(from, factors, out, given, context,
+                          [&](const Tensor& at_x, const std::vector<Tensor>& there, const Tensor& at_out,
+                              const Options& moved) {
+                            const auto call = [&](const Options& options) {
+                              if (left) kron::kron_matmul(there, at_x, at_out, options, context);
+                              else kron::matmul(at_x, there, at_out, options, context);
+                            };
+                            bytes = kron::workspace_size(moved, call);
+                            call(moved);
+                          });
+        return bytes;
+      };
+      const Array added(Dtype::float32, shape), added_here(Dtype::float32, shape), plain(Dtype::float32, shape);
+      const Array in_place = copy(x, Dtype::float32, row_major(shape));
+      const Array apart(Dtype::float32, shape, {shape[1] + kGap, 1});
+      EXPECT_EQ(scratch_of_call(x, plain, nullptr), 0);
+      const Tensor of_zeros = zeros, itself = added_here;
+      EXPECT_EQ(scratch_of_call(x, added, &of_zeros), 0);
+      EXPECT_GE(scratch_of_call(x, added_here, &itself), k * kPassed * 4);
+      EXPECT_TRUE(same_bits(added, added_here));
+      EXPECT_EQ(scratch_of_call(in_place, in_place, nullptr), 0);
+      EXPECT_TRUE(same_bits(plain, in_place));
+      EXPECT_EQ(scratch_of_call(x, apart, nullptr), left ? 2 * k * kPassed * 4 : 0);  // no whole columns
+      EXPECT_TRUE(same_bits(plain, copy(apart, Dtype::float32, row_major(shape))));
     }
   });
 }
