@@ -248,8 +248,8 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
   std::string text = opening(wide.types);
   text += fmt::format("#define PAIR {}\n#define P1 {}\n#define Q1 {}\n#define P2 {}\n#define Q2 {}\n", int{wide.pair},
                       wide.p1, wide.q1, wide.p2, wide.q2);
-  text += fmt::format("#define TILE_N {}\n#define GROUPS {}\n#define WARPGROUPS {}\n", wide.tile_n, wide.groups,
-                      wide.warpgroups);
+  text += fmt::format("#define TILE_N {}\n#define WHOLE_N {}\n#define GROUPS {}\n#define WARPGROUPS {}\n", wide.tile_n,
+                      int{wide.whole_n}, wide.groups, wide.warpgroups);
   text += fmt::format("#define STRIP {}\n#define IN_WIDTH {}\n#define OUT_WIDTH {}\n",
                       plan::KronWide::kStrip, wide.in_width, wide.out_width);
   text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),

@@ -72,8 +72,8 @@ std::int64_t KronWide::blocks(const KronGpuPlace& place) const {
 
 std::string KronWide::key() const {
   return fmt::format(
-      "kron wide {}: {} x {}, {} x {}, {}, columns {} {}, groups {} of {}, width {} {}",
-      types.key(), p1, q1, p2, q2, pair, tile_n, column_scales, groups, warpgroups, in_width, out_width);
+      "kron wide {}: {} x {}, {} x {}, {}, columns {} {} {}, groups {} of {}, width {} {}",
+      types.key(), p1, q1, p2, q2, pair, tile_n, whole_n, column_scales, groups, warpgroups, in_width, out_width);
 }
 
 double KronWide::seconds(const KronGpuPlace& place) const {
@@ -112,6 +112,7 @@ std::vector<KronWide> kron_wide_options(const KronGpuTypes& types, std::span<con
   } else {
     wide.tile_n = round_up(ceil_div(place.right, ceil_div(place.right, kSingleColumns)), kStep);
   }
+  wide.whole_n = wide.pair || place.right % wide.tile_n == 0;
   if (wide.tiles(place) > kMostTiles) return {};
   wide.in_width = width_of(types.vectors_in, wide.pair ? wide.p2 : place.right);
   wide.out_width = width_of(types.vectors_out, wide.pair ? wide.q2 : place.right);

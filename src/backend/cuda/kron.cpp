@@ -4,8 +4,8 @@
 //
 //   first pass   x -> out or scratch     ...     last pass   out or scratch -> out, with alpha, beta and y
 //
-// Of a call in place with a pass that may not write where it reads, `kron_finish` writes out, as it does for a call that
-// reads no x.
+// In a call in place with a pass that may not write where it reads, `kron_finish` writes out, as in a call that reads
+// no x.
 #include "backend/cuda/kron.h"
 
 #include <algorithm>

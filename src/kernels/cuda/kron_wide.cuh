@@ -43,6 +43,9 @@
 #define COLUMNS_IN (PAIR ? P2 : TILE_N)
 #define COLUMN_SLOTS (COLUMN_BLOCKS * 32)
 #define MAXIMA_BYTES 256
+// Whether all that a thread loads, or stores, is there, WHOLE_N: whatever tile it is.
+#define LOADS_WHOLE (P1 % 16 == 0 && PIECES % GROUP_WARPS == 0 && COLUMNS_IN % 32 == 0 && WHOLE_N)
+#define STORES_WHOLE (Q1 % 64 == 0 && (PAIR ? Q2 : TILE_N) % 16 == 0 && WHOLE_N)
 #define COLUMN_BYTES (COLUMN_SCALES * 2 * GROUPS * COLUMN_SLOTS * 4)
 // Of each warp, where elements come or go one at a time: 16 rows of 32 columns, and gaps between them so that its lanes
 // read four neighbours each without meeting in a bank.
@@ -96,10 +99,13 @@ MERCER_INLINE int quad_at(int n) { return (n & ~15) + 4 * ((n & 7) >> 1) + 2 * (
 MERCER_INLINE u32 chunk_at(u32 rows, u32 row, u32 chunk) {
   return chunk / 8 * (rows * 128) + row * 128 + ((chunk % 8 ^ row % 8) << 4);
 }
-// Both operands of 16 slots from here on; lines of eight rows are 1024 bytes.
-MERCER_INLINE u64 operand_at(u32 address, int rows, int step) {
-  const u32 place = address + step / 4 * (rows * 128) + step % 4 * 32;
-  return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | (u64)((place & 0x3ffff) >> 4);
+// An image as an operand; lines of eight rows are 1024 bytes. Then that of 16 slots, so many bytes on: addresses stay
+// below the 14 bits that are theirs.
+MERCER_INLINE u64 operand_of(u32 image) {
+  return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | (u64)((image & 0x3ffff) >> 4);
+}
+MERCER_INLINE u64 operand_at(u64 image, int rows, int step, int bytes = 0) {
+  return image + ((bytes + step / 4 * (rows * 128) + step % 4 * 32) >> 4);
 }
 
 // A thread's part of a factor; SECOND: of a pair. A chunk has eight slots of depth.
@@ -182,10 +188,13 @@ MERCER_INLINE int make_images(const KronArguments& k, int item, u32 first, u32 s
 }
 
 // ---- tiles in memory ------------------------------------------------------------------------------------------------
-// Where a tile lies. There are fewer than 2^31 tiles, items and rows.
+// Where a tile lies: from its places on in memory, and for the way out its columns. There are fewer than 2^31 tiles,
+// items and rows.
 struct WideTile {
-  int item, row, l;
-  i64 a;
+  i64 from, to, y, a;
+  int columns_out;
+
+  WideTile() = default;
   MERCER_METHOD WideTile(const KronArguments& k, u32 tile) {
     a = 0;
     if (!PAIR) {
@@ -193,17 +202,28 @@ struct WideTile {
       a = (i64)(tile - next * a_tiles) * TILE_N;
       tile = next;
     }
-    const u32 b_count = (u32)(k.row_count * k.left), left = (u32)k.left;
-    item = k.item_count == 1 ? 0 : (int)(tile / b_count);
-    const u32 b = tile - (u32)item * b_count;
-    row = (int)(left == 1 ? b : b / left);
-    l = (int)(b - (u32)row * left);
+    int item = 0;
+    if (k.item_count != 1) {
+      const u32 b_count = (u32)(k.row_count * k.left);
+      item = (int)(tile / b_count);
+      tile -= (u32)item * b_count;
+    }
+    const u32 left = (u32)k.left;
+    const int row = (int)(left == 1 ? tile : tile / left), l = (int)(tile - (u32)row * left);
+    from = place(k, k.from, item, row, l);
+    to = place(k, k.to, item, row, l);
+    if (FINAL) y = place(k, k.y, item, row, l);
+    columns_out = PAIR ? Q2 : columns(k);
   }
-  MERCER_METHOD i64 place(const KronArguments& k, const KronSide& side) const {
-    return kron_offset(k.items, side.item_step, item) + kron_offset(k.rows, side.row_step, row) + l * side.left;
+  MERCER_METHOD static i64 place(const KronArguments& k, const KronSide& side, int item, int row, int l) {
+    i64 at = kron_offset(k.rows, side.row_step, row) + l * side.left;
+    if (k.item_count != 1) at += kron_offset(k.items, side.item_step, item);
+    return at;
   }
   // Columns from a on.
-  MERCER_METHOD int columns(const KronArguments& k) const { return (int)min(k.right - a, (i64)TILE_N); }
+  MERCER_METHOD int columns(const KronArguments& k) const {
+    return WHOLE_N ? TILE_N : (int)min(k.right - a, (i64)TILE_N);
+  }
 };
 
 // Element (row, column) of a tile from its place on; of a pair `line` elements of the joined axis are a row. VECTORS:
@@ -262,9 +282,8 @@ MERCER_INLINE void regroup(const WideLane& lane, WideValues& values, float* stag
 }
 
 // Rows 16 s + 4 i + t and columns 32 b + 4 g ... of a warp's pieces (s, b), zeros beyond the edges.
-MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int index, WideValues& values) {
-  const WideTile tile(k, index);
-  const IN* from = (const IN*)k.from.data + tile.place(k, k.from);
+MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, const WideTile& tile, WideValues& values) {
+  const IN* from = (const IN*)k.from.data + tile.from;
   const int columns = PAIR ? P2 : tile.columns(k);
   if (BY_LANES) return load_by_lanes(k, lane, tile, from, columns, values);
 #pragma unroll
@@ -276,10 +295,11 @@ MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, int i
       const int row = piece / COLUMN_BLOCKS * 16 + 4 * i + lane.t;
 #pragma unroll
       for (int j = 0; j < 4; j += IN_WIDTH) {
-        const bool inside = row < P1 && column + j < columns;
+        if (!LOADS_WHOLE) {
 #pragma unroll
-        for (int e = 0; e < IN_WIDTH; ++e) values[item][i][j + e] = 0;
-        if (!inside) continue;
+          for (int e = 0; e < IN_WIDTH; ++e) values[item][i][j + e] = 0;
+          if (row >= P1 || column + j >= columns) continue;
+        }
         load_pack<IN, IN_WIDTH>(&values[item][i][j],
                                 from + element_at<(IN_WIDTH > 1)>(k.from, P2, tile.a, row, column + j));
       }
@@ -376,12 +396,14 @@ MERCER_INLINE void write_tile(const WideLane& lane, const WideValues& values, co
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
+// Of a tile, or of a column: value() does it, behind prepare() of all the sums of the former. Only exponents that no
+// float has, or alpha, need two factors.
 struct WideFinish {
   float scale, rest, beta;
-  // The exponent may be one that no float has.
   MERCER_METHOD WideFinish(const KronArguments& k, int exponent) {
-    scale = near_power(-(exponent / 2));
-    rest = near_power(-(exponent - exponent / 2));
+    const int first = max(-126, min(-exponent, 127));
+    scale = power_of_two(first);
+    rest = near_power(-exponent - first);
     beta = 0;
     if (!FINAL) return;
     kron_scalar(beta, k.alpha);
@@ -389,9 +411,19 @@ struct WideFinish {
     kron_scalar(beta, k.beta);
   }
   MERCER_METHOD const WideFinish& column(int) const { return *this; }
-  MERCER_METHOD float value(float sum) const { return sum * scale * rest; }
+  template <int N>
+  MERCER_METHOD void prepare(float (&sums)[N]) const {
+    if (rest == 1) return;
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] *= rest;
+  }
+  MERCER_METHOD float value(float sum) const { return sum * scale; }
 };
 #if COLUMN_SCALES
+struct ColumnUnscale {
+  float scale, rest;
+  MERCER_METHOD float value(float sum) const { return sum * rest * scale; }
+};
 struct ColumnFinish {
   const KronArguments& k;
   const u32* most;
@@ -401,7 +433,12 @@ struct ColumnFinish {
       : k(k), most(most), exponent(exponent), beta(0) {
     if (FINAL) kron_scalar(beta, k.beta);
   }
-  MERCER_METHOD WideFinish column(int c) const { return WideFinish(k, exponent + x_exponent(most[c])); }
+  MERCER_METHOD ColumnUnscale column(int c) const {
+    const WideFinish own(k, exponent + x_exponent(most[c]));
+    return {own.scale, own.rest};
+  }
+  template <int N>
+  MERCER_METHOD void prepare(float (&)[N]) const {}
 };
 #endif
 
@@ -410,7 +447,7 @@ MERCER_INLINE void store_quad(const KronArguments& k, float beta, OUT* to, const
                               int column, const float (&values)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; j += OUT_WIDTH) {
-    if (row >= Q1 || column + j >= columns) continue;
+    if (!STORES_WHOLE && (row >= Q1 || column + j >= columns)) continue;
     Pack<OUT, OUT_WIDTH> pack;
     float added[OUT_WIDTH];
     if (FINAL && k.y.data)
@@ -431,64 +468,80 @@ struct WideOut {
   float* stage;
   i64 a;
   int columns, row;
-  MERCER_METHOD WideOut(const KronArguments& k, const WideLane& lane, int index, float* stage) : stage(stage) {
-    const WideTile tile(k, index);
-    to = (OUT*)k.to.data + tile.place(k, k.to);
-    y = FINAL && k.y.data ? (const OUT*)k.y.data + tile.place(k, k.y) : nullptr;
-    a = tile.a;
-    columns = PAIR ? Q2 : tile.columns(k);
+  MERCER_METHOD WideOut(const KronArguments& k, const WideLane& lane, const WideTile& tile, float* stage)
+      : stage(stage), a(tile.a), columns(tile.columns_out) {
+    to = (OUT*)k.to.data + tile.to;
+    y = FINAL && k.y.data ? (const OUT*)k.y.data + tile.y : nullptr;
     row = lane.warp * 16 + lane.g;
   }
   // A lane's sums of 2 N columns from this one on.
   template <int N, class Finish>
   MERCER_METHOD void store(const KronArguments& k, const WideLane& lane, const Finish& finish, int column,
                            float (&sums)[N]) const {
+    finish.prepare(sums);
+    if constexpr (OUT_WIDTH == 1) {
 #pragma unroll
-    for (int p = 0; p < N / 8; ++p) {
-      const int first = column + 16 * p + 4 * lane.t;
-      float values[2][4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const auto& own = finish.column(first + j);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) values[h][j] = own.value(sums[8 * p + 2 * h + j / 2 * 4 + j % 2]);
-      }
-      if (OUT_WIDTH == 1) {
-        store_by_lanes(k, lane, finish.beta, column + 16 * p, values);
-        continue;
-      }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) store_quad(k, finish.beta, to, y, a, columns, row + 8 * h, first, values[h]);
-    }
-  }
-  // One element at a time: 16 rows of 16 columns, two rows a turn.
-  MERCER_METHOD void store_by_lanes(const KronArguments& k, const WideLane& lane, float beta, int first,
-                                    const float (&values)[2][4]) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      Pack<float, 4> pack;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) pack.value[j] = values[h][j];
-      *(Pack<float, 4>*)(stage + (lane.g + 8 * h) * 16 + lane.t * 4) = pack;
-    }
-    __syncwarp();
-    const int own = threadIdx.x % 32, column = first + own % 16, first_row = lane.warp * 16 + own / 16;
-    const int rows = column < columns ? Q1 - first_row : 0;
-    OUT* const at = to + element_at<false>(k.to, Q2, a, first_row, column);
-    const i64 step = row_step(k.to, Q2);
-    if (FINAL && y) {
-      const OUT* const added = y + element_at<false>(k.y, Q2, a, first_row, column);
-      const i64 y_step = row_step(k.y, Q2);
-#pragma unroll
-      for (int r = 0; r < 16; r += 2)
-        if (r < rows) kron_store(at[r * step], mul_add(beta, kron_load(added[r * y_step]), stage[r * 16 + own]));
+      for (int p = 0; p + 1 < N / 8; p += 2) store_by_lanes<2>(k, lane, finish, column + 16 * p, sums + 8 * p);
+      if constexpr (N / 8 % 2 == 1) store_by_lanes<1>(k, lane, finish, column + 2 * N - 16, sums + N - 8);
     } else {
 #pragma unroll
-      for (int r = 0; r < 16; r += 2)
-        if (r < rows) kron_store(at[r * step], stage[r * 16 + own]);
+      for (int p = 0; p < N / 8; ++p) {
+        const int first = column + 16 * p + 4 * lane.t;
+        float values[2][4];
+        finish_quads(finish, first, sums + 8 * p, values);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) store_quad(k, finish.beta, to, y, a, columns, row + 8 * h, first, values[h]);
+      }
+    }
+  }
+  // Of rows g and g + 8, four columns from this one on.
+  template <class Finish>
+  MERCER_METHOD static void finish_quads(const Finish& finish, int column, const float* sums, float (&values)[2][4]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto& own = finish.column(column + j);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) values[h][j] = own.value(sums[2 * h + j / 2 * 4 + j % 2]);
+    }
+  }
+  // One element at a time: 16 rows of 16 PIECES_N columns, a warp's width a turn. Halves of odd rows change places, so
+  // that lanes that write meet in no bank.
+  template <int PIECES_N, class Finish>
+  MERCER_METHOD void store_by_lanes(const KronArguments& k, const WideLane& lane, const Finish& finish, int first,
+                                    const float* sums) const {
+    constexpr int LINE = 16 * PIECES_N, STEP = 2 / PIECES_N;  // rows a turn
+    const auto at_column = [&](int r, int c) { return r * LINE + (PIECES_N == 2 ? c ^ r % 2 * 16 : c); };
+#pragma unroll
+    for (int p = 0; p < PIECES_N; ++p) {
+      const int column = 16 * p + lane.t * 4;
+      float values[2][4];
+      finish_quads(finish, first + column, sums + 8 * p, values);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        *(Pack<float, 4>*)(stage + at_column(lane.g + 8 * h, column)) = *(const Pack<float, 4>*)values[h];
+    }
+    __syncwarp();
+    const int own = threadIdx.x % 32, column = own % LINE, first_row = own / LINE;
+    const int rows = first + column < columns ? Q1 - row_of_warp(lane) - first_row : 0;
+    OUT* const at = to + element_at<false>(k.to, Q2, a, row_of_warp(lane) + first_row, first + column);
+    const i64 step = row_step(k.to, Q2);
+    if (FINAL && y) {
+      const OUT* const added = y + element_at<false>(k.y, Q2, a, row_of_warp(lane) + first_row, first + column);
+      const i64 y_step = row_step(k.y, Q2);
+#pragma unroll
+      for (int r = 0; r < 16; r += STEP)
+        if (r < rows) {
+          const float value = stage[at_column(r + first_row, column)];
+          kron_store(at[r * step], mul_add(finish.beta, kron_load(added[r * y_step]), value));
+        }
+    } else {
+#pragma unroll
+      for (int r = 0; r < 16; r += STEP)
+        if (r < rows) kron_store(at[r * step], stage[at_column(r + first_row, column)]);
     }
     __syncwarp();
   }
+  MERCER_METHOD static int row_of_warp(const WideLane& lane) { return lane.warp * 16; }
 };
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -501,12 +554,12 @@ MERCER_INLINE void end_products(float (&sums)[N]) {
 }
 
 // Rows of a warpgroup of F1^T T. `first` begins with them.
-MERCER_INLINE void multiply_first(float (&sums)[TILE_N / 2], u32 first, u32 image) {
+MERCER_INLINE void multiply_first(float (&sums)[TILE_N / 2], u64 first, u64 image) {
   products_fence();
 #pragma unroll
   for (int s = 0; s < STEPS_1; ++s) {
-    first_product(sums, operand_at(first + PIECE_1, ROWS_1, s), operand_at(image, TILE_N, s), s > 0);
-    first_product(sums, operand_at(first, ROWS_1, s), operand_at(image + PIECE_X, TILE_N, s), 1);
+    first_product(sums, operand_at(first, ROWS_1, s, PIECE_1), operand_at(image, TILE_N, s), s > 0);
+    first_product(sums, operand_at(first, ROWS_1, s), operand_at(image, TILE_N, s, PIECE_X), 1);
   }
 #pragma unroll
   for (int s = 0; s < STEPS_1; ++s)
@@ -526,12 +579,12 @@ struct WidePieces {
   }
   // 2 N outputs of the second factor, whose image begins with them.
   template <int N>
-  MERCER_METHOD void multiply(float (&sums)[N], u32 second) const {
+  MERCER_METHOD void multiply(float (&sums)[N], u64 second) const {
     products_fence();
 #pragma unroll
     for (int s = 0; s < STEPS_2; ++s) {
       second_product(sums, low[s], operand_at(second, ROWS_2, s), s > 0);
-      second_product(sums, high[s], operand_at(second + PIECE_2, ROWS_2, s), 1);
+      second_product(sums, high[s], operand_at(second, ROWS_2, s, PIECE_2), 1);
     }
 #pragma unroll
     for (int s = 0; s < STEPS_2; ++s) second_product(sums, high[s], operand_at(second, ROWS_2, s), 1);
@@ -540,19 +593,19 @@ struct WidePieces {
 };
 
 MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
-                                   const WideOut& out, const float (&sums)[TILE_N / 2], u32 second) {
+                                   const WideOut& out, const float (&sums)[TILE_N / 2], u64 second) {
   const WidePieces pieces(sums);
 #if ROWS_2 >= STRIP
 #pragma unroll
   for (int strip = 0; strip < ROWS_2 / STRIP; ++strip) {
     float results[STRIP / 2];
-    pieces.multiply(results, second + strip * (STRIP * 128));
+    pieces.multiply(results, second + strip * (STRIP * 128 / 16));
     out.store(k, lane, finish, strip * STRIP, results);
   }
 #endif
 #if ROWS_2 % STRIP != 0
   float results[ROWS_2 % STRIP / 2];
-  pieces.multiply(results, second + ROWS_2 / STRIP * (STRIP * 128));
+  pieces.multiply(results, second + ROWS_2 / STRIP * (STRIP * 128 / 16));
   out.store(k, lane, finish, ROWS_2 / STRIP * STRIP, results);
 #endif
 }
@@ -567,10 +620,11 @@ struct WideBlock {
   int exponent;  // of both factors
 };
 
-// Tiles from `tile` on to before `stop`, which share the factors. The first one is in `values`.
-MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const WideBlock& block,
+// Tiles from `tile` on to before `stop`, which share the factors. The first one, at `at`, is in `values`.
+MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const WideBlock& block, WideTile& at,
                                   WideValues& values, int& tile, int& turn, int step, int stop) {
   const u32 image = block.image + lane.group * (2 * PIECE_X);
+  const u64 first = operand_of(block.first + lane.warp / 4 * (64 * 128)), operand = operand_of(image);
 #if !COLUMN_SCALES
   u32* const maxima = block.maxima + lane.group * GROUP_WARPS;
 #endif
@@ -599,14 +653,17 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
 #endif
     async_fence();
     group_barrier(lane.group);
+    const WideOut out(k, lane, at, block.stage);
     const int next = tile + GROUPS * step;
-    if (next < stop) load_tile(k, lane, next, values);
+    if (next < stop) {
+      at = WideTile(k, next);
+      load_tile(k, lane, at, values);
+    }
     if (WARPGROUPS * 64 > ROWS_1 && lane.warp >= ROWS_1 / 16) continue;  // has only loaded
     float sums[TILE_N / 2];
-    multiply_first(sums, block.first + lane.warp / 4 * (64 * 128), image);
-    const WideOut out(k, lane, tile, block.stage);
+    multiply_first(sums, first, operand);
 #if PAIR
-    multiply_second(k, lane, finish, out, sums, block.second);
+    multiply_second(k, lane, finish, out, sums, operand_of(block.second));
 #else
     out.store(k, lane, finish, 0, sums);
 #endif
@@ -636,12 +693,16 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   const int end = varies ? (int)((i64)tiles * (blockIdx.x + 1) / gridDim.x) : tiles;
   int tile = first + lane.group * step, turn = 0;
   WideValues values;
+  WideTile at;
 #pragma unroll 1
   while (first < end) {
     const int item = varies ? first / item_tiles : 0, stop = varies ? min(end, (item + 1) * item_tiles) : end;
-    if (tile < stop) load_tile(k, lane, tile, values);
+    if (tile < stop) {
+      at = WideTile(k, tile);
+      load_tile(k, lane, at, values);
+    }
     block.exponent = make_images(k, item, block.first, block.second, block.maxima);
-    multiply_tiles(k, lane, block, values, tile, turn, step, stop);
+    multiply_tiles(k, lane, block, at, values, tile, turn, step, stop);
     first = stop;
   }
 }

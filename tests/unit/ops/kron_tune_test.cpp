@@ -139,7 +139,7 @@ TEST(KronTune, EveryCandidateComputesRight) {
 class KronTuneOnGpu : public ::testing::Test {
  protected:
   static constexpr std::int64_t kRows = 16, kSide = 40 * 8 * 8, kBytes = kRows * kSide * 4, kScratch = 1 << 20;
-  static constexpr std::int64_t kApart = 4;  // where out begins no vector, scratch memory holds what lies between passes
+  static constexpr std::int64_t kApart = 4;  // an out that begins no vector cannot hold what lies between passes
 
   void SetUp() override {
     if (!is_wanted("cuda")) GTEST_SKIP() << "MERCER_TEST_TARGETS does not name cuda";
