@@ -16,7 +16,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_custom_command(OUTPUT ${emulator_precompiled}/device_text.h.gch
     COMMAND ${CMAKE_CXX_COMPILER} ${emulator_options} -x c++-header -o ${emulator_precompiled}/device_text.h.gch
             ${emulator_source}/device_text.h
-    DEPENDS ${emulator_source}/device_text.h ${emulator_source}/machine.h
+    DEPENDS ${emulator_source}/device_text.h ${emulator_source}/device_builtins.h ${emulator_source}/machine.h
     COMMENT "Precompiling device_text.h" VERBATIM)
   target_sources(emulated_nvrtc PRIVATE ${emulator_precompiled}/device_text.h.gch)
 endif()

@@ -135,9 +135,12 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index, std::int
   std::string text = fmt::format("struct Axis{} {{\n", index);
   text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {}, RAW = {};\n", index, axis.p, axis.q,
                       chain.operand_at(index), raw);
+  text += fmt::format("  static constexpr int FIRST_FACTOR = {};\n", axis.first);
   text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
   text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,
                       2 * columns);
+  text += fmt::format("  MERCER_METHOD static int row_out(int g) {{ return {}; }}\n",
+                      phase.tensor && phase.axes == 2 && phase.width > 1 ? "apart_row(g)" : "g");
   text += fmt::format("  MERCER_METHOD static int column_in(int tile, int n) {{ return {}; }}\n",
                       phase.along ? fmt::format("n * {} + tile", 2 * rows) : "8 * tile + n");
   text += fmt::format("  MERCER_METHOD static int column_out(int tile, int n) {{ return tile / 2 * 16 + {}; }}\n",
@@ -195,6 +198,12 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
 }
 
+/// Whether 16 x 16 hold what a phase multiplies on tensor cores.
+bool is_square(const plan::KronChain& chain, const plan::KronChainPhase& phase) {
+  const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
+  return phase.tensor && phase.axes == 2 && extent(phase.axis) <= 16 && extent(phase.axis + 1) <= 16;
+}
+
 }  // namespace
 
 std::string cuda_kron_source(const plan::KronGpuTile& tile) {
@@ -207,25 +216,58 @@ std::string cuda_kron_source(const plan::KronGpuTile& tile) {
   return text + text_of("kron_step.cuh");
 }
 
+namespace {
+
+/// The kernel of rows that come through a ring.
+std::string ring_source(const plan::KronChain& chain) {
+  std::string text = opening(chain.types) + chain_numbers(chain);
+  text += fmt::format("#define RING_COLUMNS {}\n#define RING_STEP {}\n#define RING_SLOTS {}\n#define CLUSTER 1\n",
+                      plan::KronChain::kRingColumns, plan::KronChain::kRingStep, chain.ring);
+  text += text_of("warpgroups.cuh") + text_of("kron_chain.cuh") + text_of("kron_phases.cuh") +
+          text_of("kron_ring.cuh");
+  std::string operands, phases;
+  for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
+    const bool is_left = chain.phase_of(axis).axes == 2 && chain.phase_of(axis).axis == static_cast<int>(axis);
+    text += chain_axis(chain, axis, 0);
+    operands += fmt::format("write_ring_operand<Axis{}, {}, {}>(k, item, operands); ", axis, is_left,
+                            axis + 1 == chain.axes.size());
+  }
+  for (std::size_t i = 0; i < chain.phases.size(); ++i) {
+    text += chain_phase(chain, i);
+    if (i == 0 || i + 1 == chain.phases.size()) continue;
+    phases += fmt::format("ring_{}<Phase{}>(tile, operands); ring_barrier(); ",
+                          chain.phases[i].axes == 1 ? "one" : "two", i);
+  }
+  text += fmt::format("#define RING_OPERANDS {}\n#define RING_PHASES {}\n", operands, phases);
+  text += fmt::format("typedef Phase{} RingLast;\n", chain.phases.size() - 1);
+  return text + text_of("kron_ring_run.cuh");
+}
+
+}  // namespace
+
 std::string cuda_kron_source(const plan::KronChain& chain) {
+  if (chain.ring > 0) return ring_source(chain);
   std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh");
   if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
   text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
   if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + text_of("double_units.cuh") + text_of("kron_eights.cuh");
-  std::string reads, operands, phases;
+  std::string reads, measures, operands, phases;
   std::int64_t raw = 0;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
     text += chain_axis(chain, axis, raw);
-    if (!chain.phase_of(axis).tensor) {
-      const char* way = chain.phase_of(axis).eights ? "eights" : "multiplied";
+    if (const plan::KronChainPhase& phase = chain.phase_of(axis); !phase.tensor) {
+      const char* way = phase.eights ? "eights" : "multiplied";
       operands += fmt::format("write_{}<Axis{}>(k, item, operands); ", way, axis);
       continue;
     }
-    reads += fmt::format("read_factors<Axis{}>(k, item, (float*)tile, most); ", axis);
+    reads += fmt::format("ask_for_factor<Axis{}>(k, item, (float*)tile); ", axis);
+    measures += fmt::format("measure_factor<Axis{}>((float*)tile, most); ", axis);
     operands += fmt::format("write_fragments<Axis{}>((float*)tile, most, operands, exponents); ", axis);
     raw += chain.axes[axis].p * chain.axes[axis].q;
   }
-  if (raw > 0) operands = reads + "__syncthreads(); " + operands + "__syncthreads();";
+  if (raw > 0)
+    operands = reads + "commit_copies(); wait_copies<0>(); " + measures + "__syncthreads(); " + operands +
+               "__syncthreads();";
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
     const plan::KronChainPhase& phase = chain.phases[i];
     text += chain_phase(chain, i);
@@ -236,8 +278,9 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
     const bool to_memory = chain.direct() && i + 1 == chain.phases.size();
     const char* results = !phase.tensor && phase.axes == 2 ? "" : to_memory ? ", results" : ", InTile()";
     const char* way = phase.tensor ? "tensor" : phase.eights ? "eights" : "multiply";
-    phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", way,
-                          phase.axes == 1 ? "one" : "two", i, phase.tensor ? ", exponents" : "", results,
+    const char* what = is_square(chain, phase) ? "squares" : phase.axes == 1 ? "one" : "two";
+    phases += fmt::format("{}_{}<Phase{}>(tile, operands{}{}); {}", way, what, i, phase.tensor ? ", exponents" : "",
+                          results,
                           to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");
   }
   text += fmt::format("#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", operands, phases);

@@ -26,6 +26,8 @@ constexpr double kEightSlots = 6;
 constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
 constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, of rows that one of them takes
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
+constexpr std::int64_t kBarriers = 16;  // bytes of a slot's
+constexpr std::int64_t kLeastRow = 100 << 10, kFewestSlots = 3;
 
 std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
 
@@ -133,7 +135,8 @@ int tensor_turns(const KronChain& chain, const KronChainPhase& phase) {
       written[at] = g * a + 4 * t;
     } else {
       read[at] = t * a + g * second.step;
-      written[at] = g * a + t * second.step;
+      const std::int64_t row = phase.width > 1 ? (g & 4) | (g & 1) << 1 | (g >> 1 & 1) : g;  // apart_row
+      written[at] = row * a + t * second.step;
     }
   }
   const bool along = phase.axes == 2 && phase.along;
@@ -238,9 +241,17 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
   return set_tile(chain, l, r, most_bytes);
 }
 
+/// Blocks that the shared memory of a multiprocessor holds: the device keeps 1 KB of it for each, and 1 KB more than a
+/// block may have is there. Scales of 16-bit pieces are beside what a launch asks for.
+std::int64_t fitting_blocks(const KronChain& chain, std::int64_t most_bytes) {
+  const auto axes = static_cast<std::int64_t>(chain.axes.size());
+  const std::int64_t scales = chain.has_tensor() ? axes * 4 * (1 + chain.block_threads / kWarp) : 0;
+  return (most_bytes + 2 * kStaticBytes) / (chain.shared_bytes() + kStaticBytes + scales);
+}
+
 /// Blocks of a cluster wait for one another: others are to run meanwhile.
 void choose_shared_threads(KronChain& chain, std::int64_t most_bytes) {
-  const std::int64_t fitting = (most_bytes + kStaticBytes) / (chain.shared_bytes() + 2 * kStaticBytes);
+  const std::int64_t fitting = fitting_blocks(chain, most_bytes);
   const bool pairs = std::any_of(chain.phases.begin(), chain.phases.end(), [](const auto& p) { return p.axes == 2; });
   const bool by_warps = chain.has_tensor() || chain.has_eights();
   chain.block_threads = fitting <= 1 ? 512 : by_warps ? 256 : 128;
@@ -333,8 +344,14 @@ std::int64_t KronChain::operand_at(std::size_t axis) const {
   return bytes;
 }
 
+/// As in kron_ring_run.cuh.
+std::int64_t KronChain::ring_bytes() const {
+  if (ring == 0) return 0;
+  return ring * axes.front().p * kRingStep * bytes_of(*this) + (ring + 1) * kBarriers;
+}
+
 std::int64_t KronChain::shared_bytes() const {
-  return tile_values() * bytes_of(*this) + operand_at(axes.size()) + kPlaces * tile_l * 8;
+  return tile_values() * bytes_of(*this) + operand_at(axes.size()) + kPlaces * tile_l * 8 + ring_bytes();
 }
 
 std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
@@ -343,7 +360,9 @@ std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t most = at_once > 0 ? at_once : std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
   if (cluster == 1 || at_once > 0) return ceil_div(tiles, ceil_div(tiles, most)) * cluster;
   // Clusters that come and go run out of step with each other, so that some load while others multiply.
-  return ceil_div(tiles, std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows)) * cluster;
+  // Those of the last round have a row less where that makes it a whole round.
+  const std::int64_t rows = std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows);
+  return std::min(round_up(ceil_div(tiles, rows), most), tiles) * cluster;
 }
 
 double KronChain::seconds(const KronGpuPlace& place) const {
@@ -354,7 +373,7 @@ double KronChain::seconds(const KronGpuPlace& place) const {
   // Blocks of a cluster load, multiply and store by turns: only other clusters work meanwhile.
   const bool pairs = types.type == Dtype::float32 && !has_tensor();  // of multiply-adds: few accesses to the tile
   const double shared = resident > 2 ? (pairs ? 0.65 : 0.5) : resident > 1 ? 0.45 : 0.44;
-  const double own = resident > 1 ? 0.85 : pairs ? 0.6 : 0.7;
+  const double own = resident > 1 || ring > 0 ? 0.85 : pairs ? 0.6 : 0.7;
   double rate = kBandwidth * (cluster > 1 ? shared : own);
   const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
   if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
@@ -372,9 +391,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
 }
 
 std::string KronChain::key() const {
-  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {} by {};",
+  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {} by {}{};",
                                  types.key(), tile_l, tile_r, int{whole_r}, step_l, block_threads, resident, cluster,
-                                 shared_axis);
+                                 shared_axis, ring > 0 ? fmt::format(", ring of {}", ring) : "");
   for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
   for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
   for (const KronChainPhase& phase : phases)
@@ -406,7 +425,8 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
     if (place.right > 1 || chain.axes.size() < 2 || p % cluster != 0) return std::nullopt;
     if (shared_axis > 0 && (!tensor_cores || p <= kMostMultiplied)) return std::nullopt;
   }
-  // float32 as two pieces of tf32 took 0.118 ms for 8^5, 0.111 by multiply-adds.
+  // float32 as two pieces of tf32 gains nothing where rows come into their tiles: 0.118 ms for 8^5, 0.111 by
+  // multiply-adds.
   const bool eights = types.type == Dtype::float64 && problem.capability >= 80;
   add_phases(chain, tensor_cores, eights, place.right > 1);
   if (shared_axis == 0 && chain.phases.front().tensor && chain.phases.front().axes == 1 && place.right == 1) {
@@ -428,6 +448,53 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
   chain.types.vectors_out = by_vectors(types.vectors_out, chain.axes.back().q, chain.out());
   if (cluster > 1 && !chain.direct()) return std::nullopt;
   return chain;
+}
+
+/// One axis from the ring, another one if their number is even, pairs, and the last pair to memory.
+void add_ring_phases(KronChain& chain) {
+  const auto count = static_cast<int>(chain.axes.size());
+  for (int axis = 0; axis < count;) {
+    const int axes = axis == 0 || (axis == 1 && count % 2 == 0) ? 1 : 2;
+    chain.phases.push_back({.axis = axis, .axes = axes, .eights = true});
+    axis += axes;
+  }
+}
+
+/// Vectors of 16 bytes that eight lanes read or write at once lie in other banks each: of one axis three steps or fewer,
+/// and two neighbouring vectors; of a pair three steps or fewer of either axis, and none or four of the other.
+void set_ring_steps(KronChain& chain) {
+  const std::size_t last = chain.axes.size() - 1;
+  std::int64_t size = 1;
+  for (std::size_t axis = chain.axes.size(); axis-- > 0; size = chain.axes[axis].step * chain.axes[axis].extent()) {
+    const std::int64_t rest = chain.phase_of(axis).axes == 1 ? 2 * kVector : kVector;  // an odd number of these
+    chain.axes[axis].step = axis + 1 >= last ? size : rest * (ceil_div(size, rest) | 1);
+  }
+  chain.step_l = round_up(size, kVector);
+}
+
+/// A row of its own on each multiprocessor, of axes that tensor cores multiply by eights.
+std::optional<KronChain> plan_ring(const KronGpuTypes& types, std::span<const KronShape> factors,
+                                   const KronGpuPlace& place, const KronGpuProblem& problem) {
+  const bool vectors = types.in == Dtype::float32 && types.vectors_in && types.vectors_out;
+  if (problem.capability < 90 || types.type != Dtype::float32 || !vectors || place.right > 1) return std::nullopt;
+  KronChain chain;
+  chain.types = types;
+  chain.factors.assign(factors.begin(), factors.end());
+  chain.multiprocessors = problem.multiprocessors;
+  chain.axes = merged(factors);
+  const bool eights = std::all_of(chain.axes.begin(), chain.axes.end(), is_eight);
+  const KronChainAxis& last = chain.axes.back();
+  if (!eights || chain.axes.size() < 4 || last.p != kMostMultiplied || last.q != kMostMultiplied) return std::nullopt;
+  if (chain.in() * bytes_of(chain) < kLeastRow) return std::nullopt;
+  add_ring_phases(chain);
+  measure_phases(chain);
+  set_ring_steps(chain);
+  chain.block_threads = KronChain::kRingColumns;  // a vector of each slot a thread
+  const std::int64_t chunks = ceil_div(chain.in() / chain.axes.front().p, KronChain::kRingColumns);
+  const std::int64_t free = problem.shared_per_block - kStaticBytes - chain.shared_bytes();
+  chain.ring = 1;
+  chain.ring = std::min(chunks, (free - kBarriers) / (chain.ring_bytes() - kBarriers));
+  return chain.ring < kFewestSlots ? std::nullopt : std::optional(chain);
 }
 
 /// `better_ones`: each is to take less time than the one before.
@@ -455,6 +522,7 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
   if (best && best->resident > 1) return best;
+  if (const auto ring = plan_ring(types, factors, place, problem)) return ring;
   const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
   if (!plans.empty() && (!best || plans.back().seconds(place) < best->seconds(place))) best = plans.back();
   return best;
@@ -468,7 +536,7 @@ std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<c
   options.push_back(*own);
   const auto add = [&](KronChain chain) {
     const std::int64_t registers = chain.cluster > 1 ? kSharedRegisters : kThreadRegisters;
-    const std::int64_t fitting = problem.shared_per_block / (chain.shared_bytes() + 2 * kStaticBytes);
+    const std::int64_t fitting = fitting_blocks(chain, problem.shared_per_block - kStaticBytes);
     for (const std::int64_t threads : {512, 256, 128})
       for (std::int64_t resident = 1; resident <= std::clamp<std::int64_t>(fitting, 1, 4); ++resident) {
         const std::int64_t all = threads * resident;

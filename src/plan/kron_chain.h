@@ -5,6 +5,8 @@
 //   an axis is one factor, or several tiny ones multiplied out; it has room for p and for q
 //   on 9.0 a row may be shared by a cluster: a block has some elements of an axis, whose phase is last and reads all
 //   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
+//   on 9.0 a row of axes of five to eight that is alone on its multiprocessor comes through a ring (kron_ring.cuh):
+//   a slot has some columns of the first axis, which is multiplied on its way into the tile
 //
 // Floor: bytes of the pass at 4.2 TB/s. Issue slots an element of float32: p for each axis in multiply-adds, or 4 to 6
 // an axis of at most 16 on tensor cores (two splits, three products of 16 bits), and a load and a store a phase.
@@ -30,8 +32,8 @@ struct KronChainAxis {
 
 struct KronChainPhase {
   int axis = 0, axes = 1;
-  bool tensor = false;            // 16-bit pieces on tensor cores
-  bool eights = false;            // float64 on tensor cores; else multiply-adds
+  bool tensor = false;            // pieces on tensor cores, of 16 bits
+  bool eights = false;            // axes of five to eight on tensor cores, in full precision; else multiply-adds
   std::int64_t outer = 1, inner = 1;  // what stands before and behind these axes in the tile
   int width = 1;                  // neighbours behind the axes that a lane takes together
   bool along = false;             // or neighbours of the second axis, which is the last of the tile
@@ -49,11 +51,16 @@ struct KronChain {
   int multiprocessors = 1;
   int cluster = 1;      // blocks that share a row
   int shared_axis = 0;  // the first, or that of the last pair; of that each has a part
+  /// Slots of shared memory through which rows come while others are multiplied; 0: rows come into their tiles.
+  std::int64_t ring = 0;
+  static constexpr std::int64_t kRingColumns = 512;  // of a slot, each with all of the first axis
+  static constexpr std::int64_t kRingStep = kRingColumns + 8;  // of neighbours of the first axis in a slot, in values
   int at_once = 0;      // clusters that the device holds, which only its driver knows; 0: not asked. Not of the kernel
   /// One cluster on a multiprocessor runs alone: as many as fit take all rows.
   bool asks() const { return cluster > 1 && resident == 1; }
 
-  std::int64_t threads() const { return block_threads; }
+  /// Of a ring a warp more, which asks for what comes.
+  std::int64_t threads() const { return block_threads + (ring > 0 ? 32 : 0); }
   std::int64_t shared_bytes() const;
   std::int64_t blocks(const KronGpuPlace& place) const;
   bool whole() const { return true; }
@@ -83,6 +90,7 @@ struct KronChain {
   std::int64_t room(std::size_t axis) const;
   /// Extent of an axis in a block when a phase begins; `phases.size()`: at the end.
   std::int64_t extent(std::size_t phase, std::size_t axis) const;
+  std::int64_t ring_bytes() const;
   /// Where the operand of an axis begins in shared memory, in bytes behind the tile; for axes.size(), where they end.
   std::int64_t operand_at(std::size_t axis) const;
   const KronChainPhase& phase_of(std::size_t axis) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #define __device__
+#define __constant__ static
 #define __global__
 #define __host__
 #define __forceinline__ inline
@@ -98,6 +99,7 @@ T atomicMax(T* to, T value) {
   return atomic_fold(to, value, [](T a, T b) { return max(a, b); });
 }
 inline void __threadfence() {}
+inline void __threadfence_block() {}
 
 inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }

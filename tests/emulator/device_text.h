@@ -597,6 +597,9 @@ EMULATOR_PTX("cp.async.wait_group %0;", (int pending)) {
     self->groups.erase(self->groups.begin());
   }
 }
+EMULATOR_PTX("cp.async.bulk.prefetch.L2.global [%0], %1;", (const void* from, u32 bytes)) {
+  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) host->fail("a misaligned prefetch");
+}
 EMULATOR_PTX("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];",
              (u32 to, const void* from, u32 bytes, u32 barrier)) {
   bulk_copy(to, from, bytes, barrier, 1u << self->block->rank);
@@ -664,17 +667,14 @@ EMULATOR_PTX("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::clu
              (u32 place, u32 rank, double value)) {
   shared_at<double>(rank << kRankShift | (place & ((1u << kRankShift) - 1))) = value;
 }
-EMULATOR_PTX(
-    "{.reg .b32 from; mapa.shared::cluster.u32 from, %4, %5; ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [from];}",
-    (u32 & x, u32& y, u32& z, u32& w, u32 address, u32 rank)) {
+EMULATOR_PTX("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];", (u32 & x, u32& y, u32& z, u32& w, u32 address)) {
   if (address % 16 != 0) host->fail("a misaligned address of shared memory");
-  const auto& from = shared_at<std::array<u32, 4>>(rank << kRankShift | (address & ((1u << kRankShift) - 1)));
+  const auto& from = shared_at<std::array<u32, 4>>(address);
   x = from[0], y = from[1], z = from[2], w = from[3];
 }
-EMULATOR_PTX("{.reg .b32 from; mapa.shared::cluster.u32 from, %2, %3; ld.shared::cluster.v2.b32 {%0, %1}, [from];}",
-             (u32 & x, u32& y, u32 address, u32 rank)) {
+EMULATOR_PTX("ld.shared::cluster.v2.b32 {%0, %1}, [%2];", (u32 & x, u32& y, u32 address)) {
   if (address % 8 != 0) host->fail("a misaligned address of shared memory");
-  const auto& from = shared_at<std::array<u32, 2>>(rank << kRankShift | (address & ((1u << kRankShift) - 1)));
+  const auto& from = shared_at<std::array<u32, 2>>(address);
   x = from[0], y = from[1];
 }
 EMULATOR_PTX("mov.u32 %0, %%cluster_ctarank;", (u32 & rank)) { rank = self->block->rank; }

@@ -59,7 +59,7 @@ MERCER_INLINE void write_places(const KronArguments& k, const KronSide& side, co
 // An element `more` behind element `rest` of a row, neighbours behind the axes fastest; `more` begins at the first.
 template <bool VECTORS>
 MERCER_INLINE i64 chain_offset(const KronSide& side, i64 a, int rest, int more) {
-  if (TILE_R == 1) return VECTORS ? rest + more : (rest + more) * side.axis;
+  if (TILE_R == 1) return VECTORS ? (i64)rest + more : (rest + more) * side.axis;
   a += rest % TILE_R;
   return (rest / TILE_R + more / TILE_R) * side.axis + (VECTORS ? a : kron_behind(side, a));
 }
@@ -85,7 +85,7 @@ MERCER_INLINE void each_vector(const Row& row, const Body& body) {
 #pragma unroll 1
     for (int l = 0; l < TILE_L; ++l) {
       const auto of_row = row(l);
-#pragma unroll 8
+#pragma unroll 16
       for (int more = 0; more < SIZE; more += STRIDE) body(l, of_row, first, more);
     }
   } else {
@@ -156,7 +156,7 @@ MERCER_INLINE void write_vector(const KronArguments& k, const KronEnd& end, cons
 // still to come; filled(): behind the refills of an item. In the tile,
 struct InTile {
   template <class F, class Vector>
-  MERCER_METHOD void store(Value* to, int, int, int, const Vector& values) const { *(Vector*)to = values; }
+  MERCER_METHOD void store(Value* to, int, int, int, const Vector& values, int = 0) const { *(Vector*)to = values; }
   template <class F>
   MERCER_METHOD void refill(Value*, int, int, int) const {}
   MERCER_METHOD void begin(int) const {}
@@ -173,7 +173,8 @@ struct Arriving : InTile {
     }
   }
 };
-// or, behind the last phase, in memory; its places are filled with the next tile's values. Elements [outer][a][n].
+// or, behind the last phase, in memory; its places are filled with the next tile's values. Elements
+// [outer][a + more][n], `more` known to the compiler.
 struct InMemory {
   const KronArguments& k;
   const KronEnd& end;
@@ -190,9 +191,10 @@ struct InMemory {
   }
   MERCER_METHOD ChainRow row(int l) const { return TILE_L == 1 ? first : load(l); }
   template <class F, class Vector>
-  MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values) const {
+  MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values, int more = 0) const {
     constexpr int ROWS = F::OUTER / TILE_L;
-    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::BEHIND_A + n, 0, values);
+    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::BEHIND_A + n, more * F::BEHIND_A,
+                 values);
   }
   template <class F>
   MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {
@@ -216,10 +218,12 @@ struct InMemory {
 
 // ---- operands -------------------------------------------------------------------------------------------------------
 // Of a factor, element [p][q].
-MERCER_INLINE Value chain_factor(const KronArguments& k, int factor, i64 item, int p, int q) {
+MERCER_INLINE const FACTOR* chain_factor_at(const KronArguments& k, int factor, i64 item, int p, int q) {
   const KronMatrix& f = k.factors[factor];
-  const i64 place = kron_offset(k.items, f.item_step, item) + p * f.p_stride + q * f.q_stride;
-  return kron_load(((const FACTOR*)f.data)[place]);
+  return (const FACTOR*)f.data + kron_offset(k.items, f.item_step, item) + p * f.p_stride + q * f.q_stride;
+}
+MERCER_INLINE Value chain_factor(const KronArguments& k, int factor, i64 item, int p, int q) {
+  return kron_load(*chain_factor_at(k, factor, item, p, q));
 }
 
 // [P][Q] with rows of whole vectors.
@@ -238,6 +242,10 @@ MERCER_INLINE int scale_exponent(u32 bits, int top) {
   return exponent > 120 ? 120 : exponent < -120 ? -120 : exponent;
 }
 
+// Rows of results in an order of which neighbours are 2 apart: with steps of 8 modulo 32, vectors that lanes write
+// together have no banks in common.
+MERCER_INLINE int apart_row(int g) { return (g & 4) | (g & 1) << 1 | (g >> 1 & 1); }
+
 // Pieces of an axis as a warp's registers have them. The first of two axes is multiplied from the left: rows are q. Its
 // slots of p are such that a lane takes rows t, 4 + t, 8 + t, 12 + t of x. The second comes from the right, columns q;
 // which p and q they are says the phase.
@@ -254,7 +262,8 @@ MERCER_INLINE uint4 fragment(const float* raw, float scale, int at, int lane) {
     for (int e = 0; e < 2; ++e) {
       const int half = A::FROM_LEFT ? i / 2 : i;
       const int p = A::FROM_LEFT ? 16 * step + 4 * (2 * half + e) + t : A::column_in(2 * step + half, 2 * t + e);
-      const int q = A::FROM_LEFT ? 16 * (at / 2 / P_STEPS) + g + 8 * (i % 2) : A::column_out(at % A::COLUMN_TILES, g);
+      const int q = A::FROM_LEFT ? 16 * (at / 2 / P_STEPS) + A::row_out(g) + 8 * (i % 2)
+                                 : A::column_out(at % A::COLUMN_TILES, g);
       pair[e] = p < A::P && q < A::Q ? raw[p * A::Q + q] * scale : 0;
     }
     split_pair(pair[0], pair[1], high[i], low[i]);
@@ -263,15 +272,26 @@ MERCER_INLINE uint4 fragment(const float* raw, float scale, int at, int lane) {
   return piece == 0 ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[0], low[1], low[2], low[3]};
 }
 
-// First all axes are read: `raw` is shared memory for [P][Q] of each, `most` for what a warp finds.
+// First all axes are read: `raw` is shared memory for [P][Q] of each, `most` for what a warp finds. All are asked for
+// before any is waited for.
+template <class A, class Body>
+MERCER_INLINE void each_of_factor(const Body& body) {
+#pragma unroll 1
+  for (int e = threadIdx.x; e < A::P * A::Q; e += CHAIN_THREADS) body(e);
+}
 template <class A>
-MERCER_INLINE void read_factors(const KronArguments& k, i64 item, float* raw, u32* most) {
+MERCER_INLINE void ask_for_factor(const KronArguments& k, i64 item, float* raw) {
+  each_of_factor<A>([&](int e) {
+    const FACTOR* const from = chain_factor_at(k, A::FIRST_FACTOR, item, e / A::Q, e % A::Q);
+    if (sizeof(FACTOR) == sizeof(float)) copy_or_clear<4>(shared_address(raw + A::RAW + e), from, true);
+    else raw[A::RAW + e] = kron_load(*from);
+  });
+}
+// By the threads that have asked for it.
+template <class A>
+MERCER_INLINE void measure_factor(const float* raw, u32* most) {
   u32 bits = 0;
-  for (int e = threadIdx.x; e < A::P * A::Q; e += CHAIN_THREADS) {
-    const float value = A::load(k, item, e / A::Q, e % A::Q);
-    raw[A::RAW + e] = value;
-    bits = max(bits, finite_bits(value));
-  }
+  each_of_factor<A>([&](int e) { bits = max(bits, finite_bits(raw[A::RAW + e])); });
   bits = __reduce_max_sync(0xffffffffu, bits);
   if (threadIdx.x % 32 == 0) most[A::INDEX * CHAIN_WARPS + threadIdx.x / 32] = bits;
 }

@@ -27,15 +27,6 @@ MERCER_INLINE void write_eights(const KronArguments& k, i64 item, u8* operands) 
   }
 }
 
-// Where items lie on which a lane works: `first`, then each `more` behind it, which is known to the compiler where
-// places add up.
-template <class F>
-struct EightPlaces {
-  int first, place;
-  MERCER_METHOD explicit EightPlaces(int first) : first(first), place(F::ADDS ? F::place(first) : 0) {}
-  MERCER_METHOD int operator()(int more) const { return F::ADDS ? place + F::place(more) : F::place(first + more); }
-};
-
 // One axis, eight of the vectors behind it at a time. Lanes write half lines: column n is vector n % 2 * 4 + n / 2.
 template <class F, class Results>
 MERCER_INLINE void eights_one(Value* tile, const u8* operands, const Results& results) {
@@ -46,7 +37,7 @@ MERCER_INLINE void eights_one(Value* tile, const u8* operands, const Results& re
   const auto column = [](int n) { return n % 2 * 4 + n / 2; };
   const int begin = 8 * item_bound<F>((F::ITEMS + 7) / 8, true) + threadIdx.x / 32 * 8;
   const int end = 8 * item_bound<F>((F::ITEMS + 7) / 8, false);
-  const EightPlaces<F> read(begin + column(g)), first(begin + column(2 * t)), second(begin + column(2 * t + 1));
+  const ItemPlaces<F> read(begin + column(g)), first(begin + column(2 * t)), second(begin + column(2 * t + 1));
   const int count = F::ADDS ? F::ITEMS / F::BLOCKS : end - begin;
 #pragma unroll(F::ADDS ? 32 : 1)
   for (int more = 0; more < count; more += STEP) {
@@ -71,7 +62,7 @@ MERCER_INLINE void eights_one(Value* tile, const u8* operands, const Results& re
     }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const EightPlaces<F>& to = e ? second : first;
+      const ItemPlaces<F>& to = e ? second : first;
       const int u = to.first + more;
       if (g < F::Q_A && (F::ADDS || u < F::ITEMS))
         results.template store<F>(tile + to(more) + g * F::STEP_A, u / GROUPS, g, u % GROUPS * W, sums[e]);
@@ -87,7 +78,7 @@ MERCER_INLINE void eights_two(Value* tile, const u8* operands) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const Eight a = ((const Eight*)(operands + F::OPERAND_A))[lane];
   const Eight b = ((const Eight*)(operands + F::OPERAND_B))[lane];
-  const EightPlaces<F> item(threadIdx.x / 32);
+  const ItemPlaces<F> item(threadIdx.x / 32);
   const int count = F::ADDS ? F::ITEMS : F::ITEMS - item.first;
 #pragma unroll(F::ADDS ? 32 : 1)
   for (int more = 0; more < count; more += CHAIN_WARPS) {

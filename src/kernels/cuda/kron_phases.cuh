@@ -21,18 +21,26 @@ MERCER_INLINE int item_bound(int count, bool begin) {
   if (F::BLOCKS == 1) return begin ? 0 : count;
   return (int)((u32)count * (chain_rank() + !begin) / F::BLOCKS);
 }
+// Where items lie on which a lane works: `first`, then each `more` behind it, which is known to the compiler where
+// places add up.
+template <class F>
+struct ItemPlaces {
+  int first, place;
+  MERCER_METHOD explicit ItemPlaces(int first) : first(first), place(F::ADDS ? F::place(first) : 0) {}
+  MERCER_METHOD int operator()(int more) const { return F::ADDS ? place + F::place(more) : F::place(first + more); }
+};
 // A vector of row p of axis a, whose rows the blocks of a cluster have in turn; `base` is where row 0 of one lies.
 template <class F, class Vector>
 MERCER_INLINE Vector load_row(const Value* base, int p) {
 #if CHAIN_CLUSTER > 1
   if constexpr (F::BLOCKS > 1) {
     constexpr int OWN = F::P_A / F::BLOCKS;
-    const u32 place = shared_address(base + p % OWN * F::STEP_A);
+    const u32 place = address_in_block(shared_address(base + p % OWN * F::STEP_A), p / OWN);
     if constexpr (sizeof(Vector) == 16) {
-      const uint4 bits = load_of_block(place, p / OWN);
+      const uint4 bits = load_four_of_cluster(place);
       return *(const Vector*)&bits;
     } else {
-      const uint2 bits = load_pair_of_block(place, p / OWN);
+      const uint2 bits = load_two_of_cluster(place);
       return *(const Vector*)&bits;
     }
   }
@@ -142,14 +150,14 @@ MERCER_INLINE void multiply_two(Value* tile, const u8* operands) {
 //   second axis  out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]   the sums lie as an operand of rows: nothing moves
 template <int STEPS, int TILES, int W>
 MERCER_INLINE int scale_values(float (&x)[STEPS * 4][TILES][W]) {
-  u32 bits = 0;
+  float most = 0;
 #pragma unroll
   for (int i = 0; i < STEPS * 4; ++i)
 #pragma unroll
     for (int j = 0; j < TILES; ++j)
 #pragma unroll
-      for (int w = 0; w < W; ++w) bits = max(bits, bits_of(x[i][j][w]) & 0x7fffffff);
-  bits = __reduce_max_sync(0xffffffffu, bits);
+      for (int w = 0; w < W; ++w) most = fmaxf(most, fabsf(x[i][j][w]));  // not of NaN
+  u32 bits = __reduce_max_sync(0xffffffffu, bits_of(most));
   if (bits >= 0x7f800000) {
     bits = 0;
 #pragma unroll
@@ -180,17 +188,22 @@ struct Unscale {
     first = power_of_two(half);
     second = power_of_two(most - half);
   }
+  // In one place for all values: what comes before and behind does not mix with a loop.
+  template <int N, int M, int W>
+  MERCER_METHOD void operator()(float (&values)[N][M][W]) const {
+    float factor = first;
+#pragma unroll 1
+    for (int pass = second == 1; pass < 2; ++pass, factor = second)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+#pragma unroll
+        for (int j = 0; j < M; ++j)
+#pragma unroll
+          for (int w = 0; w < W; ++w) values[i][j][w] *= factor;
+  }
   template <int N>
   MERCER_METHOD void operator()(float (&values)[N][4]) const {
-#pragma unroll
-    for (int j = 0; j < N; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[j][i] *= first;
-    if (second == 1) return;
-#pragma unroll
-    for (int j = 0; j < N; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[j][i] *= second;
+    (*this)((float(&)[1][N][4])values);
   }
 };
 
@@ -361,15 +374,14 @@ MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int
                               const Results& results) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int a = first + 8 * half;
-    if (a >= F::Q_A) continue;
-    float* const row = base + a * F::STEP_A;
+    if (first + 8 * half >= F::Q_A) continue;
+    float* const row = base + (first + 8 * half) * F::STEP_A;
 #pragma unroll
     for (int j = 0; j < OUT_TILES; j += 2) {
       const float v[4] = {out[j][2 * half], out[j][2 * half + 1], out[j + 1][2 * half], out[j + 1][2 * half + 1]};
       if (F::ALONG) {
         const Pack<float, 4> four = {v[0], v[1], v[2], v[3]};
-        results.template store<F>(row + 8 * j + 4 * t, outer, a, 8 * j + 4 * t, four);
+        results.template store<F>(row + 8 * j + 4 * t, outer, first, 8 * j + 4 * t, four, 8 * half);
         continue;
       }
 #pragma unroll
@@ -381,83 +393,152 @@ MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int
   }
 }
 
+// Rows 4 i + t of the first axis, at item 0; of what blocks of a cluster have by turns, addresses in those blocks.
+template <class F, int STEPS, int TILES>
+struct RowPlaces {
+  u32 of[STEPS * 4];
+  MERCER_METHOD RowPlaces(const float* tile, int g, int t) {
+#if CHAIN_CLUSTER > 1
+    constexpr int OWN = F::P_A / F::BLOCKS;
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i) {
+      const int p = 4 * i + t;
+      of[i] = address_in_block(shared_address(tile + p % OWN * F::STEP_A + g * TILES), p / OWN);
+    }
+#endif
+  }
+  MERCER_METHOD Pack<float, TILES> load(const float* tile, int place, int i, int g, int t) const {
+#if CHAIN_CLUSTER > 1
+    if constexpr (F::BLOCKS > 1) {
+      if constexpr (TILES == 2) {
+        const uint2 bits = load_two_of_cluster(of[i] + place * 4);
+        return *(const Pack<float, TILES>*)&bits;
+      } else {
+        const uint4 bits = load_four_of_cluster(of[i] + place * 4);
+        return *(const Pack<float, TILES>*)&bits;
+      }
+    }
+#endif
+    return *(const Pack<float, TILES>*)(tile + place + (4 * i + t) * F::STEP_A + g * TILES);
+  }
+};
+
 // Two axes; lane 4 g + t has rows 4 i + t and a column of each tile of columns.
-template <class F, int STEPS, int TILES, int W, class Results>
-MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][W], float* base, int outer, int g, int t,
-                            const Results& results) {
+template <class F, int STEPS, int TILES, int W, int N>
+MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][N], int at, const float* tile, int item,
+                            const RowPlaces<F, STEPS, TILES>& rows, int g, int t) {
+  const int place = F::place(item);
 #pragma unroll
   for (int i = 0; i < STEPS * 4; ++i) {
     const int p = 4 * i + t;
-    if (F::ALONG) {
+    if constexpr (F::ALONG) {
       Pack<float, TILES> row = {};
-      if (p < F::P_A) row = load_row<F, Pack<float, TILES>>(base + g * TILES, p);
+      if (p < F::P_A) row = rows.load(tile, place, i, g, t);
 #pragma unroll
-      for (int j = 0; j < TILES; ++j) x[i][j][0] = row.value[j];
+      for (int j = 0; j < TILES; ++j) x[i][j][at] = row.value[j];
       continue;
     }
 #pragma unroll
-    for (int j = 0; j < TILES; ++j)
-      load_wide(x[i][j], base + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
-  }
-  __syncwarp();
-  if (!F::ALONG) return;
+    for (int j = 0; j < TILES; ++j) {
+      float own[W];
+      load_wide(own, tile + place + p * F::STEP_A + (8 * j + g) * F::STEP_B, p < F::P_A && 8 * j + g < F::P_B);
 #pragma unroll
-  for (int i = 0; i < STEPS * 4; ++i) {
-    const int p = 4 * i + t, n = g * TILES;
-    if (p < F::P_A && n < F::P_B) results.template refill<F>(base + p * F::STEP_A + n, outer, p, n);
+      for (int w = 0; w < W; ++w) x[i][j][at + w] = own[w];
+    }
   }
 }
 
-// Two axes, WIDTH such matrices side by side.
+// Two axes.
 template <class F, class Results>
 MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int STEPS = (F::P_A + 15) / 16, TILES = (F::P_B + 15) / 16 * 2, OUT_TILES = (F::Q_B + 15) / 16 * 2;
-  constexpr int W = F::WIDTH;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;
   const uint4* const second = (const uint4*)(operands + F::OPERAND_B) + lane;
-  const int end = item_bound<F>(F::ITEMS, false);
+  const RowPlaces<F, STEPS, TILES> rows(tile, g, t);
+  const int end = item_bound<F>(F::ITEMS, false), own = exponents[F::INDEX_A] + exponents[F::INDEX_B];
 #pragma unroll 1
   for (int item = item_bound<F>(F::ITEMS, true) + threadIdx.x / 32; item < end; item += CHAIN_WARPS) {
     float* const base = tile + F::place(item);
-    float x[STEPS * 4][TILES][W];
+    float x[STEPS * 4][TILES][1];
     results.begin((end - 1 - item) / CHAIN_WARPS);
-    load_two<F, STEPS>(x, base, item, g, t, results);
-    results.filled();
-    const Unscale unscale(scale_values<STEPS, TILES, W>(x) + exponents[F::INDEX_A] + exponents[F::INDEX_B]);
-    if constexpr (W == 1) {
-      Columns<STEPS, TILES> columns;
-      columns.split(x, 0);
+    load_two<F, STEPS, TILES, 1>(x, 0, tile, item, rows, g, t);
+    __syncwarp();
+    if (F::ALONG) {
 #pragma unroll
-      for (int m = 0; m < (F::Q_A + 15) / 16; ++m) {
-        float sums[TILES][4], out[OUT_TILES][4];
-        columns.multiply(sums, first, m);
-        multiply_sums(out, sums, second);
-        unscale(out);
-        store_rows<F>(base, out, item, 16 * m + g, t, results);
+      for (int i = 0; i < STEPS * 4; ++i) {
+        const int p = 4 * i + t, n = g * TILES;
+        if (p < F::P_A && n < F::P_B) results.template refill<F>(base + p * F::STEP_A + n, item, p, n);
       }
-    } else {
-      // At most 16 x 16: all of x is in registers, and results take its place.
-      Pack<float, W> multiplied[2][4];
+    }
+    results.filled();
+    const Unscale unscale(scale_values<STEPS, TILES, 1>(x) + own);
+    Columns<STEPS, TILES> columns;
+    columns.split(x, 0);
 #pragma unroll
-      for (int w = 0; w < W; ++w) {
-        Columns<STEPS, TILES> columns;
-        columns.split(x, w);
-        float sums[TILES][4], out[OUT_TILES][4];
-        columns.multiply(sums, first, 0);
-        multiply_sums(out, sums, second);
-        unscale(out);
+    for (int m = 0; m < (F::Q_A + 15) / 16; ++m) {
+      float sums[TILES][4], out[OUT_TILES][4];
+      columns.multiply(sums, first, m);
+      multiply_sums(out, sums, second);
+      unscale(out);
+      store_rows<F>(base, out, item, 16 * m + g, t, results);
+    }
+  }
+}
+
+// The same where both have at most 16 elements: results take the place of x in registers. WIDTH such matrices side by
+// side, or two of one row; they share a scale.
+template <class F, class Results>
+MERCER_INLINE void tensor_squares(float* tile, const u8* operands, const int* exponents, const Results& results) {
+  constexpr int W = F::WIDTH, COUNT = W > 1 || TILE_L > 1 ? 1 : 2, N = W * COUNT;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;
+  const uint4* const second = (const uint4*)(operands + F::OPERAND_B) + lane;
+  const RowPlaces<F, 1, 2> rows(tile, g, t);
+  const int end = item_bound<F>(F::ITEMS, false), own = exponents[F::INDEX_A] + exponents[F::INDEX_B];
+#pragma unroll 1
+  for (int item = item_bound<F>(F::ITEMS, true) + threadIdx.x / 32; item < end; item += CHAIN_WARPS * COUNT) {
+    const bool has_next = COUNT == 2 && item + CHAIN_WARPS < end;
+    float x[4][2][N] = {};
+    load_two<F, 1, 2, W>(x, 0, tile, item, rows, g, t);
+    if (has_next) load_two<F, 1, 2, W>(x, N - W, tile, item + CHAIN_WARPS, rows, g, t);
+    __syncwarp();
+    const Unscale unscale(scale_values<1, 2, N>(x) + own);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      Columns<1, 2> columns;
+      columns.split(x, n);
+      float sums[2][4], out[2][4];
+      columns.multiply(sums, first, 0);
+      multiply_sums(out, sums, second);
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i][j][n] = out[j][i];
+    }
+    unscale(x);
+#pragma unroll
+    for (int m = 0; m < COUNT; ++m) {
+      if (m == 1 && !has_next) break;
+      float* const base = tile + F::place(item + m * CHAIN_WARPS);
+      if constexpr (W == 1) {
+        float out[2][4];
 #pragma unroll
         for (int j = 0; j < 2; ++j)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) multiplied[j][i].value[w] = out[j][i];
+          for (int i = 0; i < 4; ++i) out[j][i] = x[i][j][m];
+        store_rows<F>(base, out, item + m * CHAIN_WARPS, g, t, results);
+        continue;
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int a = g + i / 2 * 8, b = t + 4 * (2 * j + i % 2);
-          if (a < F::Q_A && b < F::Q_B) *(Pack<float, W>*)(base + a * F::STEP_A + b * F::STEP_B) = multiplied[j][i];
+          const int a = apart_row(g) + i / 2 * 8, b = t + 4 * (2 * j + i % 2);
+          Pack<float, W> values;
+#pragma unroll
+          for (int w = 0; w < W; ++w) values.value[w] = x[i][j][w];
+          if (a < F::Q_A && b < F::Q_B) *(Pack<float, W>*)(base + a * F::STEP_A + b * F::STEP_B) = values;
         }
     }
   }

@@ -197,6 +197,9 @@ MERCER_INLINE void barrier_wait(u32 barrier, u32 parity) {
         : "memory");
   } while (!done);
 }
+MERCER_INLINE void prefetch_bulk(const void* global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 MERCER_INLINE void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),

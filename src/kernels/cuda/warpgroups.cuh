@@ -19,23 +19,23 @@ MERCER_INLINE u32 cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// 16 bytes that lie at this block's `address` in another one of the cluster.
-MERCER_INLINE uint4 load_of_block(u32 address, u32 block) {
-  uint4 x;
-  asm volatile(
-      "{.reg .b32 from; mapa.shared::cluster.u32 from, %4, %5; ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [from];}"
-      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-      : "r"(address), "r"(block)
-      : "memory");
+// Where this block's `address` is in another one of the cluster; what lies there.
+MERCER_INLINE u32 address_in_block(u32 address, u32 block) {
+  u32 remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(block));
+  return remote;
+}
+MERCER_INLINE uint2 load_two_of_cluster(u32 address) {
+  uint2 x;
+  asm volatile("ld.shared::cluster.v2.b32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
   return x;
 }
-MERCER_INLINE uint2 load_pair_of_block(u32 address, u32 block) {
-  uint2 x;
-  asm volatile(
-      "{.reg .b32 from; mapa.shared::cluster.u32 from, %2, %3; ld.shared::cluster.v2.b32 {%0, %1}, [from];}"
-      : "=r"(x.x), "=r"(x.y)
-      : "r"(address), "r"(block)
-      : "memory");
+MERCER_INLINE uint4 load_four_of_cluster(u32 address) {
+  uint4 x;
+  asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address)
+               : "memory");
   return x;
 }
 // The same bytes of shared memory, to another block of the cluster, counted by its barrier.

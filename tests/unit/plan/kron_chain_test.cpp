@@ -32,7 +32,8 @@ std::vector<std::int64_t> places_of(const KronChain& chain) {
 void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
   EXPECT_LE(chain.shared_bytes(), problem.shared_per_block);
   const bool by_warps = chain.has_tensor() || chain.has_eights();
-  EXPECT_LE(chain.threads() * chain.resident * (chain.cluster > 1 && by_warps ? 80 : 128), 65536);
+  const int registers = chain.ring > 0 ? 112 : chain.cluster > 1 && by_warps ? 80 : 128;
+  EXPECT_LE(chain.threads() * chain.resident * registers, 65536);
   std::vector<std::int64_t> places = places_of(chain);
   std::sort(places.begin(), places.end());
   EXPECT_EQ(std::adjacent_find(places.begin(), places.end()), places.end()) << chain.key();
@@ -186,11 +187,57 @@ TEST(KronChainPlan, BlocksThatShareRows) {
     EXPECT_TRUE(chain->is_shared(chain->phases.size() - 1));
   }
   // One block's memory holds a row, and would have a multiprocessor to itself; tensor cores keep that busy.
-  EXPECT_GT(plan(eights, Dtype::float32, 90)->cluster, 1);
   EXPECT_EQ(plan({{32, 32}, {32, 32}, {32, 32}}, Dtype::float32, 90)->cluster, 1);
   EXPECT_FALSE(plan(sixteens, Dtype::float32, 80));
   EXPECT_FALSE(plan(sixteens, Dtype::float32, 90, 64));                   // neighbours behind the factors
   EXPECT_FALSE(plan({{7, 7}, {16, 16}, {16, 16}, {16, 16}, {4, 4}}, Dtype::float32, 90));  // seven are not shared
+}
+
+/// Rows that leave room for what comes next, of axes of five to eight; the last one is eight long.
+TEST(KronChainPlan, RowsThroughARing) {
+  const auto plan = [](const std::vector<KronShape>& factors, auto change) {
+    KronGpuProblem problem = kron_problem(factors);
+    KronGpuTypes types = kron_types(Dtype::float32);
+    change(problem, types);
+    const auto chain = plan_kron_chain(types, factors, {1, 1024, 1, 1}, problem);
+    expect_sound(*chain, problem);
+    return *chain;
+  };
+  const auto nothing = [](KronGpuProblem&, KronGpuTypes&) {};
+  const std::vector<KronShape> eights(5, {8, 8});
+  for (const auto& factors : {eights, std::vector<KronShape>(15, {2, 2}),
+                              std::vector<KronShape>{{5, 5}, {5, 6}, {6, 5}, {5, 5}, {5, 5}, {8, 8}}}) {
+    const KronChain chain = plan(factors, nothing);
+    ASSERT_GE(chain.ring, 3);
+    EXPECT_LE(chain.ring * KronChain::kRingColumns, chain.in() / chain.axes.front().p + KronChain::kRingColumns - 1);
+    EXPECT_EQ(chain.cluster, 1);
+    EXPECT_EQ(chain.phases.front().axes, 1);
+    EXPECT_EQ(chain.phases.back().axes, 2);
+    EXPECT_TRUE(chain.phases.back().along);
+    for (std::size_t i = 0; i < chain.phases.size(); ++i) {
+      EXPECT_TRUE(chain.phases[i].eights);
+      if (i + 1 < chain.phases.size()) EXPECT_EQ(chain.phases[i].width, 4);
+    }
+  }
+  EXPECT_EQ(plan(std::vector<KronShape>(4, {8, 8}), nothing).ring, 0);  // several rows fit a multiprocessor
+  EXPECT_EQ(plan({{8, 8}, {8, 8}, {8, 8}, {8, 8}, {7, 7}}, nothing).ring, 0);
+  EXPECT_EQ(plan({{8, 8}, {8, 8}, {8, 8}, {4, 4}, {16, 16}}, nothing).ring, 0);
+  EXPECT_EQ(plan(eights, [](KronGpuProblem& p, KronGpuTypes&) { p.capability = 80; }).ring, 0);
+  EXPECT_EQ(plan(eights, [](KronGpuProblem&, KronGpuTypes& types) { types.vectors_in = false; }).ring, 0);
+  EXPECT_EQ(plan(eights, [](KronGpuProblem&, KronGpuTypes& types) { types.in = Dtype::float16; }).ring, 0);
+}
+
+/// Clusters come in whole rounds: those that come last have a row less.
+TEST(KronChainPlan, RoundsOfClusters) {
+  const KronGpuProblem problem = kron_problem(std::vector<KronShape>(4, {16, 16}));
+  const auto chain = plan_kron_chain(kron_types(Dtype::float32), problem.factors, {1, 1024, 1, 1}, problem);
+  ASSERT_TRUE(chain && chain->cluster > 1 && !chain->asks());
+  const std::int64_t at_once = chain->resident * chain->multiprocessors / chain->cluster;
+  for (const std::int64_t rows : {1, 50, 100, 500, 1024, 5000, 100000}) {
+    const std::int64_t clusters = chain->blocks({1, rows, 1, 1}) / chain->cluster;
+    EXPECT_LE(clusters, rows);
+    EXPECT_TRUE(clusters == rows || clusters % at_once == 0) << rows;
+  }
 }
 
 }  // namespace
