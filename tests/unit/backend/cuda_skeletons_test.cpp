@@ -241,7 +241,9 @@ class Collection {
 
  private:
   void add(Kernel kernel) {
-    if (!kernel.source.text.empty() && texts_.insert(kernel.source.text).second) kernels_.push_back(std::move(kernel));
+    if (kernel.source.text.empty() || !texts_.insert(kernel.source.text).second) return;
+    EXPECT_TRUE(names_.insert(kernel.name).second) << kernel.name << " is the name of two kernels, and of one row";
+    kernels_.push_back(std::move(kernel));
   }
 
   plan::GpuPairProblem problem(const Sizes& sizes, Dtype points) const {
@@ -362,7 +364,8 @@ class Collection {
       for (const plan::KronGpuPass& pass : plan::plan_kron_gpu(problem).passes)
         std::visit(
             [&](const auto& kernel) {
-              add({fmt::format("kron-{}-{}x{}^{}-{}{}", name_of(dtype), p, q, pass.count, pass.place.right,
+              const std::string of = pass.count < count ? fmt::format("-of-{}", count) : "";
+              add({fmt::format("kron-{}-{}x{}^{}{}-{}{}", name_of(dtype), p, q, pass.count, of, pass.place.right,
                                columns > 1 ? "-columns" : ""),
                    cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
                    kernel.shared_bytes()});
@@ -460,7 +463,7 @@ class Collection {
   plan::GpuInfo gpu_;
   bool all_;
   std::vector<Kernel> kernels_;
-  std::set<std::string> texts_;
+  std::set<std::string> texts_, names_;
 };
 
 struct Measured {
