@@ -460,7 +460,7 @@ void add_ring_phases(KronChain& chain) {
   }
 }
 
-/// Vectors of 16 bytes that eight lanes read or write at once lie in other banks each: of one axis three steps or fewer,
+/// Vectors of 16 bytes that eight lanes read or write at once lie in other banks each: of one axis three steps or fewer
 /// and two neighbouring vectors; of a pair three steps or fewer of either axis, and none or four of the other.
 void set_ring_steps(KronChain& chain) {
   const std::size_t last = chain.axes.size() - 1;
