@@ -14,23 +14,24 @@ set(emulator_precompiled ${emulator_folder}/precompiled)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   file(MAKE_DIRECTORY ${emulator_precompiled})
   add_custom_command(OUTPUT ${emulator_precompiled}/device_text.h.gch
-    COMMAND ${CMAKE_CXX_COMPILER} ${emulator_options} -x c++-header -o ${emulator_precompiled}/device_text.h.gch
-            ${emulator_source}/device_text.h
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${CMAKE_CXX_COMPILER} ${emulator_options} -x c++-header
+            -o ${emulator_precompiled}/device_text.h.gch ${emulator_source}/device_text.h
     DEPENDS ${emulator_source}/device_text.h ${emulator_source}/device_builtins.h ${emulator_source}/machine.h
     COMMENT "Precompiling device_text.h" VERBATIM)
   target_sources(emulated_nvrtc PRIVATE ${emulator_precompiled}/device_text.h.gch)
 endif()
 list(JOIN emulator_options " " emulator_options)
+list(JOIN CMAKE_CXX_COMPILER_LAUNCHER " " emulator_launcher)
 target_compile_definitions(emulated_nvrtc PRIVATE
   "EMULATOR_FOLDER=\"${emulator_source}\"" "EMULATOR_PRECOMPILED=\"${emulator_precompiled}\""
-  "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"" "EMULATOR_OPTIONS=\"${emulator_options}\"")
+  "EMULATOR_LAUNCHER=\"${emulator_launcher}\"" "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\""
+  "EMULATOR_OPTIONS=\"${emulator_options}\"")
 set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
 # cuSOLVER, and cuBLAS beside it: one file of functions under both names.
 foreach(name IN ITEMS cusolver cublas)
   add_library(emulated_${name} SHARED ${emulator_source}/solver.cpp)
-  target_link_libraries(emulated_${name} PRIVATE mercer_core GTest::gtest)
+  target_link_libraries(emulated_${name} PRIVATE mercer_core test_source_folder GTest::gtest)
   target_include_directories(emulated_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(emulated_${name} PRIVATE "MERCER_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
   set_target_properties(emulated_${name} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 endforeach()
 set_target_properties(emulated_cusolver PROPERTIES SOVERSION 12)

@@ -6,18 +6,16 @@
 #include <filesystem>
 
 #include "core/lapack.h"
+#include "device/source_folder.h"
 
 namespace mercer::testing {
 
 /// The wheel of the checkout's .venv (make setup), for programs that no package hands files to.
 inline const Lapack* lapack_for_tests() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path libraries = fs::path(MERCER_SOURCE_DIR) / ".venv" / "lib";
-  for (fs::directory_iterator at(libraries, error), end; !error && at != end; at.increment(error)) {
-    const fs::path file = at->path() / "site-packages" / "scipy_openblas64" / "lib" / "libscipy_openblas64_.so";
+  for (const auto& packages : venv_packages()) {
+    const auto file = packages / "scipy_openblas64" / "lib" / "libscipy_openblas64_.so";
     std::error_code missing;
-    if (fs::exists(file, missing)) add_lapack_file(file);
+    if (std::filesystem::exists(file, missing)) add_lapack_file(file);
   }
   return lapack();
 }

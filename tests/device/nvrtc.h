@@ -3,22 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "core/cuda_driver.h"
 #include "core/nvrtc.h"
+#include "device/source_folder.h"
 
 namespace mercer::testing {
 
 /// The wheels of the checkout's .venv (make setup), for programs that no package hands folders to.
 inline void add_wheel_folders() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path libraries = fs::path(MERCER_SOURCE_DIR) / ".venv" / "lib";
-  for (fs::directory_iterator at(libraries, error), end; !error && at != end; at.increment(error)) {
-    for (const char* wheel : {"cu13", "cuda_nvrtc"})
-      add_library_folder(at->path() / "site-packages" / "nvidia" / wheel / "lib");
-  }
+  for (const auto& packages : venv_packages())
+    for (const char* wheel : {"cu13", "cuda_nvrtc"}) add_library_folder(packages / "nvidia" / wheel / "lib");
 }
 
 inline const Nvrtc* nvrtc_for_tests() {

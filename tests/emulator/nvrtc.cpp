@@ -57,9 +57,13 @@ void compile(Program& program, const std::string& text) {
   const fs::path source = folder.path / "kernel.cpp", library = folder.path / "kernel.so", log = folder.path / "log";
   std::ofstream(source) << text;
   if (const char* keep = std::getenv("EMULATOR_KEEP")) fs::copy(source, keep, fs::copy_options::overwrite_existing);
+  // Under names that are the same every time and in every checkout, so that a compiler cache knows the text again.
+  fs::create_directory_symlink(EMULATOR_PRECOMPILED, folder.path / "precompiled");
+  fs::create_directory_symlink(EMULATOR_FOLDER, folder.path / "emulator");
   const std::string command =
-      EMULATOR_COMPILER " " EMULATOR_OPTIONS " -shared -I" EMULATOR_PRECOMPILED " -I" EMULATOR_FOLDER " -o " +
-      library.string() + " " + source.string() + " 2> " + log.string();
+      "cd " + folder.path.string() + " && " EMULATOR_LAUNCHER " " EMULATOR_COMPILER " " EMULATOR_OPTIONS
+      " -c -Iprecompiled -Iemulator -o kernel.o kernel.cpp 2> log && "
+      EMULATOR_COMPILER " -shared -o kernel.so kernel.o 2>> log";
   const int status = std::system(command.c_str());
   program.log = read(log);
   if (status == 0) program.code = read(library);

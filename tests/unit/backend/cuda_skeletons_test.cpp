@@ -32,7 +32,7 @@ using plan::Consumer;
 using plan::GpuSizes;
 
 constexpr int kMoreRegisters = 24, kMoreSpillBytes = 64;
-constexpr const char* kFile = MERCER_SOURCE_DIR "/tests/golden/cuda_kernels.txt";
+const std::string kFile = (testing::source_folder() / "tests" / "golden" / "cuda_kernels.txt").string();
 
 struct Sizes {
   std::int64_t m = 8192, n = 8192, k = 1000;

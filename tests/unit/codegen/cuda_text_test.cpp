@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "device/source_folder.h"
 
 namespace mercer::codegen {
 namespace {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 
 TEST(CudaText, is_the_folder_byte_for_byte) {
   std::size_t files = 0;
-  for (const auto& entry : fs::directory_iterator(MERCER_CUDA_TEXT_DIR)) {
+  for (const auto& entry : fs::directory_iterator(testing::source_folder() / "src" / "kernels" / "cuda")) {
     const fs::path path = entry.path();
     if (path.extension() != ".cuh" && path.extension() != ".h") continue;
     std::ifstream file(path, std::ios::binary);

@@ -178,13 +178,14 @@ TEST_F(EighTop, StoredMatricesTimesColumnsOfEveryNumber) {
            {std::pair<std::int64_t, std::int64_t>(1, 0), {3, 0}, {4, 4}, {127, 1}, {516, 0}, {515, 1}}) {
         const Array random = normal(dtype, {n, n}, 3), columns = normal(dtype, {n, kMost}, 4);
         const auto value = [&](std::int64_t i, std::int64_t j) { return random(std::max(i, j), std::min(i, j)); };
-        std::vector<double> sums(static_cast<std::size_t>(n * kMost)), sizes(sums.size());
+        std::vector<double> right, sums(static_cast<std::size_t>(n * kMost)), sizes(sums.size());
+        each_index(columns.shape(), [&](const Shape& at) { right.push_back(columns(at[0], at[1])); });
         for (std::int64_t i = 0; i < n; ++i)
           for (std::int64_t p = 0; p < n; ++p) {
-            const double left = value(i, p);
+            const double left = value(i, p), *const row = &right[p * kMost];
             for (std::int64_t j = 0; j < kMost; ++j) {
-              sums[i * kMost + j] += left * columns(p, j);
-              sizes[i * kMost + j] += std::abs(left * columns(p, j));
+              sums[i * kMost + j] += left * row[j];
+              sizes[i * kMost + j] += std::abs(left * row[j]);
             }
           }
         for (const std::int64_t k : {std::int64_t{1}, std::int64_t{9}, std::int64_t{16}, std::int64_t{33}, kMost}) {

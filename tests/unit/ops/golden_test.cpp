@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "device/source_folder.h"
 #include "mercer/mercer.h"
 
 namespace mercer {
@@ -63,7 +64,7 @@ TEST_P(Golden, ExplainIsAsCommitted) {
   std::string text;
   for (const Target target : {Target::x86_avx512, Target::x86_avx2, Target::interpreter})
     text += std::string("# ") + name_of(target) + "\n\n" + explain(c.text, {4096, 4096, 256}, c.dtype, target);
-  const std::string path = std::string(MERCER_GOLDEN_DIR "/") + c.name + ".txt";
+  const std::string path = (testing::source_folder() / "tests" / "golden" / (std::string(c.name) + ".txt")).string();
   if (std::getenv("MERCER_UPDATE_GOLDEN")) {
     std::ofstream(path, std::ios::binary) << text;
     return;
