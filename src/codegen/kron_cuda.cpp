@@ -251,7 +251,7 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
   text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
   if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + text_of("double_units.cuh") + text_of("kron_eights.cuh");
-  std::string reads, measures, operands, phases;
+  std::string asks, measures, operands, phases;
   std::int64_t raw = 0;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
     text += chain_axis(chain, axis, raw);
@@ -260,14 +260,16 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
       operands += fmt::format("write_{}<Axis{}>(k, item, operands); ", way, axis);
       continue;
     }
-    reads += fmt::format("ask_for_factor<Axis{}>(k, item, (float*)tile); ", axis);
-    measures += fmt::format("measure_factor<Axis{}>((float*)tile, most); ", axis);
-    operands += fmt::format("write_fragments<Axis{}>((float*)tile, most, operands, exponents); ", axis);
+    asks += fmt::format("ask_for_factor<Axis{}>(k, item, raw); ", axis);
+    measures += fmt::format("measure_factor<Axis{}>(raw, most); ", axis);
+    operands += fmt::format("{}<Axis{}>(raw, most, {}, exponents); ", chain.early ? "make_fragment" : "write_fragments",
+                            axis, chain.early ? "own" : "operands");
     raw += chain.axes[axis].p * chain.axes[axis].q;
   }
-  if (raw > 0)
-    operands = reads + "commit_copies(); wait_copies<0>(); " + measures + "__syncthreads(); " + operands +
-               "__syncthreads();";
+  measures += "__syncthreads(); ";
+  if (raw > 0 && !chain.early)
+    operands = "float* const raw = (float*)tile; " + asks + "commit_copies(); wait_copies<0>(); " + measures +
+               operands + "__syncthreads();";
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
     const plan::KronChainPhase& phase = chain.phases[i];
     text += chain_phase(chain, i);
@@ -283,7 +285,9 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
                           results,
                           to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");
   }
-  text += fmt::format("#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", operands, phases);
+  text += fmt::format("#define CHAIN_EARLY {}\n#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", int{chain.early},
+                      operands, phases);
+  if (chain.early) text += fmt::format("#define CHAIN_ASKS {}\n#define CHAIN_MEASURES {}\n", asks, measures);
   return text + text_of("kron_chain_run.cuh");
 }
 

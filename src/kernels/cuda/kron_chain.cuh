@@ -296,13 +296,26 @@ MERCER_INLINE void measure_factor(const float* raw, u32* most) {
   if (threadIdx.x % 32 == 0) most[A::INDEX * CHAIN_WARPS + threadIdx.x / 32] = bits;
 }
 template <class A>
-MERCER_INLINE void write_fragments(const float* raw, const u32* most, u8* operands, int* exponents) {
+MERCER_INLINE int factor_exponent(const u32* most) {
   u32 bits = 0;
   for (int w = 0; w < CHAIN_WARPS; ++w) bits = max(bits, most[A::INDEX * CHAIN_WARPS + w]);
-  const int exponent = scale_exponent(bits, A::TOP);
+  return scale_exponent(bits, A::TOP);
+}
+template <class A>
+MERCER_INLINE void write_fragments(const float* raw, const u32* most, u8* operands, int* exponents) {
+  const int exponent = factor_exponent<A>(most);
   if (threadIdx.x == 0) exponents[A::INDEX] = -exponent;
   uint4* to = (uint4*)(operands + A::AT);
   for (int e = threadIdx.x; e < A::FRAGMENTS * 32; e += CHAIN_THREADS)
     to[e] = fragment<A>(raw + A::RAW, power_of_two(exponent), e / 32, e % 32);
+}
+// The same where all axes have no more of them than threads: a thread's own one.
+template <class A>
+MERCER_INLINE void make_fragment(const float* raw, const u32* most, uint4& own, int* exponents) {
+  const int e = (int)threadIdx.x - A::AT / (int)sizeof(uint4);
+  if (e < 0 || e >= A::FRAGMENTS * 32) return;
+  const int exponent = factor_exponent<A>(most);
+  if (e == 0) exponents[A::INDEX] = -exponent;
+  own = fragment<A>(raw + A::RAW, power_of_two(exponent), e / 32, e % 32);
 }
 #endif

@@ -18,10 +18,17 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
   for (i64 index = blockIdx.x / CHAIN_CLUSTER; index < tiles; index += step, turn ^= 1) {
     i64 *from = places + turn * 3 * TILE_L, *to = from + TILE_L, *y = to + TILE_L;
     i64* const next_from = places + (turn ^ 1) * 3 * TILE_L;
-    if (at.item != item) {
+    const bool is_new = at.item != item;
+    if (is_new) {
       item = at.item;
       __syncthreads();
+#if CHAIN_EARLY
+      float* const raw = (float*)operands;
+      CHAIN_ASKS
+      commit_copies();
+#else
       CHAIN_OPERANDS
+#endif
     }
     if (!is_filled) {
       write_places(k, k.from, at, from, chain_rank() * CHAIN_RANK_STEP);
@@ -32,6 +39,17 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
       __syncthreads();
 #endif
     }
+#if CHAIN_EARLY
+    if (is_new) {  // and the tile is asked for, behind the factors
+      const float* const raw = (const float*)operands;
+      wait_copies<1>();
+      CHAIN_MEASURES
+      uint4 own = {};
+      CHAIN_OPERANDS
+      __syncthreads();
+      if (threadIdx.x < OPERAND_BYTES / sizeof(uint4)) ((uint4*)operands)[threadIdx.x] = own;
+    }
+#endif
     const ChainPlace next = chain_place(k, index + step);
     const bool has_next = index + step < tiles && next.item == item;
     is_filled = CHAIN_REFILLS && has_next;

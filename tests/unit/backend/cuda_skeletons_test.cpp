@@ -346,6 +346,12 @@ class Collection {
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
   }
 
+  template <class PassKernel>
+  void add_pass_kernel(const std::string& name, const PassKernel& kernel) {
+    add({name, cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
+         kernel.shared_bytes()});
+  }
+
   /// Passes over factors of these sizes of x [1024, K].
   void add_kron() {
     const auto add_pass = [&](Dtype dtype, int count, std::int64_t p, std::int64_t q, bool everywhere,
@@ -365,10 +371,14 @@ class Collection {
         std::visit(
             [&](const auto& kernel) {
               const std::string of = pass.count < count ? fmt::format("-of-{}", count) : "";
-              add({fmt::format("kron-{}-{}x{}^{}{}-{}{}", name_of(dtype), p, q, pass.count, of, pass.place.right,
-                               columns > 1 ? "-columns" : ""),
-                   cuda_source("kron", codegen::cuda_kron_source(kernel), target_), kernel.threads(), 1,
-                   kernel.shared_bytes()});
+              const std::string name = fmt::format("kron-{}-{}x{}^{}{}-{}{}", name_of(dtype), p, q, pass.count, of,
+                                                   pass.place.right, columns > 1 ? "-columns" : "");
+              add_pass_kernel(name, kernel);
+              if constexpr (std::is_same_v<std::decay_t<decltype(kernel)>, plan::KronChain>) {
+                plan::KronChain early = kernel;
+                early.early = early.can_be_early();
+                add_pass_kernel(name + "-early", early);  // a text of its own only where it can be
+              }
             },
             pass.kernel);
       add({fmt::format("kron-finish-{}", name_of(dtype)),

@@ -135,6 +135,39 @@ TEST(KronTune, EveryCandidateComputesRight) {
   });
 }
 
+/// Blocks of a cluster that ask for their first tile before they have operands: the same arithmetic. Blocks that are
+/// alone on a multiprocessor take two rows, of items with other factors.
+TEST(KronTune, EarlyTilesGiveTheSameBits) {
+  const Call ragged{.sizes = {{16, 12}, {16, 16}, {12, 16}, {16, 16}}, .rows = 1};
+  const Call several{
+      .sizes = Sizes(4, {16, 16}), .rows = 4, .items = 2, .turned = true, .alpha = -0.5, .beta = 2};
+  on_cuda([&](TestContext& context) {
+    for (const Call& call : {ragged, several}) {
+      const Arrays a(call);
+      const auto run = [&](const std::string& record) {
+        ops::Trial trial;
+        trial.record = record;
+        std::memset(a.out.tensor().data, 0xff, a.out.bytes().size());
+        a.multiply(call, context, a.out, &trial);
+        if (!record.empty()) EXPECT_EQ(trial.asked.front().taken.record, record);
+        return trial.asked.front();
+      };
+      const std::string model = run("").model.record, ours = "256 threads, 3 resident, cluster 4";
+      if (model.find(ours) == std::string::npos) continue;  // not of 9.0
+      for (const char* other : {ours.c_str(), "512 threads, 1 resident, cluster 4"}) {
+        std::string record = model;
+        record.replace(record.find(ours), ours.size(), other);
+        run(record);
+        const Array expected = a.out;
+        record.insert(record.find(';', record.find("cluster 4")), ", early");
+        run(record);
+        EXPECT_TRUE(same_bits(a.out, expected)) << record;
+        expect_right(call, a, a.out);
+      }
+    }
+  });
+}
+
 /// A call on the device, with an allocator that counts.
 class KronTuneOnGpu : public ::testing::Test {
  protected:
