@@ -23,10 +23,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mercer as mc
 import numpy as np
-from mercer.benchmarks import engine, gpu_machine, gpu_runs, rows, runs
+from mercer.benchmarks import engine, gpu_machine, rows, runs
 from mercer.benchmarks.gpu_data import Case as GpuCase
 from mercer.benchmarks.gpu_result import ms_text
+from mercer.benchmarks.gpu_settings import GpuSettings
 from mercer.benchmarks.result import Line, time_text
+from mercer.benchmarks.settings import Settings
 from mercer.benchmarks.timing import one_thread
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.datasets import load_digits
@@ -111,7 +113,7 @@ def picture_of_matrix(matrix: np.ndarray, labels: np.ndarray, accuracy: float, p
 
 def compare(points: int) -> list[Line]:
     """Times of Mercer and its peers, one thread each."""
-    settings = runs.Settings(quick=True)
+    settings = Settings(quick=True)
     settings.points = points
     lines: list[Line] = []
     print(f"\n{points} x {points} pairs of 256 features in float32: CPU time of one thread")
@@ -153,7 +155,7 @@ def gpu_seconds(points: int) -> dict[str, float]:
 
 
 def gpu_times(points: int) -> Iterator[tuple[str, float]]:
-    settings = gpu_runs.GpuSettings()
+    settings = GpuSettings()
     case = GpuCase((points, points, 256), "normal", "float32", settings.device)
     print(f"\nthe same on one {gpu_machine.describe(settings.device)['gpu']}, CUDA events")
     out = case.empty(points, points)

@@ -18,6 +18,7 @@ from mercer.benchmarks import (
     gpu_startup,
 )
 from mercer.benchmarks.gpu_result import GpuLine
+from mercer.benchmarks.gpu_settings import GpuSettings
 from mercer.benchmarks.gpu_timing import Stopwatch
 
 torch = pytest.importorskip("torch")
@@ -27,7 +28,7 @@ ROWS = gpu_runs.all_rows()
 @pytest.fixture
 def settings():
     """The CPU in the place of the GPU, tiny, with floors of an H200."""
-    s = gpu_runs.GpuSettings("cpu", floors="sm_90")
+    s = GpuSettings("cpu", floors="sm_90")
     s.scale, s.watch = 1e-9, Stopwatch("cpu", 1)
     return s
 

@@ -469,8 +469,9 @@ def test_streams_and_graphs_on_cuda(cuda, size, dtype, arrays):
 def test_benchmark_rows(monkeypatch):
     from mercer.benchmarks import kron as rows
     from mercer.benchmarks import runs
+    from mercer.benchmarks.settings import Settings
 
-    settings_ = runs.Settings(quick=True)
+    settings_ = Settings(quick=True)
     settings_.repeats = 1
     monkeypatch.setattr(rows, "KRON", (rows.Kron(32, 3, 4, 3),))
     names = [name for name in runs.all_rows() if name.startswith("kron")]

@@ -8,6 +8,7 @@ import pytest
 from mercer import _tune
 from mercer.__main__ import main
 from mercer.benchmarks import gpu_kron, gpu_rows, gpu_runs
+from mercer.benchmarks.gpu_settings import GpuSettings
 
 TEXT = "sum(abs(x-z)*1.00390625)"
 
@@ -70,7 +71,7 @@ def test_benchmarks_tune_when_asked_to(monkeypatch):
     pytest.importorskip("torch")
     calls = []
     monkeypatch.setattr(mc, "tune", lambda *arguments, **options: calls.append(options))
-    settings = gpu_runs.GpuSettings("cpu", quick=True, floors="sm_90", tunes=True)
+    settings = GpuSettings("cpu", quick=True, floors="sm_90", tunes=True)
     settings.scale = 1e-9
     pairs = next(row for row in gpu_rows.PAIRS if row.name == "laplace-k3")
     list(gpu_runs.pairs_lines(pairs, settings))

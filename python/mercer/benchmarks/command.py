@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from . import engine, gpu_machine, gpu_runs, runs
 from .gpu_result import GpuTable
+from .gpu_settings import GpuSettings
 from .result import Table
+from .settings import Settings
 from .timing import one_thread, usable_cpus
 
 DEFAULT_JSON = "bench_out/bench.json"
@@ -122,7 +124,7 @@ def _on_cpu(rows: dict, options: argparse.Namespace) -> int:
     machine, table = _machine(), Table()
     _describe(machine)
     with one_thread():
-        failed = _run(rows, runs.Settings(options.quick), table)
+        failed = _run(rows, Settings(options.quick), table)
     return _finish(
         machine, table, failed, pathlib.Path(options.json or DEFAULT_JSON), options.strict
     )
@@ -138,7 +140,7 @@ def _on_gpu(rows: dict, device: str, options: argparse.Namespace) -> int:
     machine, table = gpu_machine.describe(device), GpuTable()
     print(gpu_machine.headline(machine))
     machine["tuned"] = options.tune
-    settings = gpu_runs.GpuSettings(device, options.quick, tunes=options.tune)
+    settings = GpuSettings(device, options.quick, tunes=options.tune)
     settings.name = machine["gpu"]
     failed = _run(rows, settings, table)
     return _finish(machine, table, failed, _gpu_path(options), options.strict)

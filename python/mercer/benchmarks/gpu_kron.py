@@ -9,16 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import mercer
 
 from . import engine
 from .gpu_result import GpuLine
+from .gpu_settings import GpuSettings
 from .kron import Kron, shuffled
-
-if TYPE_CHECKING:
-    from .gpu_runs import GpuSettings
 
 CALLS = 24  # of a graph
 MOST_BYTES = 4e8  # that the calls of a graph take in turn; arrays that are larger are used by all

@@ -18,29 +18,7 @@ from .gpu_data import (
 from .gpu_peers import Peer
 from .gpu_result import GpuLine
 from .gpu_rows import Bars, Gradient, Nearest, Pairs, Product, Several
-from .gpu_timing import Stopwatch
-
-
-class GpuSettings:
-    """Where and how large. ``floors``: the device or architecture whose floors count."""
-
-    def __init__(
-        self, device: str = "cuda:0", quick: bool = False, floors: str = "", tunes: bool = False
-    ) -> None:
-        self.device = device
-        self.tunes = tunes  # tiles are measured before a row
-        self.floors = floors or device
-        self.scale = 1 / 4 if quick else 1.0
-        self.watch = Stopwatch(device, 3 if quick else 9)
-        self.name = ""  # of the GPU; bars in milliseconds hold for one kind
-        self.peer_times: dict[tuple, tuple[float, bool]] = {}
-
-    def shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        m, n, k = shape
-        return max(8, int(m * self.scale)), max(8, int(n * self.scale)), k
-
-    def has_bars(self) -> bool:
-        return self.scale == 1 and self.name == gpu_rows.BARS_FOR
+from .gpu_settings import GpuSettings
 
 
 def with_bars(line: GpuLine, bars: Bars, s: GpuSettings) -> GpuLine:

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,8 @@ import mercer
 from . import engine
 from .result import Line
 from .rows import THREADS_BAR
+from .settings import Settings
 from .timing import best_times, usable_cpus
-
-if TYPE_CHECKING:
-    from .runs import Settings
 
 
 @dataclasses.dataclass(frozen=True)

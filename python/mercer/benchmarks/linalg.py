@@ -7,15 +7,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import mercer
 
 from .gpu_data import points
 from .gpu_result import GpuLine
-
-if TYPE_CHECKING:
-    from .gpu_runs import GpuSettings
+from .gpu_settings import GpuSettings
 
 FEATURES = 8
 RIDGE = 1e-3
