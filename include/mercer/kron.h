@@ -26,7 +26,9 @@
 //          |error| <= (P1 + ... + PN + 2 N + 2) u (|alpha| |X| (|F1| (x) ... (x) |FN|) + |beta| |Y|), u the rounding
 //          unit of the computing type, and one rounding to 16 bits behind it. Where tensor cores multiply, on CUDA
 //          for all but float64 and whole numbers, u is 2^-22 and 2^-26 |alpha| max |x| P1 max |F1| ... PN max |FN|
-//          is added, max |x| of the row: docs/kernels/kron.md derives both. Infinities may become NaN there.
+//          is added, max |x| of the row: docs/kernels/kron.md derives both. In float32, values of x, of factors and
+//          between two factors whose magnitudes are below 2^-104 may err by 2^-126 each besides. Infinities may become
+//          NaN there.
 #pragma once
 
 #include <cstdint>

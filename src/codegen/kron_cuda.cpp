@@ -135,7 +135,7 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index, std::int
   std::string text = fmt::format("struct Axis{} {{\n", index);
   text += fmt::format("  static constexpr int INDEX = {}, P = {}, Q = {}, AT = {}, RAW = {};\n", index, axis.p, axis.q,
                       chain.operand_at(index), raw);
-  text += fmt::format("  static constexpr int FIRST_FACTOR = {};\n", axis.first);
+  text += fmt::format("  static constexpr int ALONE = {};\n", axis.count == 1 ? axis.first : -1);
   text += fmt::format("  static constexpr bool FROM_LEFT = {};\n", left);
   text += fmt::format("  static constexpr int TOP = {}, FRAGMENTS = {}, COLUMN_TILES = {};\n", most, 2 * rows * columns,
                       2 * columns);

@@ -282,9 +282,11 @@ MERCER_INLINE void each_of_factor(const Body& body) {
 template <class A>
 MERCER_INLINE void ask_for_factor(const KronArguments& k, i64 item, float* raw) {
   each_of_factor<A>([&](int e) {
-    const FACTOR* const from = chain_factor_at(k, A::FIRST_FACTOR, item, e / A::Q, e % A::Q);
-    if (sizeof(FACTOR) == sizeof(float)) copy_or_clear<4>(shared_address(raw + A::RAW + e), from, true);
-    else raw[A::RAW + e] = kron_load(*from);
+    const int p = e / A::Q, q = e % A::Q;
+    float* const to = raw + A::RAW + e;
+    if constexpr (A::ALONE >= 0 && sizeof(FACTOR) == sizeof(float))
+      copy_or_clear<4>(shared_address(to), chain_factor_at(k, A::ALONE, item, p, q), true);
+    else *to = A::load(k, item, p, q);  // a product of several
   });
 }
 // By the threads that have asked for it.

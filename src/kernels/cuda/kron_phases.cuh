@@ -402,7 +402,7 @@ struct RowPlaces {
     constexpr int OWN = F::P_A / F::BLOCKS;
 #pragma unroll
     for (int i = 0; i < STEPS * 4; ++i) {
-      const int p = 4 * i + t;
+      const int p = min(4 * i + t, F::P_A - 1);  // a block that there is
       of[i] = address_in_block(shared_address(tile + p % OWN * F::STEP_A + g * TILES), p / OWN);
     }
 #endif

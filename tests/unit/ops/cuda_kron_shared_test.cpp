@@ -23,6 +23,11 @@ TEST(SharedChains, FirstAxis) {
                     call_of(power(8, 5), 1, Dtype::float64)});
 }
 
+/// An axis of several factors in a pair with a large one.
+TEST(SharedChains, MergedFactors) {
+  expect_all_right({call_of({{32, 32}, {16, 16}, {16, 16}, {4, 4}, {2, 2}}, 1)});
+}
+
 TEST(SharedChains, LastPair) { expect_all_right({call_of(power(16, 4), 2)}); }
 
 /// alpha, beta and y, and factors of each item.

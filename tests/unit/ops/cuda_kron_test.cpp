@@ -227,6 +227,9 @@ TEST(CudaKron, Chains) {
         {{{31, 29}, {30, 31}}, 3},
         {{{8, 8}, {32, 32}, {16, 16}}, 1},
         {{{4, 4}, {24, 32}, {32, 16}}, 2},
+        {{{16, 16}, {2, 2}, {2, 2}}, 4},  // an axis of several factors beside a large one
+        {{{16, 16}, {1, 1}, {8, 8}}, 4},
+        {{{3, 2}, {2, 3}, {20, 20}}, 2},
     };
     unsigned seed = 1;
     for (const Case& c : cases) {
