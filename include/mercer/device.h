@@ -21,7 +21,7 @@ Target target_from_text(const std::string& name);
 enum class Precision {
   fp32,    ///< three products of 16-bit pieces: within the contract of float32; what cancels is computed again
   direct,  ///< no tensor cores: products and differences by multiply-adds, slower by far
-  tf32,    ///< one product of eleven binary digits a value: relative errors near 1e-3 of x · z
+  tf32,    ///< one product of eleven binary digits a value: errors near 2^-11 of |x| |z|
   bf16,    ///< the same product here: nothing is gained by fewer digits
 };
 const char* name_of(Precision precision);  ///< "fp32"
@@ -47,7 +47,8 @@ class Context {
 
   /// Threads that a call uses, the calling one among them.
   int threads() const;
-  /// From 1 to 4096; 0 for the machine's own number. Results do not depend on it.
+  /// From 1 to 4096; 0 for the machine's own number. Results do not depend on it, but for the last
+  /// bits of linalg on the CPU.
   void set_threads(int count);
   Target target() const;
   /// For calls from now on. Throws unsupported when this machine cannot run it.

@@ -14,8 +14,8 @@
 //          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
 //          numerical is, once all outputs are written.
 // Streams  On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it waits, to
-//          know whether to throw. Graph captures are refused, but for cg, and for factors and solutions of orders up
-//          to 64 with info.
+//          know whether to throw. Graph captures are refused, but for cg and, with info, for factors and solutions of
+//          orders up to 64 (128 in float32 with up to 16 right-hand sides) and eigh of orders up to 32.
 // Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
 //          these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
 //          error: it goes to its column of x.
@@ -174,9 +174,10 @@ struct CgOptions {
 /// Streams  On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one round
 ///          later, so that the device never waits for it, and returns when all columns have ended, after one product
 ///          too many. With info it does not wait for the last of the work.
-/// Captures With info and most_products, which is then the number of products recorded: those of a column that ended
-///          are with zeros. The operator, and the preconditioner, must have been used in this stream before, and
-///          outlive the graph.
+/// Captures With info and most_products. The graph repeats its rounds until all columns have ended, at most so often;
+///          with drivers older than CUDA 12.4, and where the operator or the preconditioner serves one queue alone, all
+///          are recorded, with zeros for columns that have ended. The operator, and the preconditioner, must have been
+///          used in this stream before, and outlive the graph.
 void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
         Context& context = Context::shared());
 

@@ -42,7 +42,8 @@ namespace kron {
 ///
 /// All plans keep the error bound of mercer/kron.h, but the last bits of results may differ from those of the model's
 /// plan. The choice serves calls of these extents, numbers of rows and items, dtype and alignment on devices of this
-/// name, whatever alpha and beta, in place too. `call` writes an out that is neither x nor y; in the end it has what
+/// name, whatever the values of alpha and beta, in place too; calls with alpha = 1 and no y have a choice of their own.
+/// `call` writes an out that is neither x nor y; in the end it has what
 /// later calls make. options.progress is asked here. The caller's allocator is asked once at most, for the most scratch
 /// memory that a plan takes. Throws unsupported for a call on the CPU or one that multiplies by no factor,
 /// invalid_argument while a graph is being captured and where out is x or y, Cancelled when options.progress says so.

@@ -355,7 +355,8 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     """
     A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
-    v: [..., N, E], or [N] (then out is [..., M]), of the computing dtype. out: [..., M, E]. Memory: O(M + N).
+    v: [..., N, E], or [N] (then out is [..., M]): float64 where x is, else float16, bfloat16, uint8 or float32.
+    out: [..., M, E], of the computing dtype. Memory: O(M + N).
     The other arguments, dtypes and errors: those of pairwise.
     """
 
@@ -380,8 +381,8 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     """
     A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
-    coef: [..., O, N], or [N] (then out is [..., M, K]), of the computing dtype. Derivatives are 0 at kinks and singular
-    points, so coincident points contribute nothing.
+    coef: [..., O, N], or [N] (then out is [..., M, K]): float64 where x is, else float16, bfloat16, uint8 or float32.
+    Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
     The other arguments, dtypes and errors: those of pairwise.
     """
 
@@ -407,7 +408,7 @@ def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
 
 def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
-    Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
+    Distances of all pairs, of PyTorch's norms and SciPy's metrics: out[..., m, n] = d(x1_m, x2_n).
 
     x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
     said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
@@ -421,7 +422,8 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
     shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-    architecture, "cuda:0" for one of this machine.
+    architecture, "cuda:0" for one of this machine. dtype: of the points. Raises ValueError for an unknown target or dtype
+    and for negative sizes, NotImplementedError for what the target cannot run.
     """
 
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
@@ -432,13 +434,15 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
     - layouts: "row" or "column" for x, z and out alike, or a triple of them.
     - devices: "cpu"; the index of a CUDA device; or an architecture such as "sm_90a", whose code goes to the cache on disk,
       which takes NVRTC and no GPU.
-    - verbs: "pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient", …
+    - verbs: "pairwise", "kernel_matrix", "cdist", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
+      "kernel_agop".
     - columns: of v in kernel_product; rows of coef in kernel_gradient.
     - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
       left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
       arrays, and those that are left out get both.
 
-    A call inside the capture of a CUDA graph must find its code ready.
+    A call inside the capture of a CUDA graph must find its code ready. Raises ValueError for a broken rule, before anything
+    is compiled.
     """
 
 def write_cuda_store(folder: str, f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str], verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
@@ -645,9 +649,9 @@ def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, pre
 
     On CUDA the work is in the current stream. The host looks at what the device decided one product ago, so that nothing
     waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter
-    and check=False must be given: so many products are recorded, and a column that has ended takes part with zeros. A call
-    outside of the capture must have gone before, in the same stream, and a, b and the preconditioner must live as long as
-    the graph.
+    and check=False must be given: the graph repeats its rounds until all columns have ended, at most so often (with drivers
+    older than CUDA 12.4 all of them, with zeros for columns that have ended). A call outside of the capture must have gone
+    before, in the same stream, and a, b and the preconditioner must live as long as the graph.
     """
 
 @overload
@@ -711,21 +715,25 @@ def get_num_threads() -> int:
     """Threads that a call may use."""
 
 def set_num_threads(count: int) -> None:
-    """Sets how many threads a call may use. Results do not depend on it."""
+    """
+    Sets how many threads a call may use: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. Results do not depend on it, but for the last bits of mercer.linalg on the CPU.
+    """
 
 def get_target() -> str:
     """The instruction set in use: "x86_avx512", "x86_avx2" or "interpreter"."""
 
 def set_target(name: str) -> None:
     """
-    Chooses the instruction set by name; "auto" takes the best of this machine.
+    Chooses the instruction set: "x86_avx512", "x86_avx2", "interpreter", or "auto" for the best of this machine. ValueError for another name.
     """
 
 def get_precision() -> str:
     """How products run on tensor cores: "fp32", "direct", "tf32" or "bf16"."""
 
 def set_precision(name: str) -> None:
-    """Chooses by name how products run on tensor cores."""
+    """
+    Chooses how products run on tensor cores: "fp32", "direct", "tf32" or "bf16". ValueError for another name.
+    """
 
 def plan_count() -> int:
     """Compiled plans held now."""

@@ -1,5 +1,6 @@
 """Errors of Mercer. A broken rule of a call is a plain ValueError, something not offered a
-NotImplementedError; the three kinds below have classes of their own."""
+NotImplementedError; wrong dtypes and errors of compilation, of devices and of data have classes of
+their own."""
 
 from __future__ import annotations
 

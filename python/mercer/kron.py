@@ -49,8 +49,8 @@ def solve(
     eigenvectors turn b, and each row is divided by its eigenvalue: shift is the variance of the
     noise of a Gaussian process. Then ``positive`` is not read, and ``jitter`` must be None.
 
-    Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse.
-    PyTorch does not follow it.
+    Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse,
+    NotImplementedError for tensors that require gradients and for arrays of JAX.
     """
     sizes = _sizes("kron.solve", factors)
     order, is_vector = _math.prod(sizes), b.ndim == 1
@@ -102,7 +102,8 @@ def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
     >>> w, v = kron.eigh(factors)
     >>> kron.kron_matmul(v, w[:, None] * kron.kron_matmul(v, x, transpose_factors=True))
 
-    Raises ValueError for factors that are not square. PyTorch does not follow it.
+    Raises ValueError for factors that are not square, NotImplementedError for tensors that require
+    gradients and for arrays of JAX.
     """
     _sizes("kron.eigh", factors)
     parts = [_linalg.eigh(factor) for factor in factors]
@@ -121,8 +122,8 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float = 0.0) -> ArrayT:
     it is the sum of log(w + shift) over the eigenvalues.
 
     Raises ValueError for factors that are not square, LinAlgError for one that is not positive
-    definite; NaN where an eigenvalue and the shift add to less than zero. PyTorch does not follow
-    it.
+    definite, NotImplementedError for tensors that require gradients and for arrays of JAX; NaN
+    where an eigenvalue and the shift add to less than zero.
     """
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
@@ -130,7 +131,8 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float = 0.0) -> ArrayT:
         return library.log(eigh(factors)[0] + shift).sum(-1)
     total: _typing.Any = 0
     for factor, n in zip(factors, sizes, strict=True):
-        diagonal = library.diagonal(_linalg.cholesky(factor), 0, -2, -1)
+        lower = _linalg.cholesky(factor)
+        diagonal = library.diagonal(lower, 0, -2, -1)
         total = total + 2 * (_math.prod(sizes) // max(n, 1)) * library.log(diagonal).sum(-1)
     return total
 
@@ -164,8 +166,9 @@ def tune(
 
     A plan divides the factors into passes over memory and has a kernel for each pass. Calls with
     factors of these shapes, as many rows and items, this dtype and alignment use the fastest from
-    then on, in this process and, by the cache on disk, in later ones, whatever their alpha and
-    beta. Every plan keeps the error bound of the products; the last bits of results may change.
+    then on, in this process and, by the cache on disk, in later ones, whatever the values of alpha
+    and beta; those with alpha = 1 and no y have a choice of their own. Every plan keeps the error
+    bound of the products; the last bits of results may change.
 
     - verb: "matmul" or "kron_matmul". The other arguments are those of the verb.
     - out: an array to write into, neither x nor y: the call is made again and again. It then has

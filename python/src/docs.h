@@ -46,7 +46,8 @@ inline constexpr char kKernelProductSignature[] =
 inline constexpr char kKernelProductDoc[] =
     R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
-v: [..., N, E], or [N] (then out is [..., M]), of the computing dtype. out: [..., M, E]. Memory: O(M + N).
+v: [..., N, E], or [N] (then out is [..., M]): float64 where x is, else float16, bfloat16, uint8 or float32.
+out: [..., M, E], of the computing dtype. Memory: O(M + N).
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelReduceSignature[] =
@@ -77,8 +78,8 @@ inline constexpr char kKernelGradientSignature[] =
 inline constexpr char kKernelGradientDoc[] =
     R"doc(A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
-coef: [..., O, N], or [N] (then out is [..., M, K]), of the computing dtype. Derivatives are 0 at kinks and singular
-points, so coincident points contribute nothing.
+coef: [..., O, N], or [N] (then out is [..., M, K]): float64 where x is, else float16, bfloat16, uint8 or float32.
+Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =
@@ -112,7 +113,7 @@ inline constexpr char kCdistSignature[] =
     "workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> "
     "mercer._types.ArrayT";
 inline constexpr char kCdistDoc[] =
-    R"doc(Distances of all pairs, with the arguments of PyTorch and SciPy: out[..., m, n] = d(x1_m, x2_n).
+    R"doc(Distances of all pairs, of PyTorch's norms and SciPy's metrics: out[..., m, n] = d(x1_m, x2_n).
 
 x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
@@ -127,7 +128,8 @@ inline constexpr char kExplainDoc[] =
     R"doc(Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
 shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-architecture, "cuda:0" for one of this machine.)doc";
+architecture, "cuda:0" for one of this machine. dtype: of the points. Raises ValueError for an unknown target or dtype
+and for negative sizes, NotImplementedError for what the target cannot run.)doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "
@@ -142,13 +144,15 @@ inline constexpr char kCompileDoc[] =
 - layouts: "row" or "column" for x, z and out alike, or a triple of them.
 - devices: "cpu"; the index of a CUDA device; or an architecture such as "sm_90a", whose code goes to the cache on disk,
   which takes NVRTC and no GPU.
-- verbs: "pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient", …
+- verbs: "pairwise", "kernel_matrix", "cdist", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
+  "kernel_agop".
 - columns: of v in kernel_product; rows of coef in kernel_gradient.
 - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
   left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
   arrays, and those that are left out get both.
 
-A call inside the capture of a CUDA graph must find its code ready.)doc";
+A call inside the capture of a CUDA graph must find its code ready. Raises ValueError for a broken rule, before anything
+is compiled.)doc";
 
 #undef MERCER_POINTS
 #undef MERCER_SHARED_OPTIONS

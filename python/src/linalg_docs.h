@@ -180,9 +180,9 @@ iterations: the products that each column took.
 
 On CUDA the work is in the current stream. The host looks at what the device decided one product ago, so that nothing
 waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter
-and check=False must be given: so many products are recorded, and a column that has ended takes part with zeros. A call
-outside of the capture must have gone before, in the same stream, and a, b and the preconditioner must live as long as
-the graph.)doc";
+and check=False must be given: the graph repeats its rounds until all columns have ended, at most so often (with drivers
+older than CUDA 12.4 all of them, with zeros for columns that have ended). A call outside of the capture must have gone
+before, in the same stream, and a, b and the preconditioner must live as long as the graph.)doc";
 
 inline constexpr char kPreconditionerDoc[] =
     R"doc(The inverse of a matrix that is near an operator, for cg. Made by nystrom and pivoted_cholesky.)doc";

@@ -135,19 +135,22 @@ void bind_machine(nb::module_& module) {
       "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
   module.def(
       "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
-      "Sets how many threads a call may use. Results do not depend on it.");
+      "Sets how many threads a call may use: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. "
+      "Results do not depend on it, but for the last bits of mercer.linalg on the CPU.");
   module.def(
       "get_target", [] { return std::string(name_of(Context::shared().target())); },
       "The instruction set in use: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
   module.def(
       "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
-      "Chooses the instruction set by name; \"auto\" takes the best of this machine.");
+      "Chooses the instruction set: \"x86_avx512\", \"x86_avx2\", \"interpreter\", or \"auto\" for the best of this "
+      "machine. ValueError for another name.");
   module.def(
       "get_precision", [] { return std::string(name_of(Context::shared().precision())); },
       "How products run on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\".");
   module.def(
       "set_precision", [](const std::string& name) { Context::shared().set_precision(precision_from_text(name)); },
-      "name"_a, "Chooses by name how products run on tensor cores.");
+      "name"_a,
+      "Chooses how products run on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\". ValueError for another name.");
   module.def(
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(

@@ -255,8 +255,9 @@ Formula minkowski_formula(double p, bool weighted) {
 double norm_of(nb::handle p) {
   double value = 0;
   if (nb::try_cast(p, value)) return value;
+  const char* const hint = nb::isinstance<nb::str>(p) ? "; the name of a metric goes by keyword (metric=)" : "";
   throw nb::type_error(
-      fmt::format("cdist: p must be a number. Received {}", nb::cast<std::string>(nb::repr(p))).c_str());
+      fmt::format("cdist: p must be a number{}. Received {}", hint, nb::cast<std::string>(nb::repr(p))).c_str());
 }
 
 nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,

@@ -113,8 +113,11 @@ REFUSED = {
     "unknown metric": (lambda: mc.cdist(X, Z, metric="euclidian"), ValueError, "euclidean"),
     "p that is no number": (lambda: mc.cdist(X, Z, np.nan), ValueError, "nan"),
     "negative p": (lambda: mc.cdist(X, Z, -1), ValueError, "-1"),
-    "p of another type": (lambda: mc.cdist(X, Z, "2"), TypeError,
-                          "cdist: p must be a number. Received '2'"),
+    "p of another type": (lambda: mc.cdist(X, Z, [2]), TypeError,
+                          "cdist: p must be a number. Received [2]"),
+    "a metric in place of p": (lambda: mc.cdist(X, Z, "cityblock"), TypeError,
+                               "cdist: p must be a number; the name of a metric goes by keyword "
+                               "(metric=). Received 'cityblock'"),
     "several p of a metric": (lambda: mc.cdist(X, Z, metric="minkowski", p=[1, 2]), TypeError,
                               "minkowski: p chooses the formula, so it must be one number. "
                               "Received [1, 2]"),

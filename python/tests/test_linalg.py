@@ -369,6 +369,8 @@ def test_other_libraries_are_refused_in_words():
     jax = pytest.importorskip("jax")
     with pytest.raises(NotImplementedError, match="cholesky: is not offered for arrays of jax"):
         linalg.cholesky(jax.numpy.eye(2))
+    with pytest.raises(NotImplementedError, match="cholesky: is not offered for arrays of jax"):
+        mc.kron.logdet([jax.numpy.eye(2), jax.numpy.eye(3)])
 
 
 def test_workspaces_of_the_cpu_are_empty():

@@ -166,8 +166,8 @@ class Solve {
     const bool is_captured = a_.device.kind == DeviceKind::cuda &&
                              cuda_is_capturing(a_.device.index, static_cast<CuStream>(a_.queue.stream));
     require(!is_captured || (options_.info != nullptr && options_.most_products > 0),
-            "{}: in a graph capture nothing can be thrown, and the number of products is fixed: info (check=False) and "
-            "max_iter must be given. Received {} and {}.",
+            "{}: in a graph capture nothing can be thrown, and the number of products is limited: info (check=False) "
+            "and max_iter must be given. Received {} and {}.",
             op_, options_.info != nullptr ? "info" : "no info", options_.most_products);
   }
 
