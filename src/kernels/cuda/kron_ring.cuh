@@ -6,8 +6,8 @@
 // while this one is multiplied. Floor: bytes at 4.2 TB/s; about 30 issue slots an element for five axes.
 //
 // Values are two pieces of tf32, which have the exponents of float32: nothing is scaled. What both leave of a value is
-// at most 2^-22 of it, or 2^-126 (docs/kernels/kron.md has the bound). Of four products of pieces three are formed, or all, those of a low piece first, since the units
-// cut sums off. Lane 4 g + t:
+// at most 2^-22 of it, or 2^-126 (docs/kernels/kron.md has the bound). Of four products of pieces three are formed, or
+// all, those of a low piece first, since the units cut sums off. Lane 4 g + t:
 //
 //   one axis      out[n][q] = sum_p x[p][n] F[p][q]    rows of an instruction: 16 of 32 columns n
 //   first of two  sums[q_a][n] = sum_p A[q_a][p] x[p][n]    rows: both pieces of A; n = fifth(2 t), fifth(2 t + 1)
