@@ -24,6 +24,23 @@ struct Call {
   bool by_columns = false;  // rows of x, y and out are neighbours in memory, as in products from the left
 };
 
+inline Call call_of(Sizes sizes, std::int64_t rows, Dtype dtype = Dtype::float32) {
+  Call call;
+  call.sizes = std::move(sizes);
+  call.rows = rows;
+  call.dtype = dtype;
+  return call;
+}
+
+/// A batch with factors of each item, that lie by columns, and with alpha, beta and y.
+inline Call with_items(Call call, std::int64_t items) {
+  call.items = items;
+  call.turned = true;
+  call.alpha = -0.5;
+  call.beta = 2;
+  return call;
+}
+
 /// Strides of x or out.
 inline Shape spread(const Call& c, const Shape& shape) {
   if (c.by_columns) return {shape[1] * shape[2], 1, shape[1]};

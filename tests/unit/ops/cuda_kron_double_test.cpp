@@ -7,17 +7,11 @@ namespace {
 
 using namespace testing_support;
 
-Call call_of(Sizes sizes, std::int64_t rows = 3) {
-  Call call;
-  call.sizes = std::move(sizes);
-  call.rows = rows;
-  call.dtype = Dtype::float64;
-  return call;
-}
+Call doubles(Sizes sizes, std::int64_t rows = 3) { return call_of(std::move(sizes), rows, Dtype::float64); }
 
 /// Edges that are whole in nothing, alpha, beta and y; few enough for the emulator.
 TEST(DoubleKron, RaggedEdges) {
-  Call call = call_of({{35, 37}, {18, 33}, {33, 17}}, 2);
+  Call call = doubles({{35, 37}, {18, 33}, {33, 17}}, 2);
   call.alpha = -2;
   call.beta = 3;
   expect_all_right({call});
@@ -36,7 +30,7 @@ TEST(DoubleKron, Eights) {
                                                {{6, 6}, {8, 6}},
                                                {{7, 6}, {21, 19}}})
     for (const bool columns : {false, true}) {
-      Call call = call_of(sizes, columns ? 5 : 37);
+      Call call = doubles(sizes, columns ? 5 : 37);
       call.by_columns = columns;
       call.alpha = columns ? 1 : -0.5;
       call.beta = columns ? 0 : 2;
@@ -45,11 +39,11 @@ TEST(DoubleKron, Eights) {
   expect_all_right(calls);
 }
 
-TEST(DoubleKron, FullTiles) { expect_all_right({call_of({{64, 64}, {64, 64}}, 2)}); }
+TEST(DoubleKron, FullTiles) { expect_all_right({doubles({{64, 64}, {64, 64}}, 2)}); }
 
 /// Several tiles of outputs, and factors that shared memory does not hold.
 TEST(DoubleKron, LargeFactors) {
-  expect_all_right({call_of({{150, 300}}, 40), call_of({{600, 130}}, 9), call_of({{2, 3}, {520, 200}, {3, 2}}, 2)});
+  expect_all_right({doubles({{150, 300}}, 40), doubles({{600, 130}}, 9), doubles({{2, 3}, {520, 200}, {3, 2}}, 2)});
 }
 
 TEST(DoubleKron, Shapes) {
@@ -60,13 +54,13 @@ TEST(DoubleKron, Shapes) {
            {{256, 256}, {17, 16}},   {{34, 34}, {3, 3}},   {{40, 40}, {2, 2}},       {{40, 41}, {5, 7}},
            {{512, 512}, {2, 1}},     {{1000, 24}},         {{24, 1000}},
            {{36, 36}, {33, 34}, {34, 33}, {4, 5}}})
-    calls.push_back(call_of(sizes));
+    calls.push_back(doubles(sizes));
   expect_all_right(calls);
 }
 
 TEST(DoubleKron, ManyRows) {
-  expect_all_right({call_of({{64, 64}, {64, 64}}, 1500), call_of({{128, 128}, {128, 128}}, 300),
-                    call_of({{52, 50}, {52, 50}, {52, 50}}, 30), call_of({{512, 512}}, 5000)});
+  expect_all_right({doubles({{64, 64}, {64, 64}}, 1500), doubles({{128, 128}, {128, 128}}, 300),
+                    doubles({{52, 50}, {52, 50}, {52, 50}}, 30), doubles({{512, 512}}, 5000)});
 }
 
 TEST(DoubleKron, Layouts) {
@@ -74,7 +68,7 @@ TEST(DoubleKron, Layouts) {
   for (const bool turned : {false, true})
     for (const int layout : {0, 1, 2})
       for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{34, 40}, {40, 46}, {66, 37}}, Sizes{{350, 130}}}) {
-        Call call = call_of(sizes, 5);
+        Call call = doubles(sizes, 5);
         call.turned = turned;
         call.gaps = layout == 1;
         call.by_columns = layout == 2;
@@ -90,7 +84,7 @@ TEST(DoubleKron, BatchesOfFactors) {
   for (const auto& [sizes, rows, items] : std::vector<std::tuple<Sizes, std::int64_t, std::int64_t>>{
            {{{64, 64}, {64, 64}}, 7, 300}, {{{40, 33}, {50, 50}, {36, 36}}, 3, 5}, {{{128, 128}, {128, 128}}, 3, 40},
            {{{200, 300}}, 70, 9},          {{{600, 400}}, 50, 3},                  {{{33, 40}}, 1, 1000}}) {
-    Call call = call_of(sizes, rows);
+    Call call = doubles(sizes, rows);
     call.items = items;
     call.alpha = 2;
     calls.push_back(call);
@@ -99,7 +93,7 @@ TEST(DoubleKron, BatchesOfFactors) {
 }
 
 TEST(DoubleKron, FewItemsWithTilesOfTheirOwn) {
-  Call call = call_of({{40, 40}, {6, 5}}, 9);
+  Call call = doubles({{40, 40}, {6, 5}}, 9);
   call.items = 3;
   expect_all_right({call});
 }
@@ -108,7 +102,7 @@ TEST(DoubleKron, Scales) {
   std::vector<Call> calls;
   for (const auto& [x, factor] :
        std::vector<std::pair<double, double>>{{1e-250, 1}, {1e250, 1e-100}, {1, 1e-120}, {0, 1}, {1, 0}}) {
-    Call call = call_of({{40, 34}, {36, 48}}, 2);
+    Call call = doubles({{40, 34}, {36, 48}}, 2);
     call.x_scale = x;
     call.factor_scale = factor;
     calls.push_back(call);
@@ -119,7 +113,7 @@ TEST(DoubleKron, Scales) {
 TEST(DoubleKron, RowsAreApart) {
   on_cuda([](TestContext& context) {
     for (const bool by_columns : {false, true}) {
-      Call call = call_of({{36, 36}, {33, 33}}, 6);
+      Call call = doubles({{36, 36}, {33, 33}}, 6);
       call.by_columns = by_columns;
       Arrays a(call);
       expect_rows_apart(call, a, context);
@@ -128,7 +122,7 @@ TEST(DoubleKron, RowsAreApart) {
 }
 
 TEST(DoubleKron, FactorsThatAreNotFinite) {
-  on_cuda([](TestContext& context) { expect_outputs_apart(call_of({{40, 33}, {35, 34}}, 2), context); });
+  on_cuda([](TestContext& context) { expect_outputs_apart(doubles({{40, 33}, {35, 34}}, 2), context); });
 }
 
 TEST(DoubleKron, InfinitiesStayInfinities) {
@@ -148,7 +142,7 @@ TEST(DoubleKron, InPlace) {
     for (const Sizes& sizes : {Sizes{{64, 64}, {64, 64}}, Sizes{{64, 40}, {40, 64}}, Sizes{{90, 90}},
                                Sizes{{300, 300}}, Sizes{{40, 40}, {34, 34}, {3, 3}}})
       for (const bool gaps : {false, true}) {
-        Call call = call_of(sizes, 70);
+        Call call = doubles(sizes, 70);
         call.gaps = gaps;
         call.alpha = -1;
         expect_in_place(call, context);

@@ -7,13 +7,6 @@ namespace {
 
 using namespace testing_support;
 
-Call call_of(Sizes sizes, std::int64_t rows) {
-  Call call;
-  call.sizes = std::move(sizes);
-  call.rows = rows;
-  return call;
-}
-
 const Sizes kEights = {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}};
 
 /// Fewer rows than multiprocessors, and several for each.
@@ -30,15 +23,7 @@ TEST(RingChains, Shapes) {
   expect_all_right(calls);
 }
 
-/// alpha, beta and y, and factors of each item, that lie by columns.
-TEST(RingChains, ItemsOfABatch) {
-  Call call = call_of(kEights, 3);
-  call.items = 3;
-  call.alpha = -0.5;
-  call.beta = 2;
-  call.turned = true;
-  expect_all_right({call});
-}
+TEST(RingChains, ItemsOfABatch) { expect_all_right({with_items(call_of(kEights, 3), 3)}); }
 
 /// Pieces have the exponents of float32: nothing is scaled.
 TEST(RingChains, Scales) {

@@ -9,14 +9,6 @@ using namespace testing_support;
 
 Sizes power(std::int64_t p, int count) { return Sizes(static_cast<std::size_t>(count), {p, p}); }
 
-Call call_of(Sizes sizes, std::int64_t rows, Dtype dtype = Dtype::float32) {
-  Call call;
-  call.sizes = std::move(sizes);
-  call.rows = rows;
-  call.dtype = dtype;
-  return call;
-}
-
 /// The first axis is shared: on tensor cores, and by multiply-adds.
 TEST(SharedChains, FirstAxis) {
   expect_all_right({call_of({{16, 16}, {16, 16}, {16, 16}, {16, 12}}, 1), call_of(power(4, 8), 2),
@@ -30,14 +22,8 @@ TEST(SharedChains, MergedFactors) {
 
 TEST(SharedChains, LastPair) { expect_all_right({call_of(power(16, 4), 2)}); }
 
-/// alpha, beta and y, and factors of each item.
 TEST(SharedChains, ItemsOfABatch) {
-  Call call = call_of({{16, 20}, {9, 7}, {16, 16}, {32, 16}}, 2);
-  call.items = 2;
-  call.alpha = -0.5;
-  call.beta = 2;
-  call.turned = true;
-  expect_all_right({call});
+  expect_all_right({with_items(call_of({{16, 20}, {9, 7}, {16, 16}, {32, 16}}, 2), 2)});
 }
 
 TEST(SharedChains, Shapes) {
