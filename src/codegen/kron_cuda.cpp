@@ -72,6 +72,15 @@ std::string position(const std::vector<Digit>& digits) {
   return text.empty() ? "0" : text;
 }
 
+std::int64_t place_of(const std::vector<Digit>& digits, std::int64_t element) {
+  std::int64_t place = 0;
+  for (const Digit& digit : digits) {
+    place += element % digit.extent * digit.step;
+    element /= digit.extent;
+  }
+  return place;
+}
+
 std::string function(const char* head, const std::vector<Digit>& digits) {
   return fmt::format("{} {{ return {}; }}\n", head, position(digits));
 }
@@ -193,6 +202,10 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
                       phase.width, phase.outer, phase.inner, blocks,
                       phase.inner * (phase.axes == 2 ? chain.axes[behind - 1].q : 1));
   if (phase.eights) text += fmt::format("  static constexpr bool ADDS = {};\n", adds);
+  // How far apart the items are that a warp multiplies together; 0 where that differs.
+  const bool pairs = phase.tensor && items % (2 * stride * blocks) == 0 && places_add(all, stride) &&
+                     places_add(all, 2 * stride);
+  if (phase.tensor) text += fmt::format("  static constexpr int PAIR_STEP = {};\n", pairs ? place_of(all, stride) : 0);
   return text + function("  MERCER_METHOD static int outer(int e)", outer) +
          function("  MERCER_METHOD static int inner(int e)", inner) +
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
@@ -251,6 +264,7 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
   text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
   if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + text_of("double_units.cuh") + text_of("kron_eights.cuh");
+  const bool early = chain.is_early();
   std::string asks, measures, operands, phases;
   std::int64_t raw = 0;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
@@ -262,12 +276,12 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
     }
     asks += fmt::format("ask_for_factor<Axis{}>(k, item, raw); ", axis);
     measures += fmt::format("measure_factor<Axis{}>(raw, most); ", axis);
-    operands += fmt::format("{}<Axis{}>(raw, most, {}, exponents); ", chain.early ? "make_fragment" : "write_fragments",
-                            axis, chain.early ? "own" : "operands");
+    operands += fmt::format("{}<Axis{}>(raw, most, {}, exponents); ", early ? "make_fragment" : "write_fragments", axis,
+                            early ? "own" : "operands");
     raw += chain.axes[axis].p * chain.axes[axis].q;
   }
   measures += "__syncthreads(); ";
-  if (raw > 0 && !chain.early)
+  if (raw > 0 && !early)
     operands = "float* const raw = (float*)tile; " + asks + "commit_copies(); wait_copies<0>(); " + measures +
                operands + "__syncthreads();";
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
@@ -285,9 +299,9 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
                           results,
                           to_memory ? "" : chain.is_shared(i + 1) ? "cluster_barrier(); " : "__syncthreads(); ");
   }
-  text += fmt::format("#define CHAIN_EARLY {}\n#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", int{chain.early},
+  text += fmt::format("#define CHAIN_EARLY {}\n#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", int{early},
                       operands, phases);
-  if (chain.early) text += fmt::format("#define CHAIN_ASKS {}\n#define CHAIN_MEASURES {}\n", asks, measures);
+  if (early) text += fmt::format("#define CHAIN_ASKS {}\n#define CHAIN_MEASURES {}\n", asks, measures);
   return text + text_of("kron_chain_run.cuh");
 }
 

@@ -344,8 +344,7 @@ std::int64_t KronChain::operand_at(std::size_t axis) const {
   return bytes;
 }
 
-/// A thread makes at most one piece of an operand, and keeps it until all have read the factors.
-bool KronChain::can_be_early() const {
+bool KronChain::is_early() const {
   std::int64_t raw = 0;
   for (const KronChainAxis& axis : axes) raw += axis.p * axis.q * bytes_of(*this);
   const std::int64_t bytes = operand_at(axes.size());
@@ -400,10 +399,9 @@ double KronChain::seconds(const KronGpuPlace& place) const {
 }
 
 std::string KronChain::key() const {
-  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {} by {}{}{};",
+  std::string text = fmt::format("kron chain {}: tile {} {} {} of {}, {} threads, {} resident, cluster {} by {}{};",
                                  types.key(), tile_l, tile_r, int{whole_r}, step_l, block_threads, resident, cluster,
-                                 shared_axis, ring > 0 ? fmt::format(", ring of {}", ring) : "",
-                                 early ? ", early" : "");
+                                 shared_axis, ring > 0 ? fmt::format(", ring of {}", ring) : "");
   for (const KronShape& factor : factors) text += fmt::format(" {} x {}", factor.p, factor.q);
   for (const KronChainAxis& axis : axes) text += fmt::format(", axis {} by {}", axis.count, axis.step);
   for (const KronChainPhase& phase : phases)
@@ -553,10 +551,7 @@ std::vector<KronChain> kron_chain_options(const KronGpuTypes& types, std::span<c
         if (all < kLeastThreads || all * registers > kRegisters) continue;
         chain.block_threads = threads;
         chain.resident = resident;
-        for (const bool early : {false, true}) {
-          chain.early = early;
-          if (!early || chain.can_be_early()) options.push_back(chain);
-        }
+        options.push_back(chain);
       }
   };
   for (const std::int64_t plain : {kPlain, kPlain / 2, 2 * kPlain})

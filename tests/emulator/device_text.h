@@ -667,12 +667,15 @@ EMULATOR_PTX("{.reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; st.shared::clu
              (u32 place, u32 rank, double value)) {
   shared_at<double>(rank << kRankShift | (place & ((1u << kRankShift) - 1))) = value;
 }
-EMULATOR_PTX("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];", (u32 & x, u32& y, u32& z, u32& w, u32 address)) {
+EMULATOR_PTX("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4 + %5];",
+             (u32 & x, u32& y, u32& z, u32& w, u32 address, int behind)) {
+  address += behind;
   if (address % 16 != 0) host->fail("a misaligned address of shared memory");
   const auto& from = shared_at<std::array<u32, 4>>(address);
   x = from[0], y = from[1], z = from[2], w = from[3];
 }
-EMULATOR_PTX("ld.shared::cluster.v2.b32 {%0, %1}, [%2];", (u32 & x, u32& y, u32 address)) {
+EMULATOR_PTX("ld.shared::cluster.v2.b32 {%0, %1}, [%2 + %3];", (u32 & x, u32& y, u32 address, int behind)) {
+  address += behind;
   if (address % 8 != 0) host->fail("a misaligned address of shared memory");
   const auto& from = shared_at<std::array<u32, 2>>(address);
   x = from[0], y = from[1];

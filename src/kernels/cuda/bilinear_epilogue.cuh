@@ -1,20 +1,25 @@
 // From the sums of a tile to its values, and the pairs that cancel (bilinear_tile.cuh).
 //
-// A warp's 16 rows x TILE_N columns pass through its part of shared memory, 32 columns at a time: written by
+// A warp's 16 rows x TILE_N columns pass through its part of shared memory, 512 pairs at a time: written by
 // accumulators, read by rows of four columns, and for the half below the diagonal by columns of four rows. In row r,
-// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides.
+// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 64 columns wide: memory
+// takes 256 neighbouring bytes faster than 128 (docs/kernels/pairwise-cuda.md). They are 16 rows high where columns are
+// stored too, and of one matrix of few features, whose blocks have too few registers.
+template <int WIDTH>
 struct Strip {
-  i64 m, n;           // of its first pair; rows and columns in the matrix
-  u32 values;         // address of the 32 columns
+  static constexpr int kRows = 512 / WIDTH;
+  i64 m, n0;          // of its first row, of the tile's first column
+  u32 values;         // address of the strip
   u32 columns;        // of the tile's columns
-  int column;         // the first of the 32, in the tile
+  int column;         // its first one, in the tile
+  MERCER_METHOD i64 n() const { return n0 + column; }
+  MERCER_METHOD u32 place(int row, int at) const {
+    return values + row * (WIDTH * 4) + ((at / 4 ^ ((row & 3) << 1 | (row >> 2 & 1))) << 4) + at % 4 * 4;
+  }
 };
 
-MERCER_INLINE u32 place_in(const Strip& strip, int row, int column) {
-  return strip.values + row * 128 + ((column / 4 ^ ((row & 3) << 1 | (row >> 2 & 1))) << 4) + column % 4 * 4;
-}
-
-MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& strip, int column) {
+template <int WIDTH>
+MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip<WIDTH>& strip, int column) {
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s)
     slots[s] = shared_float(strip.columns + ((POINT_PLANES + s) * PLANE_ROW + strip.column + column) * 4);
@@ -54,15 +59,18 @@ MERCER_INLINE bool takes_packs(const PairArguments& p) {
   return takes;
 }
 
-// All 16 x 32 pairs are there and on one side of the diagonal; groups of four lie on multiples of their size. All loads
-// come first, once for all members.
-template <bool MIRROR>
-MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip) {
+// All pairs of a strip are there and on one side of the diagonal; groups of four lie on multiples of their size. All
+// loads come first, once for all members.
+template <bool MIRROR, int WIDTH>
+MERCER_INLINE void store_whole(const PairArguments& p, const Strip<WIDTH>& strip) {
+  static_assert(!MIRROR || WIDTH == 32, "four lanes of four rows");
+  constexpr int kRowLanes = WIDTH / 4;
   const int lane = threadIdx.x % 32;
   // The lane's first pair of four passes; four rows or columns follow one another in each.
-  const int row = MIRROR ? lane % 4 * 4 : lane / 8, column = MIRROR ? lane / 4 : lane % 8 * 4;
-  constexpr int kPassRows = MIRROR ? 0 : 4, kPassColumns = MIRROR ? 8 : 0, kRows = MIRROR, kColumns = !MIRROR;
-  const i64 m = strip.m + row, n = strip.n + strip.column + column;
+  const int row = MIRROR ? lane % 4 * 4 : lane / kRowLanes, column = MIRROR ? lane / 4 : lane % kRowLanes * 4;
+  constexpr int kPassRows = MIRROR ? 0 : 32 / kRowLanes, kPassColumns = MIRROR ? 8 : 0;
+  constexpr int kRows = MIRROR, kColumns = !MIRROR;
+  const i64 m = strip.m + row, n = strip.n() + column;
   const i64 place = MIRROR ? n * p.out_row + m : m * p.out_row + n;
   const i64 step = (MIRROR ? kPassColumns : kPassRows) * p.out_row;
   float values[4][4], rows[4][ROW_SLOTS + 1], cols[4][COL_SLOTS + 1];
@@ -73,9 +81,9 @@ MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip) {
     if (MIRROR) {
 #pragma unroll
       for (int c = 0; c < 4; ++c)
-        values[pass][c] = shared_float(place_in(strip, row + c, column + pass * kPassColumns));
+        values[pass][c] = shared_float(strip.place(row + c, column + pass * kPassColumns));
     } else {
-      shared_floats(values[pass], place_in(strip, row + pass * kPassRows, column));
+      shared_floats(values[pass], strip.place(row + pass * kPassRows, column));
     }
   }
   Params own, next;
@@ -104,30 +112,35 @@ MERCER_INLINE void store_whole(const PairArguments& p, const Strip& strip) {
 }
 
 // Edges, the diagonal, any strides: a pair a lane.
-MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const float* params, OUT* out) {
-  const int lane = threadIdx.x % 32;
-  const i64 n = strip.n + strip.column + lane;
-  float rows[ROW_SLOTS + 1], cols[COL_SLOTS + 1];
-  load_col_slots(cols, strip, lane);
-  if (n >= p.n) return;
+template <int WIDTH>
+MERCER_INLINE void store_part(const PairArguments& p, const Strip<WIDTH>& strip, const float* params, OUT* out) {
 #pragma unroll 1
-  for (int row = 0; row < 16; ++row) {
-    const i64 m = strip.m + row;
-    if (m >= p.m || (p.symmetric && n < m)) continue;
-    load_row_slots(rows, p, m);
-    const OUT value = pair_value(p, shared_float(place_in(strip, row, lane)), rows, cols, params, m, n);
-    OUT& pair = out[m * p.out_row + n * p.out_col];
-    pair = stored(pair, value);
-    if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
+  for (int column = threadIdx.x % 32; column < WIDTH; column += 32) {
+    const i64 n = strip.n() + column;
+    if (n >= p.n) return;
+    float rows[ROW_SLOTS + 1], cols[COL_SLOTS + 1];
+    load_col_slots(cols, strip, column);
+#pragma unroll 1
+    for (int row = 0; row < strip.kRows; ++row) {
+      const i64 m = strip.m + row;
+      if (m >= p.m || (p.symmetric && n < m)) continue;
+      load_row_slots(rows, p, m);
+      const OUT value = pair_value(p, shared_float(strip.place(row, column)), rows, cols, params, m, n);
+      OUT& pair = out[m * p.out_row + n * p.out_col];
+      pair = stored(pair, value);
+      if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
+    }
   }
 }
 
-MERCER_INLINE void store_columns(const PairArguments& p, const Strip& strip) {
-  const i64 n = strip.n + strip.column;
-  const bool whole = strip.m + 16 <= p.m && n + 32 <= p.n && (!p.symmetric || n >= strip.m + 16);
+template <int WIDTH>
+MERCER_INLINE void store_strip(const PairArguments& p, const Strip<WIDTH>& strip) {
+  const i64 n = strip.n();
+  const bool whole = strip.m + strip.kRows <= p.m && n + WIDTH <= p.n && (!p.symmetric || n >= strip.m + strip.kRows);
   if (!LONG_EPILOGUE && whole && takes_packs(p)) {
     store_whole<false>(p, strip);
-    if (mirrors(p)) store_whole<true>(p, strip);
+    if constexpr (WIDTH == 32)
+      if (mirrors(p)) store_whole<true>(p, strip);
     return;
   }
 #pragma unroll 1
@@ -225,19 +238,29 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
   if (lists) list_pairs(p, masks, m, n0);
 }
 
-// 16 x 32 sums of a warp to shared memory; the signs of their tests, 16 a lane.
-MERCER_INLINE u32 write_sums(const Strip& strip, const float* sum, const PointNorm (&x)[2]) {
+// Sums of a warp's 16 rows x 32 columns, or of eight of these rows and 64 columns, to shared memory; the signs of their
+// tests, where they lie in a mask.
+MERCER_INLINE u32 write_sums(const Strip<32>& strip, const float* sum, const PointNorm (&x)[2]) {
   const int lane = threadIdx.x % 32;
   float values[16];
   const u32 mask = sums_of_pairs(values, sum, x, strip.columns, strip.column);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(place_in(strip, lane / 4 + 8 * h, j * 8 + lane % 4 * 2)),
-                   "f"(values[j * 4 + h * 2]), "f"(values[j * 4 + h * 2 + 1])
-                   : "memory");
+    for (int h = 0; h < 2; ++h) {
+      const float* const pair = values + j * 4 + h * 2;
+      store_floats(strip.place(lane / 4 + 8 * h, j * 8 + lane % 4 * 2), pair[0], pair[1]);
+    }
   return mask;
+}
+MERCER_INLINE u32 write_sums(const Strip<64>& strip, const float* sum, const PointNorm& x, int half) {
+  const int lane = threadIdx.x % 32;
+  float values[16];
+  const u32 mask = sums_of_half(values, sum + 2 * half, x, strip.columns, strip.column);
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+    store_floats(strip.place(lane / 4, j * 8 + lane % 4 * 2), values[j * 2], values[j * 2 + 1]);
+  return half ? mask : mask << 2;
 }
 
 // What becomes of a tile's sums: values are stored, pairs that cancel listed.
@@ -247,16 +270,28 @@ struct Consumer {
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
                           const Walk& walk, const PointNorm (&x)[2]) {
     if (m >= a.pairs.m) return unmark_strip(a.pairs, m, walk.n0);
-    Strip strip = {m, walk.n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
+    const u32 place = shared.values + threadIdx.x / 32 * VALUES_BYTES;
+    const bool wide = !mirrors(a.pairs) && (BRIEF == 0 || member_count(a.pairs) > 1);
     u32 masks[REGIONS_N];
 #pragma unroll
-    for (int part = 0; part < TILE_N / 32; ++part) {
-      strip.column = part * 32;
-      const u32 mask = write_sums(strip, sum + part * 16, x);
-      __syncwarp();
-      store_columns(a.pairs, strip);
-      __syncwarp();
-      masks[part / 2] = part % 2 ? masks[part / 2] << 16 | mask : mask;
+    for (int region = 0; region < REGIONS_N; ++region) {
+      const float* const sums = sum + region * 32;
+      masks[region] = 0;
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        if (wide) {
+          const Strip<64> strip = {m + turn * 8, walk.n0, place, shared.columns, region * 64};
+          masks[region] |= write_sums(strip, sums, x[turn], turn);
+          __syncwarp();
+          store_strip(a.pairs, strip);
+        } else {
+          const Strip<32> strip = {m, walk.n0, place, shared.columns, region * 64 + turn * 32};
+          masks[region] = masks[region] << 16 | write_sums(strip, sums + turn * 16, x);
+          __syncwarp();
+          store_strip(a.pairs, strip);
+        }
+        __syncwarp();
+      }
     }
     mark_strip(a.pairs, masks, m, walk.n0);
   }

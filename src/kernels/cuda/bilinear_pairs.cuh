@@ -41,30 +41,55 @@ MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
+// What the epilogue knows of the columns 8 j + lane % 4 * 2, j below COUNT, and of those next to them.
+template <int COUNT>
+struct ColumnNorms {
+  float2 planes[COUNT][POINT_PLANES];
+  MERCER_METHOD ColumnNorms(u32 columns, int column) {
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j)
+#pragma unroll
+      for (int s = 0; s < POINT_PLANES; ++s)
+        planes[j][s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + threadIdx.x % 4 * 2) * 4);
+  }
+  MERCER_METHOD PointNorm at(int j, int q) const {
+    const float2(&own)[POINT_PLANES] = planes[j];
+    return q ? PointNorm{own[0].y, own[1].y, own[2].y} : PointNorm{own[0].x, own[1].x, own[2].x};
+  }
+};
+
 // The 16 sums that a lane has of a warp's 16 x 32 pairs, from column `column` of the tile on, and the signs of their
 // tests, the last one lowest: [j][h][q] is row lane / 4 + 8 h and column 8 j + lane % 4 * 2 + q.
 MERCER_INLINE u32 sums_of_pairs(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
                                 int column) {
-  const int pair = threadIdx.x % 4 * 2;
-  float2 planes[4][POINT_PLANES];
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-#pragma unroll
-    for (int s = 0; s < POINT_PLANES; ++s)
-      planes[j][s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + pair) * 4);
+  const ColumnNorms<4> z(columns, column);
   u32 mask = 0;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const PointNorm z[2] = {{planes[j][0].x, planes[j][1].x, planes[j][2].x},
-                            {planes[j][0].y, planes[j][1].y, planes[j][2].y}};
+  for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         float test;
-        values[j * 4 + h * 2 + q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z[q], test);
+        values[j * 4 + h * 2 + q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z.at(j, q), test);
         mask = __funnelshift_l(bits_of(test), mask, 1);
       }
+  return mask;
+}
+
+// The same of one row and 64 columns, [j][q]; of its mask the places of the other row are free.
+MERCER_INLINE u32 sums_of_half(float (&values)[16], const float* sum, const PointNorm& x, u32 columns, int column) {
+  const ColumnNorms<8> z(columns, column);
+  u32 mask = 0;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    mask <<= 2;
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      float test;
+      values[j * 2 + q] = pair_sum(sum[j * 4 + q], x, z.at(j, q), test);
+      mask = __funnelshift_l(bits_of(test), mask, 1);
+    }
   }
   return mask;
 }

@@ -193,8 +193,8 @@ struct InMemory {
   template <class F, class Vector>
   MERCER_METHOD void store(Value*, int outer, int a, int n, const Vector& values, int more = 0) const {
     constexpr int ROWS = F::OUTER / TILE_L;
-    write_vector(k, end, at, row(outer / ROWS), (outer % ROWS * F::Q_A + a) * F::BEHIND_A + n, more * F::BEHIND_A,
-                 values);
+    const int of_row = TILE_L == 1 ? outer : outer % ROWS;  // one sum with `more`
+    write_vector(k, end, at, row(outer / ROWS), (of_row * F::Q_A + a) * F::BEHIND_A + n, more * F::BEHIND_A, values);
   }
   template <class F>
   MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {

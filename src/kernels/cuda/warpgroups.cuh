@@ -25,16 +25,21 @@ MERCER_INLINE u32 address_in_block(u32 address, u32 block) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(block));
   return remote;
 }
+template <int BYTES_BEHIND = 0>
 MERCER_INLINE uint2 load_two_of_cluster(u32 address) {
   uint2 x;
-  asm volatile("ld.shared::cluster.v2.b32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
+  asm volatile("ld.shared::cluster.v2.b32 {%0, %1}, [%2 + %3];"
+               : "=r"(x.x), "=r"(x.y)
+               : "r"(address), "n"(BYTES_BEHIND)
+               : "memory");
   return x;
 }
+template <int BYTES_BEHIND = 0>
 MERCER_INLINE uint4 load_four_of_cluster(u32 address) {
   uint4 x;
-  asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4 + %5];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
+               : "r"(address), "n"(BYTES_BEHIND)
                : "memory");
   return x;
 }

@@ -374,11 +374,6 @@ class Collection {
               const std::string name = fmt::format("kron-{}-{}x{}^{}{}-{}{}", name_of(dtype), p, q, pass.count, of,
                                                    pass.place.right, columns > 1 ? "-columns" : "");
               add_pass_kernel(name, kernel);
-              if constexpr (std::is_same_v<std::decay_t<decltype(kernel)>, plan::KronChain>) {
-                plan::KronChain early = kernel;
-                early.early = early.can_be_early();
-                add_pass_kernel(name + "-early", early);  // a text of its own only where it can be
-              }
             },
             pass.kernel);
       add({fmt::format("kron-finish-{}", name_of(dtype)),
