@@ -218,8 +218,9 @@ class FoldLaunch {
     a.splits = static_cast<int>(splits_);
     a.groups = groups_.axes();
     groups_.write(3, a.out_step);
-    const std::int64_t results = job_.items * columns * a.m;
-    launch(kernels_.merge, job_, {(results + 127) / 128}, 128, 0, a);
+    const bool is_product = kernels_.plan->problem.consumer == plan::Consumer::product;
+    const std::int64_t threads = job_.items * ceil_div(columns, is_product ? MERCER_MERGED_COLUMNS : 1) * a.m;
+    launch(kernels_.merge, job_, {ceil_div(threads, 128)}, 128, 0, a);
   }
 
   const PairKernels& kernels_;

@@ -7,6 +7,7 @@
 #define MERCER_FILL_NUMBERS 480
 #define MERCER_PANEL 64  // points of a panel
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
+#define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with

@@ -2,9 +2,9 @@
 //
 // A warp's 16 rows x TILE_N columns pass through its part of shared memory, 512 pairs at a time: written by
 // accumulators, read by rows of four columns, and for the half below the diagonal by columns of four rows. In row r,
-// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 64 columns wide: memory
-// takes 256 neighbouring bytes faster than 128 (docs/kernels/pairwise-cuda.md). They are 16 rows high where columns are
-// stored too, and of one matrix of few features, whose blocks have too few registers.
+// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 64 columns wide, since
+// memory takes 256 neighbouring bytes faster than 128 (docs/kernels/pairwise-cuda.md); but 16 rows high where columns
+// are stored too, and of one matrix of few features, whose blocks have too few registers.
 template <int WIDTH>
 struct Strip {
   static constexpr int kRows = 512 / WIDTH;

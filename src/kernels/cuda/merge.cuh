@@ -1,17 +1,36 @@
-// Partial states of the ranges of n, merged in order: one thread a result. PRODUCT: sums [split][column][ld].
+// Partial states of the ranges of n, merged in order: one thread a row, of products MERCER_MERGED_COLUMNS of its columns,
+// which are neighbours in out. PRODUCT: sums [split][column][ld].
 extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a) {
+  constexpr int TOGETHER = CONSUMER == 1 ? MERCER_MERGED_COLUMNS : 1;
   const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-  const i64 per_group = a.m * a.columns, group = at / per_group, rest = at % per_group;
+  const i64 per_group = a.m * ((a.columns + TOGETHER - 1) / TOGETHER), group = at / per_group, rest = at % per_group;
   i64 groups = 1;
   for (int axis = 0; axis < a.groups.count; ++axis) groups *= a.groups.extent[axis];
   if (group >= groups) return;
-  const i64 column = rest / a.m, m = rest % a.m;
-  OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) + m * a.out_row + column * a.out_column;
+  const i64 first = rest / a.m * TOGETHER, m = rest % a.m;
+  OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) + m * a.out_row + first * a.out_column;
 #if CONSUMER == 1
-  const REAL* partial = (const REAL*)a.partial + (group * a.splits * a.columns + column) * a.ld + m;
-  double sum = partial[0];
-  for (int s = 1; s < a.splits; ++s) sum += partial[(i64)s * a.columns * a.ld];
-  convert(*out, (REAL)sum);
+  constexpr int WIDTH = 16 / (int)sizeof(OUT) < TOGETHER ? 16 / (int)sizeof(OUT) : TOGETHER;
+  const REAL* partial = (const REAL*)a.partial + (group * a.splits * a.columns + first) * a.ld + m;
+  const int count = a.columns - first < TOGETHER ? (int)(a.columns - first) : TOGETHER;
+  double sums[TOGETHER];
+#pragma unroll
+  for (int c = 0; c < TOGETHER; ++c) sums[c] = c < count ? partial[c * a.ld] : 0;
+  for (int s = 1; s < a.splits; ++s)
+#pragma unroll
+    for (int c = 0; c < TOGETHER; ++c)
+      if (c < count) sums[c] += partial[((i64)s * a.columns + c) * a.ld];
+  const bool packs = count == TOGETHER && a.out_column == 1 && (u64)out % (WIDTH * sizeof(OUT)) == 0;
+#pragma unroll
+  for (int c = 0; c < TOGETHER; c += WIDTH) {
+    Pack<OUT, WIDTH> pack;
+#pragma unroll
+    for (int w = 0; w < WIDTH; ++w) convert(pack.value[w], (REAL)sums[c + w]);
+    if (packs) store_pack(out + c, pack);
+#pragma unroll
+    for (int w = 0; w < WIDTH; ++w)
+      if (!packs && c + w < count) out[(c + w) * a.out_column] = pack.value[w];
+  }
 #else
   const FoldState* partial = (const FoldState*)a.partial + group * a.splits * a.ld + m;
   FoldState state = partial[0];
