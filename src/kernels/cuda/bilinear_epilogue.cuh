@@ -2,9 +2,9 @@
 //
 // A warp's 16 rows x TILE_N columns pass through its part of shared memory, 512 pairs at a time: written by
 // accumulators, read by rows of four columns, and for the half below the diagonal by columns of four rows. In row r,
-// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 64 columns wide, since
-// memory takes 256 neighbouring bytes faster than 128 (docs/kernels/pairwise-cuda.md); but 16 rows high where columns
-// are stored too, and of one matrix of few features, whose blocks have too few registers.
+// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 16 rows high, but of
+// several members 64 columns wide: there stores take most of the time, and memory takes 256 neighbouring bytes faster
+// than 128 (docs/kernels/pairwise-cuda.md).
 template <int WIDTH>
 struct Strip {
   static constexpr int kRows = 512 / WIDTH;
@@ -271,7 +271,7 @@ struct Consumer {
                           const Walk& walk, const PointNorm (&x)[2]) {
     if (m >= a.pairs.m) return unmark_strip(a.pairs, m, walk.n0);
     const u32 place = shared.values + threadIdx.x / 32 * VALUES_BYTES;
-    const bool wide = !mirrors(a.pairs) && (BRIEF == 0 || member_count(a.pairs) > 1);
+    const bool wide = member_count(a.pairs) > 1 && !mirrors(a.pairs);
     u32 masks[REGIONS_N];
 #pragma unroll
     for (int region = 0; region < REGIONS_N; ++region) {

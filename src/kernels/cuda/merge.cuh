@@ -1,5 +1,5 @@
-// Partial states of the ranges of n, merged in order: one thread a row, of products MERCER_MERGED_COLUMNS of its columns,
-// which are neighbours in out. PRODUCT: sums [split][column][ld].
+// Partial states of the ranges of n, merged in order: one thread a row, of products so many of its columns, which are
+// neighbours in out. PRODUCT: sums [split][column][ld].
 extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a) {
   constexpr int TOGETHER = CONSUMER == 1 ? MERCER_MERGED_COLUMNS : 1;
   const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
