@@ -11,6 +11,7 @@ from mercer.benchmarks import (
     command,
     engine,
     gpu_data,
+    gpu_kron_startup,
     gpu_machine,
     gpu_result,
     gpu_rows,
@@ -33,7 +34,10 @@ def settings():
     return s
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name != "disk"])
+OF_NEW_PROCESSES = [name for name in ROWS if name == "disk" or name.startswith("kron-startup")]
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in OF_NEW_PROCESSES])
 def test_row(settings, name, monkeypatch):
     monkeypatch.setattr(gpu_startup, "TRIALS", 1)
     lines = list(ROWS[name](settings))
@@ -47,10 +51,13 @@ def test_row(settings, name, monkeypatch):
         json.dumps(line.to_dict())
 
 
-def test_row_of_a_new_process(settings, monkeypatch):
-    monkeypatch.setattr(gpu_startup, "TRIALS", 1)
-    (line,) = ROWS["disk"](settings)
-    assert line.ms > 0
+@pytest.mark.parametrize(("name", "count"), [("disk", 1), ("kron-startup 8^5", 2)])
+def test_row_of_new_processes(settings, monkeypatch, name, count):
+    for module in (gpu_startup, gpu_kron_startup):
+        monkeypatch.setattr(module, "TRIALS", 1)
+    lines = list(ROWS[name](settings))
+    assert len(lines) == count
+    assert all(line.ms > 0 and line.row == name for line in lines)
 
 
 def test_bars_belong_to_one_gpu_and_to_the_full_size(settings):

@@ -1,4 +1,5 @@
-"""Products with Kronecker products on a GPU, beside reshaped products of PyTorch in the same run.
+"""Products with Kronecker products on a GPU, beside reshaped products of PyTorch in the same run,
+and, where the package linear_operator is installed, beside GPyTorch's.
 
 The arrays of a call are others than those of the call before, so that no cache holds them, and
 calls run in one CUDA graph, so that the host's part of short ones does not show.
@@ -7,6 +8,7 @@ calls run in one CUDA graph, so that the host's part of short ones does not show
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -101,6 +103,16 @@ class GpuKronCase:
     def torch(self, turn: int) -> None:
         shuffled(self.xs[turn % len(self.xs)], self.factors)
 
+    def gpytorch(self) -> Callable[[], object] | None:
+        """GPyTorch's product from the left with the columns of x; without the package none."""
+        try:
+            from linear_operator.operators import KroneckerProductLinearOperator
+        except ImportError:
+            return None
+        operator = KroneckerProductLinearOperator(*(f.mT for f in self.factors))
+        xs = itertools.cycle(self.xs)
+        return lambda: operator.matmul(next(xs).mT)
+
     def error(self, found: Callable) -> float:
         """The largest of rows, relative to the norm of their exact results."""
         rows = max(1, min(self.shape[0], int(CHECKED // self.shape[1])))
@@ -125,6 +137,11 @@ def kron_lines(row: GpuKron, s: GpuSettings) -> Iterator[GpuLine]:
     line.peer_ms = s.watch.in_turn(case.torch, max(2, calls // 4))
     line.peer_error = case.error(lambda x, _: shuffled(x, case.factors))
     yield line
+    gpytorch = case.gpytorch()
+    if gpytorch is None:
+        return
+    its_ms = s.watch.median(gpytorch)
+    yield dataclasses.replace(line, peer="linear_operator", peer_ms=its_ms, peer_error=None)
 
 
 def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import mercer
 
-from . import engine, gpu_kron, gpu_rows, gpu_startup, linalg
+from . import engine, gpu_kron, gpu_kron_startup, gpu_rows, gpu_startup, linalg
 from .gpu_data import (
     Case,
     agop_error,
@@ -226,6 +226,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     rows["symmetric"] = symmetric_lines
     rows.update(linalg.all_rows())
     rows.update(gpu_kron.all_rows())
+    rows.update(gpu_kron_startup.all_rows())
     for name, lines in gpu_startup.ROWS.items():
         rows[name] = lines
     return rows
