@@ -72,6 +72,7 @@ std::string position(const std::vector<Digit>& digits) {
   return text.empty() ? "0" : text;
 }
 
+/// The same as a number.
 std::int64_t place_of(const std::vector<Digit>& digits, std::int64_t element) {
   std::int64_t place = 0;
   for (const Digit& digit : digits) {
@@ -167,6 +168,12 @@ std::string chain_axis(const plan::KronChain& chain, std::size_t index, std::int
   return text + ";\n  }\n};\n";
 }
 
+/// Whether 16 x 16 hold what a phase multiplies on tensor cores.
+bool is_square(const plan::KronChain& chain, const plan::KronChainPhase& phase) {
+  const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
+  return phase.tensor && phase.axes == 2 && extent(phase.axis) <= 16 && extent(phase.axis + 1) <= 16;
+}
+
 std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
   const plan::KronChainPhase& phase = chain.phases[index];
   const auto first = static_cast<std::size_t>(phase.axis), behind = first + static_cast<std::size_t>(phase.axes);
@@ -202,19 +209,13 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
                       phase.width, phase.outer, phase.inner, blocks,
                       phase.inner * (phase.axes == 2 ? chain.axes[behind - 1].q : 1));
   if (phase.eights) text += fmt::format("  static constexpr bool ADDS = {};\n", adds);
-  // How far apart the items are that a warp multiplies together; 0 where that differs.
-  const bool pairs = phase.tensor && items % (2 * stride * blocks) == 0 && places_add(all, stride) &&
-                     places_add(all, 2 * stride);
-  if (phase.tensor) text += fmt::format("  static constexpr int PAIR_STEP = {};\n", pairs ? place_of(all, stride) : 0);
+  // How far apart the two items are that a warp multiplies together; 0 where that differs.
+  const bool pairs = items % (2 * stride * blocks) == 0 && places_add(all, stride) && places_add(all, 2 * stride);
+  if (is_square(chain, phase))
+    text += fmt::format("  static constexpr int PAIR_STEP = {};\n", pairs ? place_of(all, stride) : 0);
   return text + function("  MERCER_METHOD static int outer(int e)", outer) +
          function("  MERCER_METHOD static int inner(int e)", inner) +
          function("  MERCER_METHOD static int place(int e)", all) + "};\n";
-}
-
-/// Whether 16 x 16 hold what a phase multiplies on tensor cores.
-bool is_square(const plan::KronChain& chain, const plan::KronChainPhase& phase) {
-  const auto extent = [&](int axis) { return chain.axes[static_cast<std::size_t>(axis)].extent(); };
-  return phase.tensor && phase.axes == 2 && extent(phase.axis) <= 16 && extent(phase.axis + 1) <= 16;
 }
 
 }  // namespace

@@ -73,17 +73,20 @@ inline void add_neighbours(PointPair& points) {
           static_cast<const float*>(x.data)[n % x.shape[0] * features + k] + (n % 2 == 0 ? 0 : noise(random)));
 }
 
-/// Items of a batch, of unlike data, with values of a parameter `b`: bit by bit those of calls of their own.
+/// Items of a batch, of unlike data and with near pairs, and values of a parameter `b`: bit by bit those of calls of
+/// their own.
 inline void expect_items_alone(const Formula& f, double b0, double b1, TestContext& context) {
   constexpr std::int64_t kM = 150, kN = 140, kFeatures = 80;
-  const std::vector<Array> items{drawn(kM, kFeatures, 1, kUniform), drawn(kM, kFeatures, 2, kinds()[5].draw),
+  PointPair near{drawn(kM, kFeatures, 1, kUniform), drawn(kN, kFeatures, 4, kUniform)};
+  add_neighbours(near);
+  const std::vector<Array> items{near.x, drawn(kM, kFeatures, 2, kinds()[5].draw),
                                  drawn(kM, kFeatures, 3, kinds()[2].draw)};
   Array x(Dtype::float32, {3, kM, kFeatures});
   for (std::size_t i = 0; i < items.size(); ++i)
     std::copy(items[i].bytes().begin(), items[i].bytes().end(),
               x.bytes().begin() + static_cast<std::ptrdiff_t>(i * items[i].bytes().size()));
-  const Array z = drawn(kN, kFeatures, 4, kUniform), b = filled(Dtype::float64, {2, 1}, {b0, b1});
-  const Tensor zt = z;
+  const Array b = filled(Dtype::float64, {2, 1}, {b0, b1});
+  const Tensor zt = near.z;
   Arguments arguments;
   arguments.params["b"] = b.tensor();
   const Array out(Dtype::float32, {2, 3, kM, kN});

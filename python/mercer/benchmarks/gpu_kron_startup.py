@@ -8,21 +8,20 @@ JSON.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
 import mercer
 
+from . import gpu_rows, gpu_startup
 from .gpu_kron import uniform
 from .gpu_result import GpuLine
 from .gpu_settings import GpuSettings
 
 TRIALS = 3
-CALL_BAR, COLD_BAR, DISK_BAR = 0.012, 500.0, 5.0  # milliseconds
+COLD_BAR = 500.0  # milliseconds
 SHAPES = ((1024, 8, 5), (1024, 16, 4), (1024, 32, 3), (1024, 64, 2), (1024, 128, 2))
 OTHER = (8, 3, 2)  # loads NVRTC and what all calls need
 TINY = (64, 4, 3)
@@ -30,7 +29,9 @@ TINY = (64, 4, 3)
 Shape = tuple[int, int, int]  # rows, P, N
 
 
-class _Call:
+class Call:
+    """A product into an array that is there."""
+
     def __init__(self, shape: Shape, s: GpuSettings) -> None:
         rows, p, n = shape
         self.x = uniform(s, (rows, p**n), "float32", 0)
@@ -43,43 +44,33 @@ class _Call:
 
 def call_lines(s: GpuSettings) -> Iterator[GpuLine]:
     """How long a call of small arrays keeps the host, its kernels compiled and loaded."""
-    call, rows = _Call(TINY, s), TINY[0]
-    peer_ms = s.watch.host(lambda: call.x @ call.x.mT)
-    calls: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("with out=", call),
-        ("allocating", lambda: mercer.kron.matmul(call.x, call.factors)),
-    )
-    for note, one in calls:
-        one()
-        line = GpuLine("kron-call", (rows, *call.x.shape[1:] * 2), data="uniform")
-        line.ms, line.note = s.watch.host(one), f"host, {note}"
-        line.peer, line.peer_ms = "torch x @ x.mT", peer_ms
-        line.least = CALL_BAR if s.device.startswith("cuda") else None
-        yield line
-
-
-def in_new_process(shape: Shape, device: str, cache: str) -> dict[str, float]:
-    command = [sys.executable, "-m", __name__, "x".join(map(str, shape)), device]
-    settings = {**os.environ, "MERCER_CACHE_DIR": cache}
-    result = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
-    return json.loads(result.stdout.splitlines()[-1])
+    call = Call(TINY, s)
+    rows, size = call.x.shape
+    line = GpuLine("kron-call", (rows, size, size), data="uniform", peer="torch x @ x.mT")
+    line.peer_ms = s.watch.host(lambda: call.x @ call.x.mT)
+    calls: dict[str, Callable[[], object]] = {
+        "with out=": call,
+        "allocating": lambda: mercer.kron.matmul(call.x, call.factors),
+    }
+    yield from gpu_startup.host_lines(line, calls, s)
 
 
 def startup_lines(name: str, shape: Shape, s: GpuSettings) -> Iterator[GpuLine]:
     """The first call for a shape, by processes with an empty cache and with a filled one."""
-    if s.scale < 1:
-        shape = (8, 4, 3)
-    size = shape[1] ** shape[2]
-    on_gpu = s.device.startswith("cuda")
-    cold, disk = [], []
+    if s.scale < 1e-3:  # the tests' size
+        shape = TINY
+    text, size = "x".join(map(str, shape)), shape[1] ** shape[2]
+    times: dict[str, list[float]] = {"compiled": [], "from the disk": []}
     for _ in range(TRIALS):
         with tempfile.TemporaryDirectory() as cache:
-            cold.append(in_new_process(shape, s.device, cache)["first"])
-            disk.append(in_new_process(shape, s.device, cache)["first"])
-    for note, times, bar in (("compiled", cold, COLD_BAR), ("from the disk", disk, DISK_BAR)):
-        line = GpuLine(name, (shape[0], size, size), data="uniform", ms=statistics.median(times))
-        line.note = f"first call, {note}, {min(times):.3g} to {max(times):.3g} ms"
-        line.least = bar if on_gpu else None
+            for note in times:
+                run = gpu_startup.in_new_process(__name__, text, s.device, MERCER_CACHE_DIR=cache)
+                times[note].append(run["first"])
+    bars = {"compiled": COLD_BAR, "from the disk": gpu_rows.DISK_BAR}
+    for note, ms in times.items():
+        line = GpuLine(name, (shape[0], size, size), data="uniform", ms=statistics.median(ms))
+        line.note = f"first call, {note}, {min(ms):.3g} to {max(ms):.3g} ms"
+        line.least = bars[note] if s.device.startswith("cuda") else None
         yield line
 
 
@@ -95,7 +86,7 @@ def main(arguments: list[str]) -> None:
     text, device = arguments
     rows, p, n = (int(size) for size in text.split("x"))
     s = GpuSettings(device)
-    other, call = _Call(OTHER, s), _Call((rows, p, n), s)
+    other, call = Call(OTHER, s), Call((rows, p, n), s)
     other()
     print(json.dumps({key: s.watch.wall(call) for key in ("first", "second")}))
 

@@ -6,7 +6,9 @@ calls of a process and prints them as JSON.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -48,16 +50,20 @@ def call_lines(s) -> Iterator[GpuLine]:
     its_call = peer.make(x, z)
     its_call(len(x))
     peer_ms = s.watch.host(lambda: its_call(len(x)))
-    calls = (
-        ("with out=", lambda: mercer.pairwise(formula, x, z, out=out)),
-        ("allocating", lambda: mercer.pairwise(formula, x, z)),
-    )
-    for note, call in calls:
+    calls = {
+        "with out=": lambda: mercer.pairwise(formula, x, z, out=out),
+        "allocating": lambda: mercer.pairwise(formula, x, z),
+    }
+    yield from host_lines(GpuLine("call", TINY, peer=peer.name, peer_ms=peer_ms), calls, s)
+
+
+def host_lines(line: GpuLine, calls: dict[str, Callable[[], object]], s) -> Iterator[GpuLine]:
+    """A line for each call, by its note."""
+    least = gpu_rows.CACHED_CALL_BAR if s.device.startswith("cuda") else None
+    for note, call in calls.items():
         call()
-        line = GpuLine("call", TINY, ms=s.watch.host(call), note=f"host, {note}")
-        line.peer, line.peer_ms = peer.name, peer_ms
-        line.least = gpu_rows.CACHED_CALL_BAR if s.device.startswith("cuda") else None
-        yield line
+        ms = s.watch.host(call)
+        yield dataclasses.replace(line, ms=ms, note=f"host, {note}", least=least)
 
 
 def cold_lines(name: str, s) -> Iterator[GpuLine]:
@@ -72,9 +78,11 @@ def cold_lines(name: str, s) -> Iterator[GpuLine]:
     yield line
 
 
-def in_new_process(formula: str, shape: tuple[int, int, int], device: str) -> dict:
-    command = [sys.executable, "-m", __name__, formula, "x".join(map(str, shape)), device]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+def in_new_process(module: str, *arguments: str, **environment: str) -> dict[str, float]:
+    """What a module, as a program, prints as JSON in its last line."""
+    command = [sys.executable, "-m", module, *arguments]
+    env = {**os.environ, **environment}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     return json.loads(result.stdout.splitlines()[-1])
 
 
@@ -83,7 +91,8 @@ def disk_lines(s) -> Iterator[GpuLine]:
     case = Case(s.shape(gpu_rows.SMALL), "normal", "float32", s.device)
     formula = fresh_formula("cold-l1")
     timed_first_call(formula, case, case.empty(*case.shape[:2]), s.watch)
-    runs = [in_new_process(formula, case.shape, s.device) for _ in range(TRIALS)]
+    shape = "x".join(map(str, case.shape))
+    runs = [in_new_process(__name__, formula, shape, s.device) for _ in range(TRIALS)]
     first, second = (statistics.median(run[key] for run in runs) for key in ("first", "second"))
     line = GpuLine("disk", case.shape, ms=first)
     line.note = f"new process; its second call {second:.2f} ms"

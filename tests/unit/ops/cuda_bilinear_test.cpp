@@ -278,8 +278,11 @@ TEST(TensorCores, RepairsOfRowsAndOfCopies) {
   });
 }
 
+/// Those of one accumulation are stored together, of a distance the pairs that cancel too.
 TEST(TensorCores, ItemsOfABatchAreAlone) {
-  on_tensor_cores([](TestContext& context) { expect_items_alone(kGauss, 3, 9, context); });
+  on_tensor_cores([](TestContext& context) {
+    for (const char* f : {kGauss, "b*sum((x-z)^2)^0.5"}) expect_items_alone(f, 3, 9, context);
+  });
 }
 
 TEST(TensorCores, ThePlanSaysSo) {
