@@ -58,6 +58,8 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   const Tensor& tensor() const { return tensor_; }
+  /// For a list of tensors; tensor() is empty from then on.
+  Tensor release_tensor() { return std::move(tensor_); }
   Library& library() const { return *library_; }
   nb::handle object() const { return object_; }
   Place place() const { return place_; }

@@ -165,19 +165,23 @@ class KronCall {
  private:
   Place place(const char* name) const { return {verb_, name, true}; }
 
-  const Tensor& input(nb::handle object, const char* name, Access access = Access::read) {
+  Array& hold(nb::handle object, const char* name, Access access) {
     Array& array = held_.emplace_back(object, place(name), access);
     array.require_same_library(x_);
     array.require_same_device(x_);
     if (options_.queue.rehearsal == nullptr) queue_.wait_for(array);
-    return array.tensor();
+    return array;
+  }
+
+  const Tensor& input(nb::handle object, const char* name, Access access = Access::read) {
+    return hold(object, name, access).tensor();
   }
 
   void read_factors(nb::handle factors) {
     const std::size_t count = count_of(verb_, factors);
     factors_.reserve(count);
     for (std::size_t i = 0; i < count; ++i)
-      factors_.push_back(input(nb::object(factors[i]), ops::factor_name(i)));
+      factors_.push_back(hold(nb::object(factors[i]), ops::factor_name(i), Access::read).release_tensor());
   }
 
   void check_workspace(const Tensor& workspace) const {

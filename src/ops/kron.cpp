@@ -55,7 +55,21 @@ void check_same(const char* op, const char* name, const Tensor& tensor, const Te
   ops::check_device(op, name, tensor, x.device);
 }
 
-/// A call as matmul's: x and out by rows, factors [..., P, Q] with P the side of x.
+/// A factor as [..., P, Q], P the side of x. The tensor is the caller's: copies would take longer than all checks.
+struct Factor {
+  const Tensor* given;
+  bool turned;
+
+  std::int64_t p() const { return given->shape[axis(turned)]; }
+  std::int64_t q() const { return given->shape[axis(!turned)]; }
+  std::int64_t p_stride() const { return given->strides[axis(turned)]; }
+  std::int64_t q_stride() const { return given->strides[axis(!turned)]; }
+
+ private:
+  std::size_t axis(bool last) const { return given->shape.size() - (last ? 1 : 2); }
+};
+
+/// A call as matmul's: x and out by rows.
 class Call {
  public:
   Call(Side side, const Tensor& x, std::span<const Tensor> factors, const Options& options)
@@ -77,23 +91,23 @@ class Call {
 
   void run(const Tensor& out, Context& context) {
     const Tensor y = check_out(out);
-    const KronJob job = make_job(out, y);
+    KronJob job = make_job(out, y);
     if (out.count() == 0) return;
-    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(job, context);
+    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(std::move(job), context);
     cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
   }
 
  private:
   std::int64_t rows() const { return x_.shape[x_.ndim() - 2]; }
 
-  void run_on_cuda(const KronJob& job, Context& context) const {
+  void run_on_cuda(KronJob job, Context& context) const {
     ops::Trial* const trial = options_.queue.trial;
     require(trial == nullptr || !(in_place_ || job.y.data == job.out.data),
             "{}: out must be neither x nor y while plans are measured, as the call is made again and again; the choice "
             "serves such calls too. Received an out that is {}.",
             op_, in_place_ ? "x" : "y");
-    cuda::kron_matmul(job, {context.state().part_bytes, trial != nullptr ? trial->krons : context.state().cuda_krons,
-                            ops::kron_plan_for});
+    RecentCache<cuda::KronProgram>& programs = trial != nullptr ? trial->krons : context.state().cuda_krons;
+    cuda::kron_matmul(std::move(job), {context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});
   }
 
   void read_factors(std::span<const Tensor> factors) {
@@ -104,17 +118,18 @@ class Call {
             "{}: transpose_factors must have one entry for each of {} factors. Received {}.", op_, factors.size(),
             turned.size());
     Shape in, out;
+    factors_.reserve(factors.size()), in.reserve(factors.size()), out.reserve(factors.size());
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const char* const name = ops::factor_name(i);
       const Tensor& given = factors[i];
       require(given.ndim() >= 2, "{}: {} must have at least 2 axes. Received shape {}.", op_, name,
               text_of(given.shape));
       check_array(op_, name, given);
-      const bool turn = (!turned.empty() && turned[i]) != (side_ == Side::left);
-      factors_.push_back(turn ? transposed(given) : given);
-      in.push_back(factors_.back().shape[given.ndim() - 2]);
-      out.push_back(factors_.back().shape.back());
-      batch_ = ops::broadcast(op_, batch_, ops::leading(given, 2));
+      const Factor factor{&given, (!turned.empty() && turned[i]) != (side_ == Side::left)};
+      factors_.push_back(factor);
+      in.push_back(factor.p());
+      out.push_back(factor.q());
+      if (given.ndim() > 2) batch_ = ops::broadcast(op_, batch_, ops::leading(given, 2));
     }
     factor_batch_ = batch_;
     k_ = product_of(op_, "the product of the extents of the factors", in);
@@ -138,9 +153,9 @@ class Call {
             "{}: the {} axis of op(x) must have the product of the {} of op(factors), {}. Received shape {}{}.", op_,
             side_ == Side::right || is_vector_ ? "last" : "last but one", side_ == Side::right ? "rows" : "columns", k_,
             text_of(given), options_.transpose_x ? ", transposed" : "");
-    batch_ = ops::broadcast(op_, batch_, ops::leading(x_, 2));
+    if (x_.ndim() > 2) batch_ = ops::broadcast(op_, batch_, ops::leading(x_, 2));
     for (std::size_t i = 0; i < factors_.size(); ++i)
-      check_same(op_, ops::factor_name(i), factors_[i], x_);
+      check_same(op_, ops::factor_name(i), *factors_[i].given, x_);
   }
 
   void check_scalars() const {
@@ -160,9 +175,10 @@ class Call {
             name_of(out.dtype));
     const Shape expected = out_shape();
     std::vector<const Tensor*> inputs{&x_};
-    for (const Tensor& factor : factors_) inputs.push_back(&factor);
+    inputs.reserve(factors_.size() + 2);
+    for (const Factor& factor : factors_) inputs.push_back(factor.given);
     in_place_ = same_view(by_rows(out), x_) && k_ == j_;
-    if (in_place_) inputs.front() = &factors_.front();  // the device is checked by it as well
+    if (in_place_) inputs.front() = factors_.front().given;  // the device is checked by it as well
     Tensor y;
     if (options_.y != nullptr) y = broadcast_y(*options_.y, expected);
     const bool adds_to_itself = options_.y != nullptr && ops::same_view(y, out);
@@ -222,11 +238,11 @@ class Call {
     job.x = array(x_, job);
     job.out = array(by_rows(out), job);
     if (y.data != nullptr) job.y = array(by_rows(y), job);
-    for (const Tensor& factor : factors_) {
-      const Shape strides = ops::batch_strides(factor, 2, batch_);
-      KronFactor& f = job.factors.emplace_back(
-          KronFactor{static_cast<const char*>(factor.data), factor.shape[factor.ndim() - 2], factor.shape.back(),
-                     factor.strides[factor.ndim() - 2], factor.strides.back()});
+    job.factors.reserve(factors_.size());
+    for (const Factor& factor : factors_) {
+      const Shape strides = ops::batch_strides(*factor.given, 2, batch_);
+      KronFactor& f = job.factors.emplace_back(KronFactor{static_cast<const char*>(factor.given->data), factor.p(),
+                                                          factor.q(), factor.p_stride(), factor.q_stride()});
       for (std::size_t axis = 0; axis < batch_.size(); ++axis)
         if (is_outer(axis)) f.outer_strides.push_back(strides[axis]);
     }
@@ -280,7 +296,7 @@ class Call {
   const Options& options_;
   Tensor x_;
   bool is_vector_, in_place_ = false;
-  std::vector<Tensor> factors_;
+  std::vector<Factor> factors_;
   Shape batch_, factor_batch_;
   std::int64_t k_ = 1, j_ = 1;
 };

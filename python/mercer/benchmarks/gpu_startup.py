@@ -79,9 +79,12 @@ def cold_lines(name: str, s) -> Iterator[GpuLine]:
 
 
 def in_new_process(module: str, *arguments: str, **environment: str) -> dict[str, float]:
-    """What a module, as a program, prints as JSON in its last line."""
+    """What a module, as a program, prints as JSON in its last line.
+
+    NVRTC 13 keeps what it compiles on the disk as well; it does not there.
+    """
     command = [sys.executable, "-m", module, *arguments]
-    env = {**os.environ, **environment}
+    env = {**os.environ, "CUDA_CACHE_DISABLE": "1", **environment}
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     return json.loads(result.stdout.splitlines()[-1])
 

@@ -13,6 +13,7 @@ std::int64_t BatchWalk::items() const {
 }
 
 void BatchWalk::merge(const char* op) {
+  if (extent.empty() || (extent.size() == 1 && extent[0] != 1)) return;  // most calls
   BatchWalk merged;
   merged.steps.resize(steps.size());
   for (std::size_t axis = 0; axis < extent.size(); ++axis) {

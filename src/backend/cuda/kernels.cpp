@@ -2,15 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
-#include <tuple>
+#include <optional>
+#include <utility>
 
 #include "backend/cuda/workspace.h"
 #include "codegen/cuda_source.h"
 #include "codegen/kron_cuda.h"
 #include "core/error.h"
+#include "core/log.h"
+#include "jit/quick_compile.h"
 
 namespace mercer::cuda {
 namespace {
@@ -25,41 +31,112 @@ void erase_empty(std::vector<KernelRow>& rows) {
   std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
 }
 
+/// Whether kernels are compiled and loaded in this call; if not, its rehearsal lists them.
+bool is_loaded(const PairJob& job) {
+  return job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
+}
+
+Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& job) {
+  Kernel kernel{jit::CudaModule::load(binary, job.device)};
+  kernel.function = &kernel.module->function(function);
+  return kernel;
+}
+
 /// Compiles and loads, or lists what would be.
 void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
-  Rehearsal* rehearsal = job.rehearsal();
-  if (rehearsal != nullptr && rehearsal->purpose != Rehearsal::Purpose::kernels) {
-    for (const KernelRow& row : rows) rehearsal->sources.push_back(*row.source);
+  if (!is_loaded(job)) {
+    for (const KernelRow& row : rows) job.rehearsal()->sources.push_back(*row.source);
     return;
   }
   std::vector<jit::CudaSource> texts;
   for (const KernelRow& row : rows) texts.push_back(*row.source);
   const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
   prepare_pool(job.device, job.op);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
-    rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
+  for (std::size_t i = 0; i < rows.size(); ++i) *rows[i].kernel = load(binaries[i], rows[i].function, job);
+}
+
+/// Kernels by their names, on all devices.
+struct SharedKernels {
+  struct Entry {
+    Kernel kernel;
+    std::shared_future<jit::CudaBinary> full;  // of a quick kernel
+  };
+  std::mutex mutex;
+  std::map<std::pair<std::string, int>, Entry> known;
+};
+
+SharedKernels& shared() {
+  // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
+  static auto& kernels = *new SharedKernels;
+  return kernels;
+}
+
+struct SharedRow {
+  const char* function;
+  std::string name;
+  std::function<std::string()> make_text;
+};
+
+/// The full kernel of one that was quick, which stays where the full one cannot be had.
+Kernel finish_kernel(SharedKernels::Entry entry, const SharedRow& row, const PairJob& job) {
+  try {
+    const CaptureBreak loads;
+    entry.kernel = load(entry.full.get(), row.function, job);
+  } catch (const Error& error) {
+    log_once(LogLevel::warning, "cuda: {} stays as it was compiled first: {}", row.name, error.what());
+    entry.kernel.is_quick = false;
   }
+  std::lock_guard lock(shared().mutex);
+  return (shared().known[{row.name, job.device}] = {entry.kernel, {}}).kernel;
+}
+
+std::optional<Kernel> find_kernel(const SharedRow& row, const PairJob& job) {
+  SharedKernels::Entry entry;
+  {
+    std::lock_guard lock(shared().mutex);
+    const auto found = shared().known.find({row.name, job.device});
+    if (found == shared().known.end()) return std::nullopt;
+    entry = found->second;
+  }
+  return entry.kernel.is_quick ? finish_kernel(std::move(entry), row, job) : entry.kernel;
+}
+
+/// Rows have names of their own.
+std::vector<Kernel> shared_kernels(const std::vector<SharedRow>& rows, const PairJob& job, bool quickly = false) {
+  std::vector<Kernel> kernels(rows.size());
+  std::vector<std::size_t> missing;
+  std::vector<jit::CudaSource> texts;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto known = is_loaded(job) ? find_kernel(rows[i], job) : std::nullopt;
+    if (known) kernels[i] = *known;
+    else missing.push_back(i);
+  }
+  if (missing.empty()) return kernels;
+  if (is_loaded(job)) require_no_capture(job);
+  for (const std::size_t i : missing)
+    texts.push_back(cuda_source(rows[i].name, rows[i].make_text(), job.hardware().architecture()));
+  if (!is_loaded(job)) {
+    std::move(texts.begin(), texts.end(), std::back_inserter(job.rehearsal()->sources));
+    return kernels;
+  }
+  std::vector<jit::QuickBinary> binaries;
+  if (quickly) binaries = jit::compile_quickly(texts);
+  else for (jit::CudaBinary& binary : jit::compile_all(texts)) binaries.emplace_back().binary = std::move(binary);
+  prepare_pool(job.device, job.op);
+  for (std::size_t j = 0; j < missing.size(); ++j) {
+    const SharedRow& row = rows[missing[j]];
+    Kernel kernel = load(binaries[j].binary, row.function, job);
+    kernel.is_quick = binaries[j].full.valid();
+    std::lock_guard lock(shared().mutex);
+    SharedKernels::Entry entry{kernel, std::move(binaries[j].full)};
+    kernels[missing[j]] = shared().known.try_emplace({row.name, job.device}, std::move(entry)).first->second.kernel;
+  }
+  return kernels;
 }
 
 template <class MakeText>
 Kernel shared_kernel(const char* function, const std::string& name, const PairJob& job, const MakeText& make_text) {
-  // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
-  const std::pair key(name, job.device);
-  const bool is_loaded = job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
-  if (is_loaded) {
-    std::lock_guard lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-    require_no_capture(job);
-  }
-  Kernel kernel;
-  const jit::CudaSource source = cuda_source(name, make_text(), job.hardware().architecture());
-  get_kernels({{&source, function, &kernel}}, job);
-  if (!is_loaded) return kernel;
-  std::lock_guard lock(mutex);
-  return known.emplace(key, kernel).first->second;
+  return shared_kernels({{function, name, make_text}}, job).front();
 }
 
 }  // namespace
@@ -290,13 +367,24 @@ Kernel pivot_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_pivots_source(job.type); });
 }
 
-Kernel kron_kernel(const plan::KronGpuPass& pass, const PairJob& job) {
-  return std::visit(
-      [&](const auto& kernel) {
-        return shared_kernel(codegen::kron_kernel_name(kernel), kernel.key(), job,
-                             [&] { return codegen::cuda_kron_source(kernel); });
-      },
-      pass.kernel);
+std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job, bool quickly) {
+  std::vector<SharedRow> rows;
+  std::vector<std::size_t> row_of;  // passes may share a kernel
+  for (const plan::KronGpuPass& pass : passes)
+    std::visit(
+        [&](const auto& kernel) {
+          const std::string name = kernel.key();
+          const auto known = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+          row_of.push_back(static_cast<std::size_t>(known - rows.begin()));
+          if (known != rows.end()) return;
+          rows.push_back({codegen::kron_kernel_name(kernel), name,
+                          [&kernel] { return codegen::cuda_kron_source(kernel); }});
+        },
+        pass.kernel);
+  const std::vector<Kernel> distinct = shared_kernels(rows, job, quickly);
+  std::vector<Kernel> kernels;
+  for (const std::size_t row : row_of) kernels.push_back(distinct[row]);
+  return kernels;
 }
 
 Kernel kron_finish_kernel(Dtype out, const PairJob& job) {

@@ -97,6 +97,7 @@ class KronPart {
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
+  double multiply_adds() const;
   /// An array before or behind a pass over an axis of this extent.
   KronSide side_of(const Place& place, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
@@ -189,15 +190,19 @@ std::int64_t KronPart::buffer_bytes() const {
 void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   if (program_->passes.size() == program_->plan.passes.size() && reads()) return;
   KronProgram program = *program_;
-  for (plan::KronGpuPass& pass : program.plan.passes) {
-    const Kernel& kernel = program.passes.emplace_back(kron_kernel(pass, place));
-    if (auto* chain = std::get_if<plan::KronChain>(&pass.kernel); chain != nullptr && chain->asks() && kernel)
+  constexpr double kMostQuick = 5e9;  // of which a quick kernel does some 2e10 a second
+  const bool quickly = tools.quickly && place.rehearsal() == nullptr && multiply_adds() <= kMostQuick;
+  program.passes = kron_kernels(program.plan.passes, place, quickly);
+  for (std::size_t i = 0; i < program.passes.size(); ++i) {
+    const Kernel& kernel = program.passes[i];
+    if (auto* chain = std::get_if<plan::KronChain>(&program.plan.passes[i].kernel);
+        chain != nullptr && chain->asks() && kernel)
       chain->at_once = kernel.function->clusters_at_once(chain->cluster, static_cast<int>(chain->threads()),
                                                          chain->shared_bytes());
   }
   if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
   program_ = std::make_shared<KronProgram>(std::move(program));
-  if (reads() && is_kept(place)) program_ = tools.programs.get(key_, [&] { return program_; });
+  if (reads() && is_kept(place) && !program_->is_quick()) program_ = tools.programs.get(key_, [&] { return program_; });
 }
 
 KronSide KronPart::side_of(const Place& place, std::int64_t extent, std::int64_t right) const {
@@ -230,13 +235,25 @@ KronSide KronPart::side_of(char* buffer, std::int64_t extent, std::int64_t right
   return side;
 }
 
+double KronPart::multiply_adds() const {
+  auto size = static_cast<double>(job_.k), sum = 0.0;
+  for (const KronFactor& factor : job_.factors) {
+    size *= static_cast<double>(factor.q) / static_cast<double>(factor.p);
+    sum += size * static_cast<double>(factor.p);
+  }
+  return sum * static_cast<double>(job_.items) * static_cast<double>(job_.row_count);
+}
+
 /// Steps along items and rows; buffers have neither strides nor gaps, and rows of `size` elements.
 void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to, const plan::KronGpuPass* pass,
                     std::int64_t from_size, std::int64_t to_size) const {
   const auto axes = static_cast<std::ptrdiff_t>(job_.rows.size()) - (columns_ > 1 ? 1 : 0);
+  const int factors = pass != nullptr ? pass->count : 0;
   BatchWalk items, rows;
   items.extent = job_.outer;
+  items.steps.reserve(static_cast<std::size_t>(3 + factors));
   rows.extent.assign(job_.rows.begin(), job_.rows.begin() + axes);
+  rows.steps.reserve(3);
   const auto add = [&](const KronArray* array, std::int64_t size) {
     auto& item_steps = items.steps.emplace_back(items.extent.size());
     auto& row_steps = rows.steps.emplace_back(rows.extent.size());
@@ -251,7 +268,6 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
   add(from, from_size);
   add(to, to_size);
   add(job_.y.data != nullptr ? &job_.y : nullptr, 0);
-  const int factors = pass != nullptr ? pass->count : 0;
   for (int i = 0; i < factors; ++i)
     items.steps.push_back(job_.factors[static_cast<std::size_t>(pass->first + i)].outer_strides);
   items.merge(job_.op);
@@ -349,7 +365,7 @@ KronJob slice(const KronJob& job, bool of_rows, std::size_t axis, std::int64_t f
 }
 
 /// Kernels take so many axes of items and of rows, and scratch memory should not be larger than this.
-void add_parts(const KronJob& job, const PairJob& place, const KronTools& tools, std::deque<KronPart>& parts) {
+void add_parts(KronJob job, const PairJob& place, const KronTools& tools, std::deque<KronPart>& parts) {
   const auto split = [&](bool of_rows, std::size_t axis, std::int64_t size) {
     const std::int64_t extent = (of_rows ? job.rows : job.outer)[axis];
     for (std::int64_t first = 0; first < extent; first += size)
@@ -357,27 +373,29 @@ void add_parts(const KronJob& job, const PairJob& place, const KronTools& tools,
   };
   if (job.outer.size() > MERCER_MAX_AXES) return split(false, 0, 1);
   if (job.rows.size() > MERCER_MAX_AXES) return split(true, 0, 1);
-  KronPart part(job, place, tools);
+  KronPart& part = parts.emplace_back(std::move(job), place, tools);
   const double bytes = static_cast<double>(part.buffer_bytes()) * part.buffers();
-  if (bytes > static_cast<double>(tools.part_bytes))
+  if (bytes > static_cast<double>(tools.part_bytes)) {
+    job = part.job();
     for (const bool of_rows : {false, true}) {
       const auto& extents = of_rows ? job.rows : job.outer;
       for (std::size_t axis = 0; axis < extents.size(); ++axis) {
         if (extents[axis] <= 1) continue;
         const double fits = static_cast<double>(extents[axis]) * static_cast<double>(tools.part_bytes) / bytes;
+        parts.pop_back();
         return split(of_rows, axis, std::max<std::int64_t>(static_cast<std::int64_t>(fits), 1));
       }
     }
-  parts.push_back(std::move(part));
+  }
 }
 
 }  // namespace
 
-void kron_matmul(const KronJob& job, const KronTools& tools) {
+void kron_matmul(KronJob job, const KronTools& tools) {
   const PairJob place = place_of(job);
   const JobScope scope(place);
   std::deque<KronPart> parts;
-  add_parts(job, place, tools, parts);
+  add_parts(std::move(job), place, tools, parts);
   Workspace workspace;
   std::array<std::int64_t, 2> most{}, places{};
   for (KronPart& part : parts) {

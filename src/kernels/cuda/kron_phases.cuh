@@ -233,7 +233,8 @@ struct Columns {
     for (int j = 0; j < TILES; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[j][i] = 0;
-    u32 high[STEPS][4], low[STEPS][4];
+    alignas(16) u32 high[STEPS][4];
+    alignas(16) u32 low[STEPS][4];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
       *(uint4*)high[s] = operand[(row_tile * STEPS + s) * 64];

@@ -514,7 +514,7 @@ struct WideOut {
 #pragma unroll
     for (int p = 0; p < PIECES_N; ++p) {
       const int column = 16 * p + lane.t * 4;
-      float values[2][4];
+      alignas(16) float values[2][4];
       finish_quads(finish, first + column, sums + 8 * p, values);
 #pragma unroll
       for (int h = 0; h < 2; ++h)
