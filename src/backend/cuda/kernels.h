@@ -104,9 +104,10 @@ Kernel cg_condition_kernel(const PairJob& job);
 /// `begin_pivots`; its module has the others of pivots.cuh.
 Kernel pivot_kernels(const PairJob& job);
 
-/// The kernel of each pass, and `kron_finish` of arrays of one dtype. Where `quickly`, those that no cache has are quick
-/// ones; asked for again, they are full ones, waited for and loaded even while a graph is captured.
+/// The kernel of each pass. Where `quickly`, those that no cache has are quick ones; asked for again, they are full
+/// ones, waited for and loaded even while a graph is captured.
 std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job, bool quickly);
+/// `kron_finish` of arrays of one dtype.
 Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 
 /// Refuses to compile while a graph is recorded from the stream of this call.
