@@ -34,7 +34,7 @@ def _traceable(name: str, module: str) -> Callable[..., Any]:
 
     @functools.wraps(compiled)
     def verb(*args: Any, **kwargs: Any) -> Any:
-        if "torch" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
             from mercer._torch import traced
 
             return getattr(traced, name)(*args, **kwargs)

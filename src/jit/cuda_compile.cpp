@@ -275,7 +275,7 @@ CudaBinary CudaCompiler::compile(const CudaSource& source) {
   return binary;
 }
 
-std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>& sources, Keep keep) {
+std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>& sources) {
   std::map<std::string, std::size_t> places;  // of distinct texts
   std::vector<std::size_t> distinct, place_of;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -289,8 +289,7 @@ std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>&
   const auto work = [&] {
     for (std::size_t i = next++; i < distinct.size(); i = next++) {
       try {
-        const CudaSource& source = sources[distinct[i]];
-        compiled[i] = keep == Keep::yes ? compile(source) : compile_now(source);
+        compiled[i] = compile(sources[distinct[i]]);
       } catch (...) {
         errors[i] = std::current_exception();
       }

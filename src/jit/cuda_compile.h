@@ -48,10 +48,8 @@ class CudaCompiler {
   /// Throws compile when the text is wrong (with the log and the lines that it names) or NVRTC does not know the
   /// architecture, unsupported when it must be compiled and there is no NVRTC. Safe from many threads.
   CudaBinary compile(const CudaSource& source);
-  enum class Keep { yes, no };
-  /// Each of them, equal ones once, on several threads; `no` goes past store and cache. Throws the first error when all
-  /// are done.
-  std::vector<CudaBinary> compile_all(const std::vector<CudaSource>& sources, Keep keep = Keep::yes);
+  /// Each of them, equal ones once, on several threads. Throws the first error when all are done.
+  std::vector<CudaBinary> compile_all(const std::vector<CudaSource>& sources);
   /// From store or cache, if it is there. Takes less than a millisecond.
   std::optional<CudaBinary> find(const CudaSource& source);
   /// By NVRTC, past store and cache.

@@ -74,11 +74,12 @@ struct WideSums {
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
     products_fence();
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + (j * V_STEP_BYTES + V_PIECE_BYTES) / 16, j > 0);
+    for (int j = 0; j < 4; ++j)
+      wide_product(part, pieces.high[j], descriptor_at<Shared::UNIFORM_STAGES>(v, j * V_STEP_BYTES + V_PIECE_BYTES), j > 0);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], v + j * V_STEP_BYTES / 16, 1);
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], descriptor_at<Shared::UNIFORM_STAGES>(v, j * V_STEP_BYTES), 1);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + j * V_STEP_BYTES / 16, 1);
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], descriptor_at<Shared::UNIFORM_STAGES>(v, j * V_STEP_BYTES), 1);
     products_commit();
   }
 
