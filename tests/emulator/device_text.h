@@ -638,6 +638,13 @@ EMULATOR_PTX("mbarrier.init.shared::cta.b64 [%0], %1;", (u32 barrier, int count)
   const auto arrivals = static_cast<std::int16_t>(count);
   shared_at<Barrier>(barrier) = {arrivals, arrivals, 0, 0};
 }
+EMULATOR_PTX("mov.b64 {%0, %1}, %2;", (u32 & low, u32& high, u64 value)) {
+  low = static_cast<u32>(value);
+  high = static_cast<u32>(value >> 32);
+}
+EMULATOR_PTX("mov.b64 %0, {%1, %2};", (unsigned long long& value, u32 low, u32 high)) {
+  value = static_cast<u64>(high) << 32 | low;
+}
 EMULATOR_PTX("mbarrier.inval.shared::cta.b64 [%0];", (u32)) {}
 EMULATOR_PTX("mbarrier.arrive.shared::cta.b64 _, [%0];", (u32 barrier)) { barrier_arrive(barrier); }
 EMULATOR_PTX("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", (u32 barrier, u32 bytes)) {

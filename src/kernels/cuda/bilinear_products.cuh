@@ -96,8 +96,9 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
 #pragma unroll
   for (int unit = 0; unit < COUNT; ++unit) {
     stage[unit] = ring.stage;
-    xs[unit] = x + (u64)((RESIDENT ? unit * UNIT_BYTES_X : ring.stage * STAGE_BYTES) / 16);
-    zs[unit] = z + (u64)(ring.stage * STAGE_BYTES / 16);
+    const int behind = ring.stage * STAGE_BYTES;
+    xs[unit] = descriptor_at<!WIDE>(x, RESIDENT ? unit * UNIT_BYTES_X : behind);
+    zs[unit] = descriptor_at<!WIDE>(z, behind);
     barrier_wait(shared.full(ring.stage), ring.parity);
     ring.advance();
     if (unit == 0)
@@ -105,19 +106,19 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
     else if (WIDE)
       products_fence();
     if (!HIGH) {
-      product(acc, xs[unit] + 4, zs[unit], unit > 0);
-      product(acc, xs[unit] + 6, zs[unit] + 2, 1);
-      product(acc, xs[unit], zs[unit] + 4, 1);
-      product(acc, xs[unit] + 2, zs[unit] + 6, 1);
+      product(acc, descriptor_at<!WIDE>(xs[unit], 64), zs[unit], unit > 0);
+      product(acc, descriptor_at<!WIDE>(xs[unit], 96), descriptor_at<!WIDE>(zs[unit], 32), 1);
+      product(acc, xs[unit], descriptor_at<!WIDE>(zs[unit], 64), 1);
+      product(acc, descriptor_at<!WIDE>(xs[unit], 32), descriptor_at<!WIDE>(zs[unit], 96), 1);
     }
   }
 #pragma unroll
   for (int unit = 0; unit < COUNT; ++unit) {
     product(acc, xs[unit], zs[unit], !HIGH || unit > 0);
-    product(acc, xs[unit] + 2, zs[unit] + 2, 1);
+    product(acc, descriptor_at<!WIDE>(xs[unit], 32), descriptor_at<!WIDE>(zs[unit], 32), 1);
     if (HIGH) {
-      product(acc, xs[unit] + 4, zs[unit] + 4, 1);
-      product(acc, xs[unit] + 6, zs[unit] + 6, 1);
+      product(acc, descriptor_at<!WIDE>(xs[unit], 64), descriptor_at<!WIDE>(zs[unit], 64), 1);
+      product(acc, descriptor_at<!WIDE>(xs[unit], 96), descriptor_at<!WIDE>(zs[unit], 96), 1);
     }
     products_commit();
   }

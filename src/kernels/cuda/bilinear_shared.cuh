@@ -27,6 +27,7 @@
 #define MOST_LISTED 128
 
 struct BilinearShared {
+  static constexpr bool UNIFORM_STAGES = false;  // beside the products with v; in uniform registers or not
   u32 stages, rows, v, values, columns, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;

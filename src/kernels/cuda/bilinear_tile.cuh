@@ -29,11 +29,15 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;
+  PointNorm norms[2];
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
     const i64 m = walk.m0 + rank * TILE_M + warp * 16;
-    const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+#if WIDE
+    if (walk.starts_range())  // elsewhere the norms are read as fast as spilled registers are
+#endif
+      for (int h = 0; h < 2; ++h) norms[h] = norm_of(a, m + lane / 4 + 8 * h);
     consumer.start(a, m);
     float sum[SUMS];
 #if RESIDENT

@@ -1,6 +1,7 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 struct Consumer {
   WideSums<BilinearShared> sums;
+  bool allowed;
 
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
@@ -15,7 +16,7 @@ struct Consumer {
     float row_slots[2][ROW_SLOTS + 1];
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
-    const bool allowed = is_all_allowed(p, params);
+    if (walk.starts_range()) allowed = is_all_allowed(p, params);
     const bool whole = walk.n0 + TILE_N <= p.n;
     sums.add_tile(p, shared, m + lane / 4, walk, [&](float (&values)[16], int strip) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};

@@ -59,6 +59,17 @@ MERCER_INLINE void copy_bulk_to_all(u32 shared, const void* global, u32 bytes, u
 }
 MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// The operand so many bytes behind another one. Where the compiler does not keep descriptors in UNIFORM registers, the
+// lower half alone is changed, in two instructions a product: an addition of 64 bits takes six.
+template <bool UNIFORM>
+MERCER_INLINE u64 descriptor_at(u64 descriptor, int bytes) {
+  if (UNIFORM) return descriptor + (u64)(bytes / 16);
+  u32 low, high;
+  asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(descriptor));
+  u64 moved;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(moved) : "r"(low + bytes / 16), "r"(high));
+  return moved;
+}
 template <int PENDING>
 MERCER_INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
 

@@ -70,15 +70,18 @@ struct WideSums {
   static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared,
                                   int stage) {
     const u64 v = v_descriptor(shared.v + stage * V_STAGE_BYTES);
+    const auto step = [&](int j, int piece) {
+      return descriptor_at<Shared::UNIFORM_STAGES>(v, j * V_STEP_BYTES + piece * V_PIECE_BYTES);
+    };
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
     products_fence();
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + (j * V_STEP_BYTES + V_PIECE_BYTES) / 16, j > 0);
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], step(j, 1), j > 0);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], v + j * V_STEP_BYTES / 16, 1);
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], step(j, 0), 1);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], v + j * V_STEP_BYTES / 16, 1);
+    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], step(j, 0), 1);
     products_commit();
   }
 

@@ -15,6 +15,7 @@
 #define PANEL_STAGE_BYTES (TILE_PANELS * PANEL_BYTES + COL_SLOTS * TILE_N * 4)
 
 struct WideShared {
+  static constexpr bool UNIFORM_STAGES = true;
   u32 v, panels, bars;
   MERCER_METHOD explicit WideShared(u32 base) {
     v = base;
