@@ -11,6 +11,8 @@ from hypothesis import settings
 
 # JAX would take most of a GPU's memory at its start, from PyTorch and CuPy in this process too.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# Most tests call once, which is to be the kernel of later calls.
+os.environ.setdefault("MERCER_QUICK_COMPILE", "0")
 
 settings.register_profile("mercer", deadline=None, derandomize=True)
 settings.load_profile("mercer")

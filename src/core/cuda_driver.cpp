@@ -109,6 +109,7 @@ struct Table {
     take(driver.stream_wait, "cuStreamWaitEvent");
     take(driver.stream_is_capturing, "cuStreamIsCapturing");
     take(driver.stream_begin_capture, "cuStreamBeginCapture_v2");
+    take(driver.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
     take(driver.stream_end_capture, "cuStreamEndCapture");
     take(driver.graph_instantiate, "cuGraphInstantiateWithFlags");
     take(driver.graph_launch, "cuGraphLaunch");
@@ -292,6 +293,10 @@ bool cuda_is_capturing(int device, CuStream stream) {
   check_cuda(result, "cuda: cuStreamIsCapturing");
   return status != 0;
 }
+
+CaptureBreak::CaptureBreak() { check_cuda(need_cuda("cuda").exchange_capture_mode(&mode_), "cuda: capture mode"); }
+
+CaptureBreak::~CaptureBreak() { cuda_driver()->exchange_capture_mode(&mode_); }
 
 CudaScope::CudaScope(int device) {
   const CudaDriver& cuda = need_cuda("cuda");

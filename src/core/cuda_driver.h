@@ -34,7 +34,7 @@ inline constexpr int kCuFunctionMaxThreads = 0, kCuFunctionSharedBytes = 1, kCuF
 inline constexpr int kCuPointerMemoryType = 2, kCuPointerDevice = 9;
 inline constexpr int kCuLaunchCluster = 4, kCuLaunchProgrammaticSerialization = 6;
 inline constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDefault = 0, kCuEventNoTiming = 2;
-inline constexpr int kCuCaptureThreadLocal = 1, kCuCaptureActive = 1;
+inline constexpr int kCuCaptureThreadLocal = 1, kCuCaptureRelaxed = 2, kCuCaptureActive = 1;
 inline constexpr int kCuConditionalNode = 13, kCuConditionIf = 0, kCuConditionWhile = 1;
 inline constexpr unsigned kCuAssignDefault = 1, kCuSetDependencies = 1;
 
@@ -132,6 +132,7 @@ struct CudaDriver {
   int (*stream_wait)(CuStream stream, CuEvent event, unsigned flags);
   int (*stream_is_capturing)(CuStream stream, int* status);
   int (*stream_begin_capture)(CuStream stream, int mode);
+  int (*exchange_capture_mode)(int* mode);  // of this thread
   int (*stream_end_capture)(CuStream stream, CuGraph* graph);
   int (*graph_instantiate)(CuGraphExec* executable, CuGraph graph, unsigned long long flags);
   int (*graph_launch)(CuGraphExec executable, CuStream stream);
@@ -214,6 +215,18 @@ class CudaScope {
 
  private:
   bool pushed_ = false;
+};
+
+/// While it lives, this thread may load modules though graphs are being captured.
+class CaptureBreak {
+ public:
+  CaptureBreak();
+  ~CaptureBreak();
+  CaptureBreak(const CaptureBreak&) = delete;
+  CaptureBreak& operator=(const CaptureBreak&) = delete;
+
+ private:
+  int mode_ = kCuCaptureRelaxed;
 };
 
 /// Throws device unless `result` is success: "<what>: the CUDA driver must accept it. Received CUDA_ERROR_…".

@@ -21,6 +21,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/nvrtc.h"
+#include "core/nvrtc_process.h"
 #include "core/parallel.h"
 
 namespace mercer::jit {
@@ -196,6 +197,54 @@ void run_on_threads(std::size_t count, const Work& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// `compile` of an NVRTC that knows the architecture.
+template <class Compile>
+CudaBinary compile_by(const CudaSource& source, const Compile& compile) {
+  const Clock::time_point start = Clock::now();
+  const Nvrtc* compiler = nvrtc();
+  if (compiler == nullptr) fail_without_nvrtc(source);
+  require_architecture(source, *compiler);
+  NvrtcResult result = compile(*compiler);
+  if (!result.ok) fail_of_text(source, *compiler, result.log);
+  const double seconds = seconds_since(start);
+  log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
+  return {source.name,           source.architecture,          std::move(result.cubin),
+          std::move(result.log), CudaBinary::Origin::compiled, seconds};
+}
+
+/// Of equal sources one is compiled.
+template <class Compile>
+std::vector<CudaBinary> compile_each(const std::vector<CudaSource>& sources, const Compile& compile) {
+  std::map<std::string, std::size_t> places;  // of distinct texts
+  std::vector<std::size_t> distinct, place_of;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto [known, is_new] = places.try_emplace(key_of(sources[i], kAnyCompiler), distinct.size());
+    if (is_new) distinct.push_back(i);
+    place_of.push_back(known->second);
+  }
+  std::vector<CudaBinary> compiled(distinct.size());
+  std::vector<std::exception_ptr> errors(distinct.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < distinct.size(); i = next++) {
+      try {
+        compiled[i] = compile(sources[distinct[i]]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  run_on_threads(std::min(distinct.size(), static_cast<std::size_t>(default_thread_count())), work);
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  std::vector<CudaBinary> binaries;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    binaries.push_back(compiled[place_of[i]]);
+    binaries.back().name = sources[i].name;
+  }
+  return binaries;
+}
+
 /// The number before `unit` in the line, 0 when the line has no such.
 int number_before(std::string_view line, std::string_view unit) {
   auto at = line.find(unit);
@@ -254,16 +303,20 @@ std::optional<CudaBinary> CudaCompiler::find(const CudaSource& source) {
 }
 
 CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
-  const Clock::time_point start = Clock::now();
-  const Nvrtc* compiler = nvrtc();
-  if (compiler == nullptr) fail_without_nvrtc(source);
-  require_architecture(source, *compiler);
-  NvrtcResult result = compiler->compile(kFileName, source.text, options_of(source, *compiler), headers_of(source));
-  if (!result.ok) fail_of_text(source, *compiler, result.log);
-  const double seconds = seconds_since(start);
-  log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
-  return {source.name,           source.architecture,          std::move(result.cubin),
-          std::move(result.log), CudaBinary::Origin::compiled, seconds};
+  return compile_by(source, [&](const Nvrtc& compiler) {
+    return compiler.compile(kFileName, source.text, options_of(source, compiler), headers_of(source));
+  });
+}
+
+std::vector<CudaBinary> CudaCompiler::compile_apart(const std::vector<CudaSource>& sources) const {
+  return compile_each(sources, [](const CudaSource& source) {
+    return compile_by(source, [&](const Nvrtc& compiler) {
+      auto result = mercer::compile_apart(compiler, kFileName, source.text, options_of(source, compiler),
+                                          headers_of(source));
+      if (!result) fail(ErrorKind::unsupported, "cuda: {} must be compiled in a process. Received none.", source.name);
+      return std::move(*result);
+    });
+  });
 }
 
 CudaBinary CudaCompiler::compile(const CudaSource& source) {
@@ -276,34 +329,7 @@ CudaBinary CudaCompiler::compile(const CudaSource& source) {
 }
 
 std::vector<CudaBinary> CudaCompiler::compile_all(const std::vector<CudaSource>& sources) {
-  std::map<std::string, std::size_t> places;  // of distinct texts
-  std::vector<std::size_t> distinct, place_of;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto [known, is_new] = places.try_emplace(key_of(sources[i], kAnyCompiler), distinct.size());
-    if (is_new) distinct.push_back(i);
-    place_of.push_back(known->second);
-  }
-  std::vector<CudaBinary> compiled(distinct.size());
-  std::vector<std::exception_ptr> errors(distinct.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < distinct.size(); i = next++) {
-      try {
-        compiled[i] = compile(sources[distinct[i]]);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  run_on_threads(std::min(distinct.size(), static_cast<std::size_t>(default_thread_count())), work);
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-  std::vector<CudaBinary> binaries;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    binaries.push_back(compiled[place_of[i]]);
-    binaries.back().name = sources[i].name;
-  }
-  return binaries;
+  return compile_each(sources, [this](const CudaSource& source) { return compile(source); });
 }
 
 void set_cuda_store(fs::path folder) {

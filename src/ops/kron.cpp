@@ -107,7 +107,7 @@ class Call {
             "serves such calls too. Received an out that is {}.",
             op_, in_place_ ? "x" : "y");
     RecentCache<cuda::KronProgram>& programs = trial != nullptr ? trial->krons : context.state().cuda_krons;
-    cuda::kron_matmul(std::move(job), {context.state().part_bytes, programs, ops::kron_plan_for});
+    cuda::kron_matmul(std::move(job), {context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});
   }
 
   void read_factors(std::span<const Tensor> factors) {

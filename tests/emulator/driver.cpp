@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "machine.h"
@@ -337,6 +338,11 @@ int cuStreamSynchronize(void*) { return kSuccess; }
 int cuStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
 int cuStreamIsCapturing(void* stream, int* status) {
   *status = is_recording(stream);
+  return kSuccess;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  thread_local int current = 0;
+  std::swap(current, *mode);
   return kSuccess;
 }
 int cuStreamBeginCapture_v2(void* stream, int) {

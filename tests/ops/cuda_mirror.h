@@ -51,9 +51,11 @@ inline bool cuda_serves() {
   return false;
 }
 
-/// Says at the end of a test program what CUDA did not see.
+/// Says at the end of a test program what CUDA did not see. Kernels are full ones from the first call on, which may be
+/// a test's only one.
 class CudaReport : public ::testing::Environment {
  public:
+  void SetUp() override { ::setenv("MERCER_QUICK_COMPILE", "0", 0); }
   void TearDown() override {
     if (cuda_skips() > 0) std::printf("CUDA: skipped, %d times: %s\n", cuda_skips().load(), cuda_missing().c_str());
   }

@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "backend/cuda/workspace.h"
 #include "codegen/cuda_source.h"
 #include "codegen/kron_cuda.h"
 #include "core/error.h"
+#include "core/log.h"
+#include "jit/quick_compile.h"
 
 namespace mercer::cuda {
 namespace {
@@ -32,6 +36,12 @@ bool is_loaded(const PairJob& job) {
   return job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
 }
 
+Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& job) {
+  Kernel kernel{jit::CudaModule::load(binary, job.device)};
+  kernel.function = &kernel.module->function(function);
+  return kernel;
+}
+
 /// Compiles and loads, or lists what would be.
 void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
   if (!is_loaded(job)) {
@@ -42,10 +52,23 @@ void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
   for (const KernelRow& row : rows) texts.push_back(*row.source);
   const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
   prepare_pool(job.device, job.op);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].kernel->module = jit::CudaModule::load(binaries[i], job.device);
-    rows[i].kernel->function = &rows[i].kernel->module->function(rows[i].function);
-  }
+  for (std::size_t i = 0; i < rows.size(); ++i) *rows[i].kernel = load(binaries[i], rows[i].function, job);
+}
+
+/// Kernels by their names, on all devices.
+struct SharedKernels {
+  struct Entry {
+    Kernel kernel;
+    std::shared_future<jit::CudaBinary> full;  // of a quick kernel
+  };
+  std::mutex mutex;
+  std::map<std::pair<std::string, int>, Entry> known;
+};
+
+SharedKernels& shared() {
+  // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
+  static auto& kernels = *new SharedKernels;
+  return kernels;
 }
 
 struct SharedRow {
@@ -54,32 +77,60 @@ struct SharedRow {
   std::function<std::string()> make_text;
 };
 
-/// Kernels that are kept by their names, which tell the rows apart too; several are compiled at once.
-std::vector<Kernel> shared_kernels(const std::vector<SharedRow>& rows, const PairJob& job) {
-  // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<std::string, int>, Kernel>;
+/// The full kernel of one that was quick, which stays where the full one cannot be had.
+Kernel finish_kernel(SharedKernels::Entry entry, const SharedRow& row, const PairJob& job) {
+  try {
+    const CaptureBreak loads;
+    entry.kernel = load(entry.full.get(), row.function, job);
+  } catch (const Error& error) {
+    log_once(LogLevel::warning, "cuda: {} stays as it was compiled first: {}", row.name, error.what());
+    entry.kernel.is_quick = false;
+  }
+  std::lock_guard lock(shared().mutex);
+  return (shared().known[{row.name, job.device}] = {entry.kernel, {}}).kernel;
+}
+
+std::optional<Kernel> find_kernel(const SharedRow& row, const PairJob& job) {
+  SharedKernels::Entry entry;
+  {
+    std::lock_guard lock(shared().mutex);
+    const auto found = shared().known.find({row.name, job.device});
+    if (found == shared().known.end()) return std::nullopt;
+    entry = found->second;
+  }
+  return entry.kernel.is_quick ? finish_kernel(std::move(entry), row, job) : entry.kernel;
+}
+
+/// Rows have names of their own.
+std::vector<Kernel> shared_kernels(const std::vector<SharedRow>& rows, const PairJob& job, bool quickly = false) {
   std::vector<Kernel> kernels(rows.size());
   std::vector<std::size_t> missing;
+  std::vector<jit::CudaSource> texts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::lock_guard lock(mutex);
-    const auto found = known.find({rows[i].name, job.device});
-    if (is_loaded(job) && found != known.end()) kernels[i] = found->second;
+    const auto known = is_loaded(job) ? find_kernel(rows[i], job) : std::nullopt;
+    if (known) kernels[i] = *known;
     else missing.push_back(i);
   }
   if (missing.empty()) return kernels;
   if (is_loaded(job)) require_no_capture(job);
-  std::vector<jit::CudaSource> sources;
   for (const std::size_t i : missing)
-    sources.push_back(cuda_source(rows[i].name, rows[i].make_text(), job.hardware().architecture()));
-  std::vector<KernelRow> wanted;
-  for (std::size_t j = 0; j < missing.size(); ++j)
-    wanted.push_back({&sources[j], rows[missing[j]].function, &kernels[missing[j]]});
-  get_kernels(wanted, job);
-  if (!is_loaded(job)) return kernels;
-  const std::lock_guard lock(mutex);
-  for (const std::size_t i : missing)
-    kernels[i] = known.try_emplace({rows[i].name, job.device}, kernels[i]).first->second;
+    texts.push_back(cuda_source(rows[i].name, rows[i].make_text(), job.hardware().architecture()));
+  if (!is_loaded(job)) {
+    std::move(texts.begin(), texts.end(), std::back_inserter(job.rehearsal()->sources));
+    return kernels;
+  }
+  std::vector<jit::QuickBinary> binaries;
+  if (quickly) binaries = jit::compile_quickly(texts);
+  else for (jit::CudaBinary& binary : jit::compile_all(texts)) binaries.emplace_back().binary = std::move(binary);
+  prepare_pool(job.device, job.op);
+  for (std::size_t j = 0; j < missing.size(); ++j) {
+    const SharedRow& row = rows[missing[j]];
+    Kernel kernel = load(binaries[j].binary, row.function, job);
+    kernel.is_quick = binaries[j].full.valid();
+    std::lock_guard lock(shared().mutex);
+    SharedKernels::Entry entry{kernel, std::move(binaries[j].full)};
+    kernels[missing[j]] = shared().known.try_emplace({row.name, job.device}, std::move(entry)).first->second.kernel;
+  }
   return kernels;
 }
 
@@ -316,7 +367,7 @@ Kernel pivot_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_pivots_source(job.type); });
 }
 
-std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job) {
+std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job, bool quickly) {
   std::vector<SharedRow> rows;
   std::vector<std::size_t> row_of;  // passes may share a kernel
   for (const plan::KronGpuPass& pass : passes)
@@ -330,7 +381,7 @@ std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, c
                           [&kernel] { return codegen::cuda_kron_source(kernel); }});
         },
         pass.kernel);
-  const std::vector<Kernel> distinct = shared_kernels(rows, job);
+  const std::vector<Kernel> distinct = shared_kernels(rows, job, quickly);
   std::vector<Kernel> kernels;
   for (const std::size_t row : row_of) kernels.push_back(distinct[row]);
   return kernels;

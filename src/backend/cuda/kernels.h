@@ -18,6 +18,7 @@ namespace mercer::cuda {
 struct Kernel {
   std::shared_ptr<const jit::CudaModule> module;
   const jit::CudaFunction* function = nullptr;
+  bool is_quick = false;  // for one call (jit/quick_compile.h)
   explicit operator bool() const { return function != nullptr; }
 };
 
@@ -103,8 +104,9 @@ Kernel cg_condition_kernel(const PairJob& job);
 /// `begin_pivots`; its module has the others of pivots.cuh.
 Kernel pivot_kernels(const PairJob& job);
 
-/// The kernel of each pass; several are compiled at once.
-std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job);
+/// The kernel of each pass. Where `quickly`, those that no cache has are quick ones; asked for again, they are full
+/// ones, waited for and loaded even while a graph is captured.
+std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job, bool quickly);
 /// `kron_finish` of arrays of one dtype.
 Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 

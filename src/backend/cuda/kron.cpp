@@ -97,6 +97,7 @@ class KronPart {
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
+  double multiply_adds() const;
   /// An array before or behind a pass over an axis of this extent.
   KronSide side_of(const Place& place, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
@@ -189,7 +190,9 @@ std::int64_t KronPart::buffer_bytes() const {
 void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   if (program_->passes.size() == program_->plan.passes.size() && reads()) return;
   KronProgram program = *program_;
-  program.passes = kron_kernels(program.plan.passes, place);
+  constexpr double kMostQuick = 5e9;  // of which a quick kernel does some 2e10 a second
+  const bool quickly = tools.quickly && place.rehearsal() == nullptr && multiply_adds() <= kMostQuick;
+  program.passes = kron_kernels(program.plan.passes, place, quickly);
   for (std::size_t i = 0; i < program.passes.size(); ++i) {
     const Kernel& kernel = program.passes[i];
     if (auto* chain = std::get_if<plan::KronChain>(&program.plan.passes[i].kernel);
@@ -199,7 +202,7 @@ void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   }
   if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
   program_ = std::make_shared<KronProgram>(std::move(program));
-  if (reads() && is_kept(place)) program_ = tools.programs.get(key_, [&] { return program_; });
+  if (reads() && is_kept(place) && !program_->is_quick()) program_ = tools.programs.get(key_, [&] { return program_; });
 }
 
 KronSide KronPart::side_of(const Place& place, std::int64_t extent, std::int64_t right) const {
@@ -230,6 +233,15 @@ KronSide KronPart::side_of(char* buffer, std::int64_t extent, std::int64_t right
   side.left = extent * right;
   side.columns = side.behind = 1;
   return side;
+}
+
+double KronPart::multiply_adds() const {
+  auto size = static_cast<double>(job_.k), sum = 0.0;
+  for (const KronFactor& factor : job_.factors) {
+    size *= static_cast<double>(factor.q) / static_cast<double>(factor.p);
+    sum += size * static_cast<double>(factor.p);
+  }
+  return sum * static_cast<double>(job_.items) * static_cast<double>(job_.row_count);
 }
 
 /// Steps along items and rows; buffers have neither strides nor gaps, and rows of `size` elements.

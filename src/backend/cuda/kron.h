@@ -1,6 +1,7 @@
 // Products with Kronecker products on a device; arguments are checked by ops/ before.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "backend/cuda/kernels.h"
@@ -17,6 +18,11 @@ struct KronProgram {
   std::vector<Kernel> passes;
   Kernel finish;        // where the last pass may not write into out, or no factor is multiplied
   bool copies = false;  // the former
+
+  /// Whether the next call is to ask for its kernels again.
+  bool is_quick() const {
+    return std::any_of(passes.begin(), passes.end(), [](const Kernel& kernel) { return kernel.is_quick; });
+  }
 };
 
 /// What a call uses besides its arrays.
@@ -25,6 +31,7 @@ struct KronTools {
   RecentCache<KronProgram>& programs;
   /// The plan that the call runs: the model's, or a measured one.
   plan::KronGpuPlan (*plan)(const plan::KronGpuProblem& problem, const PairJob& place);
+  bool quickly;  // new kernels may be quick ones for this call
 };
 
 /// Puts the passes of the call into its stream and returns. Scratch memory is at most two arrays of the largest size

@@ -1,0 +1,135 @@
+#include "jit/quick_compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/env.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/nvrtc.h"
+#include "core/parallel.h"
+
+namespace mercer::jit {
+namespace {
+
+constexpr const char* kQuick = "--Ofast-compile=max";
+
+/// Threads that outlive the call that starts them.
+class Background {
+ public:
+  /// Made behind NVRTC and the cache, so that it waits for its threads before they go.
+  static Background& shared() {
+    CudaCompiler::shared();
+    nvrtc();
+    static Background background;
+    return background;
+  }
+
+  /// Throws std::system_error where the system has no thread left.
+  std::shared_future<CudaBinary> compile(CudaSource source) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(workers_, [](Worker& worker) {
+      const bool is_done = worker.result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      if (is_done) worker.thread.join();
+      return is_done;
+    });
+    std::packaged_task<CudaBinary()> task([source = std::move(source)] { return cuda_compile(source); });
+    const std::shared_future<CudaBinary> result = task.get_future().share();
+    workers_.push_back({result, std::thread(std::move(task))});
+    return result;
+  }
+
+  ~Background() {
+    for (Worker& worker : workers_) worker.thread.join();
+  }
+
+ private:
+  struct Worker {
+    std::shared_future<CudaBinary> result;
+    std::thread thread;
+  };
+
+  std::mutex mutex_;
+  std::list<Worker> workers_;
+};
+
+bool is_wanted() {
+  if (env_text("MERCER_QUICK_COMPILE") && !env_flag("MERCER_QUICK_COMPILE")) return false;
+  const Nvrtc* compiler = nvrtc();
+  return compiler != nullptr && std::pair(compiler->major(), compiler->minor()) >= std::pair(12, 9) &&
+         default_thread_count() > 1;
+}
+
+/// Functions stay functions at this level, which the assembler takes in turn or, a third faster, on several threads.
+CudaSource quick(CudaSource source, std::size_t sources) {
+  constexpr std::size_t kMostThreads = 8;
+  const std::size_t threads = static_cast<std::size_t>(default_thread_count()) / sources;
+  source.options.emplace_back(kQuick);
+  source.options.push_back(fmt::format("--split-compile={}", std::clamp<std::size_t>(threads, 1, kMostThreads)));
+  source.name += ", quickly";
+  return source;
+}
+
+/// Empty where the quick ones cannot be had; then the full ones are, or say why not.
+std::vector<CudaBinary> compile_quick_ones(const std::vector<CudaSource>& sources) {
+  std::vector<CudaSource> quick_ones;
+  for (const CudaSource& source : sources) quick_ones.push_back(quick(source, sources.size()));
+  try {
+    return CudaCompiler::shared().compile_apart(quick_ones);
+  } catch (const Error& error) {
+    log(LogLevel::info, "cuda: {}", error.what());
+    return {};
+  }
+}
+
+std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
+  std::vector<QuickBinary> binaries(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) binaries[i].full = Background::shared().compile(sources[i]);
+  std::vector<CudaBinary> quick_ones = compile_quick_ones(sources);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (quick_ones.empty()) {
+      binaries[i] = {binaries[i].full.get(), {}};
+    } else {
+      binaries[i].binary = std::move(quick_ones[i]);
+      binaries[i].binary.name = sources[i].name;
+    }
+  }
+  return binaries;
+}
+
+}  // namespace
+
+std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources) {
+  CudaCompiler& compiler = CudaCompiler::shared();
+  std::vector<QuickBinary> binaries(sources.size());
+  std::vector<std::size_t> missing;
+  std::vector<CudaSource> texts;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (auto found = compiler.find(sources[i])) {
+      binaries[i].binary = std::move(*found);
+      continue;
+    }
+    missing.push_back(i);
+    texts.push_back(sources[i]);
+  }
+  if (missing.empty()) return binaries;
+  std::vector<QuickBinary> made;
+  try {
+    if (is_wanted()) made = compile_both(texts);
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
+  }
+  if (made.empty())
+    for (CudaBinary& binary : compiler.compile_all(texts)) made.emplace_back().binary = std::move(binary);
+  for (std::size_t j = 0; j < missing.size(); ++j) binaries[missing[j]] = std::move(made[j]);
+  return binaries;
+}
+
+}  // namespace mercer::jit

@@ -1,0 +1,27 @@
+// Kernels that run once before they are compiled with full care.
+//
+//   first call   NVRTC --Ofast-compile=max in a process of its own, a fifth of the time ---> runs once
+//                NVRTC as always, on a thread -----------------------> cache on disk, second call
+//
+// Both have the same results to the bit: nothing is contracted or reordered for a kernel (backend/cuda/kernels.h,
+// cuda_source), so the levels differ in the order of instructions, in loops unrolled and values kept in registers.
+#pragma once
+
+#include <future>
+#include <vector>
+
+#include "jit/cuda_compile.h"
+
+namespace mercer::jit {
+
+struct QuickBinary {
+  CudaBinary binary;
+  std::shared_future<CudaBinary> full;  ///< not valid where the binary itself is the full one
+};
+
+/// Each source, several at once: the full binary where store or cache has it, else a quick one, or the full one where
+/// no process can be had, or NVRTC (before 12.9), a single thread or MERCER_QUICK_COMPILE=0 leave no choice. Throws as
+/// compile_all does. A process waits at its end for what is still being compiled.
+std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
+
+}  // namespace mercer::jit

@@ -1,0 +1,129 @@
+// Quick kernels and the full ones behind them, by NVRTC itself; what runs them is tested in ops.
+#include "jit/quick_compile.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "core/testing.h"
+#include "device/nvrtc.h"
+
+namespace mercer::jit {
+namespace {
+
+using Origin = CudaBinary::Origin;
+using testing_support::holds_in_child;
+
+/// A text that no cache has; a loop that the full compiler unrolls.
+CudaSource new_source() {
+  const unsigned number = std::random_device()();
+  return {"sum", fmt::format("extern \"C\" __global__ void sum(unsigned* out, const unsigned* in) {{\n"
+                             "  unsigned s = {}u;\n"
+                             "  for (int i = 0; i < 64; ++i) s += in[i] * s;\n"
+                             "  out[threadIdx.x] = s;\n"
+                             "}}\n", number), "sm_90", {}};
+}
+
+/// In a process of its own, with a cache of its own and so many threads.
+template <class Check>
+bool holds(const char* quick, const char* threads, const Check& check) {
+  const testing_support::TemporaryFolder folder;
+  return holds_in_child([&] {
+    ::setenv("MERCER_CACHE_DIR", folder.path().c_str(), 1);
+    ::setenv("MERCER_QUICK_COMPILE", quick, 1);
+    ::setenv("MERCER_THREADS", threads, 1);
+    return check();
+  });
+}
+
+TEST(QuickCompile, TheFullKernelFollowsAndIsKept) {
+  MERCER_NEEDS_NVRTC();
+  if (nvrtc()->major() == 12 && nvrtc()->minor() < 9) GTEST_SKIP() << "NVRTC " << nvrtc()->version();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const std::vector<CudaSource> sources = {new_source(), new_source()};
+    const std::vector<QuickBinary> quick = compile_quickly(sources);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      if (quick.at(i).binary.cubin.empty() || !quick[i].full.valid()) return false;
+      const CudaBinary& full = quick[i].full.get();
+      if (full.cubin.empty() || full.cubin == quick[i].binary.cubin) return false;
+    }
+    const QuickBinary again = compile_quickly(sources).at(1);
+    const bool is_kept = again.binary.origin == Origin::cache && again.binary.cubin == quick[1].full.get().cubin;
+    return !again.full.valid() && is_kept;
+  }));
+}
+
+TEST(QuickCompile, OneThreadOrTheUserAskForTheFullKernel) {
+  MERCER_NEEDS_NVRTC();
+  for (const auto& [quick, threads] : {std::pair("1", "1"), {"0", "2"}})
+    EXPECT_TRUE(holds(quick, threads, [] {
+      const QuickBinary binary = compile_quickly({new_source()}).at(0);
+      return !binary.full.valid() && binary.binary.origin == Origin::compiled;
+    }));
+}
+
+TEST(QuickCompile, WithoutThreadsTheCallCompiles) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const testing_support::NoThreads none;
+    const QuickBinary binary = compile_quickly({new_source()}).at(0);
+    return !binary.full.valid() && !binary.binary.cubin.empty();
+  }));
+}
+
+TEST(QuickCompile, WrongTextsAreRefused) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    CudaSource wrong = new_source();
+    wrong.text += "nonsense";
+    const Error error = testing_support::error_of([&] { compile_quickly({new_source(), wrong}); });
+    return error.kind() == ErrorKind::compile && std::string(error.what()).find("nonsense") != std::string::npos;
+  }));
+}
+
+/// What the quick level leaves behind in NVRTC 13.0, where it changes how parameters are read, stays in the other
+/// process.
+TEST(QuickCompile, LaterKernelsAreAsBefore) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const CudaSource source = {"walk", R"(
+struct Walk { int count; long long extent[6], step[6]; const float* in; float* out; };
+static __device__ __forceinline__ long long offset(const Walk& walk, long long i) {
+  long long at = 0;
+  for (int axis = walk.count - 1; axis >= 0; --axis) {
+    at += i % walk.extent[axis] * walk.step[axis];
+    i /= walk.extent[axis];
+  }
+  return at;
+}
+extern "C" __global__ void walk(const __grid_constant__ Walk walk) {
+  for (long long i = threadIdx.x; i < walk.extent[0]; i += blockDim.x) walk.out[i] = walk.in[offset(walk, i)];
+}
+)", "sm_90", {}};
+    const std::string before = CudaCompiler::shared().compile_now(source).cubin;
+    CudaSource other = source;
+    other.name = "another";
+    other.text += "// not in the cache\n";
+    if (!compile_quickly({other}).at(0).full.valid()) return false;
+    return CudaCompiler::shared().compile_now(source).cubin == before;
+  }));
+}
+
+/// NVRTC must not lose what it works with under a thread that compiles.
+TEST(QuickCompile, AProcessMayEndMeanwhile) {
+  MERCER_NEEDS_NVRTC();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::setenv("MERCER_CACHE_DIR", "off", 1);
+        ::setenv("MERCER_QUICK_COMPILE", "1", 1);
+        ::setenv("MERCER_THREADS", "2", 1);
+        const bool made = !compile_quickly({new_source()}).at(0).binary.cubin.empty();
+        std::exit(made ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace mercer::jit
