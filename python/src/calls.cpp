@@ -205,7 +205,7 @@ nb::object Call::output(nb::handle out, const char* name, Dtype dtype,
     view = &placeholder(dtype, shape());
     return nb::none();
   }
-  nb::object made = make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name});
+  nb::object made = make_array(x_.library(), x_.object(), dtype, shape(), {verb_, name}, &x_.tensor());
   view = &held_.emplace_back(made, Place{verb_, name}, Access::fresh).tensor();
   return made;
 }

@@ -15,6 +15,7 @@
 #include "jax_call.h"
 #include "ops/call.h"
 #include "ops/factor_name.h"
+#include "ops/kron_call.h"
 #include "mercer/tune.h"
 #include "queues.h"
 #include "symbols.h"
@@ -133,19 +134,22 @@ class KronCall {
   const std::vector<Tensor>& factors() const { return factors_; }
   const kron::Options& options() const { return options_; }
 
+  /// All arguments but out.
+  ops::KronCall& check(bool left) { return checked_ ? *checked_ : checked_.emplace(left, x(), factors_, options_); }
+
   /// The caller's array, or a new one.
   nb::object output(nb::handle out, bool left) {
     if (!out.is_none()) {
       out_ = input(out, "out", Access::write);
       return nb::borrow(out);
     }
-    const std::vector<std::int64_t> shape = shape_of(left, x(), factors_, options_);
+    const std::vector<std::int64_t> shape = check(left).out_shape();
     if (options_.queue.rehearsal != nullptr) {
       out_ = Tensor(reinterpret_cast<void*>(kFarApart), x().dtype, shape);
       out_.device = x().device;
       return nb::none();
     }
-    nb::object made = make_array(x_.library(), x_.object(), x().dtype, shape, place("out"));
+    nb::object made = make_array(x_.library(), x_.object(), x().dtype, shape, place("out"), &x());
     out_ = held_.emplace_back(made, place("out"), Access::fresh).tensor();
     return made;
   }
@@ -204,6 +208,7 @@ class KronCall {
   kron::Options options_;
   std::deque<Array> held_;
   std::vector<Tensor> factors_;
+  std::optional<ops::KronCall> checked_;
   Tensor out_;
 };
 
@@ -247,7 +252,7 @@ nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& res
     KronCall call(verb, x, factors, rest);
     const nb::object result = call.output(rest.out, left);
     call.run(rest.workspace,
-             [&](const Tensor& out) { product(left, call.x(), call.factors(), out, call.options()); });
+             [&](const Tensor& out) { call.check(left).run(out, Context::shared()); });
     return result;
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;

@@ -38,6 +38,7 @@ void fill_torch(Library& library, nb::handle object) {
       !type.is(library.namespace_.attr("Tensor")) && !type.is(library.namespace_.attr("nn").attr("Parameter"));
   library.forward_mode = PyModule_GetDict(nb::module_::import_("torch.autograd.forward_ad").ptr());
   library.exchange = find_exchange(object);
+  library.empty_like = library.namespace_.attr("empty_like");
   const nb::object inner = library.namespace_.attr("_C");
   if (nb::hasattr(inner, "_cuda_getCurrentRawStream")) library.stream_of = inner.attr("_cuda_getCurrentRawStream");
 }
@@ -119,8 +120,26 @@ nb::object extents_of(const std::vector<std::int64_t>& shape) {
   return extents;
 }
 
-/// torch.empty(shape, dtype=, device=). Not the C table's allocator: record_stream and resize_ pass over its tensors.
-nb::object make_tensor(Library& library, nb::handle like, const nb::object& extents, Dtype dtype) {
+bool lies_in_rows(const Tensor& tensor) {
+  std::int64_t step = 1;
+  for (std::size_t axis = tensor.shape.size(); axis-- > 0; step *= tensor.shape[axis])
+    if (tensor.strides[axis] != step) return false;
+  return true;
+}
+
+/// torch.empty_like(like), like.new_empty(shape) or torch.empty(shape, dtype=, device=), which take 0.8, 1.2 and 1.6 us
+/// (Zen 4). Not the C table's allocator: record_stream and resize_ pass over its tensors.
+nb::object make_tensor(Library& library, nb::handle like, const std::vector<std::int64_t>& shape, Dtype dtype,
+                       const Tensor* view) {
+  static PyObject* const kNewEmpty = PyUnicode_InternFromString("new_empty");
+  if (view != nullptr && view->dtype == dtype) {
+    PyObject* const one = view->shape == shape && lies_in_rows(*view)
+                              ? PyObject_CallOneArg(library.empty_like.ptr(), like.ptr())
+                              : PyObject_CallMethodOneArg(like.ptr(), kNewEmpty, extents_of(shape).ptr());
+    if (one == nullptr) throw nb::python_error();
+    return nb::steal(one);
+  }
+  const nb::object extents = extents_of(shape);
   static PyObject* const names =
       PyTuple_Pack(2, PyUnicode_InternFromString("dtype"), PyUnicode_InternFromString("device"));
   static PyObject* const kDevice = PyUnicode_InternFromString("device");
@@ -187,14 +206,14 @@ CupyDevice::~CupyDevice() {
 }
 
 nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
-                      Place place) {
+                      Place place, const Tensor* view) {
   if (!library.empty.is_valid()) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{}: {} must be given where the library of x has no function empty. Received none; x is {}",
                             place.verb, place.name, type_text(like)));
   }
+  if (library.kind == Library::Kind::torch) return make_tensor(library, like, shape, dtype, view);
   const nb::object extents = extents_of(shape);
-  if (library.kind == Library::Kind::torch) return make_tensor(library, like, extents, dtype);
   const nb::object& type = library.dtype(dtype);
   if (library.kind == Library::Kind::numpy) return library.empty(extents, nb::arg("dtype") = type);
   if (library.kind == Library::Kind::cupy) {

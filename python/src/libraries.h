@@ -20,6 +20,7 @@ struct Library {
   Kind kind = Kind::other;
   std::string name;                          // "numpy", "torch", …
   nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none
+  nb::object empty_like;                     // of PyTorch
   nb::object namespace_;                     // what holds the dtypes
   nb::object dtypes[8];                      // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
@@ -63,9 +64,10 @@ class CupyDevice {
   nb::object before_;  // invalid where nothing had to change
 };
 
-/// A new array of the library of `like`, on its device, uninitialised.
+/// A new array of the library of `like`, on its device, uninitialised. `view`: what `like` is, where it is at hand;
+/// PyTorch makes arrays of its dtype, and of its shape too, sooner than others.
 nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
-                      Place place);
+                      Place place, const Tensor* view = nullptr);
 
 /// The device as DLPack names it.
 DLDevice to_dlpack(Device device);

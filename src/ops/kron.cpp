@@ -13,6 +13,7 @@
 #include "ops/call.h"
 #include "ops/context.h"
 #include "ops/factor_name.h"
+#include "ops/kron_call.h"
 #include "ops/tuned_kron.h"
 
 namespace mercer::kron {
@@ -177,7 +178,7 @@ class Call {
     std::vector<const Tensor*> inputs{&x_};
     inputs.reserve(factors_.size() + 2);
     for (const Factor& factor : factors_) inputs.push_back(factor.given);
-    in_place_ = same_view(by_rows(out), x_) && k_ == j_;
+    in_place_ = out.data == x_.data && k_ == j_ && same_view(by_rows(out), x_);
     if (in_place_) inputs.front() = factors_.front().given;  // the device is checked by it as well
     Tensor y;
     if (options_.y != nullptr) y = broadcast_y(*options_.y, expected);
@@ -211,6 +212,9 @@ class Call {
     return y;
   }
 
+  /// Whether out and y are [..., M, J] as they are.
+  bool lies_by_rows() const { return !is_vector_ && side_ == Side::right; }
+
   /// out or y as [..., M, J].
   Tensor by_rows(const Tensor& tensor) const {
     Tensor turned = tensor;
@@ -235,9 +239,9 @@ class Call {
     job.alpha = options_.alpha;
     job.beta = options_.beta;
     job.in_place = in_place_;
-    job.x = array(x_, job);
-    job.out = array(by_rows(out), job);
-    if (y.data != nullptr) job.y = array(by_rows(y), job);
+    job.x = array(x_);
+    job.out = lies_by_rows() ? array(out) : array(by_rows(out));
+    if (y.data != nullptr) job.y = lies_by_rows() ? array(y) : array(by_rows(y));
     job.factors.reserve(factors_.size());
     for (const Factor& factor : factors_) {
       const Shape strides = ops::batch_strides(*factor.given, 2, batch_);
@@ -261,7 +265,7 @@ class Call {
     return axis >= added && factor_batch_[axis - added] != 1;
   }
 
-  KronArray array(const Tensor& tensor, const KronJob&) const {
+  KronArray array(const Tensor& tensor) const {
     KronArray array{static_cast<char*>(tensor.data), tensor.strides.back()};
     const Shape strides = ops::batch_strides(tensor, 2, batch_);
     for (std::size_t axis = 0; axis < batch_.size(); ++axis)
@@ -330,3 +334,20 @@ std::int64_t workspace_size(const Options& options, const std::function<void(con
 }
 
 }  // namespace mercer::kron
+
+namespace mercer::ops {
+
+struct KronCall::Checked {
+  kron::Call call;
+};
+
+KronCall::KronCall(bool left, const Tensor& x, std::span<const Tensor> factors, const kron::Options& options)
+    : checked_(new Checked{{left ? kron::Side::left : kron::Side::right, x, factors, options}}) {}
+
+KronCall::~KronCall() = default;
+
+std::vector<std::int64_t> KronCall::out_shape() const { return checked_->call.out_shape(); }
+
+void KronCall::run(const Tensor& out, Context& context) { checked_->call.run(out, context); }
+
+}  // namespace mercer::ops

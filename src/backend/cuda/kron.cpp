@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <memory>
 
@@ -18,7 +19,6 @@
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/integers.h"
-#include "core/key.h"
 #include "kernels/cuda/arguments.h"
 
 namespace mercer::cuda {
@@ -47,17 +47,43 @@ bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
 
-/// Equal keys are equal programs.
+/// Equal keys are equal programs. Made in every call, so of words in one piece.
 std::string key_of(const plan::KronGpuProblem& p, const KronJob& job) {
-  std::string key = cache_key(p.dtype, p.type, p.items, p.rows, p.columns, p.vectors_in, p.vectors_out, p.combines,
-                              p.capability, p.multiprocessors, p.shared_per_block, job.device, job.in_place);
-  for (const plan::KronShape& factor : p.factors) key += cache_key(factor.p, factor.q);
+  const bool adds = job.y.data != nullptr;
+  const bool out_is_aligned = reinterpret_cast<std::uintptr_t>(job.out.data) % kVectorBytes == 0;
+  const std::size_t outer = job.outer.size(), rows = job.rows.size();
+  std::string key((20 + 4 * (outer + rows) + job.factors.size() * (4 + outer)) * sizeof(std::int64_t), '\0');
+  char* end = key.data();
+  const auto add = [&end](auto value) {
+    static_assert(sizeof value <= sizeof(std::int64_t));
+    std::memcpy(end, &value, sizeof value);
+    end += sizeof(std::int64_t);
+  };
+  const auto add_all = [&add](const std::vector<std::int64_t>& values) {
+    for (const std::int64_t value : values) add(value);
+  };
+  add(static_cast<int>(p.dtype) | p.vectors_in << 8 | p.vectors_out << 9 | job.in_place << 10 | adds << 11 |
+      (adds && job.y.data == job.out.data) << 12 | out_is_aligned << 13);
+  add(job.device), add(p.capability), add(p.multiprocessors), add(p.shared_per_block);
+  add(p.items), add(p.rows), add(p.columns), add(job.alpha), add(job.beta);
+  add(outer), add(rows), add(job.factors.size());
+  add_all(job.outer), add_all(job.rows);
+  for (const KronArray* array : {&job.x, &job.out, &job.y}) {
+    add(array->stride);
+    add_all(array->outer_strides), add_all(array->row_strides);
+  }
+  for (const KronFactor& factor : job.factors) {
+    add(factor.p), add(factor.q), add(factor.p_stride), add(factor.q_stride);
+    add_all(factor.outer_strides);
+  }
   return key;
 }
 
 /// Without its kernels.
 KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job, plan::KronGpuPlan plan) {
-  KronProgram program{problem, std::move(plan), {}, {}};
+  KronProgram program;
+  program.problem = problem;
+  program.plan = std::move(plan);
   plan::KronGpuPass& last = program.plan.passes.back();
   const bool may_write = std::visit([](const auto& kernel) { return kernel.whole(); }, last.kernel);
   program.copies = job.in_place && program.plan.passes.size() == 1 && !may_write;
@@ -79,48 +105,48 @@ class KronPart {
   const KronJob& job() const { return job_; }
   /// Of each of `buffers()` arrays.
   std::int64_t buffer_bytes() const;
-  int buffers() const { return buffers_; }
+  int buffers() const { return program_->buffers; }
   void get_kernels(const PairJob& place, const KronTools& tools);
   void run(const PairJob& place, std::array<char*, 2> buffers) const;
 
  private:
-  /// Where a pass reads or writes: an array of the call, a buffer, or both, which is the array's memory as a buffer.
-  struct Place {
-    const KronArray* array = nullptr;
-    char* buffer = nullptr;
-  };
-
-  int passes() const { return static_cast<int>(program_->plan.passes.size()); }
-  void place_between();
-  /// Whether out can hold what pass `index` leaves.
-  bool fits_out(std::size_t index) const;
+  void place_between(KronProgram& program) const;
+  /// Whether out can hold what this pass leaves.
+  bool fits_out(const plan::KronGpuPass& pass) const;
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
   double multiply_adds() const;
   /// An array before or behind a pass over an axis of this extent.
-  KronSide side_of(const Place& place, std::int64_t extent, std::int64_t right) const;
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
-  KronSide side_of(char* buffer, std::int64_t extent, std::int64_t right) const;
+  KronSide buffer_side(std::int64_t extent, std::int64_t right) const;
   /// `pass` is null where no factor is multiplied.
   void walk(KronArguments& a, const KronArray* from, const KronArray* to, const plan::KronGpuPass* pass,
             std::int64_t from_size, std::int64_t to_size) const;
-  void run_pass(const PairJob& place, int index, const Place& from, const Place& to) const;
-  void finish(const PairJob& place, char* from) const;
-
-  static constexpr int kOut = -1;  // in place of a buffer
+  void set_pass(KronProgram& program, std::size_t index) const;
+  void set_finish(KronProgram& program) const;
 
   KronJob job_;
   std::int64_t columns_ = 1;
-  std::vector<int> between_;  // where each pass but the last one writes: a buffer, or kOut
-  int buffers_ = 0;
   std::string key_;  // of the program
-  std::shared_ptr<const KronProgram> program_ = std::make_shared<KronProgram>();
+  std::shared_ptr<const KronProgram> program_;
 };
+
+/// Where a pass reads and where it writes.
+int source_of(const KronProgram& program, std::size_t index) {
+  return index == 0 ? kKronX : program.between[index - 1];
+}
+int target_of(const KronProgram& program, std::size_t index) {
+  if (index + 1 < program.plan.passes.size()) return program.between[index];
+  return program.copies ? 0 : kKronOut;
+}
 
 KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : job_(std::move(job)) {
   if (lies_by_columns(job_)) columns_ = job_.rows.back();
-  if (!reads()) return;
+  if (!reads()) {
+    program_ = std::make_shared<KronProgram>();
+    return;
+  }
   plan::KronGpuProblem problem;
   problem.dtype = job_.dtype;
   problem.type = job_.type();
@@ -139,32 +165,33 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   key_ = key_of(problem, job_);
   const bool of_this_device = place.rehearsal() == nullptr || place.rehearsal()->device == nullptr;
   program_ = of_this_device ? tools.programs.find(key_) : nullptr;
-  if (!program_) program_ = std::make_shared<KronProgram>(plan_program(problem, job_, tools.plan(problem, place)));
-  place_between();
+  if (program_) return;
+  KronProgram program = plan_program(problem, job_, tools.plan(problem, place));
+  place_between(program);
+  program_ = std::make_shared<KronProgram>(std::move(program));
 }
 
-bool KronPart::fits_out(std::size_t index) const {
-  const plan::KronGpuPlace& place = program_->plan.passes[index].place;
+bool KronPart::fits_out(const plan::KronGpuPass& pass) const {
   const bool is_read = job_.y.data != nullptr && job_.y.data == job_.out.data;
   return job_.type() == job_.dtype && !is_read && is_aligned(job_.out) &&
-         place.left * program_->plan.passes[index].q * place.right <= job_.j * columns_;
+         pass.place.left * pass.q * pass.place.right <= job_.j * columns_;
 }
 
 /// From the last pass to the first. A pass reads and writes the same memory only where blocks replace what they read.
-void KronPart::place_between() {
-  const std::vector<plan::KronGpuPass>& all = program_->plan.passes;
+void KronPart::place_between(KronProgram& program) const {
+  const std::vector<plan::KronGpuPass>& all = program.plan.passes;
   const auto may_replace = [&](std::size_t index) {
     return all[index].p == all[index].q && std::visit([](const auto& kernel) { return kernel.whole(); },
                                                       all[index].kernel);
   };
-  buffers_ = program_->copies ? 1 : 0;
-  between_.assign(all.size() - 1, kOut);
-  int behind = kOut;
-  for (std::size_t index = all.size() - 1; index-- > 0; behind = between_[index]) {
+  program.buffers = program.copies ? 1 : 0;
+  program.between.assign(all.size() - 1, kKronOut);
+  int behind = kKronOut;
+  for (std::size_t index = all.size() - 1; index-- > 0; behind = program.between[index]) {
     const bool x_is_read = index == 0 && job_.in_place && !may_replace(0);
-    if (fits_out(index) && !x_is_read && (behind != kOut || may_replace(index + 1))) continue;
-    between_[index] = behind == 0 ? 1 : 0;
-    buffers_ = std::max(buffers_, between_[index] + 1);
+    if (fits_out(all[index]) && !x_is_read && (behind != kKronOut || may_replace(index + 1))) continue;
+    program.between[index] = behind == 0 ? 1 : 0;
+    program.buffers = std::max(program.buffers, program.between[index] + 1);
   }
 }
 
@@ -192,27 +219,27 @@ void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   KronProgram program = *program_;
   constexpr double kMostQuick = 5e9;  // of which a quick kernel does some 2e10 a second
   const bool quickly = tools.quickly && place.rehearsal() == nullptr && multiply_adds() <= kMostQuick;
-  program.passes = kron_kernels(program.plan.passes, place, quickly);
-  for (std::size_t i = 0; i < program.passes.size(); ++i) {
-    const Kernel& kernel = program.passes[i];
+  const std::vector<Kernel> kernels = kron_kernels(program.plan.passes, place, quickly);
+  program.passes.resize(kernels.size());
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    program.passes[i].kernel = kernels[i];
     if (auto* chain = std::get_if<plan::KronChain>(&program.plan.passes[i].kernel);
-        chain != nullptr && chain->asks() && kernel)
-      chain->at_once = kernel.function->clusters_at_once(chain->cluster, static_cast<int>(chain->threads()),
-                                                         chain->shared_bytes());
+        chain != nullptr && chain->asks() && kernels[i])
+      chain->at_once = kernels[i].function->clusters_at_once(chain->cluster, static_cast<int>(chain->threads()),
+                                                             chain->shared_bytes());
+    set_pass(program, i);
   }
-  if (!reads() || program.copies) program.finish = kron_finish_kernel(job_.dtype, place);
+  if (!reads() || program.copies) {
+    program.finish.kernel = kron_finish_kernel(job_.dtype, place);
+    set_finish(program);
+  }
   program_ = std::make_shared<KronProgram>(std::move(program));
   if (reads() && is_kept(place) && !program_->is_quick()) program_ = tools.programs.get(key_, [&] { return program_; });
-}
-
-KronSide KronPart::side_of(const Place& place, std::int64_t extent, std::int64_t right) const {
-  return place.buffer != nullptr ? side_of(place.buffer, extent, right) : side_of(*place.array, extent, right);
 }
 
 KronSide KronPart::side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const {
   KronSide side{};
   const std::int64_t behind = right / columns_, column = array.row_strides.back();
-  side.data = array.data;
   side.axis = behind * array.stride;
   side.left = extent * side.axis;
   side.columns = columns_;
@@ -226,9 +253,8 @@ KronSide KronPart::side_of(const KronArray& array, std::int64_t extent, std::int
   return side;
 }
 
-KronSide KronPart::side_of(char* buffer, std::int64_t extent, std::int64_t right) const {
+KronSide KronPart::buffer_side(std::int64_t extent, std::int64_t right) const {
   KronSide side{};
-  side.data = buffer;
   side.axis = right;
   side.left = extent * right;
   side.columns = side.behind = 1;
@@ -281,7 +307,6 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
   }
   for (int i = 0; i < factors; ++i) {
     const KronFactor& factor = job_.factors[static_cast<std::size_t>(pass->first + i)];
-    a.factors[i].data = factor.data;
     a.factors[i].p_stride = factor.p_stride;
     a.factors[i].q_stride = factor.q_stride;
     items.write(array++, a.factors[i].item_step);
@@ -290,32 +315,41 @@ void KronPart::walk(KronArguments& a, const KronArray* from, const KronArray* to
   a.row_count = this->rows();
 }
 
-void KronPart::run_pass(const PairJob& place, int index, const Place& from, const Place& to) const {
-  const plan::KronGpuPass& pass = program_->plan.passes[static_cast<std::size_t>(index)];
+void KronPart::set_pass(KronProgram& program, std::size_t index) const {
+  const plan::KronGpuPass& pass = program.plan.passes[index];
   const std::int64_t left = pass.place.left, right = pass.place.right;
-  KronArguments a{};
-  a.from = side_of(from, pass.p, right);
-  a.to = side_of(to, pass.q, right);
+  const bool is_last = index + 1 == program.plan.passes.size() && !program.copies;
+  KronLaunch& launch = program.passes[index];
+  KronArguments& a = launch.arguments;
+  a.from = index == 0 ? side_of(job_.x, pass.p, right) : buffer_side(pass.p, right);
+  a.to = is_last ? side_of(job_.out, pass.q, right) : buffer_side(pass.q, right);
   const bool is_final = std::visit([](const auto& kernel) { return kernel.types.final; }, pass.kernel);
-  if (is_final && job_.y.data != nullptr) a.y = side_of(job_.y, pass.q, right);
-  walk(a, from.array, to.array, &pass, left * pass.p * right, left * pass.q * right);
+  launch.adds = is_final && job_.y.data != nullptr;
+  if (launch.adds) a.y = side_of(job_.y, pass.q, right);
+  const auto array_at = [&](int place) {
+    return place == kKronX ? &job_.x : place == kKronOut ? &job_.out : nullptr;
+  };
+  walk(a, array_at(source_of(program, index)), array_at(target_of(program, index)), &pass, left * pass.p * right,
+       left * pass.q * right);
   a.left = left;
   a.right = right;
   a.alpha = job_.alpha;
   a.beta = job_.beta;
   std::visit(
       [&](const auto& kernel) {
-        launch(program_->passes[static_cast<std::size_t>(index)], place, {kernel.blocks(pass.place)}, kernel.threads(),
-               kernel.shared_bytes(), a);
+        launch.blocks = kernel.blocks(pass.place);
+        launch.threads = kernel.threads();
+        launch.shared_bytes = kernel.shared_bytes();
       },
       pass.kernel);
 }
 
-void KronPart::finish(const PairJob& place, char* from) const {
-  KronArguments a{};
-  if (from != nullptr) a.from = side_of(from, job_.j, columns_);
+void KronPart::set_finish(KronProgram& program) const {
+  KronArguments& a = program.finish.arguments;
+  program.finish.adds = job_.y.data != nullptr;
+  if (program.copies) a.from = buffer_side(job_.j, columns_);
   a.to = side_of(job_.out, job_.j, columns_);
-  if (job_.y.data != nullptr) a.y = side_of(job_.y, job_.j, columns_);
+  if (program.finish.adds) a.y = side_of(job_.y, job_.j, columns_);
   for (KronSide* side : {&a.from, &a.to, &a.y}) side->left = side->axis;
   walk(a, nullptr, &job_.out, nullptr, job_.j * columns_, 0);
   a.left = job_.j;
@@ -323,24 +357,29 @@ void KronPart::finish(const PairJob& place, char* from) const {
   a.alpha = job_.alpha;
   a.beta = job_.beta;
   const std::int64_t count = job_.items * job_.row_count * job_.j;
-  launch(program_->finish, place, {std::min(ceil_div(count, kFinishThreads), kMostBlocks)}, kFinishThreads, 0, a);
+  program.finish.blocks = std::min(ceil_div(count, kFinishThreads), kMostBlocks);
+  program.finish.threads = kFinishThreads;
 }
 
 void KronPart::run(const PairJob& place, std::array<char*, 2> buffers) const {
-  if (!reads()) return finish(place, nullptr);
-  Place from = {&job_.x};
-  for (int index = 0; index < passes(); ++index) {
-    Place to = {&job_.out};
-    if (index + 1 < passes()) {
-      const int buffer = between_[static_cast<std::size_t>(index)];
-      to = buffer == kOut ? Place{&job_.out, job_.out.data} : Place{nullptr, buffers[static_cast<std::size_t>(buffer)]};
-    } else if (program_->copies) {
-      to = {nullptr, buffers[0]};
-    }
-    run_pass(place, index, from, to);
-    from = to;
-  }
-  if (program_->copies) finish(place, from.buffer);
+  const KronProgram& program = *program_;
+  const auto start = [&](const KronLaunch& launch, char* from, char* to, const plan::KronGpuPass* pass) {
+    KronArguments a = launch.arguments;
+    a.from.data = from;
+    a.to.data = to;
+    if (launch.adds) a.y.data = job_.y.data;
+    const int first = pass != nullptr ? pass->first : 0, count = pass != nullptr ? pass->count : 0;
+    for (int i = 0; i < count; ++i) a.factors[i].data = job_.factors[static_cast<std::size_t>(first + i)].data;
+    cuda::launch(launch.kernel, place, {launch.blocks}, launch.threads, launch.shared_bytes, a);
+  };
+  const auto address = [&](int at) {
+    return at == kKronX ? job_.x.data : at == kKronOut ? job_.out.data : buffers[static_cast<std::size_t>(at)];
+  };
+  for (std::size_t index = 0; index < program.passes.size(); ++index)
+    start(program.passes[index], address(source_of(program, index)), address(target_of(program, index)),
+          &program.plan.passes[index]);
+  if (!reads()) start(program.finish, nullptr, job_.out.data, nullptr);
+  else if (program.copies) start(program.finish, buffers[0], job_.out.data, nullptr);
 }
 
 /// Indices first .. first + extent - 1 of an axis of the items, or of the rows.

@@ -7,23 +7,36 @@
 #include "backend/cuda/kernels.h"
 #include "backend/kron_job.h"
 #include "core/recent_cache.h"
+#include "kernels/cuda/arguments.h"
 #include "plan/kron_gpu.h"
 
 namespace mercer::cuda {
 
-/// A plan and its kernels on one device.
+/// A kernel and what it starts with, but for the addresses of arrays.
+struct KronLaunch {
+  Kernel kernel;
+  std::int64_t blocks = 0, threads = 0, shared_bytes = 0;
+  bool adds = false;  // y
+  KronArguments arguments{};
+};
+
+/// What a call does, for any addresses of the same alignment, on one device.
 struct KronProgram {
   plan::KronGpuProblem problem;
   plan::KronGpuPlan plan;
-  std::vector<Kernel> passes;
-  Kernel finish;        // where the last pass may not write into out, or no factor is multiplied
-  bool copies = false;  // the former
+  std::vector<int> between;         // where each pass but the last one writes: a buffer, or kKronOut
+  int buffers = 0;
+  bool copies = false;              // the last pass may not write into out, `finish` does
+  std::vector<KronLaunch> passes;   // none before kernels were asked for
+  KronLaunch finish;                // where it copies, or no factor is multiplied
 
   /// Whether the next call is to ask for its kernels again.
   bool is_quick() const {
-    return std::any_of(passes.begin(), passes.end(), [](const Kernel& kernel) { return kernel.is_quick; });
+    return std::any_of(passes.begin(), passes.end(), [](const KronLaunch& pass) { return pass.kernel.is_quick; });
   }
 };
+
+inline constexpr int kKronOut = -1, kKronX = -2;  // in place of a buffer
 
 /// What a call uses besides its arrays.
 struct KronTools {
