@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -90,25 +91,27 @@ class Call {
     return shape;
   }
 
-  void run(const Tensor& out, Context& context) {
+  /// `key`: of layout_key.
+  void run(const Tensor& out, Context& context, const std::string& key) {
     const Tensor y = check_out(out);
     KronJob job = make_job(out, y);
     if (out.count() == 0) return;
-    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(std::move(job), context);
+    if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(std::move(job), context, key);
     cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
   }
 
  private:
   std::int64_t rows() const { return x_.shape[x_.ndim() - 2]; }
 
-  void run_on_cuda(KronJob job, Context& context) const {
+  void run_on_cuda(KronJob job, Context& context, const std::string& key) const {
     ops::Trial* const trial = options_.queue.trial;
     require(trial == nullptr || !(in_place_ || job.y.data == job.out.data),
             "{}: out must be neither x nor y while plans are measured, as the call is made again and again; the choice "
             "serves such calls too. Received an out that is {}.",
             op_, in_place_ ? "x" : "y");
     RecentCache<cuda::KronProgram>& programs = trial != nullptr ? trial->krons : context.state().cuda_krons;
-    cuda::kron_matmul(std::move(job), {context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});
+    cuda::kron_matmul(std::move(job),
+                      {key, context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});
   }
 
   void read_factors(std::span<const Tensor> factors) {
@@ -305,16 +308,87 @@ class Call {
   std::int64_t k_ = 1, j_ = 1;
 };
 
+/// Adds words to a text that has room for them.
+class KeyWriter {
+ public:
+  explicit KeyWriter(std::size_t words) : key_(words * sizeof(std::int64_t), '\0') {}
+
+  template <class... Values>
+  void add(Values... values) {
+    static_assert(((sizeof values <= sizeof(std::int64_t)) && ...));
+    (std::memcpy(key_.data() + std::exchange(end_, end_ + sizeof(std::int64_t)), &values, sizeof values), ...);
+  }
+  void add_layout(const Tensor& tensor) {
+    add(static_cast<int>(tensor.dtype), static_cast<int>(tensor.device.kind), tensor.device.index, tensor.shape.size(),
+        tensor.strides.size());
+    for (const std::int64_t extent : tensor.shape) add(extent);
+    for (const std::int64_t stride : tensor.strides) add(stride);
+  }
+  std::string take() { return std::move(key_); }
+
+  static std::size_t layout_words(const Tensor& tensor) { return 5 + tensor.shape.size() + tensor.strides.size(); }
+
+ private:
+  std::string key_;
+  std::size_t end_ = 0;
+};
+
+/// Equal for calls that differ in nothing but addresses, as far as programs can tell.
+std::string layout_key(Side side, const Tensor& x, std::span<const Tensor> factors, const Options& options,
+                       const Tensor& out, std::int64_t part_bytes) {
+  const Tensor* const y = options.beta != 0 ? options.y : nullptr;
+  const auto is_aligned = [](const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0; };
+  std::size_t words = 16 + KeyWriter::layout_words(x) + KeyWriter::layout_words(out) + factors.size();
+  if (y != nullptr) words += KeyWriter::layout_words(*y);
+  for (const Tensor& factor : factors) words += KeyWriter::layout_words(factor);
+  KeyWriter key(words);
+  key.add(static_cast<int>(side), is_aligned(x), is_aligned(out), x.data == out.data, options.alpha, options.beta,
+          options.transpose_x, part_bytes, factors.size(), options.transpose_factors.size(), y != nullptr);
+  key.add_layout(x);
+  key.add_layout(out);
+  if (y != nullptr) {
+    key.add(is_aligned(*y), y->data == out.data);
+    key.add_layout(*y);
+  }
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    key.add(i < options.transpose_factors.size() && options.transpose_factors[i]);
+    key.add_layout(factors[i]);
+  }
+  return key.take();
+}
+
+/// Runs a call that differs in nothing but addresses from one that was checked before, where there is its program.
+bool run_again(const std::string& key, const Tensor& x, std::span<const Tensor> factors, const Options& options,
+               const Tensor& out, Context& context) {
+  const Queue& queue = options.queue;
+  const bool reads_y = options.beta != 0;
+  if (queue.trial != nullptr || queue.rehearsal != nullptr || (options.y != nullptr) != reads_y) return false;
+  const auto program = context.state().cuda_krons.find(key);
+  if (program == nullptr || out.data == nullptr) return false;
+  const auto is_apart = [&](const Tensor& input) { return input.data != nullptr && !ops::overlap(out, input); };
+  if (!is_apart(x) || (reads_y && !is_apart(*options.y))) return false;
+  cuda::KronAddresses arrays{static_cast<char*>(x.data), reads_y ? static_cast<char*>(options.y->data) : nullptr,
+                             static_cast<char*>(out.data), {}};
+  arrays.factors.reserve(factors.size());
+  for (const Tensor& factor : factors) {
+    if (!is_apart(factor)) return false;
+    arrays.factors.push_back(static_cast<const char*>(factor.data));
+  }
+  const char* const op = options.verb ? options.verb : "kron.matmul";
+  cuda::kron_matmul_again(*program, cuda::place_of(op, x.device, queue, program->problem.type), arrays);
+  return true;
+}
+
 }  // namespace
 
 void matmul(const Tensor& x, std::span<const Tensor> factors, const Tensor& out, const Options& options,
             Context& context) {
-  Call(Side::right, x, factors, options).run(out, context);
+  ops::KronCall(false, x, factors, options).run(out, context);
 }
 
 void kron_matmul(std::span<const Tensor> factors, const Tensor& x, const Tensor& out, const Options& options,
                  Context& context) {
-  Call(Side::left, x, factors, options).run(out, context);
+  ops::KronCall(true, x, factors, options).run(out, context);
 }
 
 std::vector<std::int64_t> matmul_shape(const Tensor& x, std::span<const Tensor> factors, const Options& options) {
@@ -342,12 +416,25 @@ struct KronCall::Checked {
 };
 
 KronCall::KronCall(bool left, const Tensor& x, std::span<const Tensor> factors, const kron::Options& options)
-    : checked_(new Checked{{left ? kron::Side::left : kron::Side::right, x, factors, options}}) {}
+    : left_(left), x_(x), factors_(factors), options_(options) {}
 
 KronCall::~KronCall() = default;
 
-std::vector<std::int64_t> KronCall::out_shape() const { return checked_->call.out_shape(); }
+KronCall::Checked& KronCall::checked() {
+  if (!checked_) checked_.reset(new Checked{{left_ ? kron::Side::left : kron::Side::right, x_, factors_, options_}});
+  return *checked_;
+}
 
-void KronCall::run(const Tensor& out, Context& context) { checked_->call.run(out, context); }
+std::vector<std::int64_t> KronCall::out_shape() { return checked().call.out_shape(); }
+
+void KronCall::run(const Tensor& out, Context& context) {
+  std::string key;
+  if (x_.device.kind == DeviceKind::cuda) {
+    key = kron::layout_key(left_ ? kron::Side::left : kron::Side::right, x_, factors_, options_, out,
+                           context.state().part_bytes);
+    if (kron::run_again(key, x_, factors_, options_, out, context)) return;
+  }
+  checked().call.run(out, context, key);
+}
 
 }  // namespace mercer::ops

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <memory>
 
@@ -19,6 +18,7 @@
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/integers.h"
+#include "core/key.h"
 #include "kernels/cuda/arguments.h"
 
 namespace mercer::cuda {
@@ -47,35 +47,16 @@ bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
 
-/// Equal keys are equal programs. Made in every call, so of words in one piece.
-std::string key_of(const plan::KronGpuProblem& p, const KronJob& job) {
-  const bool adds = job.y.data != nullptr;
+/// What tells the parts of a call apart, which may begin anywhere.
+std::string part_key(const plan::KronGpuProblem& problem, const KronJob& job) {
   const bool out_is_aligned = reinterpret_cast<std::uintptr_t>(job.out.data) % kVectorBytes == 0;
-  const std::size_t outer = job.outer.size(), rows = job.rows.size();
-  std::string key((20 + 4 * (outer + rows) + job.factors.size() * (4 + outer)) * sizeof(std::int64_t), '\0');
-  char* end = key.data();
-  const auto add = [&end](auto value) {
-    static_assert(sizeof value <= sizeof(std::int64_t));
-    std::memcpy(end, &value, sizeof value);
-    end += sizeof(std::int64_t);
+  std::string key = cache_key(problem.vectors_in, problem.vectors_out, out_is_aligned, job.outer.size());
+  const auto add = [&key](const std::vector<std::int64_t>& values) {
+    for (const std::int64_t value : values) append_to_key(key, value);
   };
-  const auto add_all = [&add](const std::vector<std::int64_t>& values) {
-    for (const std::int64_t value : values) add(value);
-  };
-  add(static_cast<int>(p.dtype) | p.vectors_in << 8 | p.vectors_out << 9 | job.in_place << 10 | adds << 11 |
-      (adds && job.y.data == job.out.data) << 12 | out_is_aligned << 13);
-  add(job.device), add(p.capability), add(p.multiprocessors), add(p.shared_per_block);
-  add(p.items), add(p.rows), add(p.columns), add(job.alpha), add(job.beta);
-  add(outer), add(rows), add(job.factors.size());
-  add_all(job.outer), add_all(job.rows);
-  for (const KronArray* array : {&job.x, &job.out, &job.y}) {
-    add(array->stride);
-    add_all(array->outer_strides), add_all(array->row_strides);
-  }
-  for (const KronFactor& factor : job.factors) {
-    add(factor.p), add(factor.q), add(factor.p_stride), add(factor.q_stride);
-    add_all(factor.outer_strides);
-  }
+  add(job.outer), add(job.rows);
+  for (const KronArray* array : {&job.x, &job.out, &job.y}) add(array->outer_strides), add(array->row_strides);
+  for (const KronFactor& factor : job.factors) add(factor.outer_strides);
   return key;
 }
 
@@ -101,13 +82,12 @@ KronProgram plan_program(const plan::KronGpuProblem& problem, const KronJob& job
 /// One call in scratch memory of its own.
 class KronPart {
  public:
-  KronPart(KronJob job, const PairJob& place, const KronTools& tools);
+  /// `is_whole`: nothing of the call is left.
+  KronPart(KronJob job, const PairJob& place, const KronTools& tools, bool is_whole);
   const KronJob& job() const { return job_; }
-  /// Of each of `buffers()` arrays.
-  std::int64_t buffer_bytes() const;
-  int buffers() const { return program_->buffers; }
+  const KronProgram& program() const { return *program_; }
   void get_kernels(const PairJob& place, const KronTools& tools);
-  void run(const PairJob& place, std::array<char*, 2> buffers) const;
+  KronAddresses addresses() const;
 
  private:
   void place_between(KronProgram& program) const;
@@ -141,7 +121,8 @@ int target_of(const KronProgram& program, std::size_t index) {
   return program.copies ? 0 : kKronOut;
 }
 
-KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : job_(std::move(job)) {
+KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools, bool is_whole)
+    : job_(std::move(job)), key_(tools.key) {
   if (lies_by_columns(job_)) columns_ = job_.rows.back();
   if (!reads()) {
     program_ = std::make_shared<KronProgram>();
@@ -162,12 +143,14 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools) : 
   problem.multiprocessors = hardware.multiprocessors;
   problem.shared_per_block = hardware.shared_per_block;
   // Making a plan, and finding its kernels by their texts, take longer than a small product does.
-  key_ = key_of(problem, job_);
+  if (!is_whole) key_ += part_key(problem, job_);
   const bool of_this_device = place.rehearsal() == nullptr || place.rehearsal()->device == nullptr;
   program_ = of_this_device ? tools.programs.find(key_) : nullptr;
   if (program_) return;
   KronProgram program = plan_program(problem, job_, tools.plan(problem, place));
   place_between(program);
+  program.buffer_bytes = checked_product({job_.items, rows(), program.plan.widest,
+                                          static_cast<std::int64_t>(size_of(job_.type()))});
   program_ = std::make_shared<KronProgram>(std::move(program));
 }
 
@@ -208,10 +191,6 @@ bool KronPart::is_aligned(const KronArray& array) const {
   };
   return steps(array.outer_strides, job_.outer, job_.outer.size()) &&
          steps(array.row_strides, job_.rows, job_.rows.size() - (columns_ > 1 ? 1 : 0));
-}
-
-std::int64_t KronPart::buffer_bytes() const {
-  return checked_product({job_.items, rows(), program_->plan.widest, static_cast<std::int64_t>(size_of(job_.type()))});
 }
 
 void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
@@ -361,25 +340,34 @@ void KronPart::set_finish(KronProgram& program) const {
   program.finish.threads = kFinishThreads;
 }
 
-void KronPart::run(const PairJob& place, std::array<char*, 2> buffers) const {
-  const KronProgram& program = *program_;
-  const auto start = [&](const KronLaunch& launch, char* from, char* to, const plan::KronGpuPass* pass) {
-    KronArguments a = launch.arguments;
-    a.from.data = from;
-    a.to.data = to;
-    if (launch.adds) a.y.data = job_.y.data;
-    const int first = pass != nullptr ? pass->first : 0, count = pass != nullptr ? pass->count : 0;
-    for (int i = 0; i < count; ++i) a.factors[i].data = job_.factors[static_cast<std::size_t>(first + i)].data;
-    cuda::launch(launch.kernel, place, {launch.blocks}, launch.threads, launch.shared_bytes, a);
-  };
+KronAddresses KronPart::addresses() const {
+  KronAddresses addresses{job_.x.data, job_.y.data, job_.out.data, {}};
+  addresses.factors.reserve(job_.factors.size());
+  for (const KronFactor& factor : job_.factors) addresses.factors.push_back(factor.data);
+  return addresses;
+}
+
+void start(const KronLaunch& launch, const PairJob& place, char* from, char* to, const KronAddresses& arrays,
+           const plan::KronGpuPass* pass) {
+  KronArguments a = launch.arguments;
+  a.from.data = from;
+  a.to.data = to;
+  if (launch.adds) a.y.data = arrays.y;
+  const int first = pass != nullptr ? pass->first : 0, count = pass != nullptr ? pass->count : 0;
+  for (int i = 0; i < count; ++i) a.factors[i].data = arrays.factors[static_cast<std::size_t>(first + i)];
+  cuda::launch(launch.kernel, place, {launch.blocks}, launch.threads, launch.shared_bytes, a);
+}
+
+void start_passes(const KronProgram& program, const PairJob& place, const KronAddresses& arrays,
+                  std::array<char*, 2> buffers) {
   const auto address = [&](int at) {
-    return at == kKronX ? job_.x.data : at == kKronOut ? job_.out.data : buffers[static_cast<std::size_t>(at)];
+    return at == kKronX ? arrays.x : at == kKronOut ? arrays.out : buffers[static_cast<std::size_t>(at)];
   };
   for (std::size_t index = 0; index < program.passes.size(); ++index)
-    start(program.passes[index], address(source_of(program, index)), address(target_of(program, index)),
+    start(program.passes[index], place, address(source_of(program, index)), address(target_of(program, index)), arrays,
           &program.plan.passes[index]);
-  if (!reads()) start(program.finish, nullptr, job_.out.data, nullptr);
-  else if (program.copies) start(program.finish, buffers[0], job_.out.data, nullptr);
+  if (program.passes.empty()) start(program.finish, place, nullptr, arrays.out, arrays, nullptr);
+  else if (program.copies) start(program.finish, place, buffers[0], arrays.out, arrays, nullptr);
 }
 
 /// Indices first .. first + extent - 1 of an axis of the items, or of the rows.
@@ -404,16 +392,17 @@ KronJob slice(const KronJob& job, bool of_rows, std::size_t axis, std::int64_t f
 }
 
 /// Kernels take so many axes of items and of rows, and scratch memory should not be larger than this.
-void add_parts(KronJob job, const PairJob& place, const KronTools& tools, std::deque<KronPart>& parts) {
+void add_parts(KronJob job, const PairJob& place, const KronTools& tools, std::deque<KronPart>& parts,
+               bool is_whole = true) {
   const auto split = [&](bool of_rows, std::size_t axis, std::int64_t size) {
     const std::int64_t extent = (of_rows ? job.rows : job.outer)[axis];
     for (std::int64_t first = 0; first < extent; first += size)
-      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), place, tools, parts);
+      add_parts(slice(job, of_rows, axis, first, std::min(size, extent - first)), place, tools, parts, false);
   };
   if (job.outer.size() > MERCER_MAX_AXES) return split(false, 0, 1);
   if (job.rows.size() > MERCER_MAX_AXES) return split(true, 0, 1);
-  KronPart& part = parts.emplace_back(std::move(job), place, tools);
-  const double bytes = static_cast<double>(part.buffer_bytes()) * part.buffers();
+  KronPart& part = parts.emplace_back(std::move(job), place, tools, is_whole);
+  const double bytes = static_cast<double>(part.program().buffer_bytes) * part.program().buffers;
   if (bytes > static_cast<double>(tools.part_bytes)) {
     job = part.job();
     for (const bool of_rows : {false, true}) {
@@ -439,13 +428,25 @@ void kron_matmul(KronJob job, const KronTools& tools) {
   std::array<std::int64_t, 2> most{}, places{};
   for (KronPart& part : parts) {
     part.get_kernels(place, tools);
-    for (int buffer = 0; buffer < part.buffers(); ++buffer)
+    for (int buffer = 0; buffer < part.program().buffers; ++buffer)
       most[static_cast<std::size_t>(buffer)] =
-          std::max(most[static_cast<std::size_t>(buffer)], part.buffer_bytes());
+          std::max(most[static_cast<std::size_t>(buffer)], part.program().buffer_bytes);
   }
   for (std::size_t buffer = 0; buffer < most.size(); ++buffer) places[buffer] = workspace.add(most[buffer]);
   if (workspace.bytes() > 0 && !workspace.take(place)) return;
-  for (const KronPart& part : parts) part.run(place, {workspace.at<char>(places[0]), workspace.at<char>(places[1])});
+  for (const KronPart& part : parts)
+    start_passes(part.program(), place, part.addresses(),
+                 {workspace.at<char>(places[0]), workspace.at<char>(places[1])});
+}
+
+void kron_matmul_again(const KronProgram& program, const PairJob& place, const KronAddresses& arrays) {
+  const JobScope scope(place);
+  Workspace workspace;
+  std::array<std::int64_t, 2> places{};
+  for (int buffer = 0; buffer < program.buffers; ++buffer)
+    places[static_cast<std::size_t>(buffer)] = workspace.add(program.buffer_bytes);
+  if (workspace.bytes() > 0 && !workspace.take(place)) return;
+  start_passes(program, place, arrays, {workspace.at<char>(places[0]), workspace.at<char>(places[1])});
 }
 
 }  // namespace mercer::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/kernels.h"
@@ -26,6 +27,7 @@ struct KronProgram {
   plan::KronGpuPlan plan;
   std::vector<int> between;         // where each pass but the last one writes: a buffer, or kKronOut
   int buffers = 0;
+  std::int64_t buffer_bytes = 0;    // of each
   bool copies = false;              // the last pass may not write into out, `finish` does
   std::vector<KronLaunch> passes;   // none before kernels were asked for
   KronLaunch finish;                // where it copies, or no factor is multiplied
@@ -38,8 +40,16 @@ struct KronProgram {
 
 inline constexpr int kKronOut = -1, kKronX = -2;  // in place of a buffer
 
+/// Where the arrays of a call begin; y is null where nothing is added.
+struct KronAddresses {
+  char *x, *y, *out;
+  std::vector<const char*> factors;
+};
+
 /// What a call uses besides its arrays.
 struct KronTools {
+  /// Of the program: equal for calls that differ in nothing but addresses of the same alignment.
+  const std::string& key;
   std::int64_t part_bytes;
   RecentCache<KronProgram>& programs;
   /// The plan that the call runs: the model's, or a measured one.
@@ -50,5 +60,8 @@ struct KronTools {
 /// Puts the passes of the call into its stream and returns. Scratch memory is at most two arrays of the largest size
 /// between passes, of part_bytes together where the call can be taken apart: by items, rows or columns.
 void kron_matmul(KronJob job, const KronTools& tools);
+
+/// The same call with other arrays, by the program that is kept under its key.
+void kron_matmul_again(const KronProgram& program, const PairJob& place, const KronAddresses& arrays);
 
 }  // namespace mercer::cuda
