@@ -25,33 +25,53 @@ MERCER_INLINE Pack<REAL, 4> four_values(const PairArguments& a, const void* rows
 #endif
 }
 
-// Four features a lane and load, LOADS of each side on their way at once.
-template <int LOADS>
-MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
+// Pairs of one row m, each sum as if it were alone: four features a lane and load, LOADS of them in float before they
+// are added in double, BATCH of each point on their way at once.
+template <int COUNT, int LOADS, int BATCH>
+MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i64 m, const i64 (&n)[COUNT]) {
   constexpr int kStep = 128;
-  const int first = threadIdx.x % 32 * 4;
-  double sum = 0;
-  int k = first;
+  int k = threadIdx.x % 32 * 4;
+#pragma unroll
+  for (int c = 0; c < COUNT; ++c) sums[c] = 0;
 #pragma unroll 1
   for (; k + (LOADS - 1) * kStep + 3 < a.features; k += LOADS * kStep) {
-    Pack<REAL, 4> xs[LOADS], zs[LOADS];
+    REAL part[COUNT][1] = {};
 #pragma unroll
-    for (int l = 0; l < LOADS; ++l) {
-      xs[l] = four_values(a, a.x_rows, a.x, m, k + l * kStep);
-      zs[l] = four_values(a, a.z_rows, a.z, n, k + l * kStep);
+    for (int first = 0; first < LOADS; first += BATCH) {
+      Pack<REAL, 4> x[BATCH], z[COUNT][BATCH];
+#pragma unroll
+      for (int l = 0; l < BATCH; ++l) {
+        x[l] = four_values(a, a.x_rows, a.x, m, k + (first + l) * kStep);
+#pragma unroll
+        for (int c = 0; c < COUNT; ++c) z[c][l] = four_values(a, a.z_rows, a.z, n[c], k + (first + l) * kStep);
+      }
+#pragma unroll
+      for (int c = 0; c < COUNT; ++c)
+#pragma unroll
+        for (int l = 0; l < BATCH; ++l) add_terms(part[c], a, x[l], z[c][l], k + (first + l) * kStep);
     }
-    REAL part[1] = {0};
 #pragma unroll
-    for (int l = 0; l < LOADS; ++l) add_terms(part, a, xs[l], zs[l], k + l * kStep);
-    sum += part[0];
+    for (int c = 0; c < COUNT; ++c) sums[c] += part[c][0];
   }
 #pragma unroll 1
   for (; k < a.features; k += kStep) {
-    REAL part[1] = {0};
-    add_terms(part, a, four_values(a, a.x_rows, a.x, m, k), four_values(a, a.z_rows, a.z, n, k), k);
-    sum += part[0];
+    const Pack<REAL, 4> x = four_values(a, a.x_rows, a.x, m, k);
+#pragma unroll
+    for (int c = 0; c < COUNT; ++c) {
+      REAL part[1] = {0};
+      add_terms(part, a, x, four_values(a, a.z_rows, a.z, n[c], k), k);
+      sums[c] += part[0];
+    }
   }
 #pragma unroll
-  for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  return sum;
+  for (int c = 0; c < COUNT; ++c)
+#pragma unroll
+    for (int offset = 16; offset >= 1; offset /= 2) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], offset);
+}
+
+template <int LOADS>
+MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
+  double sums[1];
+  direct_sums<1, LOADS, LOADS>(sums, a, m, {n});
+  return sums[0];
 }
