@@ -134,8 +134,8 @@ class KronCall {
   const std::vector<Tensor>& factors() const { return factors_; }
   const kron::Options& options() const { return options_; }
 
-  ops::KronCall& product(bool left) {
-    return product_ ? *product_ : product_.emplace(left, x(), factors_, options_);
+  ops::KronCall& checked(bool left) {
+    return checked_ ? *checked_ : checked_.emplace(left, x(), factors_, options_);
   }
 
   /// The caller's array, or a new one.
@@ -144,7 +144,7 @@ class KronCall {
       out_ = input(out, "out", Access::write);
       return nb::borrow(out);
     }
-    const std::vector<std::int64_t> shape = product(left).out_shape();
+    const std::vector<std::int64_t> shape = checked(left).out_shape();
     if (options_.queue.rehearsal != nullptr) {
       out_ = Tensor(reinterpret_cast<void*>(kFarApart), x().dtype, shape);
       out_.device = x().device;
@@ -209,7 +209,7 @@ class KronCall {
   kron::Options options_;
   std::deque<Array> held_;
   std::vector<Tensor> factors_;
-  std::optional<ops::KronCall> product_;
+  std::optional<ops::KronCall> checked_;
   Tensor out_;
 };
 
@@ -253,7 +253,7 @@ nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& res
     KronCall call(verb, x, factors, rest);
     const nb::object result = call.output(rest.out, left);
     call.run(rest.workspace,
-             [&](const Tensor& out) { call.product(left).run(out, Context::shared()); });
+             [&](const Tensor& out) { call.checked(left).run(out, Context::shared()); });
     return result;
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;

@@ -25,12 +25,12 @@ struct KronLaunch {
 struct KronProgram {
   plan::KronGpuProblem problem;
   plan::KronGpuPlan plan;
-  std::vector<int> between;         // where each pass but the last one writes: a buffer, or kKronOut
+  std::vector<int> between;  // where each pass but the last one writes: a buffer, or kKronOut
   int buffers = 0;
-  std::int64_t buffer_bytes = 0;    // of each
-  bool copies = false;              // the last pass may not write into out, `finish` does
-  std::vector<KronLaunch> passes;   // none before kernels were asked for
-  KronLaunch finish;                // where it copies, or no factor is multiplied
+  std::int64_t buffer_bytes = 0;  // of each
+  bool copies = false;  // the last pass may not write into out, `finish` does
+  std::vector<KronLaunch> passes;  // none before kernels were asked for
+  KronLaunch finish;  // where it copies, or no factor is multiplied
 
   /// Whether the next call is to ask for its kernels again.
   bool is_quick() const {
