@@ -1,5 +1,6 @@
 // Listed pairs, again from the values themselves: a warp a pair, or a few pairs of one row, sums in double. Of sums on
-// two sets of pipes (mixed.cuh) those that could break the contract, of products (split_precision.cuh) those that cancel.
+// two sets of pipes (mixed.cuh) those that could break the contract, of products (split_precision.cuh) those that
+// cancel.
 #define REPAIR_THREADS 256
 #define REPAIR_RUN 8
 
