@@ -196,7 +196,8 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
   // The functions need what pack.cuh declares first, its kernel needs the functions.
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
-  return skeleton({"arguments.h"}) + prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots) +
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh"}) +
+         define("POINT", element_type(points)) + define("SLOTS", slots) +
          define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) +
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
@@ -289,7 +290,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
     text += skeleton({"split_precision.cuh"});
   if (doubles) text += double_products_text(plan);
   if (regions) text += skeleton({"pair_regions.cuh"});
-  return text + skeleton({"pair_tile.cuh"});
+  return text + skeleton({"overlap.cuh", "pair_tile.cuh"});
 }
 
 /// What an epilogue outside of pair_tile.cuh is told.
@@ -358,13 +359,14 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
     text += row_sums_text(plan) + allowance_function(plan) + skeleton({"bilinear_values.cuh"}) +
             (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
+  text += skeleton({"overlap.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   return text + skeleton({"bilinear_products.cuh", "bilinear_ranges.cuh", "bilinear_tile.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {
   return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh", "overlap.cuh",
                    "split_operands.cuh"});
 }
 
@@ -391,7 +393,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
   text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
-  return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
+  return text + skeleton({"wide_fold.cuh", "overlap.cuh", "wide_tile.cuh"});
 }
 
 std::string cuda_wide_operands_source() { return skeleton({"arguments.h", "prelude.cuh", "wide_operands.cuh"}); }

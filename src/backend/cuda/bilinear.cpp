@@ -78,7 +78,7 @@ void launch_products(const Kernel& kernel, const plan::GpuPairPlan& plan, const 
   for (std::int64_t first = 0; first < strips; first += together) {
     arguments.first_strip = static_cast<int>(first);
     arguments.end_strip = static_cast<int>(std::min(strips, first + together));
-    launch(kernel, job, {clusters * tile.cluster}, tile.threads(), plan.product_shared_bytes(), arguments);
+    launch_overlapping(kernel, job, {clusters * tile.cluster}, tile.threads(), arguments, plan.product_shared_bytes());
   }
 }
 
@@ -166,17 +166,19 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
 
 void SplitProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  const auto step = [&](const char* name) { return beside(find_centre_, name, job_); };
   SplitArguments split = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
-  launch(find_centre_, job_, {ceil_div(split.k, kThreads / 32)}, kThreads, 0, split);
-  launch(step("examine"), job_, {ld / MERCER_PANEL, sides_, chunks_}, kThreads, 0, split);
-  launch(step("write_pieces"), job_, {ld / MERCER_IMAGE_ROWS, sides_, chunks_}, kThreads, 0, split);
-  if (chunks_ > 1) launch(step("join_norms"), job_, {ceil_div(ld, kThreads), sides_}, kThreads, 0, split);
+  const auto launch_step = [&](const char* name, jit::Dim3 blocks) {
+    launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
+  };
+  launch_step("find_centre", {ceil_div(split.k, kThreads / 32)});
+  launch_step("examine", {ld / MERCER_PANEL, sides_, chunks_});
+  launch_step("write_pieces", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
+  if (chunks_ > 1) launch_step("join_norms", {ceil_div(ld, kThreads), sides_});
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
   const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;
   if (plan.bilinear.kind == plan::BilinearKind::square && asks)
-    launch(step("sample_pairs"), job_, {MERCER_SAMPLED_PAIRS / (kThreads / 32)}, kThreads, 0, split);
+    launch_step("sample_pairs", {MERCER_SAMPLED_PAIRS / (kThreads / 32)});
 }
 
 BilinearArguments SplitProducts::products(const PairArguments& group, const Workspace& workspace) const {
@@ -234,6 +236,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   }
   launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.subtracts) return;
+  // Not to overlap: repairs that were put beside the last tiles took a tenth longer.
   launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
   launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
          plan.shared_bytes(job_.features), a);

@@ -107,7 +107,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
           "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
   if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace), true;
-  launch(kernels.tile, job, {blocks}, plan.tile.threads(), plan.shared_bytes(job.features), a);
+  launch_overlapping(kernels.tile, job, {blocks}, plan.tile.threads(), a, plan.shared_bytes(job.features));
   return true;
 }
 

@@ -96,6 +96,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
     cluster_barrier();
   else
     __syncthreads();
+  wait_for_kernel_ahead();
   if (products_stand(*a.pairs.split)) {
     const bool high = a.pairs.split->low == 0;
     const int units = (int)(high ? (a.units + 1) / 2 : a.units);

@@ -67,6 +67,7 @@ MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
 }
 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackBothArguments both) {
+  wait_for_kernel_ahead();
   const PackArguments& a = both.side[blockIdx.z];
   if (blockIdx.x >= a.blocks * a.sets) return;
   __shared__ POINT tile[PACK_FEATURES][PACK_POINTS + 1];

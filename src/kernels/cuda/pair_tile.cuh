@@ -183,6 +183,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
+  wait_for_kernel_ahead();
   extern __shared__ __align__(128) unsigned char shared_bytes[];
 #if REGIONS
   run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });

@@ -11,6 +11,7 @@
 
 // Centres of the features (operand_values.cuh).
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}};
     write_scale<float>(a.state, a.uniforms);
@@ -36,6 +37,7 @@ MERCER_INLINE i64 chunk_begin(const SplitArguments& a, int chunk) {
 // The largest value of each point, and whether any value has a low piece. A block takes 64 points, 16 threads four
 // points each.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   constexpr int kQuads = MERCER_PANEL / 4, kRows = SPLIT_THREADS / kQuads;
   __shared__ float largest[kRows][MERCER_PANEL];
   const int s = blockIdx.y, quad = threadIdx.x % kQuads, row = threadIdx.x / kQuads;
@@ -178,6 +180,7 @@ MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
 }
 
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   __shared__ PieceBlock block;
   __shared__ double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
@@ -224,6 +227,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
 
 // The norms of chunks, in order.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) join_norms(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   const SplitSide& side = a.side[blockIdx.y];
   const i64 point = (i64)blockIdx.x * SPLIT_THREADS + threadIdx.x;
   float written = 0;
@@ -238,6 +242,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) join_norms(const __g
 
 // How many pairs cancel: 2048 of them, spread over rows and columns, from their first features. A warp a pair.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) sample_pairs(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   const SplitSide &x = a.side[0], &z = a.side[a.sides - 1];
   const u32 pair = (blockIdx.x * SPLIT_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
   const i64 m = (i64)((u64)pair * (u64)x.count / MERCER_SAMPLED_PAIRS);
