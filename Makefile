@@ -96,7 +96,7 @@ asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sani
 	ctest --preset asan
 
 install-example: $(PACKAGE)  ## install the library into build/prefix, then build and run examples/cpp and examples/c against it
-	cmake --build $(BUILD) --target mercer mercer-nvrtc
+	cmake --build $(BUILD) --target mercer
 	cmake --install $(BUILD) --component cpp --prefix build/prefix
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example

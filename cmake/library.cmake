@@ -13,13 +13,6 @@ set_target_properties(mercer PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VE
 # A symbol left undefined would otherwise wait for its first user.
 target_link_options(mercer PRIVATE $<$<NOT:$<BOOL:${MERCER_SANITIZE}>>:LINKER:--no-undefined>)
 
-# What the library runs as a process of its own, looked for beside it (core/process.h).
-add_executable(mercer-nvrtc src/programs/mercer_nvrtc.cpp)
-target_link_libraries(mercer-nvrtc PRIVATE mercer_core)
-target_link_options(mercer-nvrtc PRIVATE LINKER:--gc-sections)
-set_target_properties(mercer-nvrtc PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(TARGETS mercer-nvrtc RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/mercer COMPONENT cpp)
-
 set(mercer_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mercer)
 configure_package_config_file(cmake/mercerConfig.cmake.in ${PROJECT_BINARY_DIR}/mercerConfig.cmake
                               INSTALL_DESTINATION ${mercer_package_dir})

@@ -17,7 +17,6 @@ set_target_properties(_mercer PROPERTIES INSTALL_RPATH "$ORIGIN")
 target_link_options(_mercer PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/module.map)
 set_property(TARGET _mercer APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/module.map)
 install(TARGETS _mercer LIBRARY DESTINATION mercer COMPONENT python)
-install(TARGETS mercer-nvrtc RUNTIME DESTINATION mercer COMPONENT python)
 
 # GPU kernels of the zoo, compiled into the package (cmake/cuda_store.txt): "all" or some of its architectures.
 set(MERCER_STORE_ARCHITECTURES "" CACHE STRING "GPU architectures whose kernels of the zoo are shipped")

@@ -46,13 +46,6 @@ def test_a_shipped_kernel_needs_no_nvrtc(tmp_path):
     assert found.stdout == "files in the cache: 0\n"
 
 
-def test_the_compiling_program_comes_with_the_package():
-    program = pathlib.Path(mc.__file__).parent / "mercer-nvrtc"
-    refused = subprocess.run([program], capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert "called by Mercer alone" in refused.stderr
-
-
 def tool():
     if not TOOL.is_file():
         pytest.skip("no checkout around these tests")

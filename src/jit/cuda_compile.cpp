@@ -21,7 +21,6 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/nvrtc.h"
-#include "core/nvrtc_process.h"
 #include "core/parallel.h"
 
 namespace mercer::jit {
@@ -197,21 +196,6 @@ void run_on_threads(std::size_t count, const Work& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// `compile` of an NVRTC that knows the architecture.
-template <class Compile>
-CudaBinary compile_by(const CudaSource& source, const Compile& compile) {
-  const Clock::time_point start = Clock::now();
-  const Nvrtc* compiler = nvrtc();
-  if (compiler == nullptr) fail_without_nvrtc(source);
-  require_architecture(source, *compiler);
-  NvrtcResult result = compile(*compiler);
-  if (!result.ok) fail_of_text(source, *compiler, result.log);
-  const double seconds = seconds_since(start);
-  log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
-  return {source.name,           source.architecture,          std::move(result.cubin),
-          std::move(result.log), CudaBinary::Origin::compiled, seconds};
-}
-
 /// Of equal sources one is compiled.
 template <class Compile>
 std::vector<CudaBinary> compile_each(const std::vector<CudaSource>& sources, const Compile& compile) {
@@ -303,20 +287,20 @@ std::optional<CudaBinary> CudaCompiler::find(const CudaSource& source) {
 }
 
 CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
-  return compile_by(source, [&](const Nvrtc& compiler) {
-    return compiler.compile(kFileName, source.text, options_of(source, compiler), headers_of(source));
-  });
+  const Clock::time_point start = Clock::now();
+  const Nvrtc* compiler = nvrtc();
+  if (compiler == nullptr) fail_without_nvrtc(source);
+  require_architecture(source, *compiler);
+  NvrtcResult result = compiler->compile(kFileName, source.text, options_of(source, *compiler), headers_of(source));
+  if (!result.ok) fail_of_text(source, *compiler, result.log);
+  const double seconds = seconds_since(start);
+  log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
+  return {source.name,           source.architecture,          std::move(result.cubin),
+          std::move(result.log), CudaBinary::Origin::compiled, seconds};
 }
 
-std::vector<CudaBinary> CudaCompiler::compile_apart(const std::vector<CudaSource>& sources) const {
-  return compile_each(sources, [](const CudaSource& source) {
-    return compile_by(source, [&](const Nvrtc& compiler) {
-      auto result = mercer::compile_apart(compiler, kFileName, source.text, options_of(source, compiler),
-                                          headers_of(source));
-      if (!result) fail(ErrorKind::unsupported, "cuda: {} must be compiled in a process. Received none.", source.name);
-      return std::move(*result);
-    });
-  });
+std::vector<CudaBinary> CudaCompiler::compile_all_now(const std::vector<CudaSource>& sources) const {
+  return compile_each(sources, [this](const CudaSource& source) { return compile_now(source); });
 }
 
 CudaBinary CudaCompiler::compile(const CudaSource& source) {

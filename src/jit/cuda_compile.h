@@ -54,8 +54,8 @@ class CudaCompiler {
   std::optional<CudaBinary> find(const CudaSource& source);
   /// By NVRTC, past store and cache.
   CudaBinary compile_now(const CudaSource& source) const;
-  /// The same, each in a process of its own. Throws unsupported where that does not work.
-  std::vector<CudaBinary> compile_apart(const std::vector<CudaSource>& sources) const;
+  /// The same, equal ones once, on several threads.
+  std::vector<CudaBinary> compile_all_now(const std::vector<CudaSource>& sources) const;
 
  private:
   std::string compiler_version();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <system_error>
@@ -19,8 +20,6 @@
 namespace mercer::jit {
 namespace {
 
-constexpr const char* kQuick = "--Ofast-compile=max";
-
 /// Threads that outlive the call that starts them.
 class Background {
  public:
@@ -32,23 +31,29 @@ class Background {
     return background;
   }
 
-  /// Throws std::system_error where the system has no thread left.
-  std::shared_future<CudaBinary> compile(CudaSource source) {
+  /// Begins when `start` is ready, or given up. Throws std::system_error where the system has no thread left.
+  std::shared_future<CudaBinary> compile(CudaSource source, std::shared_future<void> start) {
     const std::lock_guard lock(mutex_);
     std::erase_if(workers_, [](Worker& worker) {
       const bool is_done = worker.result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
       if (is_done) worker.thread.join();
       return is_done;
     });
-    std::packaged_task<CudaBinary()> task([source = std::move(source)] { return cuda_compile(source); });
+    std::packaged_task<CudaBinary()> task([source = std::move(source), start = std::move(start)] {
+      start.wait();
+      return cuda_compile(source);
+    });
     const std::shared_future<CudaBinary> result = task.get_future().share();
     workers_.push_back({result, std::thread(std::move(task))});
     return result;
   }
 
-  ~Background() {
+  void finish() {
+    const std::lock_guard lock(mutex_);
     for (Worker& worker : workers_) worker.thread.join();
+    workers_.clear();
   }
+  ~Background() { finish(); }
 
  private:
   struct Worker {
@@ -67,39 +72,36 @@ bool is_wanted() {
          default_thread_count() > 1;
 }
 
-/// Functions stay functions at this level, which the assembler takes in turn or, a third faster, on several threads.
+/// Its functions are compiled on several threads.
 CudaSource quick(CudaSource source, std::size_t sources) {
   constexpr std::size_t kMostThreads = 8;
   const std::size_t threads = static_cast<std::size_t>(default_thread_count()) / sources;
-  source.options.emplace_back(kQuick);
+  source.options.emplace_back("--Ofast-compile=mid");
+  source.options.emplace_back("-DMERCER_QUICK=1");
   source.options.push_back(fmt::format("--split-compile={}", std::clamp<std::size_t>(threads, 1, kMostThreads)));
   source.name += ", quickly";
   return source;
 }
 
-/// Empty where the quick ones cannot be had; then the full ones are, or say why not.
-std::vector<CudaBinary> compile_quick_ones(const std::vector<CudaSource>& sources) {
-  std::vector<CudaSource> quick_ones;
-  for (const CudaSource& source : sources) quick_ones.push_back(quick(source, sources.size()));
-  try {
-    return CudaCompiler::shared().compile_apart(quick_ones);
-  } catch (const Error& error) {
-    log(LogLevel::info, "cuda: {}", error.what());
-    return {};
-  }
-}
-
+/// The full ones begin behind the quick ones, for beside each other both take longer. Their threads are asked for
+/// first: NVRTC hangs where it gets none.
 std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
-  std::vector<QuickBinary> binaries(sources.size());
-  for (std::size_t i = 0; i < sources.size(); ++i) binaries[i].full = Background::shared().compile(sources[i]);
-  std::vector<CudaBinary> quick_ones = compile_quick_ones(sources);
+  std::promise<void> quick_ones_are_there;
+  const std::shared_future<void> start = quick_ones_are_there.get_future().share();
+  std::vector<QuickBinary> binaries;
+  std::vector<CudaSource> quick_ones;
+  for (const CudaSource& source : sources) {
+    binaries.push_back({{}, Background::shared().compile(source, start)});
+    quick_ones.push_back(quick(source, sources.size()));
+  }
+  std::vector<CudaBinary> compiled = CudaCompiler::shared().compile_all_now(quick_ones);
+  // NVRTC takes what it works with down at the end of a process, in handlers that it registers as it compiles; the last
+  // one registered is the first to run.
+  std::atexit([] { Background::shared().finish(); });
+  quick_ones_are_there.set_value();
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (quick_ones.empty()) {
-      binaries[i] = {binaries[i].full.get(), {}};
-    } else {
-      binaries[i].binary = std::move(quick_ones[i]);
-      binaries[i].binary.name = sources[i].name;
-    }
+    binaries[i].binary = std::move(compiled[i]);
+    binaries[i].binary.name = sources[i].name;
   }
   return binaries;
 }
@@ -123,6 +125,8 @@ std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources)
   std::vector<QuickBinary> made;
   try {
     if (is_wanted()) made = compile_both(texts);
+  } catch (const Error& error) {  // which the full ones will name, if it is the text's
+    log(LogLevel::info, "cuda: {}", error.what());
   } catch (const std::system_error& error) {
     log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
   }

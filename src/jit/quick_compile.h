@@ -1,10 +1,11 @@
 // Kernels that run once before they are compiled with full care.
 //
-//   first call   NVRTC --Ofast-compile=max in a process of its own, a fifth of the time ---> runs once
-//                NVRTC as always, on a thread -----------------------> cache on disk, second call
+//   first call   NVRTC --Ofast-compile=mid, a third of the time ---> runs once
+//                NVRTC as always, then, on a thread --------------> cache on disk, second call
 //
 // Both have the same results to the bit: nothing is contracted or reordered for a kernel (backend/cuda/kernels.h,
-// cuda_source), so the levels differ in the order of instructions, in loops unrolled and values kept in registers.
+// cuda_source), so the levels differ in the order of instructions, in loops unrolled and values kept in registers. The
+// text sees MERCER_QUICK: its steps are functions then (MERCER_STEP), which the compiler takes side by side.
 #pragma once
 
 #include <future>
@@ -20,8 +21,8 @@ struct QuickBinary {
 };
 
 /// Each source, several at once: the full binary where store or cache has it, else a quick one, or the full one where
-/// no process can be had, or NVRTC (before 12.9), a single thread or MERCER_QUICK_COMPILE=0 leave no choice. Throws as
-/// compile_all does. A process waits at its end for what is still being compiled.
+/// NVRTC (before 12.9), a single thread or MERCER_QUICK_COMPILE=0 leave no choice. Throws as compile_all does. A
+/// process waits at its end for what is still being compiled.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
 
 }  // namespace mercer::jit

@@ -96,7 +96,6 @@ class KronPart {
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
-  double multiply_adds() const;
   /// An array before or behind a pass over an axis of this extent.
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
   KronSide buffer_side(std::int64_t extent, std::int64_t right) const;
@@ -196,8 +195,7 @@ bool KronPart::is_aligned(const KronArray& array) const {
 void KronPart::get_kernels(const PairJob& place, const KronTools& tools) {
   if (program_->passes.size() == program_->plan.passes.size() && reads()) return;
   KronProgram program = *program_;
-  constexpr double kMostQuick = 5e9;  // of which a quick kernel does some 2e10 a second
-  const bool quickly = tools.quickly && place.rehearsal() == nullptr && multiply_adds() <= kMostQuick;
+  const bool quickly = tools.quickly && place.rehearsal() == nullptr;
   const std::vector<Kernel> kernels = kron_kernels(program.plan.passes, place, quickly);
   program.passes.resize(kernels.size());
   for (std::size_t i = 0; i < kernels.size(); ++i) {
@@ -238,15 +236,6 @@ KronSide KronPart::buffer_side(std::int64_t extent, std::int64_t right) const {
   side.left = extent * right;
   side.columns = side.behind = 1;
   return side;
-}
-
-double KronPart::multiply_adds() const {
-  auto size = static_cast<double>(job_.k), sum = 0.0;
-  for (const KronFactor& factor : job_.factors) {
-    size *= static_cast<double>(factor.q) / static_cast<double>(factor.p);
-    sum += size * static_cast<double>(factor.p);
-  }
-  return sum * static_cast<double>(job_.items) * static_cast<double>(job_.row_count);
 }
 
 /// Steps along items and rows; buffers have neither strides nor gaps, and rows of `size` elements.

@@ -49,7 +49,7 @@ MERCER_INLINE ChainPlace chain_place(const KronArguments& k, i64 index) {
   return at;
 }
 // Offsets of the tile's rows in an array, `first` elements on.
-MERCER_INLINE void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places,
+MERCER_STEP void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places,
                                 int first = 0) {
   const i64 count = k.row_count * k.left;
   for (int l = threadIdx.x; l < TILE_L; l += CHAIN_THREADS)
@@ -114,7 +114,7 @@ MERCER_INLINE void fill_vector(const KronArguments& k, const ChainPlace& at, i64
 #endif
 }
 
-MERCER_INLINE void fill_tile(const KronArguments& k, const ChainPlace& at, const i64* places, Value* tile) {
+MERCER_STEP void fill_tile(const KronArguments& k, const ChainPlace& at, const i64* places, Value* tile) {
   each_vector<IN_SIZE, IN_STEP, CHAIN_IN_ADDS>(
       [&](int l) { return places[l]; },
       [&](int l, i64 place, int rest, int more) { fill_vector(k, at, place, l, rest, more, tile); });
@@ -216,6 +216,31 @@ struct InMemory {
   }
 };
 
+#if MERCER_QUICK
+// Either of the two, so that a kernel compiled quickly has each phase once.
+struct ArrivingOrInMemory : InMemory {
+  bool last;
+  template <class... Arguments>
+  MERCER_METHOD explicit ArrivingOrInMemory(bool last, const Arguments&... of_memory)
+      : InMemory(of_memory...), last(last) {}
+  template <class F, class Vector>
+  MERCER_METHOD void store(Value* to, int outer, int a, int n, const Vector& values, int more = 0) const {
+    if (last) InMemory::store<F>(to, outer, a, n, values, more);
+    else *(Vector*)to = values;
+  }
+  template <class F>
+  MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {
+    if (last) InMemory::refill<F>(place, outer, a, n);
+  }
+  MERCER_METHOD void begin(int left) const {
+    if (!last) Arriving().begin(left);
+  }
+  MERCER_METHOD void filled() const {
+    if (last) InMemory::filled();
+  }
+};
+#endif
+
 // ---- operands -------------------------------------------------------------------------------------------------------
 // Of a factor, element [p][q].
 MERCER_INLINE const FACTOR* chain_factor_at(const KronArguments& k, int factor, i64 item, int p, int q) {
@@ -228,7 +253,7 @@ MERCER_INLINE Value chain_factor(const KronArguments& k, int factor, i64 item, i
 
 // [P][Q] with rows of whole vectors.
 template <class A>
-MERCER_INLINE void write_multiplied(const KronArguments& k, i64 item, u8* operands) {
+MERCER_STEP void write_multiplied(const KronArguments& k, i64 item, u8* operands) {
   Value* to = (Value*)(operands + A::AT);
   constexpr int PITCH = (A::Q + 3) / 4 * 4;
   for (int e = threadIdx.x; e < A::P * PITCH; e += CHAIN_THREADS)
@@ -280,7 +305,7 @@ MERCER_INLINE void each_of_factor(const Body& body) {
   for (int e = threadIdx.x; e < A::P * A::Q; e += CHAIN_THREADS) body(e);
 }
 template <class A>
-MERCER_INLINE void ask_for_factor(const KronArguments& k, i64 item, float* raw) {
+MERCER_STEP void ask_for_factor(const KronArguments& k, i64 item, float* raw) {
   each_of_factor<A>([&](int e) {
     const int p = e / A::Q, q = e % A::Q;
     float* const to = raw + A::RAW + e;
@@ -291,7 +316,7 @@ MERCER_INLINE void ask_for_factor(const KronArguments& k, i64 item, float* raw) 
 }
 // By the threads that have asked for it.
 template <class A>
-MERCER_INLINE void measure_factor(const float* raw, u32* most) {
+MERCER_STEP void measure_factor(const float* raw, u32* most) {
   u32 bits = 0;
   each_of_factor<A>([&](int e) { bits = max(bits, finite_bits(raw[A::RAW + e])); });
   bits = __reduce_max_sync(0xffffffffu, bits);
@@ -304,7 +329,7 @@ MERCER_INLINE int factor_exponent(const u32* most) {
   return scale_exponent(bits, A::TOP);
 }
 template <class A>
-MERCER_INLINE void write_fragments(const float* raw, const u32* most, u8* operands, int* exponents) {
+MERCER_STEP void write_fragments(const float* raw, const u32* most, u8* operands, int* exponents) {
   const int exponent = factor_exponent<A>(most);
   if (threadIdx.x == 0) exponents[A::INDEX] = -exponent;
   uint4* to = (uint4*)(operands + A::AT);
@@ -313,7 +338,7 @@ MERCER_INLINE void write_fragments(const float* raw, const u32* most, u8* operan
 }
 // The same where all axes have no more of them than threads: a thread's own one.
 template <class A>
-MERCER_INLINE void make_fragment(const float* raw, const u32* most, uint4& own, int* exponents) {
+MERCER_STEP void make_fragment(const float* raw, const u32* most, uint4& own, int* exponents) {
   const int e = (int)threadIdx.x - A::AT / (int)sizeof(uint4);
   if (e < 0 || e >= A::FRAGMENTS * 32) return;
   const int exponent = factor_exponent<A>(most);

@@ -56,7 +56,14 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     write_places(k, k.to, at, to);
     if (FINAL && end.y) write_places(k, k.y, at, y);
     if (has_next) write_places(k, k.from, next, next_from, chain_rank() * CHAIN_RANK_STEP);
-#if CHAIN_ALTERNATES
+#if CHAIN_ALTERNATES && MERCER_QUICK
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+      __syncthreads();
+      const ArrivingOrInMemory results(pass == 1, k, end, at, next, to, y, next_from, is_filled);
+      if (turn != pass) CHAIN_PHASE_1(results) else CHAIN_PHASE_0(results)
+    }
+#elif CHAIN_ALTERNATES
     if (turn) CHAIN_PHASE_1(Arriving()) else CHAIN_PHASE_0(Arriving())
     __syncthreads();
     const InMemory results(k, end, at, next, to, y, next_from, is_filled);

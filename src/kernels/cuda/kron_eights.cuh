@@ -14,7 +14,7 @@ MERCER_INLINE Eight multiply_eight(const Eight& rows, const Eight& columns) {
 }
 
 template <class A>
-MERCER_INLINE void write_eights(const KronArguments& k, i64 item, u8* operands) {
+MERCER_STEP void write_eights(const KronArguments& k, i64 item, u8* operands) {
   for (int lane = threadIdx.x; lane < 32; lane += CHAIN_THREADS) {
     const int g = lane / 4, t = lane % 4;
     Value pair[2];
@@ -29,7 +29,7 @@ MERCER_INLINE void write_eights(const KronArguments& k, i64 item, u8* operands) 
 
 // One axis, eight of the vectors behind it at a time. Lanes write half lines: column n is vector n % 2 * 4 + n / 2.
 template <class F, class Results>
-MERCER_INLINE void eights_one(Value* tile, const u8* operands, const Results& results) {
+MERCER_STEP void eights_one(Value* tile, const u8* operands, const Results& results) {
   constexpr int W = F::WIDTH, GROUPS = F::INNER / W, STEP = 8 * CHAIN_WARPS;
   typedef Pack<Value, W> Vector;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -72,7 +72,7 @@ MERCER_INLINE void eights_one(Value* tile, const u8* operands, const Results& re
 
 // Two axes.
 template <class F>
-MERCER_INLINE void eights_two(Value* tile, const u8* operands) {
+MERCER_STEP void eights_two(Value* tile, const u8* operands) {
   constexpr int W = F::WIDTH;
   typedef Pack<Value, W> Vector;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -49,7 +49,7 @@ MERCER_INLINE Vector load_row(const Value* base, int p) {
 }
 
 template <class F, class Results>
-MERCER_INLINE void multiply_one(Value* tile, const u8* operands, const Results& results) {
+MERCER_STEP void multiply_one(Value* tile, const u8* operands, const Results& results) {
   constexpr int W = F::WIDTH, PITCH = (F::Q_A + 3) / 4 * 4, CHUNK = PITCH < 8 ? PITCH : PITCH % 8 ? 4 : 8;
   typedef Pack<Value, W> Vector;
   const int end = item_bound<F>(F::ITEMS, false);
@@ -111,7 +111,7 @@ MERCER_INLINE void multiply_values(Value (&values)[N_A][N_B], const u8* operands
 }
 
 template <class F>
-MERCER_INLINE void multiply_two(Value* tile, const u8* operands) {
+MERCER_STEP void multiply_two(Value* tile, const u8* operands) {
   constexpr int W = F::ALONG ? CHAIN_VECTOR : 1;
   constexpr int N_A = F::P_A > F::Q_A ? F::P_A : F::Q_A, N_B = F::P_B > F::Q_B ? F::P_B : F::Q_B;
   typedef Pack<Value, W> Vector;
@@ -343,7 +343,7 @@ MERCER_INLINE void store_one(const float (&sums)[4][4], float* base, int outer, 
 
 // One axis and 32 elements behind it.
 template <class F, class Results>
-MERCER_INLINE void tensor_one(float* tile, const u8* operands, const int* exponents, const Results& results) {
+MERCER_STEP void tensor_one(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int STEPS = (F::P_A + 15) / 16, GROUP = 32;
   constexpr int GROUPS = (F::INNER + GROUP - 1) / GROUP;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -453,7 +453,7 @@ MERCER_INLINE void load_two(float (&x)[STEPS * 4][TILES][N], int at, const float
 
 // Two axes.
 template <class F, class Results>
-MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* exponents, const Results& results) {
+MERCER_STEP void tensor_two(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int STEPS = (F::P_A + 15) / 16, TILES = (F::P_B + 15) / 16 * 2, OUT_TILES = (F::Q_B + 15) / 16 * 2;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;
@@ -492,7 +492,7 @@ MERCER_INLINE void tensor_two(float* tile, const u8* operands, const int* expone
 // The same where both have at most 16 elements: results take the place of x in registers. WIDTH such matrices side by
 // side, or two of one row; they share a scale.
 template <class F, class Results>
-MERCER_INLINE void tensor_squares(float* tile, const u8* operands, const int* exponents, const Results& results) {
+MERCER_STEP void tensor_squares(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int W = F::WIDTH, COUNT = W > 1 || TILE_L > 1 ? 1 : 2, N = W * COUNT;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint4* const first = (const uint4*)(operands + F::OPERAND_A) + lane;

@@ -37,7 +37,7 @@ MERCER_INLINE void multiply_pieces(float (&d)[4], const float (&x)[4], const Fou
 
 // LEFT: the first of two axes, {high, low, high, low}. LAST: of a row.
 template <class A, bool LEFT, bool LAST>
-MERCER_INLINE void write_ring_operand(const KronArguments& k, i64 item, u8* operands) {
+MERCER_STEP void write_ring_operand(const KronArguments& k, i64 item, u8* operands) {
   const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
   if (lane >= 32) return;
   const int q = LAST ? g : fifth(g);
@@ -88,7 +88,7 @@ struct RingVectors {
 };
 
 template <class F>
-MERCER_INLINE void ring_one(float* tile, const u8* operands) {
+MERCER_STEP void ring_one(float* tile, const u8* operands) {
   const Four f = ring_operand(operands, F::OPERAND_A);
   const ItemPlaces<F> places(threadIdx.x / 4);
 #pragma unroll(F::ADDS ? 32 : 1)
@@ -130,7 +130,7 @@ MERCER_INLINE bool is_item(const ItemPlaces<F>& places, int more) {
 
 // WIDTH neighbours behind the axes.
 template <class F>
-MERCER_INLINE void ring_two(float* tile, const u8* operands) {
+MERCER_STEP void ring_two(float* tile, const u8* operands) {
   const int lane = threadIdx.x % 32, t = lane % 4, n = fifth(lane / 4);
   const Four left = ring_operand(operands, F::OPERAND_A), right = ring_operand(operands, F::OPERAND_B);
   const ItemPlaces<F> places(threadIdx.x / 32);
@@ -164,7 +164,7 @@ MERCER_INLINE void ring_two(float* tile, const u8* operands) {
 // The last two axes, to memory: matrices lie there one behind the other. store(e, more, two values, of element e + more
 // and the next one), read(): behind the last read of the tile. Values are read while those before them are multiplied.
 template <class F, class Store, class Read>
-MERCER_INLINE void ring_last(const float* tile, const u8* operands, const Store& store, const Read& read) {
+MERCER_STEP void ring_last(const float* tile, const u8* operands, const Store& store, const Read& read) {
   constexpr int STEP = CHAIN_WARPS * 2;
   const int lane = threadIdx.x % 32, t = lane % 4, n = fifth(lane / 4);
   const Four left = ring_operand(operands, F::OPERAND_A), right = ring_operand(operands, F::OPERAND_B);

@@ -28,7 +28,7 @@ MERCER_INLINE u32 chunk_bytes(int column) {
 }
 
 // All rows of the block, by one warp.
-MERCER_INLINE void fill_ring(const KronArguments& k, const RingSlots& slots) {
+MERCER_STEP void fill_ring(const KronArguments& k, const RingSlots& slots) {
   const int lane = threadIdx.x % 32;
   const i64 tiles = chain_tiles(k);
   Ring<RING_SLOTS> ring = {0, 0};
@@ -58,7 +58,7 @@ MERCER_INLINE void fill_ring(const KronArguments& k, const RingSlots& slots) {
 
 // The first axis of a row on its way into the tile: of each chunk a thread has a part of a vector, and reads its next
 // one before it multiplies.
-MERCER_INLINE void empty_ring(const RingSlots& slots, Ring<RING_SLOTS>& ring, int turn, float* tile,
+MERCER_STEP void empty_ring(const RingSlots& slots, Ring<RING_SLOTS>& ring, int turn, float* tile,
                               const u8* operands) {
   typedef Phase0 F;
   constexpr int VECTORS = RING_COLUMNS / 4;

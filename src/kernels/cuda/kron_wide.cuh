@@ -117,7 +117,7 @@ struct WideFactor {
   float values[kUnits][8];
 
   // Returns the bits of the largest finite magnitude.
-  MERCER_METHOD u32 load(const KronArguments& k, int item) {
+  MERCER_STEP_METHOD u32 load(const KronArguments& k, int item) {
     const KronMatrix& factor = k.factors[SECOND ? 1 : 0];
     const FACTOR* from = (const FACTOR*)factor.data + kron_offset(k.items, factor.item_step, item);
 #pragma unroll
@@ -138,7 +138,7 @@ struct WideFactor {
     return most;
   }
   // Returns the exponent of the scale.
-  MERCER_METHOD int write(u32 image, u32 most) const {
+  MERCER_STEP_METHOD int write(u32 image, u32 most) const {
     const int exponent = most == 0 ? 0 : (SECOND ? EXPONENT_2 : EXPONENT_1) - exponent_above(most);
 #pragma unroll
     for (u32 unit = 0; unit < kUnits; ++unit) {
@@ -159,7 +159,7 @@ struct WideFactor {
 
 // Images of both factors of an item, by all threads of the block; returns the exponent of both scales. `maxima` has
 // two words for each warp.
-MERCER_INLINE int make_images(const KronArguments& k, int item, u32 first, u32 second, u32* maxima) {
+MERCER_STEP int make_images(const KronArguments& k, int item, u32 first, u32 second, u32* maxima) {
   constexpr int kWarps = WIDE_THREADS / 32;
   WideFactor<false> one;
   u32 most[2] = {one.load(k, item), 0};
@@ -195,7 +195,7 @@ struct WideTile {
   int columns_out;
 
   WideTile() = default;
-  MERCER_METHOD WideTile(const KronArguments& k, u32 tile) {
+  MERCER_STEP_METHOD WideTile(const KronArguments& k, u32 tile) {
     a = 0;
     if (!PAIR) {
       const u32 a_tiles = (u32)((k.right + TILE_N - 1) / TILE_N), next = tile / a_tiles;
@@ -282,7 +282,7 @@ MERCER_INLINE void regroup(const WideLane& lane, WideValues& values, float* stag
 }
 
 // Rows 16 s + 4 i + t and columns 32 b + 4 g ... of a warp's pieces (s, b), zeros beyond the edges.
-MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, const WideTile& tile, WideValues& values) {
+MERCER_STEP void load_tile(const KronArguments& k, const WideLane& lane, const WideTile& tile, WideValues& values) {
   const IN* from = (const IN*)k.from.data + tile.from;
   const int columns = PAIR ? P2 : tile.columns(k);
   if (BY_LANES) return load_by_lanes(k, lane, tile, from, columns, values);
@@ -308,7 +308,7 @@ MERCER_INLINE void load_tile(const KronArguments& k, const WideLane& lane, const
 }
 
 // Bits of the largest finite magnitude. Maxima drop NaN.
-MERCER_INLINE u32 most_of(const WideValues& values) {
+MERCER_STEP u32 most_of(const WideValues& values) {
   float most = 0;
 #pragma unroll
   for (int e = 0; e < ITEMS * 16; ++e) most = fmaxf(most, fabsf(values[e / 16][e / 4 % 4][e % 4]));
@@ -374,7 +374,7 @@ MERCER_INLINE void add_column_maxima(const WideLane& lane, const WideValues& val
 
 // Scales the tile and makes its image.
 template <class Scale>
-MERCER_INLINE void write_tile(const WideLane& lane, const WideValues& values, const Scale& scale, u32 image) {
+MERCER_STEP void write_tile(const WideLane& lane, const WideValues& values, const Scale& scale, u32 image) {
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
     const u32 piece = item * GROUP_WARPS + (u32)lane.warp, step = piece / COLUMN_BLOCKS;
@@ -476,8 +476,8 @@ struct WideOut {
   }
   // A lane's sums of 2 N columns from this one on.
   template <int N, class Finish>
-  MERCER_METHOD void store(const KronArguments& k, const WideLane& lane, const Finish& finish, int column,
-                           float (&sums)[N]) const {
+  MERCER_STEP_METHOD void store(const KronArguments& k, const WideLane& lane, const Finish& finish, int column,
+                                float (&sums)[N]) const {
     finish.prepare(sums);
     if constexpr (OUT_WIDTH == 1) {
 #pragma unroll
@@ -554,7 +554,7 @@ MERCER_INLINE void end_products(float (&sums)[N]) {
 }
 
 // Rows of a warpgroup of F1^T T. `first` begins with them.
-MERCER_INLINE void multiply_first(float (&sums)[TILE_N / 2], u64 first, u64 image) {
+MERCER_STEP void multiply_first(float (&sums)[TILE_N / 2], u64 first, u64 image) {
   products_fence();
 #pragma unroll
   for (int s = 0; s < STEPS_1; ++s) {
@@ -571,7 +571,7 @@ MERCER_INLINE void multiply_first(float (&sums)[TILE_N / 2], u64 first, u64 imag
 // Sums lie as left operands do.
 struct WidePieces {
   u32 high[STEPS_2][4], low[STEPS_2][4];
-  MERCER_METHOD explicit WidePieces(const float (&sums)[TILE_N / 2]) {
+  MERCER_STEP_METHOD explicit WidePieces(const float (&sums)[TILE_N / 2]) {
 #pragma unroll
     for (int s = 0; s < STEPS_2; ++s)
 #pragma unroll
@@ -579,7 +579,7 @@ struct WidePieces {
   }
   // 2 N outputs of the second factor, whose image begins with them.
   template <int N>
-  MERCER_METHOD void multiply(float (&sums)[N], u64 second) const {
+  MERCER_STEP_METHOD void multiply(float (&sums)[N], u64 second) const {
     products_fence();
 #pragma unroll
     for (int s = 0; s < STEPS_2; ++s) {
@@ -592,8 +592,8 @@ struct WidePieces {
   }
 };
 
-MERCER_INLINE void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
-                                   const WideOut& out, const float (&sums)[TILE_N / 2], u64 second) {
+MERCER_STEP void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
+                                 const WideOut& out, const float (&sums)[TILE_N / 2], u64 second) {
   const WidePieces pieces(sums);
 #if ROWS_2 >= STRIP
 #pragma unroll

@@ -7,6 +7,17 @@ typedef long long i64;
 
 #define MERCER_INLINE static __device__ __forceinline__
 #define MERCER_METHOD __device__ __forceinline__
+// Steps of a kernel that is compiled quickly are functions of their own, which the compiler takes side by side.
+#ifndef MERCER_QUICK
+#define MERCER_QUICK 0
+#endif
+#if MERCER_QUICK
+#define MERCER_STEP static __device__ __noinline__
+#define MERCER_STEP_METHOD __device__ __noinline__
+#else
+#define MERCER_STEP MERCER_INLINE
+#define MERCER_STEP_METHOD MERCER_METHOD
+#endif
 #define INFINITY __int_as_float(0x7f800000)
 
 // ---- 16-bit floats, as bits ----------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ TEST(QuickCompile, WrongTextsAreRefused) {
   }));
 }
 
-/// What the quick level leaves behind in NVRTC 13.0, where it changes how parameters are read, stays in the other
-/// process.
+/// NVRTC 13.0 keeps --Ofast-compile=max, and -opt=0, for the rest of a process: later kernels read their parameters by
+/// generic addresses. Not so this level.
 TEST(QuickCompile, LaterKernelsAreAsBefore) {
   MERCER_NEEDS_NVRTC();
   EXPECT_TRUE(holds("1", "2", [] {
