@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "core/integers.h"
 
@@ -105,16 +106,18 @@ void measure_phases(KronChain& chain) {
   }
 }
 
-/// Turns that shared memory takes for what a warp reads or writes at once, `width` values a lane.
+/// Turns that shared memory takes for what a warp reads or writes at once, `width` values a lane: powers of two, as the
+/// bytes of a value. Asked hundreds of times a plan.
 int turns(const std::array<std::int64_t, kWarp>& places, int width, std::int64_t value_bytes) {
-  const std::int64_t words = width * value_bytes / 4;
-  const auto group = static_cast<std::size_t>(kBanks / words);
+  const auto group = static_cast<std::size_t>(kBanks * 4 / (width * value_bytes));
+  const int shift = std::countr_zero(static_cast<unsigned>(width));
   int sum = 0;
   for (std::size_t first = 0; first < places.size(); first += group) {
     std::array<int, kBanks> used{};
+    int most = 0;
     for (std::size_t lane = first; lane < first + group; ++lane)
-      ++used[static_cast<std::size_t>(places[lane] * value_bytes / 4 / words % (kBanks / words))];
-    sum += *std::max_element(used.begin(), used.end());
+      most = std::max(most, ++used[static_cast<std::size_t>(places[lane] >> shift) & (group - 1)]);
+    sum += most;
   }
   return sum;
 }
@@ -163,20 +166,36 @@ int eights_turns(const KronChain& chain, const KronChainPhase& phase) {
          8 * turns(written, write_width, bytes_of(chain)) / write_width;
 }
 
-/// Lanes run along what stands behind, then along what stands before.
-int multiplied_turns(const KronChain& chain, std::size_t index) {
+/// Where the lanes of a warp are in a tile, whatever the steps: behind the axes, along each of them, and before.
+using LaneDigits = std::vector<std::array<std::int64_t, kWarp>>;
+
+/// Of multiply-adds: lanes run along what stands behind, then along what stands before.
+LaneDigits lane_digits(const KronChain& chain, std::size_t index) {
   const KronChainPhase& phase = chain.phases[index];
-  std::array<std::int64_t, kWarp> places{};
-  for (std::int64_t lane = 0; lane < kWarp; ++lane) {
-    std::int64_t rest = lane * phase.width, place = rest % chain.tile_r;
+  const std::size_t axes = chain.axes.size();
+  LaneDigits digits(axes + 2);
+  for (std::size_t lane = 0; lane < kWarp; ++lane) {
+    std::int64_t rest = static_cast<std::int64_t>(lane) * phase.width;
+    digits[axes][lane] = rest % chain.tile_r;
     rest /= chain.tile_r;
-    for (std::size_t axis = chain.axes.size(); axis-- > 0;) {
+    for (std::size_t axis = axes; axis-- > 0;) {
       const auto at = static_cast<int>(axis);
       if (at >= phase.axis && at < phase.axis + phase.axes) continue;
-      place += rest % chain.extent(index, axis) * chain.axes[axis].step;
+      digits[axis][lane] = rest % chain.extent(index, axis);
       rest /= chain.extent(index, axis);
     }
-    places[static_cast<std::size_t>(lane)] = place + rest * chain.step_l;
+    digits[axes + 1][lane] = rest;
+  }
+  return digits;
+}
+
+int multiplied_turns(const KronChain& chain, const KronChainPhase& phase, const LaneDigits& digits) {
+  const std::size_t axes = chain.axes.size();
+  std::array<std::int64_t, kWarp> places = digits[axes];
+  for (std::size_t axis = 0; axis <= axes; ++axis) {
+    const auto& along = digits[axis < axes ? axis : axes + 1];
+    const std::int64_t step = axis < axes ? chain.axes[axis].step : chain.step_l;
+    for (std::size_t lane = 0; lane < kWarp; ++lane) places[lane] += along[lane] * step;
   }
   const int width = phase.along ? static_cast<int>(16 / bytes_of(chain)) : phase.width;
   return 8 * turns(places, width, bytes_of(chain)) / width;
@@ -194,24 +213,34 @@ void set_steps(KronChain& chain, const std::vector<std::int64_t>& gaps) {
 /// Gaps between neighbours of an axis so that a warp meets few banks twice.
 void choose_steps(KronChain& chain, std::int64_t most_bytes) {
   std::vector<std::int64_t> gaps(chain.axes.size() + 1, 0);
-  const auto cost = [&](const std::vector<std::int64_t>& tried) {
-    set_steps(chain, tried);
+  std::vector<LaneDigits> digits(chain.phases.size());
+  for (std::size_t p = 0; p < digits.size(); ++p)
+    if (!chain.phases[p].tensor && !chain.phases[p].eights) digits[p] = lane_digits(chain, p);
+  const auto cost = [&] {
+    set_steps(chain, gaps);
     int sum = chain.shared_bytes() > most_bytes ? 1 << 20 : 0;
-    for (std::size_t phase = 0; phase < chain.phases.size(); ++phase)
-      sum += chain.phases[phase].tensor   ? tensor_turns(chain, chain.phases[phase])
-             : chain.phases[phase].eights ? eights_turns(chain, chain.phases[phase])
-                                          : multiplied_turns(chain, phase);
+    for (std::size_t p = 0; p < digits.size(); ++p) {
+      const KronChainPhase& phase = chain.phases[p];
+      sum += phase.tensor   ? tensor_turns(chain, phase)
+             : phase.eights ? eights_turns(chain, phase)
+                            : multiplied_turns(chain, phase, digits[p]);
+    }
     return sum;
   };
-  int best = cost(gaps);
-  for (int sweep = 0; sweep < 2; ++sweep)
-    for (std::size_t axis = gaps.size(); axis-- > 0;)
+  int best = cost();
+  for (int sweep = 0, before = best + 1; sweep < 2 && best < before; ++sweep) {
+    before = best;
+    for (std::size_t axis = gaps.size(); axis-- > 0;) {
+      std::int64_t best_gap = gaps[axis];
       for (std::int64_t gap = 0; gap < 4 * kBanks / bytes_of(chain); gap += 16 / bytes_of(chain)) {
-        std::vector<std::int64_t> tried = gaps;
-        tried[axis] = gap;
-        const int turns = cost(tried);
-        if (turns < best) best = turns, gaps = tried;
+        if (gap == best_gap) continue;
+        gaps[axis] = gap;
+        const int turns = cost();
+        if (turns < best) best = turns, best_gap = gap;
       }
+      gaps[axis] = best_gap;
+    }
+  }
   set_steps(chain, gaps);
 }
 
