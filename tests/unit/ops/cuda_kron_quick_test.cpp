@@ -56,6 +56,24 @@ TEST_F(QuickKron, TheSecondCallHasTheSameBits) {
   }
 }
 
+/// Kernels of other kinds than those of drawn sizes: rows through a ring, by clusters, by phases that alternate from
+/// one tile of a block to the next. A cache may have them, but not where tests run without one.
+TEST_F(QuickKron, EveryKindOfKernelHasTheSameBits) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  for (const auto& [p, factors] : {std::pair(8, 5), {16, 4}, {32, 3}, {64, 2}}) {
+    SCOPED_TRACE(fmt::format("{} factors of {}", factors, p));
+    TestContext context{TestContext::Cuda()};
+    const Call call = call_of(Sizes(static_cast<std::size_t>(factors), {p, p}),
+                              cuda_device(0).multiprocessors + 1);
+    const Arrays arrays(call);
+    const Array first = arrays.out, second = arrays.out;
+    arrays.multiply(call, context, first);
+    arrays.multiply(call, context, second);
+    expect_right(call, arrays, first);
+    EXPECT_TRUE(same_bits(first, second));
+  }
+}
+
 /// A graph keeps the kernels that it was captured with, so those are full ones.
 TEST_F(QuickKron, CapturesWaitForTheFullKernel) {
   if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
