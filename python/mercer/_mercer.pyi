@@ -306,6 +306,9 @@ def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tup
 
     Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
     a field), then, where wrt is given, by that target at the free feature.
+
+    A step: its name, the numbers of the steps that it reads, a value, a slot, and a word: the name of a parameter, or the
+    text of a reduction without directions, which is a formula.
     """
 
 def zoo_rows() -> list[dict[str, Any]]:

@@ -62,17 +62,25 @@ const char* name_of(const ir::Node& node) {
   return ir::is_leaf(node.op) ? leaf_name(node.op) : ir::info(node.op).name;
 }
 
-/// (name, arguments as numbers of earlier steps, value, slot, name of the parameter)
+/// (name, arguments as numbers of earlier steps, value, slot, name of the parameter or text of a reduction)
 nb::list steps_of(const Expr& expr) {
   nb::list steps;
   ir::ExprMap<int> numbers;
+  std::vector<bool> has_text;  // no direction in it
   ir::for_each(expr, [&](const Expr& e) {
     if (numbers.contains(e)) return;
     nb::list arguments;
-    for (const Expr& a : e->args) arguments.append(numbers.at(a));
+    bool has_direction = e->op == ir::Op::w && e->slot > 0;
+    for (const Expr& a : e->args) {
+      const int argument = numbers.at(a);
+      arguments.append(argument);
+      has_direction = has_direction || !has_text[static_cast<std::size_t>(argument)];
+    }
     numbers.emplace(e, static_cast<int>(numbers.size()));
+    has_text.push_back(!has_direction);
     const int slot = e->op == ir::Op::w ? e->slot - 1 : e->slot;
-    steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), e->value, slot, e->name));
+    const std::string word = ir::is_reduction(e->op) && !has_direction ? e.to_text() : e->name;
+    steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), e->value, slot, word));
   });
   return steps;
 }
@@ -134,7 +142,10 @@ void bind_derivatives(nb::module_& module) {
              R"(A derivative of a formula as steps, each a function of earlier ones.
 
 Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
-a field), then, where wrt is given, by that target at the free feature.)");
+a field), then, where wrt is given, by that target at the free feature.
+
+A step: its name, the numbers of the steps that it reads, a value, a slot, and a word: the name of a parameter, or the
+text of a reduction without directions, which is a formula.)");
 }
 
 }  // namespace mercer::python

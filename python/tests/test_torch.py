@@ -168,9 +168,10 @@ STEPS = [
 
 @every_device
 @pytest.mark.parametrize("reduction", ["sum", "prod", "max", "min", "logsumexp"])
-def test_steps(reduction, device):
+def test_steps(reduction, device, monkeypatch):
     from mercer._torch import evaluate, operands
 
+    monkeypatch.setattr(evaluate, "is_swarm", lambda pairs: True)  # the engine has no part in it
     assert set(mc._mercer.operations()) == set(evaluate._FUNCTIONS)
     x, z = positive(M, K, device=device).detach(), positive(N, K, device=device).detach()
     z[1] = x[2]
@@ -189,3 +190,79 @@ def test_steps(reduction, device):
         result = evaluate.matrix(pairs, torch.empty(M, N, dtype=x.dtype, device=x.device))
         expected = mc.pairwise(f, x, z, **given, i_offset=3, j_offset=1, **params)
         torch.testing.assert_close(result, expected, equal_nan=True, msg=lambda m, t=term: t + m)
+
+
+SQUARES = "exp(-sum(square(x-z))/8)"
+PRODUCTS = "(sum(w*x*z)+1)^3*exp(-sum(square(x-z))/8)+sum(sin(x)*tanh(z))"
+
+
+def second(f, x, z, v, **operands):
+    """Gradients of the squares of gradients."""
+    value = mc.kernel_product(f, x, z, v, **operands).square().sum()
+    first = torch.autograd.grad(value, (x, z, v), create_graph=True)
+    return torch.autograd.grad(sum(g.square().sum() for g in first), (x, z, v))
+
+
+@every_device
+@pytest.mark.parametrize("f", [SQUARES, PRODUCTS, "exp(-sum(abs(x-z)))"])
+@pytest.mark.parametrize("values", [1, 60, 1 << 20])
+def test_second_derivatives_in_blocks(f, values, device, monkeypatch):
+    """As many blocks as it may take, of any extents."""
+    from mercer._torch import evaluate
+
+    for blocks in ("_BLOCK", "_PAIRS"):
+        monkeypatch.setattr(evaluate, blocks, {"cpu": values, "cuda": values})
+    for m, n, k in ((7, 9, 4), (1, 9, 4), (7, 1, 4), (7, 9, 1), (1, 1, 1), (3, 0, 2)):
+        operands = {"w": torch.rand(k, dtype=torch.float64, device=device)} if f == PRODUCTS else {}
+        x, z, v = (normal(*shape, device=device) for shape in ((m, k), (n, k), (n, 2)))
+        parts = second(f, x, z, v, **operands)
+        monkeypatch.undo()
+        for part, expected in zip(parts, second(f, x, z, v, **operands), strict=True):
+            torch.testing.assert_close(part, expected)
+        for blocks in ("_BLOCK", "_PAIRS"):
+            monkeypatch.setattr(evaluate, blocks, {"cpu": values, "cuda": values})
+
+
+@every_device
+@pytest.mark.parametrize("f", [SQUARES, PRODUCTS])
+def test_products_of_matrices_are_second_derivatives(f, device, monkeypatch):
+    """Against every value of pair and feature by itself."""
+    from mercer._torch import separable
+
+    operands = {"w": torch.rand(5, dtype=torch.float64, device=device)} if f == PRODUCTS else {}
+    x, z, v = (normal(*shape, device=device) for shape in ((40, 5), (30, 5), (30, 2)))
+    result = second(f, x, z, v, **operands)
+    monkeypatch.setattr(separable, "_MOST_TERMS", 0)
+    for one, other in zip(result, second(f, x, z, v, **operands), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@every_device
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_second_derivatives_in_float32(offset, device):
+    """To the roundings of single values, 6e-8, of which a few dozen stand behind one another."""
+    points = [torch.randn(m, 6, device=device) + offset for m in (40, 50)]
+    points.append(torch.randn(50, 1, device=device))
+    narrow = second(SQUARES, *(p.clone().requires_grad_() for p in points))
+    wide = second(SQUARES, *(p.double().requires_grad_() for p in points))
+    for one, other in zip(narrow, wide, strict=True):
+        assert (one - other).norm() < 2e-6 * other.norm()
+
+
+@pytest.mark.parametrize(
+    ("f", "is_made"), [(SQUARES, False), (PRODUCTS, False), ("exp(-sum(abs(x-z)))", True)]
+)
+def test_values_of_pair_and_feature_are_made_where_they_must(f, is_made, monkeypatch):
+    from mercer._torch import evaluate
+
+    blocks = []
+    evaluated = evaluate._Block.evaluate
+
+    def watched(block, program):
+        blocks.append(block)
+        return evaluated(block, program)
+
+    monkeypatch.setattr(evaluate._Block, "evaluate", watched)
+    operands = {"w": torch.rand(4, dtype=torch.float64)} if f == PRODUCTS else {}
+    second(f, normal(6, 4), normal(5, 4), normal(5, 2), **operands)
+    assert any(not block.separates for block in blocks) == is_made

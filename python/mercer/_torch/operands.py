@@ -18,6 +18,8 @@ SCHEMA = (
 # The target of a derivative when the sides are swapped. t is the multiplier of a field: its formula
 # is sum(t * phi), with t[m, k] a row's; s is the same with the values of a column, s[n, k].
 SWAPPED = {"x": "z", "z": "x", "w": "w", "t": "s", "s": "t"}
+# A CUDA batch of so many tiny items is one launch an item in the engine.
+_MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
 
 
 @functools.lru_cache(4096)
@@ -156,6 +158,23 @@ class Pairs(NamedTuple):
             ],
             i_offset=self.i_offset + first,
         )
+
+
+def is_swarm(pairs: Pairs) -> bool:
+    item = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
+    return pairs.x.is_cuda and item <= _TINY_ITEM and pairs.batch().numel() >= _MANY_ITEMS
+
+
+def options(pairs: Pairs) -> dict:
+    """The keyword arguments of a verb."""
+    given = {"row": pairs.row, "col": pairs.col, "w": pairs.w}
+    given = {name: tensor.resolve_neg() for name, tensor in given.items() if tensor is not None}
+    params = {name: _bare(value) for name, value in pairs.values().items()}
+    return given | params | {"i_offset": pairs.i_offset, "j_offset": pairs.j_offset}
+
+
+def _bare(value: Tensor | float) -> Tensor | float:
+    return value.resolve_neg() if isinstance(value, Tensor) else value
 
 
 class Weights(NamedTuple):

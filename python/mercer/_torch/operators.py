@@ -20,13 +20,11 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import evaluate
-from mercer._torch.operands import SCHEMA, Pairs, Weights, field_of, parsed
+from mercer._torch.operands import SCHEMA, Pairs, Weights, field_of, is_swarm, options, parsed
 
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
-# A CUDA batch of so many tiny items is one launch an item in the engine.
-_MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
 
 
 # What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
@@ -45,22 +43,7 @@ def _define(name: str, further: str, result: str = "Tensor") -> Callable[..., An
 
 def _in_engine(pairs: Pairs) -> bool:
     """Whether the engine computes this: no derivative of second order, no swarm of tiny items."""
-    if pairs.along:
-        return False
-    item = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
-    return not (pairs.x.is_cuda and item <= _TINY_ITEM and pairs.batch().numel() >= _MANY_ITEMS)
-
-
-def _options(pairs: Pairs) -> dict:
-    """The keyword arguments of a verb."""
-    given = {"row": pairs.row, "col": pairs.col, "w": pairs.w}
-    given = {name: tensor.resolve_neg() for name, tensor in given.items() if tensor is not None}
-    params = {name: _bare(value) for name, value in pairs.values().items()}
-    return given | params | {"i_offset": pairs.i_offset, "j_offset": pairs.j_offset}
-
-
-def _bare(value: Tensor | float) -> Tensor | float:
-    return value.resolve_neg() if isinstance(value, Tensor) else value
+    return not pairs.along and not is_swarm(pairs)
 
 
 def _points(pairs: Pairs) -> tuple[Tensor, Tensor | None]:
@@ -80,7 +63,7 @@ def pairwise(*operands) -> Tensor:
     pairs = Pairs(*operands)
     if not _in_engine(pairs):
         return evaluate.matrix(pairs, _new(pairs, _shape(pairs)))
-    return _mercer.unfollowed("pairwise", parsed(pairs.f), *_points(pairs), **_options(pairs))
+    return _mercer.unfollowed("pairwise", parsed(pairs.f), *_points(pairs), **options(pairs))
 
 
 @pairwise.register_fake
@@ -99,7 +82,7 @@ def product(*operands) -> Tensor:
     if not _in_engine(pairs):
         return evaluate.product(pairs, v, _new(pairs, _product_shape(pairs, v)))
     return _mercer.unfollowed(
-        "kernel_product", parsed(pairs.f), *_points(pairs), v.resolve_neg(), **_options(pairs)
+        "kernel_product", parsed(pairs.f), *_points(pairs), v.resolve_neg(), **options(pairs)
     )
 
 
@@ -156,14 +139,14 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     formula = parsed(pairs.f)
     if amplitude is None and wrt == "x":
         z = None if pairs.z is None else columns
-        out = _mercer.unfollowed("kernel_gradient", formula, points, z, coef, **_options(pairs))
+        out = _mercer.unfollowed("kernel_gradient", formula, points, z, coef, **options(pairs))
     else:
         if amplitude is None:
             amplitude = points.new_ones(1, 1, dtype=pairs.type)
             amplitude = amplitude.expand(points.shape[-2], columns.shape[-2])
         near = pairs if wrt == "t" else pairs.with_formula(field_of(pairs.f, wrt))
         out = _mercer.unfollowed(
-            "gradient_field", parsed(near.f), points, columns, amplitude, coef, **_options(near)
+            "gradient_field", parsed(near.f), points, columns, amplitude, coef, **options(near)
         )
     if v is not None and not joint:
         out = out.squeeze(-3)
@@ -200,7 +183,7 @@ def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     """The weights of some rows at a time, as a matrix."""
     m, n = pairs.x.shape[-2], pairs.columns.shape[-2]
     items = pairs.batch(*((t, 2) for t in weights)).numel()
-    rows = max(1, _WEIGHTS // (8 * n * max(1, items)))
+    rows = max(1, _WEIGHTS // (8 * max(1, n * items)))
     parts = [
         _engine_field(
             pairs.rows(first, min(first + rows, m)), wrt,
@@ -219,7 +202,7 @@ def _reduce_type(pairs: Pairs, kind: str) -> torch.dtype:
 def reduce(*operands) -> Tensor:
     pairs, kind = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _mercer.unfollowed(
-        "kernel_reduce", parsed(pairs.f), *_points(pairs), kind, **_options(pairs)
+        "kernel_reduce", parsed(pairs.f), *_points(pairs), kind, **options(pairs)
     )
 
 
@@ -232,7 +215,7 @@ def _(*operands):
 @_define("knn", ", int k", "(Tensor, Tensor)")
 def knn(*operands) -> tuple[Tensor, Tensor]:
     pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
-    return _mercer.unfollowed("knn", parsed(pairs.f), *_points(pairs), k, **_options(pairs))
+    return _mercer.unfollowed("knn", parsed(pairs.f), *_points(pairs), k, **options(pairs))
 
 
 @knn.register_fake
