@@ -393,7 +393,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
   text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
-  return text + skeleton({"wide_fold.cuh", "overlap.cuh", "wide_tile.cuh"});
+  return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
 }
 
 std::string cuda_wide_operands_source() { return skeleton({"arguments.h", "prelude.cuh", "wide_operands.cuh"}); }

@@ -20,14 +20,13 @@
 namespace mercer::jit {
 namespace {
 
-/// Threads that outlive the call that starts them.
+/// Threads that outlive the call that starts them. Never destroyed: NVRTC takes what it works with down at the end of a
+/// process, in handlers that it registers as it compiles, and the last handler registered is the first to run. So the
+/// wait for these threads is registered behind each compilation that comes before them.
 class Background {
  public:
-  /// Made behind NVRTC and the cache, so that it waits for its threads before they go.
   static Background& shared() {
-    CudaCompiler::shared();
-    nvrtc();
-    static Background background;
+    static auto& background = *new Background;
     return background;
   }
 
@@ -48,12 +47,9 @@ class Background {
     return result;
   }
 
-  void finish() {
-    const std::lock_guard lock(mutex_);
-    for (Worker& worker : workers_) worker.thread.join();
-    workers_.clear();
+  static void wait_at_exit() {
+    std::atexit([] { shared().finish(); });
   }
-  ~Background() { finish(); }
 
  private:
   struct Worker {
@@ -61,8 +57,27 @@ class Background {
     std::thread thread;
   };
 
+  void finish() {
+    std::list<Worker> workers;
+    {
+      const std::lock_guard lock(mutex_);
+      workers.swap(workers_);
+    }
+    for (Worker& worker : workers) worker.thread.join();
+  }
+
   std::mutex mutex_;
   std::list<Worker> workers_;
+};
+
+/// Lets the threads of a call begin, on every way out of it.
+struct Start {
+  std::promise<void> promise;
+  std::shared_future<void> future = promise.get_future().share();
+  ~Start() {
+    Background::wait_at_exit();
+    promise.set_value();
+  }
 };
 
 bool is_wanted() {
@@ -84,24 +99,30 @@ CudaSource quick(CudaSource source, std::size_t sources) {
 }
 
 /// The full ones begin behind the quick ones, for beside each other both take longer. Their threads are asked for
-/// first: NVRTC hangs where it gets none.
+/// first: NVRTC hangs where it gets none. Without quick ones they serve, or say why not.
 std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
-  std::promise<void> quick_ones_are_there;
-  const std::shared_future<void> start = quick_ones_are_there.get_future().share();
   std::vector<QuickBinary> binaries;
-  std::vector<CudaSource> quick_ones;
-  for (const CudaSource& source : sources) {
-    binaries.push_back({{}, Background::shared().compile(source, start)});
-    quick_ones.push_back(quick(source, sources.size()));
+  std::vector<CudaBinary> compiled;
+  {
+    const Start start;
+    std::vector<CudaSource> quick_ones;
+    for (const CudaSource& source : sources) {
+      binaries.push_back({{}, Background::shared().compile(source, start.future)});
+      quick_ones.push_back(quick(source, sources.size()));
+    }
+    try {
+      compiled = CudaCompiler::shared().compile_all_now(quick_ones);
+    } catch (const Error& error) {
+      log(LogLevel::info, "cuda: {}", error.what());
+    }
   }
-  std::vector<CudaBinary> compiled = CudaCompiler::shared().compile_all_now(quick_ones);
-  // NVRTC takes what it works with down at the end of a process, in handlers that it registers as it compiles; the last
-  // one registered is the first to run.
-  std::atexit([] { Background::shared().finish(); });
-  quick_ones_are_there.set_value();
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    binaries[i].binary = std::move(compiled[i]);
-    binaries[i].binary.name = sources[i].name;
+    if (compiled.empty()) {
+      binaries[i] = {binaries[i].full.get(), {}};
+    } else {
+      binaries[i].binary = std::move(compiled[i]);
+      binaries[i].binary.name = sources[i].name;
+    }
   }
   return binaries;
 }
@@ -125,8 +146,6 @@ std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources)
   std::vector<QuickBinary> made;
   try {
     if (is_wanted()) made = compile_both(texts);
-  } catch (const Error& error) {  // which the full ones will name, if it is the text's
-    log(LogLevel::info, "cuda: {}", error.what());
   } catch (const std::system_error& error) {
     log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
   }

@@ -20,9 +20,10 @@ struct QuickBinary {
   std::shared_future<CudaBinary> full;  ///< not valid where the binary itself is the full one
 };
 
-/// Each source, several at once: the full binary where store or cache has it, else a quick one, or the full one where
-/// NVRTC (before 12.9), a single thread or MERCER_QUICK_COMPILE=0 leave no choice. Throws as compile_all does. A
-/// process waits at its end for what is still being compiled.
+/// Each source, several at once: the full binary where store or cache has it, else a quick one; the full one where
+/// NVRTC (before 12.9), a single thread, or MERCER_QUICK_COMPILE=0 leave no choice, where no thread can be had, or
+/// where the quick one does not compile. Throws as compile_all does. A process waits at its end for what is still
+/// compiled.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
 
 }  // namespace mercer::jit

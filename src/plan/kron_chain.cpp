@@ -166,7 +166,7 @@ int eights_turns(const KronChain& chain, const KronChainPhase& phase) {
          8 * turns(written, write_width, bytes_of(chain)) / write_width;
 }
 
-/// Where the lanes of a warp are in a tile, whatever the steps: behind the axes, along each of them, and before.
+/// Where the lanes of a warp are in a tile, whatever the steps: along each axis, behind all axes, before all of them.
 using LaneDigits = std::vector<std::array<std::int64_t, kWarp>>;
 
 /// Of multiply-adds: lanes run along what stands behind, then along what stands before.

@@ -50,7 +50,7 @@ MERCER_INLINE ChainPlace chain_place(const KronArguments& k, i64 index) {
 }
 // Offsets of the tile's rows in an array, `first` elements on.
 MERCER_STEP void write_places(const KronArguments& k, const KronSide& side, const ChainPlace& at, i64* places,
-                                int first = 0) {
+                              int first = 0) {
   const i64 count = k.row_count * k.left;
   for (int l = threadIdx.x; l < TILE_L; l += CHAIN_THREADS)
     places[l] = TILE_L == 1 || at.b + l < count ? kron_place(k, side, at.item, at.b + l) + first * side.axis

@@ -59,7 +59,7 @@ MERCER_STEP void fill_ring(const KronArguments& k, const RingSlots& slots) {
 // The first axis of a row on its way into the tile: of each chunk a thread has a part of a vector, and reads its next
 // one before it multiplies.
 MERCER_STEP void empty_ring(const RingSlots& slots, Ring<RING_SLOTS>& ring, int turn, float* tile,
-                              const u8* operands) {
+                            const u8* operands) {
   typedef Phase0 F;
   constexpr int VECTORS = RING_COLUMNS / 4;
   const Four f = ring_operand(operands, F::OPERAND_A);

@@ -155,7 +155,6 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
-  wait_for_kernel_ahead();
 #if EXPANDED
   if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
 #endif

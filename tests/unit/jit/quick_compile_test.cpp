@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "core/testing.h"
 #include "device/nvrtc.h"
@@ -82,12 +84,10 @@ TEST(QuickCompile, WrongTextsAreRefused) {
   }));
 }
 
-/// NVRTC 13.0 keeps --Ofast-compile=max, and -opt=0, for the rest of a process: later kernels read their parameters by
-/// generic addresses. Not so this level.
-TEST(QuickCompile, LaterKernelsAreAsBefore) {
-  MERCER_NEEDS_NVRTC();
-  EXPECT_TRUE(holds("1", "2", [] {
-    const CudaSource source = {"walk", R"(
+/// A loop over memory that --Ofast-compile=max and -opt=0, which NVRTC 13.0 keeps for the rest of a process, have read
+/// its parameters by generic addresses.
+CudaSource walk_source(const std::string& name) {
+  return {name, R"(
 struct Walk { int count; long long extent[6], step[6]; const float* in; float* out; };
 static __device__ __forceinline__ long long offset(const Walk& walk, long long i) {
   long long at = 0;
@@ -100,29 +100,57 @@ static __device__ __forceinline__ long long offset(const Walk& walk, long long i
 extern "C" __global__ void walk(const __grid_constant__ Walk walk) {
   for (long long i = threadIdx.x; i < walk.extent[0]; i += blockDim.x) walk.out[i] = walk.in[offset(walk, i)];
 }
-)", "sm_90", {}};
+// )" + name, "sm_90", {}};
+}
+
+TEST(QuickCompile, LaterKernelsAreAsBefore) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const CudaSource source = walk_source("walk");
     const std::string before = CudaCompiler::shared().compile_now(source).cubin;
-    CudaSource other = source;
-    other.name = "another";
-    other.text += "// not in the cache\n";
-    if (!compile_quickly({other}).at(0).full.valid()) return false;
+    if (!compile_quickly({walk_source("another")}).at(0).full.valid()) return false;
     return CudaCompiler::shared().compile_now(source).cubin == before;
   }));
 }
 
-/// NVRTC must not lose what it works with under a thread that compiles.
+TEST(QuickCompile, KernelsBesideAreAsBefore) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const CudaSource source = walk_source("walk");
+    const std::string before = CudaCompiler::shared().compile_now(source).cubin;
+    std::atomic<bool> is_over = false;
+    int others = 0;
+    std::thread beside([&] {
+      while (!is_over) others += CudaCompiler::shared().compile_now(source).cubin != before;
+    });
+    for (int i = 0; i < 10; ++i) compile_quickly({walk_source(fmt::format("another {}", i))});
+    is_over = true;
+    beside.join();
+    return others == 0;
+  }));
+}
+
+/// NVRTC must not lose what it works with under a thread that compiles, whether the quick kernel compiled or not.
 TEST(QuickCompile, AProcessMayEndMeanwhile) {
   MERCER_NEEDS_NVRTC();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
+  for (const char* threads : {"2", "8"})
+    for (const char* more : {"", "nonsense"}) {
+      const auto run = [&] {
         ::setenv("MERCER_CACHE_DIR", "off", 1);
         ::setenv("MERCER_QUICK_COMPILE", "1", 1);
-        ::setenv("MERCER_THREADS", "2", 1);
-        const bool made = !compile_quickly({new_source()}).at(0).binary.cubin.empty();
-        std::exit(made ? 0 : 1);
-      },
-      ::testing::ExitedWithCode(0), "");
+        ::setenv("MERCER_THREADS", threads, 1);
+        CudaSource second = walk_source("walk");
+        second.text += std::string("\n") + more;
+        try {
+          compile_quickly({new_source(), second});
+        } catch (const Error&) {
+          std::exit(1);
+        }
+        std::exit(0);
+      };
+      EXPECT_EXIT(run(), ::testing::ExitedWithCode(*more == '\0' ? 0 : 1), "");
+    }
 }
 
 }  // namespace
