@@ -249,6 +249,19 @@ def test_second_derivatives_in_float32(offset, device):
         assert (one - other).norm() < 2e-6 * other.norm()
 
 
+@every_device
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_point_that_is_not_finite_is_alone(value, device):
+    x, z, direction = (torch.randn(m, 3, device=device) for m in (4, 5, 4))
+    z[1, 2] = value
+
+    def call(x):
+        return mc.pairwise("sum(square(x-z))^2", x, z)
+
+    slopes = torch.func.jvp(call, (x,), (direction,))[1]
+    assert slopes.isfinite().all(0).tolist() == [True, False, True, True, True]
+
+
 @pytest.mark.parametrize(
     ("f", "is_made"), [(SQUARES, False), (PRODUCTS, False), ("exp(-sum(abs(x-z)))", True)]
 )

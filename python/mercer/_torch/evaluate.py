@@ -24,7 +24,7 @@ from mercer._torch.separable import Separable, Value
 # Values (m, n, k) of a block: what a processor's caches hold, and what fills a GPU. Where nothing
 # varies along all three, values (m, n).
 _BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
-_PAIRS = {"cpu": 1 << 18, "cuda": 1 << 24}
+_PAIRS = {"cpu": 1 << 18, "cuda": 1 << 22}
 
 
 class Steps(NamedTuple):

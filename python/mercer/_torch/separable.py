@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 _MOST_TERMS = 16
@@ -113,6 +114,7 @@ def _centred(a: Term, b: Term) -> tuple[list[Term], list[Term]]:
         return [a], [b]
     rows, columns = (a.x, b.z) if b.x is None else (b.x, a.z)
     centre = columns.mean(-2, keepdim=True)
+    centre = torch.where(centre.isfinite(), centre, 0.0)  # one point must not be in all others
     row, column = Term(x=rows - centre), Term(z=columns - centre)
     return ([row], [column]) if b.x is None else ([column], [row])
 
