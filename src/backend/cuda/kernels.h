@@ -127,12 +127,19 @@ void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64
   kernel.function->launch(grid, {threads}, shared_bytes, job.stream(), args);
 }
 
+/// Whether kernels may be launched to overlap, in captured graphs too.
+inline bool overlaps(const PairJob& job) {
+  constexpr int kRecordsOverlaps = 12030;  // the first CUDA whose captures do
+  static const bool is_recorded = cuda_driver_version() >= kRecordsOverlaps;
+  return is_recorded && job.hardware().major >= 9;
+}
+
 /// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
 template <class KernelArguments>
 void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
                         KernelArguments& arguments, std::int64_t shared_bytes = 0) {
   if (job.rehearsal() != nullptr) return;
-  if (job.hardware().major < 9) return launch(kernel, job, grid, threads, shared_bytes, arguments);
+  if (!overlaps(job)) return launch(kernel, job, grid, threads, shared_bytes, arguments);
   void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
   kernel.function->launch_clusters(grid, {threads}, {1}, shared_bytes, job.stream(), args, true);
 }
