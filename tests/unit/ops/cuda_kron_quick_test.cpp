@@ -40,9 +40,7 @@ TEST_F(QuickKron, TheSecondCallHasTheSameBits) {
   struct Kind {
     int least, most, factors;
   };
-  const Kind kinds[] = {{2, 11, 3}, {7, 8, 5},   {7, 8, 6},   {12, 16, 4},
-                        {17, 30, 2}, {25, 32, 3}, {33, 60, 2}, {100, 120, 2}};
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : {Kind{2, 11, 3}, Kind{7, 8, 6}, Kind{17, 30, 2}, Kind{25, 32, 3}, Kind{100, 120, 2}}) {
     TestContext context{TestContext::Cuda()};
     const Call call = draw(kind.least, kind.most, kind.factors);
     const Arrays arrays(call);
