@@ -471,8 +471,8 @@ def test_calls_on_cuda_go_into_the_current_stream_and_wait_for_nothing():
 def test_workspaces_on_cuda_are_exact():
     torch = gpu()
     a, b = (
-        torch.eye(100, device="cuda").expand(3, 100, 100).contiguous(),
-        torch.ones(100, 2, device="cuda"),
+        torch.eye(200, device="cuda").expand(3, 200, 200).contiguous(),
+        torch.ones(200, 2, device="cuda"),
     )
     lu = linalg.lu_factor(a)
     for verb, arguments, options in [
@@ -524,7 +524,7 @@ def test_captures_on_cuda_hold_small_matrices():
 
 def test_captures_on_cuda_refuse_large_ones():
     torch = gpu()
-    a = torch.eye(65, device="cuda")
+    a = torch.eye(129, device="cuda")
     linalg.cholesky(a)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
