@@ -323,8 +323,8 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
   text += define("SPLIT", static_cast<bool>(plan.bilinear));
-  if (!plan.bilinear) return text + skeleton({"mixed.cuh", "repair.cuh"});
-  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"repair.cuh"});
+  if (!plan.bilinear) return text + skeleton({"mixed.cuh", "overlap.cuh", "repair.cuh"});
+  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"overlap.cuh", "repair.cuh"});
 }
 
 std::string cuda_bilinear_source(const GpuPairPlan& plan) {

@@ -60,8 +60,12 @@ void compile(Program& program, const std::string& text) {
   // Under names that are the same every time and in every checkout, so that a compiler cache knows the text again.
   fs::create_directory_symlink(EMULATOR_PRECOMPILED, folder.path / "precompiled");
   fs::create_directory_symlink(EMULATOR_FOLDER, folder.path / "emulator");
+  // The cache does not look into a precompiled header.
+  const std::string headers = EMULATOR_FOLDER "/device_text.h:" EMULATOR_FOLDER "/device_builtins.h:" EMULATOR_FOLDER
+                                              "/machine.h";
   const std::string command =
-      "cd " + folder.path.string() + " && " EMULATOR_LAUNCHER " " EMULATOR_COMPILER " " EMULATOR_OPTIONS
+      "cd " + folder.path.string() + " && CCACHE_EXTRAFILES=" + headers +
+      " " EMULATOR_LAUNCHER " " EMULATOR_COMPILER " " EMULATOR_OPTIONS
       " -c -Iprecompiled -Iemulator -o kernel.o kernel.cpp 2> log && "
       EMULATOR_COMPILER " -shared -o kernel.so kernel.o 2>> log";
   const int status = std::system(command.c_str());

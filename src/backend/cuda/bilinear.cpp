@@ -48,18 +48,22 @@ std::int64_t strips_of_launch(const plan::GpuPairPlan& plan, std::int64_t units,
   return ceil_div(ceil_div(kTilesOfCluster * clusters, tiles_of_strip), kGroup) * kGroup;
 }
 
+/// Whether the panels of a side are its points, and one set of them.
+bool packs_points(const plan::GpuPairPlan& plan, const JobSide& side, bool of_x) {
+  const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
+  const auto& steps = side.points.batch_strides;
+  return plan.sides.stages.empty() && streams.size() == 1 && streams[0].plain &&
+         std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 0; });
+}
+
 /// The caller's points, where they are rows of this length as repairs read them; else null.
 const float* given_rows(const plan::GpuPairPlan& plan, const PairJob& job, bool of_x, std::int64_t row_length) {
   constexpr std::uintptr_t kVector = 16;
   const JobSide& side = of_x ? job.x : job.z;
-  const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
-  const auto& steps = side.points.batch_strides;
   const bool lies_so = side.points.dtype == Dtype::float32 && side.feature_stride == 1 &&
                        side.point_stride == row_length && job.features == row_length &&
                        reinterpret_cast<std::uintptr_t>(side.points.data) % kVector == 0;
-  const bool is_one_set = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 0; });
-  const bool is_plain = plan.sides.stages.empty() && streams.size() == 1 && streams[0].plain;
-  if (!plan::reads_rows(plan) || !lies_so || !is_one_set || !is_plain) return nullptr;
+  if (!plan::reads_rows(plan) || !lies_so || !packs_points(plan, side, of_x)) return nullptr;
   return static_cast<const float*>(side.points.data);
 }
 
@@ -133,10 +137,17 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   const bool has_rows = plan::reads_rows(*kernels_.plan);
   const void* values[] = {a.x, a.z};
   const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
+  const bool early = !kernels_.plan->direct && packs_points(*kernels_.plan, job_.x, true) &&
+                     packs_points(*kernels_.plan, job_.z, false);
   for (int s = 0; s < sides_; ++s) {
     const Side& side = side_[s];
     float* const rows = has_rows && side.given_rows == nullptr ? workspace.at<float>(side.rows) : nullptr;
+    const JobSide& points = s == 0 ? job_.x : job_.z;
     split.side[s] = {static_cast<const float*>(values[s]),
+                     early ? points.points.data : nullptr,
+                     points.point_stride,
+                     points.feature_stride,
+                     static_cast<int>(points.points.dtype),
                      workspace.at<unsigned char>(side.image),
                      rows != nullptr ? rows : side.given_rows,
                      rows,
@@ -236,10 +247,11 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   }
   launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.subtracts) return;
-  // Not to overlap: repairs that were put beside the last tiles took a tenth longer.
-  launch(kernels_.repair, job_, {8 * multiprocessors}, kThreads, 0, a);
-  launch(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(),
-         plan.shared_bytes(job_.features), a);
+  // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
+  const Overlap overlap = tile.brief > 0 ? Overlap::allowed : Overlap::none;
+  launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
+  launch_overlapping(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
+                     plan.shared_bytes(job_.features), overlap);
 }
 
 void SplitProducts::find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {

@@ -134,12 +134,14 @@ inline bool overlaps(const PairJob& job) {
   return is_recorded && job.hardware().major >= 9;
 }
 
+enum class Overlap : bool { none, allowed };
+
 /// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
 template <class KernelArguments>
 void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
-                        KernelArguments& arguments, std::int64_t shared_bytes = 0) {
+                        KernelArguments& arguments, std::int64_t shared_bytes = 0, Overlap overlap = Overlap::allowed) {
   if (job.rehearsal() != nullptr) return;
-  if (!overlaps(job)) return launch(kernel, job, grid, threads, shared_bytes, arguments);
+  if (overlap == Overlap::none || !overlaps(job)) return launch(kernel, job, grid, threads, shared_bytes, arguments);
   void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
   kernel.function->launch_clusters(grid, {threads}, {1}, shared_bytes, job.stream(), args, true);
 }

@@ -97,6 +97,9 @@ struct SplitState {
 
 struct SplitSide {
   const float* values;    // panels
+  const void* points;     // the caller's, where those are the values of the panels; else null
+  long long point_stride, feature_stride;
+  int dtype;              // of the points
   unsigned char* image;   // [ld / 32][unit][32][128 bytes]
   const float* rows;      // [count][row_length] the values again, as rows: for repairs
   float* rows_out;        // the same, to be written; null where they are the caller's points

@@ -12,7 +12,12 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
     *a.state = {0, 0, 0, 0, 0, a.most_sampled, 1};
     write_scale<double>(a.state, a.uniforms);
   }
-  write_centre<double>(a, OPERAND_THREADS);
+  const i64 k = centred_feature(OPERAND_THREADS);
+  if (k >= a.k) return;
+  double samples[2] = {};
+  if (SQUARES)
+    take_samples(samples, a, [&](const DoubleSide& side, i64 point) { return panel_value(side, a.k, k, point); });
+  write_median(a.centre + k, samples);
 }
 
 // A block has 16 points; a thread one of them and every sixteenth feature. Squares take norms and the values as rows,

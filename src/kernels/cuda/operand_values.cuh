@@ -8,24 +8,17 @@ MERCER_INLINE auto panel_value(const Side& side, i64 features, i64 k, i64 point)
   return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
 }
 
-// The median of 64 points, for every feature: a warp a feature, `threads` in a block.
-template <class T, class Arguments>
-MERCER_INLINE void write_centre(const Arguments& a, int threads) {
-  const i64 k = (i64)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+// The feature of a warp, of `threads` in a block, and 64 points for its centre: two a lane, `value` of them.
+MERCER_INLINE i64 centred_feature(int threads) { return (i64)blockIdx.x * (threads / 32) + threadIdx.x / 32; }
+template <class T, class Arguments, class Value>
+MERCER_INLINE void take_samples(T (&samples)[2], const Arguments& a, const Value& value) {
   const int lane = threadIdx.x % 32;
-  if (k >= a.k) return;
-  if (!SQUARES) {
-    if (lane == 0) a.centre[k] = 0;
-    return;
-  }
-  T samples[2];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
     const auto& side = a.side[s == 0 ? 0 : a.sides - 1];
     const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
-    samples[s] = panel_value(side, a.k, k, place * side.count / places);
+    samples[s] = value(side, place * side.count / places);
   }
-  write_median(a.centre + k, samples);
 }
 
 // Parameters that all terms of a sum are multiplied with scale the operands. Where they cannot (zero, infinite, NaN; of

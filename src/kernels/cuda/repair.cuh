@@ -84,6 +84,7 @@ MERCER_INLINE void repair_run(const PairArguments& a, u32 at, u32 end) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
+  wait_for_kernel_ahead();
   if (!list_stands(a)) return;
   const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, warps = gridDim.x * (REPAIR_THREADS / 32);
   const u32 count = listed(a);

@@ -9,14 +9,31 @@
 // no value has a low piece (integers), it has the high pieces of 64 features.
 #define SPLIT_THREADS 256
 
-// Centres of the features (operand_values.cuh).
+// Centres of the features (operand_values.cuh). Of the caller's points they are found while panels are still packed.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
+  const i64 k = centred_feature(SPLIT_THREADS);
+  const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr;
+  float samples[2] = {};
+  int place = -1;
+  if (centres && early) {
+    take_samples(samples, a, [&](const SplitSide& side, i64 point) {
+      return load_any<float>(side.points, side.dtype, point * side.point_stride + k * side.feature_stride);
+    });
+    place = median_place(samples);
+  }
   wait_for_kernel_ahead();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}};
     write_scale<float>(a.state, a.uniforms);
   }
-  write_centre<float>(a, SPLIT_THREADS);
+  if (centres && !early) {
+    take_samples(samples, a, [&](const SplitSide& side, i64 point) { return panel_value(side, a.k, k, point); });
+    place = median_place(samples);
+  }
+  if (centres)
+    write_sample(a.centre + k, samples, place);
+  else if (k < a.k && threadIdx.x % 32 == 0)
+    a.centre[k] = 0;
 }
 
 // Values of which the squares, sums of squares and powers of two stay within the floats.
@@ -70,16 +87,18 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid
   if (threadIdx.x >= MERCER_PANEL) return;
   float value = largest[0][threadIdx.x];
   for (int r = 1; r < kRows; ++r) value = max_nan(value, largest[r][threadIdx.x]);
-  atomicMax(&a.state->largest, is_carried(value) ? bits_of(value) : 0u);
+  const u32 carried = __reduce_max_sync(0xffffffffu, is_carried(value) ? bits_of(value) : 0u);
+  if (threadIdx.x % 32 == 0) atomicMax(&a.state->largest, carried);
   side.largest[blockIdx.z * side.ld + panel * MERCER_PANEL + threadIdx.x] = value;
 }
 
-// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact.
-MERCER_INLINE double norm_quantum(const SplitArguments& a) {
-  const double largest = (double)float_of(a.state->largest);
-  const double most = (double)a.k * largest * largest * (1 + 0x1p-20);
-  return most > 0 ? scalbn(1.0, ilogb(most) - 21) : 1.0;
+// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. `largest`: of the
+// whole call. Powers of two by their bits, for most is between 2^-100 and 2^117.
+MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest) {
+  const double most = (double)a.k * (double)largest * (double)largest * (1 + 0x1p-20);
+  return most > 0 ? (int)(bits_of(most) >> 52) - 1023 - 21 : 0;
 }
+MERCER_INLINE double double_power_of_two(int exponent) { return float_of((u64)(exponent + 1023) << 52); }
 
 // A block takes 32 points, 64 features at a time. A thread has 4 features of one point, and the 4 that are 32 features
 // further on: eight threads write whole sectors.
@@ -160,12 +179,14 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
   return largest;
 }
 
-// The norm of a point as written, from what its threads have.
-MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, bool carried,
-                              int exponent) {
-  const double down = carried ? (double)power_of_two(-exponent) : 0.0;
+// The norm of a point as written, from what its threads have; `call_largest`: of all points.
+MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, float largest,
+                               float call_largest) {
+  const bool carried = is_carried(largest);
+  const int quantum = norm_quantum(a, call_largest);
+  const double down = carried ? (double)power_of_two(-piece_exponent(largest)) : 0.0;
   norm *= down * down;
-  const double quantum = norm_quantum(a), whole = rint(norm / quantum) * quantum;
+  const double whole = rint(norm * double_power_of_two(-quantum)) * double_power_of_two(quantum);
   side.norm[point] = carried ? (float)whole : NOT_CARRIED;
   side.norm_tail[point] = carried ? (float)(norm - whole) : 0.0f;
   side.scale[point] = (float)down;
@@ -183,11 +204,12 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   wait_for_kernel_ahead();
   __shared__ PieceBlock block;
   __shared__ double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
+  __shared__ float largest_of_points[MERCER_IMAGE_ROWS];
   const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   if (first >= side.ld) return;
-  const float largest = largest_of(a, side, first + p);
+  const float largest = largest_of(a, side, first + p), call_largest = float_of(a.state->largest);
   const bool carried = is_carried(largest);
   const int exponent = carried ? piece_exponent(largest) : 0;
   const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(exponent) : 0.0f,
@@ -213,16 +235,15 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
     }
   }
   norms[place][p] = norm;
+  if (place == 0) largest_of_points[p] = largest;
   __syncthreads();
-  float written = 0;
-  if (place == 0) {
-    for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][p];
-    if (a.chunks > 1)
-      side.norms[blockIdx.z * side.ld + first + p] = norm;
-    else
-      written = write_norm(a, side, first + p, norm, carried, exponent);
-  }
-  if (a.chunks == 1) keep_most(a, written);
+  if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
+  norm = norms[0][threadIdx.x];
+  for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][threadIdx.x];
+  if (a.chunks > 1)
+    side.norms[blockIdx.z * side.ld + first + threadIdx.x] = norm;
+  else
+    keep_most(a, write_norm(a, side, first + threadIdx.x, norm, largest_of_points[threadIdx.x], call_largest));
 }
 
 // The norms of chunks, in order.
@@ -235,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) join_norms(const __g
     const float largest = largest_of(a, side, point);
     double norm = 0;
     for (int chunk = 0; chunk < a.chunks; ++chunk) norm += side.norms[chunk * side.ld + point];
-    written = write_norm(a, side, point, norm, is_carried(largest), piece_exponent(largest));
+    written = write_norm(a, side, point, norm, largest, float_of(a.state->largest));
   }
   keep_most(a, written);
 }

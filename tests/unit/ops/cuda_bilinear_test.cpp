@@ -194,6 +194,33 @@ TEST(TensorCores, EpiloguesAndLayouts) {
   });
 }
 
+/// Brief tiles: aligned rows go in vectors, edges and other layouts one by one, with the same bits.
+TEST(TensorCores, RowsOfFewFeatures) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 150, kN = 292;
+    const Array row = normal(Dtype::float32, {kM}, 3), col = normal(Dtype::float32, {kN}, 4);
+    Arguments arguments;
+    arguments.row = row.tensor();
+    arguments.col = col.tensor();
+    arguments.j_offset = 3;
+    arguments.params["b"] = 7.0;
+    const Expr f = parse("exp(-sum((x-z)^2)/b)*(2 + row) + 0.01*i - 0.02*j*col");
+    for (const std::int64_t features : {33, 20}) {
+      PointPair points{drawn(kM, features, 1, kUniform), drawn(kN, features, 2, kUniform)};
+      add_neighbours(points);
+      const Tensor z = points.z;
+      Array distances(Dtype::float32, {kM, kN});
+      pairwise(kL2, points.x, &z, distances, {}, context);
+      expect_distances(distances, points.x, z, 4000, std::to_string(features));
+      for (const Dtype type : {Dtype::float32, Dtype::float16}) {
+        const Array by_rows(type, {kM, kN}, {kN + 4, 1}), by_lanes(type, {kM, kN}, {kN + 1, 1});
+        for (const Array* out : {&by_rows, &by_lanes}) pairwise(f, points.x, &z, *out, arguments, context);
+        EXPECT_TRUE(same_bits(copy(by_rows, type), copy(by_lanes, type))) << features;
+      }
+    }
+  });
+}
+
 /// Blocks share the features of a tile; the one that comes last has the sums.
 TEST(TensorCores, FewTilesOfManyFeatures) {
   on_tensor_cores([](TestContext& context) {
