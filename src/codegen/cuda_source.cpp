@@ -215,6 +215,12 @@ std::string rate_function(const GpuPairPlan& plan) {
          statements(plan.rate, "outputs") + "  return outputs[0];\n}\n";
 }
 
+/// Of products with many columns, where it is known.
+std::string bilinear_rate(const GpuPairPlan& plan) {
+  const bool has = plan.problem.product.wide > 0 && !plan.rate.outputs.empty();
+  return define("HAS_RATE", has) + (has ? rate_function(plan) : "");
+}
+
 /// Which kernel of a plan: the tile of values, or one beside it.
 enum class TilePart : std::uint8_t { values, integers, doubles };
 
@@ -338,6 +344,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
+  text += define("OWN_SCALES", tile.own_scales);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
@@ -356,7 +363,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
-    text += row_sums_text(plan) + allowance_function(plan) + skeleton({"bilinear_values.cuh"}) +
+    text += row_sums_text(plan) + allowance_function(plan) + bilinear_rate(plan) + skeleton({"bilinear_values.cuh"}) +
             (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   text += skeleton({"overlap.cuh"});

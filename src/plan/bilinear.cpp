@@ -145,15 +145,16 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
                      wide > 0 ? fmt::format(", {} columns of v in {} stages", wide, wide_stages) : "",
                      brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "",
-                     single ? ", single" : "", by_warps ? ", by warps" : "");
+                     single ? ", single" : "", own_scales ? ", a scale a column" : "", by_warps ? ", by warps" : "");
 }
 
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {
   constexpr int kMostStages = 4, kLeastStages = 2;
-  BilinearTile tile{.columns = 128, .stages = kMostStages, .cluster = 1, .single = single, .by_warps = true};
+  BilinearTile tile{.columns = 128, .stages = kMostStages, .cluster = 1, .single = single, .by_warps = true,
+                    .own_scales = own_scales};
   const auto fits = [&] { return tile.shared_bytes(col_slots, product_columns) <= shared_per_block; };
   while (!fits() && tile.stages > kLeastStages) --tile.stages;
   return fits() ? tile : BilinearTile{};

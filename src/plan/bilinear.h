@@ -47,6 +47,7 @@ struct BilinearTile {
   int wide_stages = 0;  // of 32 points of v
   bool of_values = false;  // few features: values are computed pair by pair (kernels/cuda/wide_tile.cuh)
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
+  bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
@@ -60,7 +61,8 @@ struct BilinearTile {
   BilinearTile of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const;
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
-    return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps);
+    return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
+                    own_scales);
   }
   std::string to_text() const;
 };

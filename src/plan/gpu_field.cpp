@@ -157,7 +157,9 @@ BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const L
   constexpr std::int64_t kLeastRows = 256;
   if (!pays_field_products(m, n, k, from) || precision == Precision::direct) return {};
   if (from > 0 && (m < kLeastRows || !sizes.fits)) return {};
-  return bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
+  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
+  tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
+  return tile;
 }
 
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from) {

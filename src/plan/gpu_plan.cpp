@@ -17,6 +17,8 @@ namespace {
 
 using ir::Op;
 
+constexpr double kLog2OfE = 1.4426950408889634;
+
 /// Partial sums of more terms than this lose the contract of 1e-6 (docs/design/promotion.md).
 constexpr int kLongestChunk = 256;
 
@@ -306,8 +308,11 @@ void add_allowance(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   if (plan.bilinear.kind != BilinearKind::square || !plan.bilinear || problem.type != Dtype::float32) return;
   if (problem.consumer != Consumer::product) return;
-  const Expr allowance = allowance_of(plan.split);
-  if (!allowance.empty()) plan.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
+  const Expr slope = relative_slope_of(plan.split);
+  if (slope.empty()) return;
+  const ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
+  plan.allowance = ir::lower({allowance_of(plan.split)}, options);
+  plan.rate = ir::lower({slope * kLog2OfE}, options);
 }
 
 /// The tile of a plan whose programs are there.
@@ -671,7 +676,6 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
 
 /// Of a Gauss kernel of few features.
 void add_expanded(GpuPairPlan& plan) {
-  constexpr double kLog2OfE = 1.4426950408889634;
   constexpr int kExpandedBlocks = 4;  // special functions want warps: 3.1 ms with four, 3.4 with two
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.type == Dtype::float32 && problem.consumer == Consumer::product &&

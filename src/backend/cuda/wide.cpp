@@ -23,6 +23,7 @@ void WideOperand::write(const PairArguments& group, bool of_expanded, const Work
   a.expanded = group.expanded;
   a.of_expanded = of_expanded;
   a.v = static_cast<const float*>(group.v);
+  a.split = group.split;
   a.image = workspace.at<float>(image_);
   a.n = group.n;
   a.v_ld = group.v_ld;

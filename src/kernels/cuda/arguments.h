@@ -55,7 +55,7 @@ struct ExpandedState {
   float centre[MERCER_EXPANDED];
   // Of both sides, bits of the largest |u|^2, and of the largest sum of |u|^2 over the partial sums of a pair.
   unsigned most[2], most_partial[2];
-  unsigned least_v, most_v;           // bits of the least and the largest of |v|, but for zeros and what is not finite
+  unsigned least_v, most_v;           // bits of the least |v| but for zeros, and of the largest
   unsigned arrived;                   // blocks that have looked at their points
   int stands;                         // whether the expanded tile's results are kept
 };
@@ -93,6 +93,7 @@ struct SplitState {
   unsigned most_sampled;  // with more of them, products do not pay
   double scale;           // of values of both sides of squares, of x in products
   unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
+  unsigned most_v;        // bits of the largest |v| of products with many columns
 };
 
 struct SplitSide {
@@ -222,6 +223,7 @@ struct WideArguments {
   int of_expanded;
   const float* v;  // [column][v_ld]
   float* image;
+  struct SplitState* split;  // told of the largest |v|; or null
   long long n, v_ld, blocks;  // blocks of 32 points
   int columns, wide;          // there are; in the image
 };

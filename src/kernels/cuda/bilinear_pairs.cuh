@@ -28,7 +28,8 @@ MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, 
 #if SQUARES
   const float square = mul_add(scale, sum, norms) + (x.tail + z.tail);
   test = mul_add(-CANCELS_BELOW, norms, square);
-  return FACTOR * fmaxf(square, 0.0f);
+  // Below zero it cancels, and is computed again; but for who only subtracts.
+  return FACTOR * (SUBTRACTS ? fmaxf(square, 0.0f) : square);
 #else
   test = norms;
   return FACTOR * (scale * sum);
@@ -41,20 +42,29 @@ MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
-// What the epilogue knows of the columns 8 j + lane % 4 * 2, j below COUNT, and of those next to them.
+// What the epilogue knows of the columns 8 j + lane % 4 * 2, j below COUNT, and of those next to them. `column` begins
+// a block of the image, whose columns share a scale unless each has its OWN_SCALES.
 template <int COUNT>
 struct ColumnNorms {
-  float2 planes[COUNT][POINT_PLANES];
+  float2 norms[COUNT], tails[COUNT], scales[COUNT];
   MERCER_METHOD ColumnNorms(u32 columns, int column) {
+    const auto place = [&](int plane, int own) { return columns + (plane * PLANE_ROW + column + own) * 4; };
 #pragma unroll
-    for (int j = 0; j < COUNT; ++j)
+    for (int j = 0; j < COUNT; ++j) {
+      const int own = j * 8 + threadIdx.x % 4 * 2;
+      norms[j] = shared_pair(place(0, own));
+      tails[j] = shared_pair(place(1, own));
+      if (OWN_SCALES) scales[j] = shared_pair(place(2, own));
+    }
 #pragma unroll
-      for (int s = 0; s < POINT_PLANES; ++s)
-        planes[j][s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + threadIdx.x % 4 * 2) * 4);
+    for (int block = 0; !OWN_SCALES && block < COUNT / 4; ++block) {
+      const float scale = shared_float(place(2, block * MERCER_IMAGE_ROWS));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) scales[block * 4 + j] = {scale, scale};
+    }
   }
   MERCER_METHOD PointNorm at(int j, int q) const {
-    const float2(&own)[POINT_PLANES] = planes[j];
-    return q ? PointNorm{own[0].y, own[1].y, own[2].y} : PointNorm{own[0].x, own[1].x, own[2].x};
+    return q ? PointNorm{norms[j].y, tails[j].y, scales[j].y} : PointNorm{norms[j].x, tails[j].x, scales[j].x};
   }
 };
 

@@ -60,25 +60,63 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
 MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
                                 int column) {
   const float x_norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
+  const ColumnNorms<4> z(columns, column);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    float2 planes[POINT_PLANES];
+  for (int j = 0; j < 4; ++j)
 #pragma unroll
-    for (int s = 0; s < POINT_PLANES; ++s)
-      planes[s] = shared_pair(columns + (s * PLANE_ROW + column + j * 8 + threadIdx.x % 4 * 2) * 4);
-    const float z_norms[2] = {planes[0].x + planes[1].x, planes[0].y + planes[1].y};
-    const float scales[2] = {planes[2].x, planes[2].y};
+    for (int q = 0; q < 2; ++q) {
+      const PointNorm own = z.at(j, q);
+      const float norm = own.norm + own.tail;
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
+      for (int h = 0; h < 2; ++h) {
         const int i = j * 4 + h * 2 + q;
-        values[i] = FACTOR * mul_add(x[h].scale * scales[q], sum[i], x_norms[h] + z_norms[q]);
+        values[i] = FACTOR * mul_add(x[h].scale * own.scale, sum[i], x_norms[h] + norm);
       }
-  }
+    }
 }
 #else
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
+#endif
+
+#if HAS_RATE
+// Where values are f = c 2^(rate s), powers of two alone are multiplied with v, and sums over n with c = f(0): sums of
+// 2^30 terms stay finite where c and v are at most MOST_FACTOR.
+#define MOST_FACTOR 0x1p60f
+MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
+  REAL outputs[OUTPUTS];
+  const float sum = 0, slots[ROW_SLOTS + COL_SLOTS + 1] = {};
+  epilogue(outputs, &sum, slots, slots, params, 0, 0, (REAL)p.features);
+  return outputs[0];
+}
+MERCER_INLINE float rate_of_sums(const float* params) { return FACTOR * rate_of_squares(params); }
+MERCER_INLINE bool is_rated(const PairArguments& p, const float* params) {
+  const float c = fabsf(value_at_zero(p, params));
+  return rate_of_sums(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
+         float_of(p.split->most_v) <= MOST_FACTOR;
+}
+
+// The powers of two of a strip whose sums need no test. The rate goes into the norms and scales of the rows.
+MERCER_INLINE void rated_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], float rate, u32 columns,
+                                int column) {
+  const float norms[2] = {rate * (x[0].norm + x[0].tail), rate * (x[1].norm + x[1].tail)};
+  const float scales[2] = {rate * x[0].scale, rate * x[1].scale};
+  const ColumnNorms<4> z(columns, column);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const PointNorm own = z.at(j, q);
+      const float norm = own.norm + own.tail;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = j * 4 + h * 2 + q;
+        values[i] = exp2_unit(mul_add(rate, norm, mul_add(scales[h] * own.scale, sum[i], norms[h])));
+      }
+    }
+}
+#else
+MERCER_INLINE float value_at_zero(const PairArguments&, const float*) { return 1; }
+MERCER_INLINE bool is_rated(const PairArguments&, const float*) { return false; }
 #endif
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.

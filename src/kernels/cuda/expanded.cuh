@@ -6,5 +6,6 @@
 // of a pair loses is the rounding of each multiply-add, 2^-24 of the sum so far: at most 2 |g| |u| |w| of the features
 // in it, added up, which by Cauchy and Schwarz is at most 2 |g| times the roots of both sides' `most_partial`. Two sums
 // of half of the features each, from four on, lose less. Where the loss stays below EXPANDED_TOLERANCE of f, and v
-// times its factor a normal number, the expanded tile stands, elsewhere that of differences: the device decides.
+// times its factor a normal number, and v finite, the expanded tile stands, elsewhere that of differences: the device
+// decides.
 #define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

@@ -3,7 +3,7 @@
 #define EXPANDED_TOLERANCE 1.5e-6f  // of the 2e-6 that products may lose
 #define MOST_EXPONENT 60.0f         // of the factors of a point
 #define MOST_TERM 40.0f             // of 2^t: EXPANDED_TOLERANCE keeps t below 37
-#define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0)
+#define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0): sums of 2^30 terms stay finite
 
 MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
   const float partial = sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
     for (int e = 0; side == 1 && e < a.columns; ++e) {
       const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
       if (size > 0) atomicMin(&least_v, bits_of(size));
-      if (size < INFINITY) atomicMax(&most_v, bits_of(size));
+      atomicMax(&most_v, bits_of(size));
       a.v_expanded[e * a.v_ld + point] = (float)((double)v * factor);
     }
   }

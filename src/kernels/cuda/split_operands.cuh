@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
   }
   wait_for_kernel_ahead();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}};
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}, 0};
     write_scale<float>(a.state, a.uniforms);
   }
   if (centres && !early) {
@@ -42,6 +42,17 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
 
 MERCER_INLINE bool is_carried(float largest) {
   return largest == 0 || (largest >= LEAST_LARGEST && largest <= MOST_LARGEST);
+}
+
+// The 32 points of a block of the image have one power of two, by the largest of them: `top`. Beside it a point keeps
+// 2^-23 of its largest value while that is 2^-16 of the top or more.
+#define LEAST_OF_TOP 0x1p-16f
+MERCER_INLINE bool is_carried_beside(float top, float largest) {
+  return is_carried(largest) && (largest == 0 || largest >= LEAST_OF_TOP * top);
+}
+// Of a warp's points.
+MERCER_INLINE float top_of(float largest) {
+  return float_of(__reduce_max_sync(0xffffffffu, is_carried(largest) ? bits_of(largest) : 0u));
 }
 
 // Features of a chunk of them: whole blocks of write_pieces.
@@ -179,12 +190,14 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
   return largest;
 }
 
-// The norm of a point as written, from what its threads have; `call_largest`: of all points.
+// The norm of a point as written, from what its threads have; a warp writes those of a block. `call_largest`: of all
+// points.
 MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, float largest,
                                float call_largest) {
-  const bool carried = is_carried(largest);
+  const float top = top_of(largest);
+  const bool carried = is_carried_beside(top, largest);
   const int quantum = norm_quantum(a, call_largest);
-  const double down = carried ? (double)power_of_two(-piece_exponent(largest)) : 0.0;
+  const double down = (double)power_of_two(-piece_exponent(top));
   norm *= down * down;
   const double whole = rint(norm * double_power_of_two(-quantum)) * double_power_of_two(quantum);
   side.norm[point] = carried ? (float)whole : NOT_CARRIED;
@@ -210,9 +223,10 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   if (first >= side.ld) return;
   const float largest = largest_of(a, side, first + p), call_largest = float_of(a.state->largest);
-  const bool carried = is_carried(largest);
-  const int exponent = carried ? piece_exponent(largest) : 0;
-  const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(exponent) : 0.0f,
+  // The points are a warp's here, eight warps for all.
+  const float top = top_of(largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
+  const bool carried = is_carried_beside(top, largest);
+  const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(piece_exponent(top)) : 0.0f,
                             side.image + first * a.units * 128 + p * 128,
                             side.rows_out + (first + p) * a.row_length};
   const Pack<float, 4>* panel =

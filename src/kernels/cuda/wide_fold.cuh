@@ -41,9 +41,11 @@ struct WideSums {
 
   MERCER_METHOD WideSums() : ring{0, 0} {}
 
-  // Adds a tile; make(values, strip) gives 16 values of the strip, 0 where there is no column. Rows m and m + 8.
-  template <class Make>
-  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, const Make& make) {
+  // Adds a tile; make(values, strip) gives 16 values of the strip, 0 where there is no column. Rows m and m + 8. Sums
+  // are stored times factor(); they may be known to be `finite`.
+  template <class Make, class Factor>
+  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, bool finite,
+                              const Make& make, const Factor& factor) {
     if (walk.starts_sum()) {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
@@ -56,15 +58,15 @@ struct WideSums {
       float values[16];
       make(values, strip);
       // The products of the strip before were on their way meanwhile.
-      if (strip > 0) end(part, pieces, shared, before);
+      if (strip > 0) end(part, pieces, shared, before, finite);
       pieces.split(values);
       before = ring.stage;
       barrier_wait(shared.v_full(before), ring.parity);
       ring.advance();
       begin(part, pieces, shared, before);
     }
-    end(part, pieces, shared, before);
-    if (walk.ends_sum()) store(p, m, walk);
+    end(part, pieces, shared, before, finite);
+    if (walk.ends_sum()) store(p, m, walk, factor());
   }
 
   static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared,
@@ -85,17 +87,19 @@ struct WideSums {
     products_commit();
   }
 
-  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage) {
+  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage,
+                         bool finite) {
     products_wait<0>();
-    float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
 #pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) {
-      keep(part[i]);
-      test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
+    for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
+    if (!finite) {
+      float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
+#pragma unroll
+      for (int i = 0; i < WIDE / 2; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
+      const float all = test[0] + test[1] + (test[2] + test[3]);
+      // Pieces make NaN of infinities.
+      if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
     }
-    const float all = test[0] + test[1] + (test[2] + test[3]);
-    // Pieces make NaN of infinities.
-    if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
     __syncwarp();
     if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
 #pragma unroll
@@ -142,7 +146,7 @@ struct WideSums {
   }
 
   // A range's later sums are added to the earlier ones, by the thread that stored those.
-  MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk) const {
+  MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk, float factor) const {
     float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) {
@@ -153,7 +157,7 @@ struct WideSums {
 #if EXPANDED == 1
       const float sum = total[i] * p.row_factors[row];
 #else
-      const float sum = total[i];
+      const float sum = total[i] * factor;
 #endif
       to = walk.is_first_sum() ? sum : to + sum;
     }

@@ -138,14 +138,15 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
     if (walk.starts_range()) rows.load(p, m);
     const bool whole = walk.n0 + TILE_N <= p.n;
     barrier_wait(shared.panels_full(ring.stage), ring.parity);
-    sums.add_tile(p, shared, m, walk, [&](float (&values)[16], int strip) {
+    const auto make = [&](float (&values)[16], int strip) {
       const int own = strip * 32 + lane % 4 * 2;
       values_of(values, p, shared, rows, params, ring.stage, m, walk.n0, own);
       if (whole) return;
 #pragma unroll
       for (int i = 0; i < 16; ++i)
         if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
-    });
+    };
+    sums.add_tile(p, shared, m, walk, EXPANDED == 1, make, [] { return 1.0f; });
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();

@@ -221,6 +221,26 @@ TEST(TensorCores, RowsOfFewFeatures) {
   });
 }
 
+/// The points of a block of an operand share a power of two: small ones beside it keep their digits, or are repaired.
+TEST(TensorCores, PointsOfUnlikeSizes) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 130, kN = 140, kFeatures = 35;
+    for (const int exponents : {16, 41}) {
+      PointPair points{drawn(kM, kFeatures, 1, kUniform), drawn(kN, kFeatures, 2, kUniform)};
+      for (Array* side : {&points.x, &points.z})
+        for (std::int64_t i = 0; i < side->tensor().shape[0]; ++i)
+          for (std::int64_t k = 0; k < kFeatures; ++k)
+            side->set({i, k}, std::ldexp((*side)(i, k), static_cast<int>(i * 7) % exponents - exponents / 2));
+      const Tensor z = points.z;
+      Array out(Dtype::float32, {kM, kN});
+      pairwise(kL2, points.x, &z, out, {}, context);
+      expect_distances(out, points.x, z, 10000, "distances");
+      pairwise(parse("sum(x*z)"), points.x, &z, out, {}, context);
+      expect_products(out, points.x, z, 10000, "products");
+    }
+  });
+}
+
 /// Blocks share the features of a tile; the one that comes last has the sums.
 TEST(TensorCores, FewTilesOfManyFeatures) {
   on_tensor_cores([](TestContext& context) {
