@@ -168,6 +168,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.chunks = static_cast<int>(chunks_);
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
   split.pieces = tile.single ? 1 : tile.brief > 0 ? 2 : 0;
+  split.own_scales = tile.own_scales ? 1 : 0;
   split.capacity = static_cast<unsigned>(capacity_);
   split.uniforms = uniform_factors(*kernels_.plan, a);
   const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;

@@ -38,9 +38,10 @@ std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, co
 }
 
 std::shared_ptr<const PairKernels> kernels_of(const PairJob& job) {
-  return kernels_of(plan::bilinear_tile(job.x.count, job.z.count, job.features, Precision::fp32,
-                                        job.hardware().multiprocessors, 0),
-                    job);
+  plan::BilinearTile tile = plan::bilinear_tile(job.x.count, job.z.count, job.features, Precision::fp32,
+                                                job.hardware().multiprocessors, 0);
+  tile.own_scales = static_cast<bool>(tile);  // rows of factors are of all sizes, and nobody repairs
+  return kernels_of(tile, job);
 }
 
 }  // namespace

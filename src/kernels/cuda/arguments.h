@@ -121,6 +121,7 @@ struct SplitArguments {
   int sides;
   int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
+  int own_scales;        // each point has one; else 32 share it
   unsigned capacity, most_sampled;
   struct UniformFactors uniforms;
 };

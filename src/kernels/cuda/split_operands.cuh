@@ -45,14 +45,16 @@ MERCER_INLINE bool is_carried(float largest) {
 }
 
 // The 32 points of a block of the image have one power of two, by the largest of them: `top`. Beside it a point keeps
-// 2^-23 of its largest value while that is 2^-16 of the top or more.
+// 2^-23 of its largest value while that is 2^-16 of the top or more. Points whose products nobody repairs have each its
+// own.
 #define LEAST_OF_TOP 0x1p-16f
 MERCER_INLINE bool is_carried_beside(float top, float largest) {
   return is_carried(largest) && (largest == 0 || largest >= LEAST_OF_TOP * top);
 }
-// Of a warp's points.
-MERCER_INLINE float top_of(float largest) {
-  return float_of(__reduce_max_sync(0xffffffffu, is_carried(largest) ? bits_of(largest) : 0u));
+// Of a point of largest value `own`; a warp has those of a block.
+MERCER_INLINE float top_of(const SplitArguments& a, float own, float in_block) {
+  const u32 top = __reduce_max_sync(0xffffffffu, is_carried(in_block) ? bits_of(in_block) : 0u);
+  return !a.own_scales ? float_of(top) : is_carried(own) ? own : 0.0f;
 }
 
 // Features of a chunk of them: whole blocks of write_pieces.
@@ -194,7 +196,7 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
 // points.
 MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, float largest,
                                float call_largest) {
-  const float top = top_of(largest);
+  const float top = top_of(a, largest, largest);
   const bool carried = is_carried_beside(top, largest);
   const int quantum = norm_quantum(a, call_largest);
   const double down = (double)power_of_two(-piece_exponent(top));
@@ -224,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   if (first >= side.ld) return;
   const float largest = largest_of(a, side, first + p), call_largest = float_of(a.state->largest);
   // The points are a warp's here, eight warps for all.
-  const float top = top_of(largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
+  const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
   const bool carried = is_carried_beside(top, largest);
   const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(piece_exponent(top)) : 0.0f,
                             side.image + first * a.units * 128 + p * 128,
