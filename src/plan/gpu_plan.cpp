@@ -312,7 +312,7 @@ void add_allowance(GpuPairPlan& plan) {
   if (slope.empty()) return;
   const ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
   plan.allowance = ir::lower({allowance_of(plan.split)}, options);
-  plan.rate = ir::lower({slope * kLog2OfE}, options);
+  plan.rate = ir::lower({slope * (plan.bilinear.factor * kLog2OfE)}, options);
 }
 
 /// The tile of a plan whose programs are there.

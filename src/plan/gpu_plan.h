@@ -122,10 +122,10 @@ struct GpuPairPlan {
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
   int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   /// The plan of exp2(sum(x*z)) on expanded points, which the tile of values leaves all to where it can
-  /// (kernels/cuda/expanded.cuh); with it the rate of f = f(0) 2^(rate |x - z|^2), of parameters.
+  /// (kernels/cuda/expanded.cuh).
   std::shared_ptr<const GpuPairPlan> expanded;
   bool of_expanded = false;  // this is such a plan
-  ir::Program rate;
+  ir::Program rate;               // with it, and of products on tensor cores: f = f(0) 2^(rate |x - z|^2); else empty
   ir::Program allowance;          // with them, and of products: of parameters, what `allowance_of` gives; else empty
   int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
   bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)

@@ -53,13 +53,12 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
 #if HAS_ALLOWANCE
 MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   const float norms = float_of(p.split->most_norm[0]) + float_of(p.split->most_norm[1]);
-  return FACTOR * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
+  return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 
-// As sums_of_pairs, without tests.
-MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
-                                int column) {
-  const float x_norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
+// The 16 values of a strip without tests, as in sums_of_pairs: make(sum, h, norm, scale) of its row and its column.
+template <class Make>
+MERCER_INLINE void untested(float (&values)[16], const float* sum, u32 columns, int column, const Make& make) {
   const ColumnNorms<4> z(columns, column);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
@@ -70,17 +69,25 @@ MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const Poi
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = j * 4 + h * 2 + q;
-        values[i] = FACTOR * mul_add(x[h].scale * own.scale, sum[i], x_norms[h] + norm);
+        values[i] = make(sum[i], h, norm, own.scale);
       }
     }
+}
+
+MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
+                                int column) {
+  const float norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
+  untested(values, sum, columns, column, [&](float own, int h, float norm, float scale) {
+    return FACTOR * mul_add(x[h].scale * scale, own, norms[h] + norm);
+  });
 }
 #else
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
 #endif
 
 #if HAS_RATE
-// Where values are f = c 2^(rate s), powers of two alone are multiplied with v, and sums over n with c = f(0): sums of
-// 2^30 terms stay finite where c and v are at most MOST_FACTOR.
+// Where values are f = c 2^(rate |x - z|^2), powers of two alone are multiplied with v, and sums over n with c = f(0):
+// sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR.
 #define MOST_FACTOR 0x1p60f
 MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
   REAL outputs[OUTPUTS];
@@ -88,10 +95,9 @@ MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
   epilogue(outputs, &sum, slots, slots, params, 0, 0, (REAL)p.features);
   return outputs[0];
 }
-MERCER_INLINE float rate_of_sums(const float* params) { return FACTOR * rate_of_squares(params); }
 MERCER_INLINE bool is_rated(const PairArguments& p, const float* params) {
   const float c = fabsf(value_at_zero(p, params));
-  return rate_of_sums(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
+  return rate_of_squares(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
          float_of(p.split->most_v) <= MOST_FACTOR;
 }
 
@@ -100,19 +106,9 @@ MERCER_INLINE void rated_values(float (&values)[16], const float* sum, const Poi
                                 int column) {
   const float norms[2] = {rate * (x[0].norm + x[0].tail), rate * (x[1].norm + x[1].tail)};
   const float scales[2] = {rate * x[0].scale, rate * x[1].scale};
-  const ColumnNorms<4> z(columns, column);
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-#pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      const PointNorm own = z.at(j, q);
-      const float norm = own.norm + own.tail;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int i = j * 4 + h * 2 + q;
-        values[i] = exp2_unit(mul_add(rate, norm, mul_add(scales[h] * own.scale, sum[i], norms[h])));
-      }
-    }
+  untested(values, sum, columns, column, [&](float own, int h, float norm, float scale) {
+    return exp2_unit(mul_add(rate, norm, mul_add(scales[h] * scale, own, norms[h])));
+  });
 }
 #else
 MERCER_INLINE float value_at_zero(const PairArguments&, const float*) { return 1; }

@@ -22,7 +22,7 @@ struct Consumer {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
 #if HAS_RATE
       if (allowed)
-        rated_values(values, sum + strip * 16, x, rate_of_sums(params), shared.columns, strip * 32);
+        rated_values(values, sum + strip * 16, x, rate_of_squares(params), shared.columns, strip * 32);
       else
 #endif
         strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, false);

@@ -1,5 +1,5 @@
-// Products of matrices in split precision. A value minus its feature's centre, times a power of two of its point, is
-// the sum of two floats of 16 bits,
+// Products of matrices in split precision. A value minus its feature's centre, times a power of two of its point or of
+// the 32 of a block (split_operands.cuh), is the sum of two floats of 16 bits,
 //
 //   2^e (value - centre) = high + low                 22 bits and the sign
 //   x · z = 2^-(ex + ez) (high high + high low + low high)

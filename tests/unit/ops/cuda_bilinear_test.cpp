@@ -163,6 +163,14 @@ TEST(TensorCores, SymmetricHalves) {
   });
 }
 
+Arguments of_row_and_column(const Array& row, const Array& col, double b) {
+  Arguments arguments;
+  arguments.row = row.tensor();
+  arguments.col = col.tensor();
+  arguments.params["b"] = b;
+  return arguments;
+}
+
 /// Parameters, pair values, offsets, weights, output types and layouts pass through products and repairs alike.
 TEST(TensorCores, EpiloguesAndLayouts) {
   on_tensor_cores([](TestContext& context) {
@@ -171,11 +179,8 @@ TEST(TensorCores, EpiloguesAndLayouts) {
     const Array x_columns = copy(points.x, Dtype::float32, {1, 200}), row = normal(Dtype::float32, {200}, 3);
     const Array col = normal(Dtype::float32, {180}, 4);
     const Tensor z = points.z;
-    Arguments arguments;
-    arguments.row = row.tensor();
-    arguments.col = col.tensor();
+    Arguments arguments = of_row_and_column(row, col, 7);
     arguments.i_offset = 5;
-    arguments.params["b"] = 7.0;
     const Expr f = parse("exp(-sum((x-z)^2)/b)*(2 + tanh(row)) + 0.01*i - 0.02*j*col");
     Extra extra{{{"b", 7}}, {}, {}, {}, 5, 0};
     for (std::int64_t m = 0; m < 200; ++m) extra.row.push_back(row(m));
@@ -199,11 +204,8 @@ TEST(TensorCores, RowsOfFewFeatures) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 150, kN = 292;
     const Array row = normal(Dtype::float32, {kM}, 3), col = normal(Dtype::float32, {kN}, 4);
-    Arguments arguments;
-    arguments.row = row.tensor();
-    arguments.col = col.tensor();
+    Arguments arguments = of_row_and_column(row, col, 7);
     arguments.j_offset = 3;
-    arguments.params["b"] = 7.0;
     const Expr f = parse("exp(-sum((x-z)^2)/b)*(2 + row) + 0.01*i - 0.02*j*col");
     for (const std::int64_t features : {33, 20}) {
       PointPair points{drawn(kM, features, 1, kUniform), drawn(kN, features, 2, kUniform)};

@@ -84,7 +84,8 @@ TEST(TensorCoreProducts, WidthsAndColumns) {
           number.params["b"] = b(0);
           device.params["b"] = b.tensor();
           const std::string what = fmt::format("{} of {}, {} columns, width {}", kinds()[kind].name, k, columns, width);
-          expect_gauss_product(product_of(kGauss, points.x, &z, v, number, context), points, b(0), v, what);
+          for (const char* f : {kGauss, "exp(sum(-(x-z)^2)/(2*b^2))"})
+            expect_gauss_product(product_of(f, points.x, &z, v, number, context), points, b(0), v, what);
           kernel_product(kGauss, points.x, &z, v, same, device, context);
           expect_gauss_product(item(same, {0}), points, b(0), v, what + " on the device");
           if (::testing::Test::HasFatalFailure()) return;
