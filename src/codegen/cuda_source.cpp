@@ -206,7 +206,8 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
 std::string expanded_text(const GpuPairPlan& plan) {
   std::string text = define("EXPANDED", plan.of_expanded ? 1 : plan.expanded ? 2 : 0);
   if (!plan.of_expanded && !plan.expanded) return text;
-  return text + define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + skeleton({"expanded.cuh"});
+  text += define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + define("TIMES_MANY", plan.wide);
+  return text + skeleton({"expanded.cuh"});
 }
 
 /// Of f = f(0) 2^(rate |x - z|^2).
@@ -215,10 +216,11 @@ std::string rate_function(const GpuPairPlan& plan) {
          statements(plan.rate, "outputs") + "  return outputs[0];\n}\n";
 }
 
-/// Of products with many columns, where it is known.
-std::string bilinear_rate(const GpuPairPlan& plan) {
-  const bool has = plan.problem.product.wide > 0 && !plan.rate.outputs.empty();
-  return define("HAS_RATE", has) + (has ? rate_function(plan) : "");
+/// v of products with many columns, and what they multiply it with: in pieces of 16 bits, or of tf32.
+std::string wide_text(const plan::BilinearTile& tile, bool halves) {
+  const char* type = halves ? "k16.f32.f16.f16" : "k8.f32.tf32.tf32";
+  return define("HALVES", halves) + (halves ? skeleton({"split_pieces.cuh"}) : "") +
+         product_function({"wide_product", tile.wide, tile.wide / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
 }
 
 /// Which kernel of a plan: the tile of values, or one beside it.
@@ -333,7 +335,7 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"overlap.cuh", "repair.cuh"});
 }
 
-std::string cuda_bilinear_source(const GpuPairPlan& plan) {
+std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
@@ -342,6 +344,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
+  text += define("V_STAGE_BYTES", tile.wide * plan::BilinearTile::column_bytes(rated));
+  text += define("RATED", rated ? 1 : plan.rates() ? 2 : 0);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("OWN_SCALES", tile.own_scales);
@@ -358,12 +362,12 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan) {
   if (!tile.by_warps)
     text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
             product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
-  if (tile.wide > 0)
-    text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
+  if (tile.wide > 0) text += wide_text(tile, rated);
   if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
-    text += row_sums_text(plan) + allowance_function(plan) + bilinear_rate(plan) + skeleton({"bilinear_values.cuh"}) +
+    text += row_sums_text(plan) + allowance_function(plan) + (rated ? rate_function(plan) : "") +
+            skeleton({"bilinear_values.cuh"}) +
             (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   text += skeleton({"overlap.cuh"});
@@ -385,7 +389,7 @@ std::string cuda_double_operands_source(bool squares, bool weighted) {
 std::string cuda_expand_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
   text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
-  return text + skeleton({"centre.cuh", "expanded_points.cuh"});
+  return text + skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -396,14 +400,17 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
+  text += define("V_STAGE_BYTES", tile.wide * plan::BilinearTile::column_bytes(plan.of_expanded));
   text += define("JOINS_RANGES", false) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
-  text += product_function({"wide_product", tile.wide, tile.wide / 2, "k8.f32.tf32.tf32", true, ", 1, 1"});
+  text += wide_text(tile, plan.of_expanded);
   return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
 }
 
-std::string cuda_wide_operands_source() { return skeleton({"arguments.h", "prelude.cuh", "wide_operands.cuh"}); }
+std::string cuda_wide_operands_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "wide_operands.cuh", "wide_halves.cuh"});
+}
 
 std::string cuda_quantise_source() { return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"}); }
 

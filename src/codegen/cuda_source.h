@@ -21,8 +21,9 @@ std::string cuda_quantise_source();
 
 /// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its
 /// operands, `find_centre`, `examine`, `write_pieces` and `sample_pairs`. Its pairs that cancel take `repair` and
-/// `pair_tile`.
-std::string cuda_bilinear_source(const plan::GpuPairPlan& plan);
+/// `pair_tile`. Where plan.rates() there is a kernel `rated` beside it, launched first; the device decides which one
+/// leaves.
+std::string cuda_bilinear_source(const plan::GpuPairPlan& plan, bool rated = false);
 std::string cuda_operands_source(bool squares, bool weighted);
 /// The same of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products; `start_doubles`, `write_image` and
 /// `sample_squares`.
@@ -32,7 +33,7 @@ std::string cuda_double_operands_source(bool squares, bool weighted);
 std::string cuda_wide_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_expanded` and `expand_points`: for a plan with expanded squares (kernels/cuda/expanded.cuh).
 std::string cuda_expand_source(const plan::GpuPairPlan& plan);
-/// The kernel `write_v`.
+/// The kernels `write_v` and `write_halves`.
 std::string cuda_wide_operands_source();
 
 /// The kernel `pack`: one side of a plan, for points of this dtype.

@@ -141,9 +141,9 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
                n = static_cast<double>(shape.n);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
                                         : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
-  // Three products of tf32, at half the rate of 16 bits.
+  // Three products of 16 bits, or of tf32 at half their rate.
   if (plan->problem.product.wide > 0)
-    times += plan::gpu_tensor_times(pairs_of(shape) * columns * 6, gpu);
+    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (plan->takes_halves() ? 3 : 6), gpu);
   else
     times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
   return times +=

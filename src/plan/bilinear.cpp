@@ -134,7 +134,7 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
   if (wide > 0) {
-    constexpr std::int64_t kPoints = 32, kColumnBytes = 2 * kPoints * kFloat;  // of v, in two pieces
+    constexpr std::int64_t kColumnBytes = column_bytes(false);
     if (of_values)
       return wide_stages * (wide * kColumnBytes + 16) +
              stages * ((col_slots + product_columns) * columns * kFloat + 16);
@@ -188,6 +188,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
   BilinearTile tile{.columns = 192};
   if (columns > kMostSimdColumns) {
     tile = {.columns = 128, .stages = 4, .wide = wide_columns(columns), .wide_stages = 4};
+    if (tile.wide > 96) tile.stages = 3;  // shared memory has no room for more
     if (k <= kChunk) {
       if (tile.wide > 64) tile.stages = 3;
       tile.brief = static_cast<int>(ceil_div(k, kUnit));

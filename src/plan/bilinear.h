@@ -51,6 +51,8 @@ struct BilinearTile {
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
+  /// Of 32 points of a column of v in two pieces: of 16 bits with the power of two that they share, or of tf32.
+  static constexpr int column_bytes(bool halves) { return halves ? 132 : 256; }
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
   /// of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
@@ -75,7 +77,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
                            double from = kTensorCoresFrom, std::int64_t rows = 0);
 
 /// Columns of v that one pass takes at most: without products of warpgroups, and with them.
-inline constexpr int kFewColumns = 16, kWideColumns = 96;
+inline constexpr int kFewColumns = 16, kWideColumns = 104;
 
 /// Ranges of the features, each by blocks of its own, by which few tiles (of a cluster each) fill a device.
 int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors);

@@ -553,8 +553,10 @@ std::string GpuPairPlan::to_text() const {
   for (std::size_t p = 0; p < planes.size(); ++p)
     text += fmt::format("acc{}: a plane of some rows, made first by a plan of its own: {}\n", split.states + p,
                         products_text(*planes[p]));
-  if (wide)
-    text += fmt::format("tensor cores: values times v, in three products of tf32; {}\n", problem.product.to_text());
+  if (problem.product.wide > 0)
+    text += fmt::format("tensor cores: values times v, in three products of {}; {}\n",
+                        takes_halves() ? "16-bit pieces, or of tf32 where their range does not do" : "tf32",
+                        problem.product.to_text());
   if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (expanded)

@@ -142,6 +142,11 @@ struct GpuPairPlan {
   bool tuned() const { return model_blocks > 0; }
   /// Accumulators of a pair.
   int states() const { return split.states + static_cast<int>(planes.size()); }
+  /// Products with many columns of a Gauss kernel by split products: where its width allows it, values go in pieces of
+  /// 16 bits.
+  bool rates() const { return bilinear && problem.product.wide > 0 && !rate.outputs.empty(); }
+  /// The same, or of expanded squares.
+  bool takes_halves() const { return rates() || (wide && (expanded || of_expanded)); }
   bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
   int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }

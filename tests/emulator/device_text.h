@@ -470,6 +470,7 @@ using u64 = std::uint64_t;
 EMULATOR_PTX("", (float&)) {}
 EMULATOR_PTX(" ", (int&)) {}
 EMULATOR_PTX("fence.mbarrier_init.release.cluster;", ()) {}
+EMULATOR_PTX("nanosleep.u32 40;", ()) {}
 EMULATOR_PTX("fence.proxy.async.shared::cta;", ()) {}
 extern "C" void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
   *reinterpret_cast<std::uint64_t*>(condition) = value;

@@ -269,7 +269,11 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products(group, workspace);
-  if (v_) v_->write(all.pairs, false, workspace);
+  if (plan.rates()) {
+    v_->write_halves(all.pairs, workspace);
+    launch_products(kernels_.rated, plan, job_, all, group.splits);
+  }
+  if (v_) v_->write(all.pairs, workspace);
   launch_products(kernels_.product, plan, job_, all, group.splits);
   // The direct tile takes fewer columns of v at a time.
   for (int column = 0; column < group.columns; column += plan.problem.columns) {

@@ -9,7 +9,7 @@ namespace {
 
 static_assert(plan::kMostExpandedFeatures == MERCER_EXPANDED);
 
-constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32;
+constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128;
 
 }  // namespace
 
@@ -20,9 +20,11 @@ ExpandedSquares::ExpandedSquares(const PairKernels& kernels, const PairJob& job,
   const std::int64_t columns = std::max(1, kernels.plan->problem.product.wide);
   state_ = workspace.add(sizeof(ExpandedState));
   x_ = workspace.add(x_ld * job.features * kFloat);
-  z_ = workspace.add(z_ld * job.features * kFloat);
+  const std::int64_t z_end = round_up(z_ld, kPointsOfTile);
+  z_ = workspace.add(z_end * job.features * kFloat);
   v_ = workspace.add(z_ld * columns * kFloat);
   row_factors_ = workspace.add(x_ld * kFloat);
+  if (kernels.plan->wide) powers_ = workspace.add(z_end * static_cast<std::int64_t>(sizeof(int)));
 }
 
 ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const Workspace& workspace) const {
@@ -32,12 +34,13 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
   values.z_expanded = workspace.at<float>(z_);
   values.v_expanded = workspace.at<float>(v_);
   values.row_factors = workspace.at<float>(row_factors_);
+  if (kernels_.plan->wide) values.z_powers = workspace.at<int>(powers_);
   PairArguments expanded = values;
   expanded.x = values.x_expanded;
   expanded.z = values.z_expanded;
   expanded.v = values.v_expanded;
   launch(kernels_.expand, job_, {1}, kWarp * job_.features, 0, values);
-  const std::int64_t longest = std::max(group.x_ld, group.z_ld);
+  const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
   launch(beside(kernels_.expand, "expand_points", job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
          values);
   return {expanded, values};

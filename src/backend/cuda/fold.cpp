@@ -166,7 +166,10 @@ class FoldLaunch {
 
   void run_wide(const Kernel& kernel, const PairArguments& group, bool of_expanded) const {
     const plan::BilinearTile& tile = kernels_.plan->problem.product;
-    v_->write(group, of_expanded, workspace_);
+    if (of_expanded)
+      v_->write_halves(group, workspace_);
+    else
+      v_->write(group, workspace_);
     BilinearArguments a{};
     a.pairs = group;
     a.v_image = v_->image(workspace_);

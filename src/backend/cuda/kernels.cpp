@@ -171,6 +171,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.product = named("products of float64", codegen::cuda_double_source(plan));
   else if (plan.bilinear)
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
+  if (plan.rates()) sources.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
   const bool repairs = plan.mixed_sixteenths > 0 && problem.consumer == plan::Consumer::store;
@@ -236,6 +237,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                              {&texts.expand, "start_expanded", &of.expand},
                              {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &of.expanded},
                              {&texts.product, product_function(*of.plan), &of.product},
+                             {&texts.rated, "bilinear_tile", &of.rated},
                              {&texts.repair, "repair", &of.repair}});
   };
   add(*kernels, plan, out);

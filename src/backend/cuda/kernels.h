@@ -30,6 +30,7 @@ struct PairSources {
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
   jit::CudaSource repair;             // of both, where pairs are stored
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
+  jit::CudaSource rated;              // of products with many columns, or empty
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -40,6 +41,7 @@ struct PairKernels {
   Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
   Kernel integers, product, repair;
   Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
+  Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.

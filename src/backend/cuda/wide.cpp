@@ -5,32 +5,44 @@
 namespace mercer::cuda {
 namespace {
 
-/// Of a block: points, bytes for a column, threads for a column (four steps, two halves).
-constexpr std::int64_t kPoints = 32, kColumnBytes = 256, kColumnThreads = 8;
+/// Of a block: points, threads for a column (four steps, two halves).
+constexpr std::int64_t kPoints = 32, kColumnThreads = 8;
 constexpr std::int64_t kThreads = 256;
 
 }  // namespace
 
 WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace)
-    : tile_(kernels.plan->problem.product), job_(job), write_v_(wide_operands(job)) {
-  image_ = workspace.add(blocks() * tile_.wide * kColumnBytes);
+    : tile_(kernels.plan->problem.product),
+      job_(job),
+      rates_(kernels.plan->rates()),
+      write_v_(wide_operands(job)) {
+  image_ = workspace.add(blocks() * tile_.wide * plan::BilinearTile::column_bytes(false));
 }
 
 std::int64_t WideOperand::blocks() const { return round_up(job_.z.count, tile_.columns) / kPoints; }
 
-void WideOperand::write(const PairArguments& group, bool of_expanded, const Workspace& workspace) const {
+WideArguments WideOperand::arguments(const PairArguments& group, const Workspace& workspace) const {
   WideArguments a{};
-  a.expanded = group.expanded;
-  a.of_expanded = of_expanded;
   a.v = static_cast<const float*>(group.v);
-  a.split = group.split;
+  a.expanded = group.expanded;
+  a.split = rates_ ? group.split : nullptr;
   a.image = workspace.at<float>(image_);
   a.n = group.n;
   a.v_ld = group.v_ld;
   a.blocks = blocks();
   a.columns = group.columns;
   a.wide = tile_.wide;
+  return a;
+}
+
+void WideOperand::write(const PairArguments& group, const Workspace& workspace) const {
+  const WideArguments a = arguments(group, workspace);
   launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * a.wide, kThreads)}, kThreads, 0, a);
+}
+
+void WideOperand::write_halves(const PairArguments& group, const Workspace& workspace) const {
+  const WideArguments a = arguments(group, workspace);
+  launch(beside(write_v_, "write_halves", job_), job_, {ceil_div(a.blocks * a.wide, kThreads)}, kThreads, 0, a);
 }
 
 }  // namespace mercer::cuda

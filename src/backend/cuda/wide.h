@@ -12,15 +12,20 @@ class WideOperand {
  public:
   /// Lays the image out in `workspace`, of one group and one pass over the columns.
   WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
-  /// Makes it, of the columns of `group.v`; where squares may be expanded (expanded.h), if that tile stands.
-  void write(const PairArguments& group, bool of_expanded, const Workspace& workspace) const;
+  /// Makes it, of the columns of `group.v`, unless pieces of 16 bits have been taken.
+  void write(const PairArguments& group, const Workspace& workspace) const;
+  /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place; of expanded squares (expanded.h), where they
+  /// stand.
+  void write_halves(const PairArguments& group, const Workspace& workspace) const;
   const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
 
  private:
   std::int64_t blocks() const;
+  WideArguments arguments(const PairArguments& group, const Workspace& workspace) const;
 
   const plan::BilinearTile& tile_;
   const PairJob& job_;
+  bool rates_;
   Kernel write_v_;
   std::int64_t image_ = 0;
 };

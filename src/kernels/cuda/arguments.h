@@ -56,6 +56,8 @@ struct ExpandedState {
   // Of both sides, bits of the largest |u|^2, and of the largest sum of |u|^2 over the partial sums of a pair.
   unsigned most[2], most_partial[2];
   unsigned least_v, most_v;           // bits of the least |v| but for zeros, and of the largest
+  unsigned spread, peaks;  // of many columns, bits of sums over some points by those of |v|: |v| |u|^2, and 32 times
+                           // the largest |v| of each 32
   unsigned arrived;                   // blocks that have looked at their points
   int stands;                         // whether the expanded tile's results are kept
 };
@@ -94,6 +96,7 @@ struct SplitState {
   double scale;           // of values of both sides of squares, of x in products
   unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
   unsigned most_v;        // bits of the largest |v| of products with many columns
+  int rated;              // their values are powers of two that pieces of 16 bits carry
 };
 
 struct SplitSide {
@@ -171,6 +174,7 @@ struct PairArguments {
   // Squares of differences that may be expanded (expanded.cuh); null: they are not.
   struct ExpandedState* expanded;
   float *x_expanded, *z_expanded, *v_expanded, *row_factors;
+  int* z_powers;  // of many columns: exponents of factors, where those of floats are
   // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
   struct SplitState* split;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
@@ -219,12 +223,12 @@ struct BilinearArguments {
 
 // v for products over n with many columns.
 struct WideArguments {
-  // v of expanded squares, or of the tile beside them, is written where that tile stands; null: always.
+  // Of squares that may be expanded: these take halves, and the tile beside them floats; null: they are not.
   const struct ExpandedState* expanded;
-  int of_expanded;
   const float* v;  // [column][v_ld]
   float* image;
-  struct SplitState* split;  // told of the largest |v|; or null
+  struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
+                             // taken; or null
   long long n, v_ld, blocks;  // blocks of 32 points
   int columns, wide;          // there are; in the image
 };

@@ -31,7 +31,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     const i64 z_first = walk.n0 / MERCER_IMAGE_ROWS + rank * kColumnBlocks;
 #if RESIDENT
     if (walk.starts_range()) {
-      barrier_wait(shared.rows_empty(), rows_parity ^ 1);
+      barrier_await(shared.rows_empty(), rows_parity ^ 1);
       rows_parity ^= 1;
       barrier_expect(shared.rows_full(), units * UNIT_BYTES_X);
       for (int unit = 0; unit < units; ++unit)
@@ -40,7 +40,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
 #endif
 #pragma unroll 1
     for (int unit = walk.first_unit(units); unit < walk.end_unit(units); ++unit) {
-      barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+      barrier_await(shared.empty(ring.stage), ring.parity ^ 1);
       const u32 full = shared.full(ring.stage), to = shared.stages + ring.stage * STAGE_BYTES;
       barrier_expect(full, STAGE_BYTES);
       if (!RESIDENT) feed_rows(a, x_first, unit, to, full);
@@ -58,7 +58,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     // What the epilogue reads of the columns; the one before has left.
     const i64 left = a.z_end - walk.n0;
     const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
-    barrier_wait(shared.columns_empty(), columns_parity ^ 1);
+    barrier_await(shared.columns_empty(), columns_parity ^ 1);
     columns_parity ^= 1;
     barrier_expect(full, bytes * COLUMN_PLANES);
 #pragma unroll

@@ -33,7 +33,7 @@ struct BilinearShared {
     stages = base;
     rows = stages + STAGES * STAGE_BYTES;
     v = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
-    values = v + V_STAGES * WIDE * 256;  // image of v, in stages of 32 columns of the tile (wide_fold.cuh)
+    values = v + V_STAGES * V_STAGE_BYTES;  // of 32 columns of the tile (wide_fold.cuh)
     columns = values + 8 * VALUES_BYTES;
     bars = columns + COLUMN_BYTES;
   }

@@ -97,7 +97,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
   else
     __syncthreads();
   wait_for_kernel_ahead();
-  if (products_stand(*a.pairs.split)) {
+#if RATED == 1
+  const bool stands = products_stand(*a.pairs.split) && rate_stands(a.pairs);
+  if (blockIdx.x == 0 && threadIdx.x == 0) a.pairs.split->rated = stands;
+#else
+  const bool stands = products_stand(*a.pairs.split) && !(RATED == 2 && a.pairs.split->rated != 0);
+#endif
+  if (stands) {
     const bool high = a.pairs.split->low == 0;
     const int units = (int)(high ? (a.units + 1) / 2 : a.units);
     if (threadIdx.x / 32 >= FEED_WARP) {

@@ -85,9 +85,12 @@ MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const Poi
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
 #endif
 
-#if HAS_RATE
+#if RATED == 1
 // Where values are f = c 2^(rate |x - z|^2), powers of two alone are multiplied with v, and sums over n with c = f(0):
-// sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR.
+// sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR. What needs no test is close: two points no
+// farther apart than norms allow have a power of 2^-7 at least, and times 2^VALUE_EXPONENT pieces of 16 bits carry it
+// to 2^-22 of itself (wide_fold.cuh), while its exponent is small and rounded little. Every 32 points share a power of
+// two of v, so pieces of v lose 2^-39 of the largest of these: of the sum of the products' magnitudes, 2^-27.
 #define MOST_FACTOR 0x1p60f
 MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
   REAL outputs[OUTPUTS];
@@ -95,16 +98,18 @@ MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
   epilogue(outputs, &sum, slots, slots, params, 0, 0, (REAL)p.features);
   return outputs[0];
 }
-MERCER_INLINE bool is_rated(const PairArguments& p, const float* params) {
+MERCER_INLINE bool rate_stands(const PairArguments& p) {
+  const float* params = member_params(p, 0);
   const float c = fabsf(value_at_zero(p, params));
-  return rate_of_squares(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
+  return is_all_allowed(p, params) && rate_of_squares(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
          float_of(p.split->most_v) <= MOST_FACTOR;
 }
 
 // The powers of two of a strip whose sums need no test. The rate goes into the norms and scales of the rows.
 MERCER_INLINE void rated_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], float rate, u32 columns,
                                 int column) {
-  const float norms[2] = {rate * (x[0].norm + x[0].tail), rate * (x[1].norm + x[1].tail)};
+  const float norms[2] = {mul_add(rate, x[0].norm + x[0].tail, VALUE_EXPONENT),
+                          mul_add(rate, x[1].norm + x[1].tail, VALUE_EXPONENT)};
   const float scales[2] = {rate * x[0].scale, rate * x[1].scale};
   untested(values, sum, columns, column, [&](float own, int h, float norm, float scale) {
     return exp2_unit(mul_add(rate, norm, mul_add(scales[h] * scale, own, norms[h])));
@@ -112,7 +117,6 @@ MERCER_INLINE void rated_values(float (&values)[16], const float* sum, const Poi
 }
 #else
 MERCER_INLINE float value_at_zero(const PairArguments&, const float*) { return 1; }
-MERCER_INLINE bool is_rated(const PairArguments&, const float*) { return false; }
 #endif
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.

@@ -1,7 +1,6 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 struct Consumer {
   WideSums<BilinearShared> sums;
-  bool allowed;
 
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
@@ -16,22 +15,19 @@ struct Consumer {
     float row_slots[2][ROW_SLOTS + 1];
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
-    if (walk.starts_range()) allowed = is_all_allowed(p, params) && is_rated(p, params);
     const bool whole = walk.n0 + TILE_N <= p.n;
     const auto make = [&](float (&values)[16], int strip) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
-#if HAS_RATE
-      if (allowed)
-        rated_values(values, sum + strip * 16, x, rate_of_squares(params), shared.columns, strip * 32);
-      else
+#if RATED == 1
+      rated_values(values, sum + strip * 16, x, rate_of_squares(params), shared.columns, strip * 32);
+#else
+      strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, false);
 #endif
-        strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, false);
       if (whole) return;
 #pragma unroll
       for (int i = 0; i < 16; ++i)
         if (!place.has(p, i / 4, i % 2)) values[i] = 0;
     };
-    sums.add_tile(p, shared, m + lane / 4, walk, allowed, make,
-                  [&] { return allowed ? value_at_zero(p, params) : 1.0f; });
+    sums.add_tile(p, shared, m + lane / 4, walk, make, [&] { return RATED == 1 ? value_at_zero(p, params) : 1.0f; });
   }
 };

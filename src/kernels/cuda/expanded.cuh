@@ -8,4 +8,14 @@
 // of half of the features each, from four on, lose less. Where the loss stays below EXPANDED_TOLERANCE of f, and v
 // times its factor a normal number, and v finite, the expanded tile stands, elsewhere that of differences: the device
 // decides.
+//
+// TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh). Of the factor
+// of w the whole power of two goes into the exponents of the pairs' values, times 2^EXPANDED_EXPONENT, and v takes the
+// rest, so that both are of one size: values of a row lose 2^-25 each. With the mean square t^2 of the norms |w|,
+// weighted by |v|, the convexity of powers of two bounds the sum that this is a part of from below:
+//
+//   sum_n 2^(-2 g u · w_n + g |w_n|^2) |v_n|  >=  2^(g (2 |u| t + t^2)) sum_n |v_n|
+//
+// Pieces of v lose 2^-39 of the largest of 32 points, of values that are at most 2^(-g |u|^2). The mean of all points
+// is at most the largest of the means of some, and that is what blocks find.
 #define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

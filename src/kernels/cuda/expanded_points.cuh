@@ -1,18 +1,27 @@
 // The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles.
 #define EXPANDED_THREADS 256
-#define EXPANDED_TOLERANCE 1.5e-6f  // of the 2e-6 that products may lose
+#define EXPANDED_TOLERANCE (TIMES_MANY ? 1.8e-6f : 1.5e-6f)  // of the 2e-6 that products may lose
 #define MOST_EXPONENT 60.0f         // of the factors of a point
 #define MOST_TERM 40.0f             // of 2^t: EXPANDED_TOLERANCE keeps t below 37
 #define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0): sums of 2^30 terms stay finite
+#define MOST_PIECE 15.5f            // the exponent of a value in pieces of 16 bits
+
+// Of the sums of a row with many columns, what pieces of 16 bits lose at most.
+MERCER_INLINE float pieces_lose(const ExpandedState& s) {
+  const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0])), t = sqrtf(float_of(s.spread));
+  if (!(g * u * u <= MOST_PIECE - EXPANDED_EXPONENT)) return INFINITY;
+  const float of_values = exp2_unit(g * (2 * u * t + t * t) - 24 - EXPANDED_EXPONENT);
+  return of_values + float_of(s.peaks) * exp2_unit(g * (u + t) * (u + t) - 39);
+}
 
 MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
   const float partial = sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
   const float lost = 0.6931472f * 0x1p-24f * 2 * fabsf(s.rate) * partial;
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
-  const bool carries_v = float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM) &&
-                         float_of(s.most_v) <= MOST_VALUE;
+  const bool carries_v = TIMES_MANY || float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM);
   const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
-  return s.rate < 0 && lost <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT && carries_v && carries_f;
+  return s.rate < 0 && lost + (TIMES_MANY ? pieces_lose(s) : 0.0f) <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT &&
+         carries_v && float_of(s.most_v) <= MOST_VALUE && carries_f;
 }
 
 // A warp takes a feature. Points at both sides are sampled for the centre.
@@ -25,7 +34,7 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
     a.expanded->at_zero = outputs[0];
     a.expanded->rate = rate_of_squares(params);
     a.expanded->least_v = bits_of(1.0f);
-    a.expanded->most_v = a.expanded->arrived = 0;
+    a.expanded->most_v = a.expanded->spread = a.expanded->peaks = a.expanded->arrived = 0;
     for (int side = 0; side < 2; ++side) a.expanded->most[side] = a.expanded->most_partial[side] = 0;
   }
   if (k >= FEATURES_OF_EXPANDED) return;
@@ -41,24 +50,60 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
   write_median(&a.expanded->centre[k], samples);
 }
 
+#if TIMES_MANY
+// All threads of the block, with |v| of their points, sizes of the pieces, and |w|^2.
+MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float norm) {
+  __shared__ float sums[EXPANDED_THREADS / 32][3];
+  float most = piece, sum = v, moment = v * norm;
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    moment += __shfl_xor_sync(0xffffffffu, moment, lanes);
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+    float* own = sums[threadIdx.x / 32];
+    own[0] = sum;
+    own[1] = moment;
+    own[2] = 32 * most;
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  float all[3] = {};
+  for (int warp = 0; warp < EXPANDED_THREADS / 32; ++warp)
+    for (int i = 0; i < 3; ++i) all[i] += sums[warp][i];
+  if (!(all[0] > 0)) return;
+  atomicMax(&state.spread, bits_of(all[1] / all[0]));
+  atomicMax(&state.peaks, bits_of(all[2] / all[0]));
+}
+#endif
+
+// Where a point of z lies. Of many columns a lane takes four of sixteen at once: 2 c, 2 c + 1 and those behind eight.
+MERCER_INLINE i64 place_of_column(i64 point) {
+  return TIMES_MANY ? point / 16 * 16 + point % 8 / 2 * 4 + point % 16 / 8 * 2 + point % 2 : point;
+}
+
 // A thread takes a point of the side blockIdx.y, those behind the last one too, and all columns of v. Norms are those
 // of the operands as they are rounded, so that roundings move points and lose nothing else. The last block decides.
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
   __shared__ u32 most, most_partial, least_v, most_v;
   const int side = blockIdx.y;
-  const i64 ld = side == 0 ? a.x_ld : a.z_ld, count = side == 0 ? a.m : a.n;
+  // Of many columns whole tiles are read.
+  const i64 ld = side == 0 ? a.x_ld : TIMES_MANY ? (a.z_ld + 127) / 128 * 128 : a.z_ld, count = side == 0 ? a.m : a.n;
   const i64 point = (i64)blockIdx.x * EXPANDED_THREADS + threadIdx.x;
   if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);
   __syncthreads();
+  double norm = 0;
   if (point < ld) {
-    const i64 first = point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
-    const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + first;
-    REAL* to = (side == 0 ? a.x_expanded : a.z_expanded) + first;
+    const auto place = [&](i64 own) { return own / MERCER_PANEL * a.k * MERCER_PANEL + own % MERCER_PANEL; };
+    const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + place(point);
+    REAL* to = side == 0 ? a.x_expanded + place(point) : a.z_expanded + place(place_of_column(point));
     const float rate = a.expanded->rate, times = side == 0 ? -2 * rate : 1;
-    double norm = 0, in_sum = 0, partial = 0;
+    double in_sum = 0, partial = 0;
 #pragma unroll
     for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
-      const float value = (from[k * MERCER_PANEL] - a.expanded->centre[k]) * times;
+      const float value = point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * times : 0.0f;
       to[k * MERCER_PANEL] = value;
       const double rounded = (double)value / (double)times;
       norm += rounded * rounded;
@@ -70,14 +115,23 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
       atomicMax(&most, bits_of(__double2float_ru(norm)));
       atomicMax(&most_partial, bits_of(__double2float_ru(partial)));
     }
-    const double factor = exp2((double)rate * norm);
-    if (side == 0) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
-    for (int e = 0; side == 1 && e < a.columns; ++e) {
-      const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
-      if (size > 0) atomicMin(&least_v, bits_of(size));
-      atomicMax(&most_v, bits_of(size));
-      a.v_expanded[e * a.v_ld + point] = (float)((double)v * factor);
-    }
+  }
+  const double power = (double)a.expanded->rate * norm, whole = TIMES_MANY && side == 1 ? floor(power) : 0;
+  const double factor = exp2(power - whole);
+  if (side == 0 && point < ld) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
+#if TIMES_MANY
+  if (side == 1 && point < ld)
+    a.z_powers[place_of_column(point)] = ((int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT) << 23;
+#endif
+  for (int e = 0; side == 1 && e < a.columns; ++e) {
+    const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
+    const float piece = (float)((double)v * factor);
+    if (size > 0) atomicMin(&least_v, bits_of(size));
+    atomicMax(&most_v, bits_of(size));
+    if (point < a.z_ld) a.v_expanded[e * a.v_ld + point] = piece;
+#if TIMES_MANY
+    find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm));
+#endif
   }
   __syncthreads();
   if (threadIdx.x > 0) return;

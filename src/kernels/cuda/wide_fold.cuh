@@ -9,15 +9,41 @@
 //
 // Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
 // first, and are added up in float32.
-
+//
+// HALVES: values lie between 2^-3 and 2^4 (times 2^VALUE_EXPONENT), and pieces of 16 bits carry them: half as many
+// products, of 16 columns, whose operands take half the registers. To read these is what products of few columns cost,
+// for multiply-adds wait meanwhile. Every 32 points n of a column of v share a power of two; the sum of a strip is
+// multiplied with it.
+#if HALVES
+#define V_STEPS 2
+#else
+#define V_STEPS 4
+#endif
 #define V_PIECE_BYTES (WIDE * 32)
 #define V_STEP_BYTES (2 * V_PIECE_BYTES)
-#define V_STAGE_BYTES (4 * V_STEP_BYTES)
 
+#if HALVES
+// Values of a strip as left operands, [step of 16 columns]: register i of four has row i % 2 of the lane and its two
+// columns of eight, the first ones or those behind.
+struct Pieces {
+  u32 high[V_STEPS][4], low[V_STEPS][4];
+  MERCER_METHOD void split(const float (&values)[16]) {
+#pragma unroll
+    for (int j = 0; j < V_STEPS; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = values + j * 8 + i / 2 * 4 + i % 2 * 2;
+        const float first = high_piece(pair[0]), second = high_piece(pair[1]);
+        high[j][i] = half_pair(first, second);
+        low[j][i] = half_pair(pair[0] - first, pair[1] - second);
+      }
+  }
+};
+#else
 // Values of a strip as left operands, [step of eight columns]: element i of four has row i % 2 and column i / 2 of the
 // lane.
 struct Pieces {
-  u32 high[4][4], low[4][4];
+  u32 high[V_STEPS][4], low[V_STEPS][4];
   MERCER_METHOD void split(const float (&values)[16]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -33,6 +59,7 @@ struct Pieces {
     return fabsf(first) < INFINITY ? first + float_of(low[j][q * 2 + h]) : first;
   }
 };
+#endif
 
 template <class Shared>
 struct WideSums {
@@ -42,10 +69,10 @@ struct WideSums {
   MERCER_METHOD WideSums() : ring{0, 0} {}
 
   // Adds a tile; make(values, strip) gives 16 values of the strip, 0 where there is no column. Rows m and m + 8. Sums
-  // are stored times factor(); they may be known to be `finite`.
+  // are stored times factor().
   template <class Make, class Factor>
-  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, bool finite,
-                              const Make& make, const Factor& factor) {
+  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, const Make& make,
+                              const Factor& factor) {
     if (walk.starts_sum()) {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
@@ -58,14 +85,14 @@ struct WideSums {
       float values[16];
       make(values, strip);
       // The products of the strip before were on their way meanwhile.
-      if (strip > 0) end(part, pieces, shared, before, finite);
+      if (strip > 0) end(part, pieces, shared, before);
       pieces.split(values);
       before = ring.stage;
       barrier_wait(shared.v_full(before), ring.parity);
       ring.advance();
       begin(part, pieces, shared, before);
     }
-    end(part, pieces, shared, before, finite);
+    end(part, pieces, shared, before);
     if (walk.ends_sum()) store(p, m, walk, factor());
   }
 
@@ -79,31 +106,41 @@ struct WideSums {
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
     products_fence();
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], step(j, 1), j > 0);
+    for (int j = 0; j < V_STEPS; ++j) wide_product(part, pieces.high[j], step(j, 1), j > 0);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.low[j], step(j, 0), 1);
+    for (int j = 0; j < V_STEPS; ++j) wide_product(part, pieces.low[j], step(j, 0), 1);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) wide_product(part, pieces.high[j], step(j, 0), 1);
+    for (int j = 0; j < V_STEPS; ++j) wide_product(part, pieces.high[j], step(j, 0), 1);
     products_commit();
   }
 
-  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage,
-                         bool finite) {
+  MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage) {
     products_wait<0>();
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
-    if (!finite) {
-      float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
+#if HALVES
+    const u32 scales = shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES + threadIdx.x % 4 * 8;
 #pragma unroll
-      for (int i = 0; i < WIDE / 2; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
-      const float all = test[0] + test[1] + (test[2] + test[3]);
-      // Pieces make NaN of infinities.
-      if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
+    for (int i = 0; i < WIDE / 2; i += 4) {
+      const float2 scale = shared_pair(scales + i * 8);
+#pragma unroll
+      for (int h = i; h < i + 4; h += 2) {
+        total[h] = mul_add(part[h], scale.x, total[h]);
+        total[h + 1] = mul_add(part[h + 1], scale.y, total[h + 1]);
+      }
     }
-    __syncwarp();
-    if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
+#else
+    float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
+#pragma unroll
+    for (int i = 0; i < WIDE / 2; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
+    const float all = test[0] + test[1] + (test[2] + test[3]);
+    // Pieces make NaN of infinities.
+    if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) total[i] += part[i];
+#endif
+    __syncwarp();
+    if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
   }
 
   static MERCER_METHOD void release_v(const Shared& shared, int stage) {
@@ -118,6 +155,7 @@ struct WideSums {
     return (u64)(128 / 16) << 32 | (u64)WIDE << 16 | (u64)((stage & 0x3ffff) >> 4);
   }
 
+#if !HALVES
   // The same without products of matrices.
   static MERCER_METHOD void add_each(float (&part)[WIDE / 2], const Pieces& pieces, u32 stage) {
     const int lane = threadIdx.x % 32;
@@ -144,6 +182,8 @@ struct WideSums {
       }
     }
   }
+
+#endif
 
   // A range's later sums are added to the earlier ones, by the thread that stored those.
   MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk, float factor) const {
@@ -172,7 +212,7 @@ MERCER_INLINE void feed_v(const BilinearArguments& a, const Shared& shared, Ring
   for (int strip = 0; strip < TILE_N / 32; ++strip) {
     const u32 full = shared.v_full(ring.stage), to = shared.v + ring.stage * V_STAGE_BYTES + rank * kPart;
     const u8* from = a.v_image + (n0 / 32 + strip) * V_STAGE_BYTES + rank * kPart;
-    barrier_wait(shared.v_empty(ring.stage), ring.parity ^ 1);
+    barrier_await(shared.v_empty(ring.stage), ring.parity ^ 1);
     barrier_expect(full, V_STAGE_BYTES);
     if (CLUSTER > 1)
       copy_bulk_to_all(to, from, kPart, full);

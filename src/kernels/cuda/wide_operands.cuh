@@ -4,18 +4,17 @@
 #define IMAGE_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
-  if (a.expanded != nullptr && a.expanded->stands != a.of_expanded) return;
+  if (a.expanded != nullptr && a.expanded->stands) return;
+  if (a.split != nullptr && a.split->rated != 0) return;
   const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
   const int column = (int)(at % a.wide), half = (int)(at / a.wide % 2), step = (int)(at / a.wide / 2 % 4);
   const i64 block = at / a.wide / 8;
   if (block >= a.blocks) return;
   Pack<float, 4> high, low;
-  u32 most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const i64 n = block * 32 + step * 8 + 2 * i + half;
     const float v = n < a.n && column < a.columns ? a.v[column * a.v_ld + n] : 0.0f;
-    most = bits_of(fabsf(v)) > most ? bits_of(fabsf(v)) : most;
     // Rounded: what the low piece has to carry is half as much. NaN stays one.
     const float rounded = float_of((bits_of(v) + 0x1000u) & 0xffffe000u);
     high.value[i] = v != v ? v : fabsf(rounded) < INFINITY ? rounded : high_piece(v);
@@ -24,7 +23,4 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid
   Pack<float, 4>* to = (Pack<float, 4>*)a.image + (block * 4 + step) * 4 * a.wide + half * a.wide + column;
   store_pack((float*)to, high);
   store_pack((float*)(to + 2 * a.wide), low);
-  // Blocks of 32 points are those of whole warps.
-  most = __reduce_max_sync(0xffffffffu, most);
-  if (a.split != nullptr && threadIdx.x % 32 == 0) atomicMax(&a.split->most_v, most);
 }

@@ -12,7 +12,12 @@
 #define PANEL_STAGES 2
 #define TILE_PANELS (TILE_N / MERCER_PANEL)
 #define PANEL_BYTES (EXACT_FEATURES * Z_STREAMS * MERCER_PANEL * 4)
-#define PANEL_STAGE_BYTES (TILE_PANELS * PANEL_BYTES + COL_SLOTS * TILE_N * 4)
+#if EXPANDED == 1
+#define PANEL_SLOTS 1  // exponents of factors (expanded.cuh)
+#else
+#define PANEL_SLOTS COL_SLOTS
+#endif
+#define PANEL_STAGE_BYTES (TILE_PANELS * PANEL_BYTES + PANEL_SLOTS * TILE_N * 4)
 
 struct WideShared {
   static constexpr bool UNIFORM_STAGES = true;
@@ -38,13 +43,17 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
 #pragma unroll 1
   while (walk.next()) {
     const u32 full = shared.panels_full(ring.stage);
-    barrier_wait(shared.panels_empty(ring.stage), ring.parity ^ 1);
+    barrier_await(shared.panels_empty(ring.stage), ring.parity ^ 1);
     barrier_expect(full, PANEL_STAGE_BYTES);
     const u8* panels = (const u8*)p.z + walk.n0 / MERCER_PANEL * PANEL_BYTES;
     copy_bulk(shared.panel(ring.stage), panels, TILE_PANELS * PANEL_BYTES, full);
 #pragma unroll
-    for (int s = 0; s < COL_SLOTS; ++s) {
+    for (int s = 0; s < PANEL_SLOTS; ++s) {
+#if EXPANDED == 1
+      const float* slots = (const float*)p.z_powers + walk.n0;
+#else
       const float* slots = (const float*)p.col + s * p.z_ld + walk.n0;
+#endif
       copy_bulk(shared.slots(ring.stage) + s * TILE_N * 4, slots, TILE_N * 4, full);
     }
     ring.advance();
@@ -70,6 +79,34 @@ struct Rows {
   }
 };
 
+#if EXPANDED == 1
+// Powers of two of rows m, m + 8 and of 16 columns of a strip, [j][h][q] as in bilinear_pairs.cuh, times those of the
+// columns. Four columns of a lane lie together (expanded_points.cuh); behind the last one there are zeros.
+MERCER_INLINE void powers_of(float (&values)[16], const WideShared& shared, const Rows& rows, int stage, int strip) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int place = strip * 32 + half * 16 + threadIdx.x % 4 * 4;
+    const u32 at = shared.panel(stage) + place / MERCER_PANEL * PANEL_BYTES + place % MERCER_PANEL * 4;
+    float sums[2][8] = {}, whole[4];
+#pragma unroll
+    for (int k = 0; k < EXACT_FEATURES; ++k) {
+      float z[4];
+      shared_floats(z, at + k * MERCER_PANEL * 4);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float& sum = sums[k < FIRST_FEATURES ? 0 : 1][i];
+        sum = mul_add(rows.x[i / 2 % 2][k][0], z[i / 4 * 2 + i % 2], sum);
+      }
+    }
+    shared_floats(whole, shared.slots(stage) + place * 4);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float sum = FIRST_FEATURES < EXACT_FEATURES ? sums[0][i] + sums[1][i] : sums[0][i];
+      values[half * 8 + i] = float_of(bits_of(exp2_unit(sum)) + bits_of(whole[i / 4 * 2 + i % 2]));
+    }
+  }
+}
+#else
 // Values of rows m, m + 8 and of 16 columns, from column `own` of the tile on: [j][h][q] as in bilinear_pairs.cuh.
 MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const WideShared& shared, const Rows& rows,
                              const REAL* params, int stage, i64 m, i64 n0, int own) {
@@ -80,9 +117,6 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
     const int column = own + 8 * j;
     const u32 at = shared.panel(stage) + column / MERCER_PANEL * PANEL_BYTES + column % MERCER_PANEL * 4;
     REAL cols[2][COL_SLOTS + 1], acc[4][STATES + (STATES == 0)];
-#if EXPANDED == 1
-    REAL second[4][1] = {};
-#endif
 #pragma unroll
     for (int s = 0; s < COL_SLOTS; ++s) {
       const float2 pair = shared_pair(shared.slots(stage) + (s * TILE_N + column) * 4);
@@ -103,19 +137,11 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
       const REAL w = READS_WEIGHTS ? weights[k] : (REAL)0;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-#if EXPANDED == 1
-        update(k < FIRST_FEATURES ? acc[i] : second[i], rows.x[i / 2][k], z[i % 2], 0, nullptr, nullptr, params, 0, 0,
-               features);
-#else
         update(acc[i], rows.x[i / 2][k], z[i % 2], w, rows.slots[i / 2], cols[i % 2], params,
                (REAL)(m + 8 * (i / 2) + p.i_offset), (REAL)(n0 + column + i % 2 + p.j_offset), features);
-#endif
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-#if EXPANDED == 1
-      if (FIRST_FEATURES < EXACT_FEATURES) acc[i][0] += second[i][0];
-#endif
       REAL outputs[OUTPUTS];
       epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
                (REAL)(n0 + column + i % 2 + p.j_offset), features);
@@ -123,11 +149,14 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
     }
   }
 }
+#endif
 
 MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared, int rank) {
   const PairArguments& p = a.pairs;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+#if EXPANDED != 1
   const REAL* const params = params_of(p, 0);
+#endif
   Ring<PANEL_STAGES> ring = {0, 0};
   Walk walk(a);
   WideSums<WideShared> sums;
@@ -136,8 +165,11 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
   while (walk.next()) {
     const i64 m = walk.m0 + rank * TILE_M + warp * 16 + lane / 4;
     if (walk.starts_range()) rows.load(p, m);
-    const bool whole = walk.n0 + TILE_N <= p.n;
     barrier_wait(shared.panels_full(ring.stage), ring.parity);
+#if EXPANDED == 1
+    const auto make = [&](float (&values)[16], int strip) { powers_of(values, shared, rows, ring.stage, strip); };
+#else
+    const bool whole = walk.n0 + TILE_N <= p.n;
     const auto make = [&](float (&values)[16], int strip) {
       const int own = strip * 32 + lane % 4 * 2;
       values_of(values, p, shared, rows, params, ring.stage, m, walk.n0, own);
@@ -146,7 +178,8 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
       for (int i = 0; i < 16; ++i)
         if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
     };
-    sums.add_tile(p, shared, m, walk, EXPANDED == 1, make, [] { return 1.0f; });
+#endif
+    sums.add_tile(p, shared, m, walk, make, [] { return 1.0f; });
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();

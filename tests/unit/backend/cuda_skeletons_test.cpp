@@ -116,6 +116,10 @@ const TileRow kTiles[] = {
      .columns = 64, .tensor_cores = true},
     {.name = "bilinear-product-brief-64", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .columns = 64, .tensor_cores = true},
+    {.name = "bilinear-product-512", .text = kGauss, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
+     .columns = 512, .tensor_cores = true},
+    {.name = "bilinear-product-brief-512", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
+     .columns = 512, .tensor_cores = true},
     {.name = "wide-16", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product, .columns = 16,
      .tensor_cores = true},
     {.name = "wide-64", .text = "exp(-sum(w*abs(x-z))/b)*row", .sizes = {100000, 100000, 16},
@@ -275,6 +279,8 @@ class Collection {
     else
       add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
            plan->problem.product.blocks, plan->product_shared_bytes()});
+    add({name + ".rated", std::move(sources.rated), plan->problem.product.threads(), plan->problem.product.blocks,
+         plan->product_shared_bytes()});
     add({name + ".repair", std::move(sources.repair)});
     add({name + ".expand", std::move(sources.expand)});
     if (plan->wide)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include <fmt/format.h>
@@ -91,6 +92,43 @@ TEST(TensorCoreProducts, WidthsAndColumns) {
           if (::testing::Test::HasFatalFailure()) return;
         }
       }
+  });
+}
+
+/// Wide kernels multiply in pieces of 16 bits where v is finite, whatever its sizes. Bits tell which way was taken: one
+/// that may not know its values to be powers of two leaves its own.
+TEST(TensorCoreProducts, PiecesOfSixteenBits) {
+  constexpr const char* kSame = "min(exp(-sum((x-z)^2)/(2*b^2)), c)";
+  on_tensor_cores([](TestContext& context) {
+    if (context.state().products_by_warps) return;  // which multiply in pieces of tf32 alone
+    for (auto [m, n, k, columns] : {std::array{70, 300, 40, 5}, {130, 97, 64, 16}, {150, 130, 100, 40}}) {
+      const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
+      const Tensor z = points.z;
+      Array v = normal(Dtype::float32, {n, columns}, 7);
+      for (std::int64_t i = 0; i < n; ++i) {
+        // Every 32 points of a size of their own, the least denormal; of other columns all but one zero, or all.
+        v.set({i, 0}, std::ldexp(v(i, 0), static_cast<int>(i / 32 % 4) * 55 - 125));
+        v.set({i, 1}, std::ldexp(v(i, 1), static_cast<int>(i % 32) - 16));
+        if (i != n / 2) v.set({i, 2}, 0);
+        v.set({i, 3}, 0);
+      }
+      const auto both = [&](double b, const Array& of_v, const std::string& what) {
+        Arguments width;
+        width.params["b"] = b;
+        const Array out = product_of(kGauss, points.x, &z, of_v, width, context);
+        Arguments bound = width;
+        bound.params["c"] = 2.0;
+        const Array general = product_of(kSame, points.x, &z, of_v, bound, context);
+        if (std::isfinite(of_v(0, 4))) expect_gauss_product(out, points, b, of_v, what);
+        return same_bits(out, general);
+      };
+      const double typical = std::sqrt(static_cast<double>(k) / 6);
+      EXPECT_FALSE(both(typical * 4, v, "wide"));
+      EXPECT_TRUE(both(typical / 4, v, "narrow"));
+      v.set({0, 4}, std::numeric_limits<double>::infinity());
+      EXPECT_TRUE(both(typical * 4, v, "infinite"));
+      if (::testing::Test::HasFailure()) return;
+    }
   });
 }
 

@@ -94,6 +94,12 @@ TEST(GpuFloor, OfProductsAndGradients) {
   const double product = floor_of(text, shape, Dtype::float32, {.verb = "kernel_product"});
   EXPECT_GT(product, 0);
   EXPECT_GT(floor_of(text, shape, Dtype::float32, {.verb = "kernel_product", .columns = 64}), product);
+  // Values times v: pieces of 16 bits of a Gauss kernel, of tf32 of others, beside the products that values come from.
+  const ExplainShape many{50000, 50000, 64};
+  const double products = 3 * 2 * 2.5e9 * 64 / 7e14 * 1e3;
+  const GpuCall call{.verb = "kernel_product", .columns = 512};
+  EXPECT_NEAR(floor_of(text, many, Dtype::float32, call), 9 * products, 0.1);
+  EXPECT_NEAR(floor_of("exp(-sqrt(sum((x-z)^2))/h)", many, Dtype::float32, call), 17 * products, 0.1);
   const double gradient = floor_of(text, shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
   EXPECT_GT(gradient, 16 * 1e8 * 64 / 3.345e13 * 1e3);  // the multiply-adds of the contraction alone
   // Signs: three products of bytes at twice 700 TFLOP/s; whatever else the tile does takes less.
