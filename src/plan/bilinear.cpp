@@ -134,12 +134,9 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
   if (wide > 0) {
-    constexpr std::int64_t kColumnBytes = column_bytes(false);
-    if (of_values)
-      return wide_stages * (wide * kColumnBytes + 16) +
-             stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    return rows * kRowBytes + wide_stages * (wide * kColumnBytes + 16) + (3 + col_slots) * columns * kFloat +
-           16 * stages + 32;
+    const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
+    if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
+    return rows * kRowBytes + of_v + (3 + col_slots) * columns * kFloat + 16 * stages + 32;
   }
   return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
