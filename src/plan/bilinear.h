@@ -83,8 +83,9 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom, std::int64_t rows = 0);
 
-/// Columns of v that one pass takes at most: without products of warpgroups, and with them.
-inline constexpr int kFewColumns = 16, kWideColumns = 104;
+/// Columns of v that one pass takes at most: without products of warpgroups, and with them; where that saves passes
+/// enough, with half as many columns of the matrix in a tile.
+inline constexpr int kFewColumns = 16, kWideColumns = 104, kMostWideColumns = 128;
 
 /// Ranges of the features, each by blocks of its own, by which few tiles (of a cluster each) fill a device.
 int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors);

@@ -110,11 +110,26 @@ TEST(BilinearTile, OfFewFeaturesWithManyColumns) {
   EXPECT_TRUE(wide(3, 16).of_values);
   EXPECT_EQ(wide(3, 16).blocks, 2);
   EXPECT_EQ(wide(16, 16).blocks, 1);
-  EXPECT_EQ(wide(3, 200).wide, 72) << "three passes of as many columns";
+  EXPECT_EQ(wide(3, 200).wide, 104) << "two passes of as many columns";
   EXPECT_FALSE(wide(17, 16));
   EXPECT_FALSE(wide(3, 4)) << "multiply-adds do";
   EXPECT_FALSE(wide(3, 16, Precision::direct));
   EXPECT_FALSE(wide_tile(1000, 1000, 3, 16, Precision::fp32));
+}
+
+/// A pass of more than 104 columns, by tiles of half the matrix's columns, where it saves passes enough.
+TEST(BilinearTile, PassesOfManyColumns) {
+  struct Row {
+    std::int64_t k, columns;
+    int wide, tile;
+  };
+  for (const Row& row : {Row{64, 104, 104, 128}, {64, 128, 128, 64}, {64, 256, 128, 64}, {64, 512, 104, 128},
+                         {784, 104, 104, 128}, {784, 512, 128, 64}, {784, 1024, 128, 64}, {784, 300, 104, 128}}) {
+    const BilinearTile tile = bilinear_fold_tile(50000, 50000, row.k, row.columns, Precision::fp32);
+    EXPECT_EQ(tile.wide, row.wide) << row.k << " features, " << row.columns << " columns";
+    EXPECT_EQ(tile.columns, row.tile) << row.k << " features, " << row.columns << " columns";
+  }
+  EXPECT_EQ(wide_tile(100000, 100000, 3, 512, Precision::fp32).wide, 128);
 }
 
 TEST(BilinearTile, FollowsPrecision) {
