@@ -132,6 +132,34 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   });
 }
 
+/// Many tiles of n one after the other, whose stages are filled again and again while the warps of a block, and two
+/// blocks of a multiprocessor, are at other ones: every run has the same bits, and sampled rows are right.
+TEST(TensorCoreProducts, ManyTilesAreTheSameInEveryRun) {
+  constexpr std::int64_t kM = 1000, kN = 20000, kK = 64, kSampled = 8;
+  on_tensor_cores([](TestContext& context) {
+    const PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    const Tensor z = points.z;
+    const double b = std::sqrt(static_cast<double>(kK));
+    Arguments width;
+    width.params["b"] = b;
+    for (const std::int64_t columns : {5, 16, 64}) {
+      const Array v = normal(Dtype::float32, {kN, columns}, 7);
+      const Array out = product_of(kGauss, points.x, &z, v, width, context);
+      for (int run = 0; run < 3; ++run)
+        EXPECT_TRUE(same_bits(out, product_of(kGauss, points.x, &z, v, width, context))) << columns << " columns";
+      PointPair sampled{Array(Dtype::float32, {kSampled, kK}), points.z};
+      Array found(Dtype::float32, {kSampled, columns});
+      for (std::int64_t s = 0; s < kSampled; ++s) {
+        const std::int64_t m = s * (kM - 1) / (kSampled - 1);
+        for (std::int64_t k = 0; k < kK; ++k) sampled.x.set({s, k}, points.x(m, k));
+        for (std::int64_t e = 0; e < columns; ++e) found.set({s, e}, out(m, e));
+      }
+      expect_gauss_product(found, sampled, b, v, std::to_string(columns) + " columns");
+      if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
 TEST(TensorCoreProducts, SizesAndColumns) {
   on_tensor_cores([](TestContext& context) {
     for (auto [m, n, k, columns] : {std::array{257, 128, 64, 1},
