@@ -344,7 +344,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
-  text += define("V_STAGE_BYTES", tile.wide * plan::BilinearTile::column_bytes(rated));
+  text += define("V_STAGE_BYTES", tile.v_bytes(rated ? plan::VPieces::halves_and_norms : plan::VPieces::floats));
   text += define("RATED", rated ? 1 : plan.rates() ? 2 : 0);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
@@ -400,7 +400,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
-  text += define("V_STAGE_BYTES", tile.wide * plan::BilinearTile::column_bytes(plan.of_expanded));
+  text += define("V_STAGE_BYTES", tile.v_bytes(plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats));
   text += define("JOINS_RANGES", false) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});

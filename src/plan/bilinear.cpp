@@ -99,10 +99,12 @@ constexpr int kOfTwoBlocks = 16;
 constexpr int kMostSimdColumns = 4;
 static_assert(kLeastWideColumns == kMostSimdColumns + 1);
 
-/// All passes take about as many columns.
-int wide_columns(std::int64_t columns) {
+/// All passes take about as many columns. A pass with the most of them takes `longer` as long (measured with 512).
+int wide_columns(std::int64_t columns, double longer) {
   constexpr std::int64_t kMultiple = 8;
-  return static_cast<int>(round_up(ceil_div(columns, ceil_div(columns, kWideColumns)), kMultiple));
+  const std::int64_t most = ceil_div(columns, kWideColumns), least = ceil_div(columns, kMostWideColumns);
+  const std::int64_t passes = static_cast<double>(most) > longer * static_cast<double>(least) ? least : most;
+  return static_cast<int>(round_up(ceil_div(columns, passes), kMultiple));
 }
 
 // Operands cost as much as 80 points of the other side take by direct differences.
@@ -134,12 +136,9 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
   const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
   if (wide > 0) {
-    constexpr std::int64_t kColumnBytes = column_bytes(false);
-    if (of_values)
-      return wide_stages * (wide * kColumnBytes + 16) +
-             stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    return rows * kRowBytes + wide_stages * (wide * kColumnBytes + 16) + (3 + col_slots) * columns * kFloat +
-           16 * stages + 32;
+    const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
+    if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
+    return rows * kRowBytes + of_v + (3 + col_slots) * columns * kFloat + 16 * stages + 32;
   }
   return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
@@ -187,10 +186,14 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
   if (!pays_tensor_cores(m, n, k, precision, from)) return {};
   BilinearTile tile{.columns = 192};
   if (columns > kMostSimdColumns) {
-    tile = {.columns = 128, .stages = 4, .wide = wide_columns(columns), .wide_stages = 4};
-    if (tile.wide > 96) tile.stages = 3;  // shared memory has no room for more
+    constexpr double kLongerOfFew = 1.3, kLonger = 1.15;
+    tile = {.columns = 128, .stages = 4, .wide_stages = 4};
+    tile.wide = wide_columns(columns, k <= kChunk ? kLongerOfFew : kLonger);
+    if (tile.wide > kWideColumns)
+      tile.columns = 64;
+    else if (tile.wide > (k <= kChunk ? 64 : 96))
+      tile.stages = 3;  // shared memory has no room for more
     if (k <= kChunk) {
-      if (tile.wide > 64) tile.stages = 3;
       tile.brief = static_cast<int>(ceil_div(k, kUnit));
       tile.resident = true;
       if (tile.wide <= kOfTwoBlocks) tile.columns = 64, tile.cluster = 1, tile.blocks = 2;
@@ -216,7 +219,9 @@ BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int6
   const double pairs = static_cast<double>(m) * static_cast<double>(n);
   if (k < 1 || k > kFewFeatures || columns < kLeastWideColumns || precision == Precision::direct || pairs < from)
     return {};
-  BilinearTile tile{.columns = 128, .stages = 2, .wide = wide_columns(columns), .wide_stages = 4, .of_values = true};
+  constexpr double kLonger = 1.18;
+  BilinearTile tile{.columns = 128, .stages = 2, .wide_stages = 4, .of_values = true};
+  tile.wide = wide_columns(columns, kLonger);
   if (tile.wide <= kOfTwoBlocks && k <= kOfTwoBlocks / 2) tile.cluster = 1, tile.blocks = 2;
   return tile;
 }

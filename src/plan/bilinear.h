@@ -34,6 +34,10 @@ struct Bilinear {
   std::string to_text() const;
 };
 
+/// What products with many columns of v take: two pieces of tf32, or of 16 bits, with the points' norms behind them
+/// where values come from products.
+enum class VPieces : std::uint8_t { floats, halves, halves_and_norms };
+
 /// Tiles of the product on tensor cores (kernels/cuda/bilinear_tile.cuh, bilinear_warps.cuh): 128 rows and so many
 /// columns a block.
 struct BilinearTile {
@@ -51,8 +55,11 @@ struct BilinearTile {
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
-  /// Of 32 points of a column of v in two pieces: of 16 bits with the power of two that they share, or of tf32.
-  static constexpr int column_bytes(bool halves) { return halves ? 132 : 256; }
+  /// Of 32 points of v in shared memory. Halves share a power of two a column. Two blocks of a cluster copy as many
+  /// chunks of 16 bytes each.
+  int v_bytes(VPieces pieces) const {
+    return pieces == VPieces::floats ? wide * 256 : wide * 132 + (pieces == VPieces::halves_and_norms ? 160 : 0);
+  }
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
   /// of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
@@ -76,8 +83,9 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom, std::int64_t rows = 0);
 
-/// Columns of v that one pass takes at most: without products of warpgroups, and with them.
-inline constexpr int kFewColumns = 16, kWideColumns = 104;
+/// Columns of v that one pass takes at most: without products of warpgroups, and with them; where that saves passes
+/// enough, with half as many columns of the matrix in a tile.
+inline constexpr int kFewColumns = 16, kWideColumns = 104, kMostWideColumns = 128;
 
 /// Ranges of the features, each by blocks of its own, by which few tiles (of a cluster each) fill a device.
 int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors);

@@ -270,7 +270,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products(group, workspace);
   if (plan.rates()) {
-    v_->write_halves(all.pairs, workspace);
+    v_->write_halves(all, workspace);
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
   if (v_) v_->write(all.pairs, workspace);

@@ -16,7 +16,7 @@ WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspa
       job_(job),
       rates_(kernels.plan->rates()),
       write_v_(wide_operands(job)) {
-  image_ = workspace.add(blocks() * tile_.wide * plan::BilinearTile::column_bytes(false));
+  image_ = workspace.add(blocks() * tile_.v_bytes(plan::VPieces::floats));  // the largest
 }
 
 std::int64_t WideOperand::blocks() const { return round_up(job_.z.count, tile_.columns) / kPoints; }
@@ -41,7 +41,21 @@ void WideOperand::write(const PairArguments& group, const Workspace& workspace) 
 }
 
 void WideOperand::write_halves(const PairArguments& group, const Workspace& workspace) const {
-  const WideArguments a = arguments(group, workspace);
+  WideArguments a = arguments(group, workspace);
+  a.block_bytes = tile_.v_bytes(plan::VPieces::halves);
+  launch_halves(a);
+}
+
+void WideOperand::write_halves(const BilinearArguments& group, const Workspace& workspace) const {
+  WideArguments a = arguments(group.pairs, workspace);
+  a.block_bytes = tile_.v_bytes(plan::VPieces::halves_and_norms);
+  a.norm = group.z.norm;
+  a.norm_tail = group.z.norm_tail;
+  a.scale = group.z.scale;
+  launch_halves(a);
+}
+
+void WideOperand::launch_halves(const WideArguments& a) const {
   launch(beside(write_v_, "write_halves", job_), job_, {ceil_div(a.blocks * a.wide, kThreads)}, kThreads, 0, a);
 }
 

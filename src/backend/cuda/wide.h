@@ -14,13 +14,16 @@ class WideOperand {
   WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
   /// Makes it, of the columns of `group.v`, unless pieces of 16 bits have been taken.
   void write(const PairArguments& group, const Workspace& workspace) const;
-  /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place; of expanded squares (expanded.h), where they
+  /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
   /// stand.
   void write_halves(const PairArguments& group, const Workspace& workspace) const;
+  /// The same with the norms of z, for values that come from products.
+  void write_halves(const BilinearArguments& group, const Workspace& workspace) const;
   const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
 
  private:
   std::int64_t blocks() const;
+  void launch_halves(const WideArguments& a) const;
   WideArguments arguments(const PairArguments& group, const Workspace& workspace) const;
 
   const plan::BilinearTile& tile_;

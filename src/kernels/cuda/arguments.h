@@ -229,8 +229,10 @@ struct WideArguments {
   float* image;
   struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
                              // taken; or null
-  long long n, v_ld, blocks;  // blocks of 32 points
-  int columns, wide;          // there are; in the image
+  const float *norm, *norm_tail, *scale;  // of the points n, for the image of halves; or null
+  long long n, v_ld, blocks;              // blocks of 32 points
+  int columns, wide;                      // there are; in the image
+  int block_bytes;                        // of the image of halves
 };
 
 // One or both sides, blockIdx.z of them.

@@ -42,6 +42,12 @@ MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
+// Of rows m and m + 8.
+MERCER_INLINE void load_norms(PointNorm (&x)[2], const BilinearArguments& a, i64 m) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) x[h] = norm_of(a, m + 8 * h);
+}
+
 // What the epilogue knows of the columns 8 j + lane % 4 * 2, j below COUNT, and of those next to them. `column` begins
 // a block of the image, whose columns share a scale unless each has its OWN_SCALES.
 template <int COUNT>

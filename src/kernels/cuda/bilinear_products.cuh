@@ -55,6 +55,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
       }
       ring.advance();
     }
+#if COLUMN_PLANES
     // What the epilogue reads of the columns; the one before has left.
     const i64 left = a.z_end - walk.n0;
     const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
@@ -64,6 +65,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
 #pragma unroll
     for (int plane = 0; plane < COLUMN_PLANES; ++plane)
       copy_bulk(shared.columns + plane * PLANE_ROW * 4, column_plane(a, plane, walk.n0), bytes, full);
+#endif
 #if WIDE
     feed_v(a, shared, v_ring, walk.n0, rank);
 #endif

@@ -17,7 +17,11 @@
 #else
 #define VALUES_BYTES 768  // queue of a warp
 #endif
+#if RATED == 1
+#define COLUMN_PLANES 0  // they come with v
+#else
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 && !WIDE ? COLUMNS : 0))
+#endif
 // Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
@@ -28,6 +32,7 @@
 
 struct BilinearShared {
   static constexpr bool UNIFORM_STAGES = false;  // beside the products with v; in uniform registers or not
+  static constexpr bool NORMS_WITH_V = RATED == 1;
   u32 stages, rows, v, values, columns, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;

@@ -29,7 +29,11 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;
+#if RATED == 1
+  RatedRows norms;
+#else
   PointNorm norms[2];
+#endif
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
@@ -37,7 +41,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #if WIDE
     if (walk.starts_range())  // elsewhere the norms are read as fast as spilled registers are
 #endif
-      for (int h = 0; h < 2; ++h) norms[h] = norm_of(a, m + lane / 4 + 8 * h);
+      load_norms(norms, a, m + lane / 4);
     consumer.start(a, m);
     float sum[SUMS];
 #if RESIDENT
@@ -58,14 +62,18 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
 #endif
+#if COLUMN_PLANES
     barrier_wait(shared.columns_full(), columns_parity);
     columns_parity ^= 1;
+#endif
 #if JOINS_RANGES
     if (join_ranges(a, walk, rank, sum))
 #endif
       consumer.take(a, shared, sum, m, walk, norms);
+#if COLUMN_PLANES
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.columns_empty());
+#endif
   }
   consumer.finish(a.pairs.found);
 }

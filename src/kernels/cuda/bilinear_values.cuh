@@ -56,9 +56,10 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 
-// The 16 values of a strip without tests, as in sums_of_pairs: make(sum, h, norm, scale) of its row and its column.
-template <class Make>
-MERCER_INLINE void untested(float (&values)[16], const float* sum, u32 columns, int column, const Make& make) {
+// The 16 values of a strip without tests, as in sums_of_pairs.
+MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
+                                int column) {
+  const float norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
   const ColumnNorms<4> z(columns, column);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
@@ -69,17 +70,9 @@ MERCER_INLINE void untested(float (&values)[16], const float* sum, u32 columns, 
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = j * 4 + h * 2 + q;
-        values[i] = make(sum[i], h, norm, own.scale);
+        values[i] = FACTOR * mul_add(x[h].scale * own.scale, sum[i], norms[h] + norm);
       }
     }
-}
-
-MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
-                                int column) {
-  const float norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
-  untested(values, sum, columns, column, [&](float own, int h, float norm, float scale) {
-    return FACTOR * mul_add(x[h].scale * scale, own, norms[h] + norm);
-  });
 }
 #else
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
@@ -105,18 +98,36 @@ MERCER_INLINE bool rate_stands(const PairArguments& p) {
          float_of(p.split->most_v) <= MOST_FACTOR;
 }
 
-// The powers of two of a strip whose sums need no test. The rate goes into the norms and scales of the rows.
-MERCER_INLINE void rated_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], float rate, u32 columns,
-                                int column) {
-  const float norms[2] = {mul_add(rate, x[0].norm + x[0].tail, VALUE_EXPONENT),
-                          mul_add(rate, x[1].norm + x[1].tail, VALUE_EXPONENT)};
-  const float scales[2] = {rate * x[0].scale, rate * x[1].scale};
-  untested(values, sum, columns, column, [&](float own, int h, float norm, float scale) {
-    return exp2_unit(mul_add(rate, norm, mul_add(scales[h] * scale, own, norms[h])));
-  });
+// Of a lane's rows, the rate in their norms and scales.
+struct RatedRows {
+  float rate, norms[2], scales[2];
+  // The powers of two of a strip whose sums need no test, as in sums_of_pairs. `columns`: 32 norms and a scale. A
+  // column that there is not has an infinite norm.
+  MERCER_METHOD void values(float (&values)[16], const float* sum, u32 columns) const {
+    const float of_columns = shared_float(columns + 32 * 4);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 z = shared_pair(columns + (8 * j + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = j * 4 + i;
+        const float row = mul_add(scales[i / 2] * of_columns, sum[at], norms[i / 2]);
+        values[at] = exp2_unit(mul_add(rate, i % 2 == 0 ? z.x : z.y, row));
+      }
+    }
+  }
+};
+MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m) {
+  PointNorm x[2];
+  load_norms(x, a, m);
+  rows.rate = rate_of_squares(member_params(a.pairs, 0));
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    rows.norms[h] = mul_add(rows.rate, x[h].norm + x[h].tail, VALUE_EXPONENT);
+    rows.scales[h] = rows.rate * x[h].scale;
+  }
 }
 #else
-MERCER_INLINE float value_at_zero(const PairArguments&, const float*) { return 1; }
 #endif
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.

@@ -310,7 +310,7 @@ MERCER_INLINE void make_stages(const FieldProductArguments& a, const FieldShared
     ring.advance();
     inputs.advance();
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  async_fence();
   __syncwarp();
   if (lane != 0) return;
 #pragma unroll

@@ -68,6 +68,7 @@ MERCER_STEP void empty_ring(const RingSlots& slots, Ring<RING_SLOTS>& ring, int 
   const auto take = [&](int more) {
     barrier_wait(slots.full(ring.stage), ring.parity);
     next.load<F>(slots.slot(ring.stage) + places.first * 4, RING_STEP, F::ADDS || places.first + more < F::ITEMS);
+    async_fence();
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(slots.empty(ring.stage));
     ring.advance();

@@ -72,7 +72,6 @@ struct WideLane {
 MERCER_INLINE void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(GROUP_WARPS * 32) : "memory");
 }
-MERCER_INLINE void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 MERCER_INLINE void store_pieces(u32 address, u32 x, u32 y) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
 }

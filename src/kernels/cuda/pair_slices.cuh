@@ -265,6 +265,7 @@ struct SliceTurns {
       barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
       if (block.left > 0) copy_slice(block, a, shared, full);
     }
+    async_fence();
     __syncwarp();
 #if MIXED == 1
     if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));

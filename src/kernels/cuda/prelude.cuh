@@ -182,12 +182,16 @@ MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(
 // Copies of contiguous bytes by the copy engine, counted by a barrier in shared memory (compute capability 9.0).
 MERCER_INLINE u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
 MERCER_INLINE void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
+// Between a thread's own accesses to shared memory and those of bulk copies and `wgmma` that come after it has arrived
+// somewhere. That holds for reads too: an arrival is not held up by reads that have no answer yet, and beside products
+// of warpgroups these were seen to take longer than the copy that followed.
+MERCER_INLINE void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 MERCER_INLINE void barrier_init(u32 barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 }
 MERCER_INLINE void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  async_fence();
 }
 MERCER_INLINE void barrier_end(u32 barrier) {
   asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

@@ -68,8 +68,8 @@ struct WideSums {
 
   MERCER_METHOD WideSums() : ring{0, 0} {}
 
-  // Adds a tile; make(values, strip) gives 16 values of the strip, 0 where there is no column. Rows m and m + 8. Sums
-  // are stored times factor().
+  // Adds a tile; make(values, strip, stage) gives 16 values of the strip whose v lies in the stage, 0 where there is no
+  // column. Rows m and m + 8. Sums are stored times factor().
   template <class Make, class Factor>
   MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, const Make& make,
                               const Factor& factor) {
@@ -83,18 +83,27 @@ struct WideSums {
 #pragma unroll
     for (int strip = 0; strip < TILE_N / 32; ++strip) {
       float values[16];
-      make(values, strip);
+      const int stage = ring.stage;
+      if (Shared::NORMS_WITH_V) barrier_wait(shared.v_full(stage), ring.parity);
+      make(values, strip, stage);
       // The products of the strip before were on their way meanwhile.
       if (strip > 0) end(part, pieces, shared, before);
       pieces.split(values);
-      before = ring.stage;
-      barrier_wait(shared.v_full(before), ring.parity);
+      if (!Shared::NORMS_WITH_V) barrier_wait(shared.v_full(stage), ring.parity);
       ring.advance();
-      begin(part, pieces, shared, before);
+      begin(part, pieces, shared, stage);
+      before = stage;
     }
     end(part, pieces, shared, before);
     if (walk.ends_sum()) store(p, m, walk, factor());
   }
+
+#if HALVES
+  // The columns' powers of two, and what follows them (wide_halves.cuh).
+  static MERCER_METHOD u32 numbers_of(const Shared& shared, int stage) {
+    return shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES;
+  }
+#endif
 
   static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared,
                                   int stage) {
@@ -119,7 +128,7 @@ struct WideSums {
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
 #if HALVES
-    const u32 scales = shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES + threadIdx.x % 4 * 8;
+    const u32 scales = numbers_of(shared, stage) + threadIdx.x % 4 * 8;
 #pragma unroll
     for (int i = 0; i < WIDE / 2; i += 4) {
       const float2 scale = shared_pair(scales + i * 8);
@@ -129,13 +138,17 @@ struct WideSums {
         total[h + 1] = mul_add(part[h + 1], scale.y, total[h + 1]);
       }
     }
+    async_fence();
 #else
     float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
     const float all = test[0] + test[1] + (test[2] + test[3]);
     // Pieces make NaN of infinities.
-    if (__any_sync(0xffffffffu, all != all)) add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
+    if (__any_sync(0xffffffffu, all != all)) {
+      add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
+      async_fence();
+    }
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) total[i] += part[i];
 #endif

@@ -2,7 +2,8 @@
 // every 32 points n, in two steps of sixteen, the high and the low piece of all columns, [step][piece][half][column]
 // [eight halves], and behind those a number for every column. Pieces are v times a power of two, by which the largest
 // of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Behind the last point
-// and column there are zeros.
+// and column there are zeros. Of products that values come from (bilinear_wide.cuh) the points' norms and their scale
+// follow, so that a tile asks for nothing else; points that there are not are infinitely far away.
 #define LEAST_UNDONE -126  // of the powers of two: a normal number
 
 // A thread takes the 32 points of a column.
@@ -24,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
     const int wanted = piece_exponent(float_of(most)), bound = -LEAST_UNDONE - of_values;
     const int exponent = wanted < bound ? wanted : bound;
     const float power = power_of_two(exponent);
-    uint4* to = (uint4*)((u8*)a.image + block * (a.wide * (128 + 4)));
+    uint4* to = (uint4*)((u8*)a.image + block * a.block_bytes);
 #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {  // of eight points: step chunk / 2, half chunk % 2
       u32 high[4], low[4];
@@ -37,7 +38,16 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
       own[0] = {high[0], high[1], high[2], high[3]};
       own[2 * a.wide] = {low[0], low[1], low[2], low[3]};
     }
-    ((float*)(to + 8 * a.wide))[column] = power_of_two(-exponent - of_values);
+    float* numbers = (float*)(to + 8 * a.wide);
+    numbers[column] = power_of_two(-exponent - of_values);
+    if (a.norm != nullptr) {
+      float* norms = numbers + a.wide;
+      for (int i = column; i < 32; i += a.wide) {
+        const i64 n = block * 32 + i;
+        norms[i] = n < a.n ? a.norm[n] + a.norm_tail[n] : INFINITY;
+      }
+      if (column == 0) norms[32] = block * 32 < a.n ? a.scale[block * 32] : 0.0f;
+    }
   }
   if (a.split == nullptr) return;
   most = __reduce_max_sync(0xffffffffu, most);

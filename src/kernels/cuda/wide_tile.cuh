@@ -20,7 +20,7 @@
 #define PANEL_STAGE_BYTES (TILE_PANELS * PANEL_BYTES + PANEL_SLOTS * TILE_N * 4)
 
 struct WideShared {
-  static constexpr bool UNIFORM_STAGES = true;
+  static constexpr bool UNIFORM_STAGES = true, NORMS_WITH_V = false;
   u32 v, panels, bars;
   MERCER_METHOD explicit WideShared(u32 base) {
     v = base;
@@ -167,10 +167,10 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
     if (walk.starts_range()) rows.load(p, m);
     barrier_wait(shared.panels_full(ring.stage), ring.parity);
 #if EXPANDED == 1
-    const auto make = [&](float (&values)[16], int strip) { powers_of(values, shared, rows, ring.stage, strip); };
+    const auto make = [&](float (&values)[16], int strip, int) { powers_of(values, shared, rows, ring.stage, strip); };
 #else
     const bool whole = walk.n0 + TILE_N <= p.n;
-    const auto make = [&](float (&values)[16], int strip) {
+    const auto make = [&](float (&values)[16], int strip, int) {
       const int own = strip * 32 + lane % 4 * 2;
       values_of(values, p, shared, rows, params, ring.stage, m, walk.n0, own);
       if (whole) return;

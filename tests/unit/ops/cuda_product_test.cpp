@@ -101,7 +101,8 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   constexpr const char* kSame = "min(exp(-sum((x-z)^2)/(2*b^2)), c)";
   on_tensor_cores([](TestContext& context) {
     if (context.state().products_by_warps) return;  // which multiply in pieces of tf32 alone
-    for (auto [m, n, k, columns] : {std::array{70, 300, 40, 5}, {130, 97, 64, 16}, {150, 130, 100, 40}}) {
+    for (auto [m, n, k, columns] :
+         {std::array{70, 300, 40, 5}, {130, 97, 64, 16}, {150, 130, 100, 40}, {70, 210, 40, 112}}) {
       const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
       const Tensor z = points.z;
       Array v = normal(Dtype::float32, {n, columns}, 7);
@@ -176,11 +177,11 @@ TEST(TensorCoreProducts, SizesAndColumns) {
   });
 }
 
-/// Products of v on tensor cores too: passes of up to 64 columns, ranges of n, what is left of the last 32 points.
+/// Products of v on tensor cores too: passes of up to 128 columns, ranges of n, what is left of the last 32 points.
 TEST(TensorCoreProducts, ManyColumns) {
   on_tensor_cores([](TestContext& context) {
     for (auto [m, n, k, columns] : {std::array{257, 140, 64, 17}, {129, 700, 32, 64}, {64, 333, 100, 24},
-                                    {300, 193, 65, 100}, {130, 33, 33, 129}}) {
+                                    {300, 193, 65, 100}, {130, 33, 33, 129}, {140, 97, 65, 120}}) {
       const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
       expect_products(kL2, points, columns, std::to_string(columns) + " columns", context);
       expect_products("0.5*sum(x*z) + i - j/2", points, 40, "of points and indices", context);
@@ -199,7 +200,7 @@ TEST(WideProducts, FormulasSizesAndBatches) {
     };
     for (const Row& row : {Row{257, 140, 3, 16, "exp(-sum((x-z)^2)/9)"}, {129, 700, 1, 5, "sum(abs(x-z)^1.3)"},
                            {130, 193, 16, 70, "logsumexp(x*z)"}, {64, 33, 7, 130, "max(abs(x-z)) + i/9 - j"},
-                           {150, 129, 5, 40, "sum(x*z)/sqrt(sum(x*x)*sum(z*z))"}}) {
+                           {150, 129, 5, 40, "sum(x*z)/sqrt(sum(x*x)*sum(z*z))"}, {70, 300, 2, 120, "sum(x*z)^2"}}) {
       const PointPair points{normal(Dtype::float32, {row.m, row.k}, 1), normal(Dtype::float32, {row.n, row.k}, 2)};
       expect_products(row.f, points, row.columns, row.f, context);
       if (::testing::Test::HasFatalFailure()) return;

@@ -117,6 +117,21 @@ TEST(BilinearTile, OfFewFeaturesWithManyColumns) {
   EXPECT_FALSE(wide_tile(1000, 1000, 3, 16, Precision::fp32));
 }
 
+/// A pass of more than 104 columns, by tiles of half the matrix's columns, where it saves passes enough.
+TEST(BilinearTile, PassesOfManyColumns) {
+  struct Row {
+    std::int64_t k, columns;
+    int wide, tile;
+  };
+  for (const Row& row : {Row{64, 104, 104, 128}, {64, 128, 128, 64}, {64, 256, 128, 64}, {64, 512, 104, 128},
+                         {784, 104, 104, 128}, {784, 512, 128, 64}, {784, 1024, 128, 64}, {784, 300, 104, 128}}) {
+    const BilinearTile tile = bilinear_fold_tile(50000, 50000, row.k, row.columns, Precision::fp32);
+    EXPECT_EQ(tile.wide, row.wide) << row.k << " features, " << row.columns << " columns";
+    EXPECT_EQ(tile.columns, row.tile) << row.k << " features, " << row.columns << " columns";
+  }
+  EXPECT_EQ(wide_tile(100000, 100000, 3, 512, Precision::fp32).wide, 128);
+}
+
 TEST(BilinearTile, FollowsPrecision) {
   EXPECT_FALSE(tile(30000, 30000, 1024, Precision::direct));
   for (Precision precision : {Precision::tf32, Precision::bf16})
