@@ -118,6 +118,14 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
+/// The gradient of sum(weights * kernel_product(f, x, z, v)) by x, in one pass over the pairs, none of which is stored:
+/// out[..., m, k] = sum_ne weights[..., m, e] v[..., n, e] d f(x_m, z_n) / d x_mk. weights [..., M, E], v [..., N, E],
+/// out [..., M, K]. On CUDA alone, and of at most kProductGradientFeatures features; of others the weights of the pairs
+/// are the amplitude of a gradient_field.
+inline constexpr int kProductGradientFeatures = 16;
+void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
+
 /// The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l] with the g of
 /// kernel_gradient, of which only some rows m are ever stored. out [..., K, K], symmetric bitwise. Divided by M it is
 /// the average gradient outer product (AGOP) of recursive feature machines: Radhakrishnan, Beaglehole, Pandit, Belkin,

@@ -82,6 +82,16 @@ coef: [..., O, N], or [N] (then out is [..., M, K]): float64 where x is, else fl
 Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
+inline constexpr char kProductGradientSignature[] =
+    "def product_gradient(" MERCER_POINTS
+    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, "
+    MERCER_SHARED_OPTIONS ") -> mercer._types.ArrayT";
+inline constexpr char kProductGradientDoc[] =
+    R"doc(The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
+
+weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone, of at most PRODUCT_GRADIENT_FEATURES features.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
 inline constexpr char kKernelAgopSignature[] =
     "def kernel_agop(" MERCER_POINTS
     ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS

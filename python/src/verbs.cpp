@@ -197,6 +197,25 @@ nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::hand
   });
 }
 
+nb::object py_product_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, nb::handle v,
+                               nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
+                               nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "product_gradient", !w.is_none(), &options.params);
+  Call call("product_gradient", formula, x, z, options);
+  const Tensor &rows = call.input(weights, "weights"), &columns = call.input(v, "v");
+  const Tensor* view = nullptr;
+  nb::object result = call.output(
+      out, "out", call.compute_dtype(),
+      [&] {
+        const Shape extra = ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2));
+        return joined(call.batch(extra), {call.rows(), call.x().shape.back()});
+      },
+      view);
+  call.run([&] { product_gradient(call.formula(), call.x(), call.z(), rows, columns, *view, call.arguments()); });
+  return result;
+}
+
 nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                           nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                           nb::handle progress, nb::kwargs params) {
@@ -294,6 +313,9 @@ void bind_verbs(nb::module_& module) {
              nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
+  module.attr("PRODUCT_GRADIENT_FEATURES") = kProductGradientFeatures;
+  module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
+             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kProductGradientSignature), kProductGradientDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),

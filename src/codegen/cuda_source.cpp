@@ -303,7 +303,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
 
 /// What an epilogue outside of pair_tile.cuh is told.
 std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) {
-  std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots) + define("OUTPUTS", 1);
+  std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
+  text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
   return text + define("LONG_EPILOGUE", plan.long_epilogue()) + function + skeleton({"pair_params.cuh"});
@@ -471,6 +472,17 @@ std::string amplitude_function(const plan::GpuFieldPlan& plan) {
          value_statements(plan.amplitude);
 }
 
+std::string factor_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
+         value_statements(plan.factor);
+}
+
+std::string phi_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
+         "                       const REAL* params, REAL features) {\n" +
+         value_statements(plan.program);
+}
+
 /// Stages of 64 points whose ranks fit the codes of 16-bit floats.
 constexpr int kCodeStages = 94;
 std::string field_product_defines(const plan::GpuFieldPlan& plan) {
@@ -487,10 +499,27 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
   text += define("READS_WEIGHTS", plan.reads_weights);
   text += define("MARKED", plan.products || plan.linear != nullptr);
-  text +=
-      "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
-      "                       const REAL* params, REAL features) {\n";
-  return text + value_statements(plan.program) + skeleton({"field.cuh"});
+  return text + phi_function(plan) + skeleton({"field.cuh"});
+}
+
+std::string cuda_few_features_source(const GpuPairPlan& plan) {
+  const plan::GpuFieldPlan& field = *plan.problem.field;
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
+  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
+  text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
+  text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
+  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
+  text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
+  text += define("COLUMNS", field.problem.outputs) + define("ROW_WEIGHTS", field.problem.row_weights);
+  text += define("ROWS", plan::few_features_rows(plan));
+  text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
+  const bool factors = static_cast<bool>(field.factors);
+  text += define("FACTORS", factors) + define("WEIGHTED", field.factors.weighted);
+  text += define("SCALE", cuda_number(field.factors.scale, plan.problem.type).c_str());
+  text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += factors ? amplitude_function(field) + factor_function(field) : phi_function(field);
+  return text + skeleton({"few_features.cuh"});
 }
 
 namespace {
@@ -512,8 +541,7 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool digits) {
   } else if (plan.of_signs()) {
     text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
   } else {
-    text += "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
-            value_statements(plan.factor);
+    text += factor_function(plan);
     text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
     text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
   }

@@ -56,6 +56,8 @@ std::string cuda_few_columns_source(Dtype type);
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program);
 
 /// The kernels `field` and, behind ranges of n, `sum_splits`.
+/// The tile of a gradient field of few features.
+std::string cuda_few_features_source(const plan::GpuPairPlan& plan);
 std::string cuda_field_source(const plan::GpuFieldPlan& plan);
 /// Of a plan with products: the kernels `field_products`, and `write_coefs` and what else makes operands.
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan);

@@ -138,10 +138,47 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
   return tile;
 }
 
+std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
+                                                              std::int64_t outputs, bool row_weights,
+                                                              Context& context) {
+  const Formula::Prepared& formula = call.formula();
+  if (formula.is_field || job.features < 1 || job.features > plan::kFewFeatures) return nullptr;
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::field}, context);
+  problem.plane_product = {};
+  problem.bytes = false;
+  problem.sizes.pairs = plan::GpuSizes::Pairs::many;
+  plan::GpuFieldProblem field;
+  field.type = job.type;
+  field.outputs = plan::few_features_outputs(outputs, job.features, row_weights);
+  field.few_features = true;
+  field.row_weights = row_weights;
+  field.capability = job.hardware().capability();
+  const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
+                                    problem.sizes.exact_features, field.outputs, row_weights);
+  const auto fits = [&](const plan::GpuPairPlan& plan) {
+    return plan::few_features_bytes(plan) <= problem.shared_per_block;
+  };
+  const auto kernels = kept(pairs_of(job, context), key, job, [&] {
+    field.field = ir::split_field(formula.field());
+    field.planes = static_cast<int>(field.field.pair_outputs.size());
+    problem.outputs = field.field.pair_outputs;
+    if (problem.outputs.empty()) problem.outputs = {0.0};
+    problem.field = plan::plan_gpu_field(field);
+    const auto plan = plan::plan_gpu_pairs(problem);
+    if (fits(*plan)) return cuda::compile_pair_kernels(plan, job.type, job);
+    auto without = std::make_shared<cuda::PairKernels>();
+    without->plan = plan;
+    return std::shared_ptr<const cuda::PairKernels>(without);
+  });
+  return fits(*kernels->plan) ? kernels : nullptr;  // shared memory may have no room
+}
+
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
   const bool amplitude = formula.is_field;
   CudaGradient gradient;
+  gradient.pairs = few_features_kernels(call, job, outputs, false, context);
+  if (gradient.pairs) return gradient;
   gradient.field = field_kernels(cache_key(amplitude, formula.key), job, outputs, amplitude, context, [&] {
     return amplitude ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
   });

@@ -31,6 +31,10 @@ struct CudaGradient {
   std::shared_ptr<const cuda::PairKernels> pairs;
   std::shared_ptr<const cuda::FieldKernels> field;
 };
+/// Of few features, in one pass; null where that is no way to compute it. `row_weights`: see cuda::FieldJob.
+std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
+                                                              std::int64_t outputs, bool row_weights,
+                                                              Context& context);
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
 
 }  // namespace mercer::ops

@@ -124,7 +124,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
-    return cuda::gradient(kernels.pairs.get(), *kernels.field, job, contraction.job(call, coef, out));
+    return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, contraction.job(call, coef, out));
   }
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
@@ -132,6 +132,53 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
     contraction.fill(item, call, index, coef, out);
     cpu::gradient(programs.pairs.get(), *programs.field, item, run);
   });
+}
+
+void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const Arguments& arguments, Context& context) {
+  const char* op = "product_gradient";
+  ops::check_input(op, "weights", weights, 2);
+  ops::check_input(op, "v", v, 2);
+  const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2), ops::leading(v, 2)});
+  require(call.on_cuda() && call.features() <= kProductGradientFeatures,
+          "{}: points must lie on CUDA and have at most {} features. Received {} features on {}.", op,
+          kProductGradientFeatures, call.features(), call.device());
+  const std::int64_t columns = v.shape.back();
+  require(columns > 0, "{}: v must have at least one column. Received shape {}.", op, ops::text_of(v.shape));
+  const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
+    require(factor.shape[factor.ndim() - 2] == points && factor.shape.back() == columns,
+            "{}: {} must have shape (..., {}, {}). Received {}.", op, name, points, columns,
+            ops::text_of(factor.shape));
+    ops::check_device(op, name, factor, call.device());
+    ops::check_computing_type(op, name, factor, call.type());
+  };
+  check("weights", weights, call.m());
+  check("v", v, call.n());
+  ops::check_output_type(op, out, call.type());
+  Shape expected = call.batch();
+  expected.insert(expected.end(), {call.m(), call.features()});
+  std::vector<const Tensor*> inputs = call.inputs();
+  inputs.insert(inputs.end(), {&weights, &v});
+  ops::check_output(op, out, expected, inputs);
+  if (call.ends_checked(out)) return;
+  const cuda::PairJob job = call.job(context);
+  cuda::FieldJob operands;
+  const auto operand = [&](const Tensor& factor, std::size_t row, std::size_t column) -> cuda::JobOperand {
+    return {{factor.data, factor.dtype, ops::batch_strides(factor, 2, call.batch())},
+            factor.strides[factor.ndim() - row],
+            factor.strides[factor.ndim() - column]};
+  };
+  operands.coef = operand(v, 1, 2);  // outputs, then points
+  operands.rows = operand(weights, 2, 1);
+  operands.outputs = columns;
+  operands.out = out.data;
+  operands.out_row_stride = out.strides[out.ndim() - 2];
+  operands.out_feature_stride = out.strides.back();
+  operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
+  const auto kernels = ops::few_features_kernels(call, job, columns, true, context);
+  require(kernels != nullptr, "{}: the formula's streams must fit shared memory. Received {}.", op,
+          f.expression().to_text());
+  cuda::gradient(kernels.get(), nullptr, job, operands);
 }
 
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
@@ -163,7 +210,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
     operands.amplitude.array = {amplitude.data, amplitude.dtype, ops::batch_strides(amplitude, 2, call.batch())};
     operands.amplitude.row_stride = amplitude.strides[amplitude.ndim() - 2];
     operands.amplitude.col_stride = amplitude.strides.back();
-    return cuda::gradient(kernels.pairs.get(), *kernels.field, job, operands);
+    return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, operands);
   }
   const Programs programs = make_programs(call, contraction.outputs, context);
   const Shape amplitude_strides = ops::batch_strides(amplitude, 2, call.batch());

@@ -121,7 +121,10 @@ FieldFactors factors_of(const Expr& field) {
   }
   if (signs + others == 0) return {};
   result.kind = signs == 1 && others == 0 ? FieldFactors::Kind::sign : FieldFactors::Kind::values;
-  if (result.kind == FieldFactors::Kind::sign) result.scale *= direction;
+  if (result.kind == FieldFactors::Kind::sign && direction < 0) {
+    result.scale = -result.scale;
+    features[0] = sign(features[0]->args[0]->args[1] - features[0]->args[0]->args[0]);
+  }
   result.amplitude = product_of(amplitudes);
   join_signs(features);
   turn_difference(features, result.scale);
@@ -217,6 +220,41 @@ void plan_linear(GpuFieldPlan& plan) {
 
 }  // namespace
 
+int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights) {
+  constexpr std::int64_t kSums = 32, kWeights = 16;
+  return static_cast<int>(std::clamp<std::int64_t>(row_weights ? kWeights : kSums / std::max<std::int64_t>(k, 1), 1,
+                                                   std::max<std::int64_t>(outputs, 1)));
+}
+
+namespace {
+
+std::int64_t few_features_words(const GpuFieldProblem& field) { return field.type == Dtype::float64 ? 2 : 1; }
+std::int64_t count_of(const std::vector<Sides::Stream>& streams) { return static_cast<std::int64_t>(streams.size()); }
+
+}  // namespace
+
+std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
+  constexpr std::int64_t kPoints = 64, kStages = 2, kWord = 4;
+  const GpuFieldPlan& field = *pairs.problem.field;
+  const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
+  const std::int64_t rows = pairs.problem.sizes.exact_features * of_feature + pairs.col_slots + field.reads_col +
+                            field.problem.outputs;
+  return kStages * rows * kPoints * kWord * few_features_words(field.problem);
+}
+
+int few_features_rows(const GpuPairPlan& pairs) {
+  constexpr std::int64_t kRegisters = 96, kMost = 4, kVectorWords = 4;
+  const GpuFieldProblem& field = pairs.problem.field->problem;
+  const std::int64_t words = few_features_words(field), outputs = field.outputs, sums = field.row_weights ? 1 : outputs;
+  const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
+  const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.row_slots +
+                              (field.row_weights ? outputs : 0) +
+                              kVectorWords / words * (pairs.split.states + sums + field.planes);
+  std::int64_t rows = kMost;
+  while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;
+  return static_cast<int>(rows);
+}
+
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
   auto plan = std::make_shared<GpuFieldPlan>();
   plan->problem = problem;
@@ -229,14 +267,14 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->reads_row = reads_site(plan->program, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
-  if ((problem.product_outputs > 0 || problem.linear) && problem.type == Dtype::float32)
+  if ((problem.product_outputs > 0 || problem.linear || problem.few_features) && problem.type == Dtype::float32)
     plan->factors = factors_of(problem.field.field);
   if (plan->factors) {
     plan->amplitude = ir::lower({plan->factors.amplitude}, options);
     plan->factor = ir::lower({plan->factors.factor}, options);
     if (problem.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
     plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
-    if (!plan->products && !plan->linear) plan->factors = {};
+    if (!plan->products && !plan->linear && !problem.few_features) plan->factors = {};
   }
   const int words = problem.type == Dtype::float64 ? 2 : 1;
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&

@@ -58,6 +58,8 @@ struct GpuFieldProblem {
   int planes = 0;               // pair values
   int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
   BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
+  bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
+  bool row_weights = false;     // of which one output is wanted, summed with weights of the rows
   int capability = 90;
   int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
   std::int64_t shared_per_block = 232448;
@@ -95,6 +97,16 @@ struct GpuFieldPlan {
   int tile_f() const { return 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
 };
+
+/// Of a field of few features, whose values of the pairs come from `pairs`: points m of a thread; bytes of shared
+/// memory of a block.
+int few_features_rows(const GpuPairPlan& pairs);
+std::int64_t few_features_bytes(const GpuPairPlan& pairs);
+inline constexpr int kFewFeaturesThreads = 128;
+/// Blocks of a multiprocessor at once: sums of many features want registers.
+inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
+/// Outputs, or weights of rows, that a pass takes.
+int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights);
 
 /// Coefficients that one pass takes at most; more take several.
 inline constexpr std::int64_t kFieldOutputs = 16, kProductOutputs = 32;

@@ -669,7 +669,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   add_allowance(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
   const bool packs = plan->bilinear || plan->wide || problem.expands || plan->mixed_sixteenths > 0 ||
-                     problem.consumer == Consumer::nearest;
+                     problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
   plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);
   if (plan->has_double_products()) plan->double_tile = double_tile(*plan);

@@ -35,7 +35,7 @@ struct GpuTile {
 };
 
 /// What becomes of the pairs' values.
-enum class Consumer : std::uint8_t { store, product, fold, nearest };
+enum class Consumer : std::uint8_t { store, product, fold, nearest, field };
 
 /// What of a call's sizes decides the tile; calls of one class share their kernels. The batch has no say: an item alone
 /// gives the same bits.
@@ -73,6 +73,8 @@ bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from =
 /// Sums of fewer differences of bytes fit 32 bits.
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 
+struct GpuFieldPlan;
+
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
@@ -90,6 +92,8 @@ struct GpuPairProblem {
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts
   BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
+  std::shared_ptr<const GpuFieldPlan> field;  // of values that a gradient field of few features takes as they come
+                                              // (kernels/cuda/few_features.cuh)
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;

@@ -39,6 +39,8 @@ std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {
   return params;
 }
 
+bool are_points(const std::vector<Sides::Stream>& streams) { return streams.size() == 1 && streams[0].plain; }
+
 Sides lower_sides(const ir::Split& split) {
   Sides sides;
   ir::LowerOptions options;

@@ -26,6 +26,8 @@ struct Sides {
   std::vector<Stage> stages;
   std::vector<Stream> x_streams, z_streams;
 };
+/// Whether a side has one stream, its points.
+bool are_points(const std::vector<Sides::Stream>& streams);
 Sides lower_sides(const ir::Split& split);
 
 /// Expressions of parameters alone; computed once per batch item.

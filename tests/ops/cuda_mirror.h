@@ -421,6 +421,15 @@ inline void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, 
   });
 }
 
+inline void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                             const Tensor& out, const Arguments& arguments, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return mercer::product_gradient(f, x, z, weights, v, out, arguments, plain);
+  take_to_cuda(x, z, {&weights, &v}, {&out}, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
+    mercer::product_gradient(f, at(x), zd, at(weights), at(v), at(out), at.arguments(), plain);
+  });
+}
+
 inline void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                         const Arguments& arguments, TestContext& context) {
   Context& plain = context;

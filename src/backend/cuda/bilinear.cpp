@@ -52,7 +52,7 @@ std::int64_t strips_of_launch(const plan::GpuPairPlan& plan, std::int64_t units,
 bool packs_points(const plan::GpuPairPlan& plan, const JobSide& side, bool of_x) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
   const auto& steps = side.points.batch_strides;
-  return plan.sides.stages.empty() && streams.size() == 1 && streams[0].plain &&
+  return plan.sides.stages.empty() && plan::are_points(streams) &&
          std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 0; });
 }
 

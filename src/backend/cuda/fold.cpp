@@ -7,6 +7,7 @@
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
+#include "backend/cuda/ranges.h"
 #include "backend/cuda/sum_planes.h"
 #include "backend/cuda/wide.h"
 #include "core/error.h"
@@ -15,35 +16,7 @@
 namespace mercer::cuda {
 namespace {
 
-/// Columns that one block adds up at most, in sums of some tiles: longer ones of float32 would lose the contract.
-constexpr std::int64_t kLongestRange = 32768;
-constexpr std::int64_t kMostSplits = 64, kMostBlocks = 0x7fffffff;
-
-/// How a call is cut: tiles of m, what they have of n, and how many blocks run at once.
-struct Cut {
-  std::int64_t tiles_m, tiles_n, tile_n, slots;
-};
-
-/// Ranges of n: the fewest with which the last wave of blocks leaves little of the device idle.
-std::int64_t choose_splits(const Cut& cut) {
-  const std::int64_t longest_range = kLongestRange / cut.tile_n;
-  const std::int64_t least = std::max<std::int64_t>(1, ceil_div(cut.tiles_n, longest_range));
-  const std::int64_t most = std::min(cut.tiles_n, std::max(least, kMostSplits));
-  std::int64_t best = least;
-  double best_use = 0;
-  for (std::int64_t splits = least; splits <= most; ++splits) {
-    const std::int64_t blocks = cut.tiles_m * splits, waves = ceil_div(blocks, cut.slots);
-    // A wave takes as long as its longest range.
-    const std::int64_t longest = ceil_div(cut.tiles_n, splits);
-    const double use =
-        static_cast<double>(cut.tiles_m * cut.tiles_n) / static_cast<double>(waves * cut.slots * longest);
-    if (use > best_use * 1.03) {
-      best = splits;
-      best_use = use;
-    }
-  }
-  return best;
-}
+constexpr std::int64_t kMostBlocks = 0x7fffffff;
 
 /// Of a range of n, for a row and column of v (kernels/cuda/fold.cuh).
 std::int64_t state_bytes(const plan::GpuPairProblem& problem) {

@@ -1,6 +1,7 @@
 // Gradient fields: the values of the pairs of some rows first, then φ contracted over n, rows by rows.
 #include <algorithm>
 
+#include "backend/cuda/few_features.h"
 #include "backend/cuda/field_products.h"
 #include "backend/cuda/linear_field.h"
 #include "backend/cuda/operations.h"
@@ -202,7 +203,8 @@ class FieldLaunch {
 FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   FieldJob one = operands;
   for (auto [array, from] :
-       {std::pair(&one.coef.array, &operands.coef.array), std::pair(&one.amplitude.array, &operands.amplitude.array)}) {
+       {std::pair(&one.coef.array, &operands.coef.array), std::pair(&one.amplitude.array, &operands.amplitude.array),
+        std::pair(&one.rows.array, &operands.rows.array)}) {
     if (array->data == nullptr) continue;
     array->data = static_cast<const char*>(from->data) +
                   batch_offset(job.batch, from->batch_strides, index) * static_cast<std::int64_t>(size_of(from->dtype));
@@ -232,25 +234,32 @@ FieldJob points_of(const FieldJob& operands, std::int64_t first) {
 
 }  // namespace
 
-void gradient(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands) {
+void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands) {
   const JobScope scope(job);
   const bool in_place = reads_in_place(pairs, job, operands);
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     const FieldJob own = at(operands, job, index);
+    if (field == nullptr) {
+      workspace.reuse();
+      const FewFeaturesField few(*pairs, one, own, workspace);
+      if (!workspace.take(job)) return;
+      few.run();
+      continue;
+    }
     FieldRange range{0, one.z.count, 0, false};
-    if (field.plan->linear) {
+    if (field->plan->linear) {
       const plan::LinearSizes sizes =
           plan::linear_sizes(one.x.count, one.z.count, one.features, own.outputs, one.part_bytes);
       range = {0, sizes.points, sizes.rows, sizes.points < one.z.count};
     }
-    for (; range.first == 0 || range.first < one.z.count; range.first += range.count) {
+    for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
       const std::int64_t count = std::min(range.count, one.z.count - range.first);
       const PairJob points = points_of(one, range.first, count);
       const FieldJob of_points = points_of(own, range.first);
       workspace.reuse();
-      FieldLaunch launch(pairs, field, points, of_points, in_place, range, workspace);
+      FieldLaunch launch(pairs, *field, points, of_points, in_place, range, workspace);
       if (!workspace.take(job)) return;
       launch.run();
     }

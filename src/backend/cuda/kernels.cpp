@@ -145,6 +145,15 @@ jit::CudaSource cuda_source(std::string name, std::string text, const std::strin
   return {std::move(name), std::move(text), architecture, {"-fmad=false"}};
 }
 
+namespace {
+
+std::string uniforms_of(const plan::GpuFieldPlan& plan) {
+  const ir::FieldSplit& field = plan.problem.field;
+  return codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(), plan.uniforms);
+}
+
+}  // namespace
+
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture) {
   const plan::GpuPairProblem& problem = plan.problem;
   const std::string formula = problem.outputs.front().to_text();
@@ -153,7 +162,10 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   const bool doubles = plan.has_double_products();
-  if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
+  if (problem.field) {
+    sources.tile = named("field of few features", codegen::cuda_few_features_source(plan));
+    sources.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
+  } else if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
@@ -178,7 +190,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   if (lists || repairs) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
-  else if (problem.consumer != plan::Consumer::store)
+  else if (problem.consumer == plan::Consumer::product || problem.consumer == plan::Consumer::fold)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
 }
@@ -191,8 +203,7 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
     return cuda_source(fmt::format("{} {}", kind, formula), std::move(text), architecture);
   };
   sources.field = named("field", codegen::cuda_field_source(plan));
-  sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(plan.problem.type, field.params.size(),
-                                                                     field.uniforms.size(), plan.uniforms));
+  sources.uniforms = named("uniforms", uniforms_of(plan));
   if (plan.products) {
     sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
     sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
@@ -227,10 +238,11 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
     of.device = &job.hardware();
     const PairSources& texts =
         sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
-    rows.insert(rows.end(), {{&texts.tile, "pair_tile", &of.tile},
+    rows.insert(rows.end(), {{&texts.tile, of.plan->problem.field ? "few_features" : "pair_tile", &of.tile},
                              {&texts.pack_x, "pack", &of.pack_x},
                              {&texts.pack_z, "pack", &of.pack_z},
                              {&texts.uniforms, "uniforms", &of.uniforms},
+                             {&texts.field_uniforms, "uniforms", &of.field_uniforms},
                              {&texts.merge, "merge_ranges", &of.merge},
                              {&texts.candidates, "tighten", &of.candidates},
                              {&texts.integers, "pair_tile", &of.integers},

@@ -31,6 +31,7 @@ struct PairSources {
   jit::CudaSource repair;             // of both, where pairs are stored
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
   jit::CudaSource rated;              // of products with many columns, or empty
+  jit::CudaSource field_uniforms;     // of a field of few features, or empty
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -42,6 +43,7 @@ struct PairKernels {
   Kernel integers, product, repair;
   Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
   Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
+  Kernel field_uniforms;    // of a field of few features, whose kernel is the tile
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.

@@ -38,8 +38,7 @@ bool reads_params(const plan::Sides& sides, bool of_x) {
 }
 
 bool plain(const plan::Sides& sides) {
-  return sides.stages.empty() && sides.x_streams.size() == 1 && sides.x_streams[0].plain &&
-         sides.z_streams.size() == 1 && sides.z_streams[0].plain;
+  return sides.stages.empty() && plan::are_points(sides.x_streams) && plan::are_points(sides.z_streams);
 }
 
 /// Blocks along the features: enough to fill the device when there are few points.

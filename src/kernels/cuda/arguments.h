@@ -287,6 +287,14 @@ struct FieldArguments {
   const unsigned char* marks;  // [m][k / 64] what is to be computed; null: everything
 };
 
+// A field of few features (few_features.cuh).
+struct FewFeaturesArguments {
+  struct PairArguments pairs;
+  struct FieldArguments field;  // of the outputs of a pass
+  const void *coefs, *rows;     // [output][ld] along the points z; the same of the points x, or null
+  long long coefs_ld, rows_ld;
+};
+
 // A field on tensor cores (field_products.cuh, field_operands.cuh).
 struct FieldProductArguments {
   struct FieldArguments field;  // of some rows m

@@ -206,6 +206,7 @@ struct FieldRow {
   bool everywhere = false;
   bool tensor_cores = false;
   bool linear = false;
+  int few_features = 0;
 };
 
 const FieldRow kFields[] = {
@@ -223,6 +224,10 @@ const FieldRow kFields[] = {
     {.name = "gradient-linear-1", .text = kGauss, .linear = true},
     {.name = "gradient-linear-16", .text = kGauss, .outputs = 16, .everywhere = true, .linear = true},
     {.name = "gradient-linear-products", .text = "sum(w*x*z)^3", .outputs = 16, .linear = true},
+    {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
+    {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
+    {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
+    {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
 
@@ -333,7 +338,9 @@ class Collection {
       second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
                                         Precision::fp32, 132, 0);
     second.planes = static_cast<int>(second.field.pair_outputs.size());
+    second.few_features = row.few_features > 0;
     const auto plan = plan::plan_gpu_field(second);
+    if (row.few_features > 0) return add_few_features(row, plan);
     FieldSources sources = field_sources(*plan, target_);
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
@@ -354,6 +361,17 @@ class Collection {
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
+  }
+
+  void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
+    plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
+    pairs.outputs = field->problem.field.pair_outputs;
+    pairs.consumer = Consumer::field;
+    pairs.field = field;
+    const auto plan = plan::plan_gpu_pairs(pairs);
+    PairSources sources = pair_sources(*plan, row.type, row.type, target_);
+    add({row.name, std::move(sources.tile), plan::kFewFeaturesThreads, plan::few_features_blocks(row.few_features),
+         plan::few_features_bytes(*plan)});
   }
 
   template <class PassKernel>

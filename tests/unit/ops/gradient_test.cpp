@@ -105,36 +105,110 @@ TEST(Gradient, CoincidentPointsAreFiniteAndExactlyZero) {
                             "exp(-sqrt(sum((x-z)^2))/3)",
                             "max(abs(x-z))",
                             "sum(abs(x-z)^3)^(1/3)"};
-  for (Dtype dtype : kWide) {
-    const Array one = normal(dtype, {1, 20}, 1), coef = normal(dtype, {50}, 2);
-    Tensor x = one;
-    x.shape = {9, 20};
-    x.strides = {0, 1};
-    Tensor z = x;
-    z.shape = {50, 20};
-    for (const char* text : formulas)
-      on_each_target([&](TestContext& context) {
-        const Array out(dtype, {9, 20});
-        kernel_gradient(text, x, &z, coef, out, {}, context);
-        each_index({9, 20}, [&](const Shape& i) { ASSERT_EQ(read(out, i), 0) << text; });
-      });
-    // A few duplicates, single equal features and zeros among other points.
-    Array points = normal(dtype, {9, 20}, 3), others = normal(dtype, {50, 20}, 4);
-    for (int k = 0; k < 20; ++k) {
-      others.set({7, k}, points(2, k));
-      others.set({33, k}, k % 2 ? points(2, k) : 0.0);
-      points.set({5, k}, 0);
+  for (Dtype dtype : kWide)
+    for (const int k_count : {20, 5}) {  // values of the pairs that are stored, and that are not
+      const Array one = normal(dtype, {1, k_count}, 1), coef = normal(dtype, {50}, 2);
+      Tensor x = one;
+      x.shape = {9, k_count};
+      x.strides = {0, 1};
+      Tensor z = x;
+      z.shape = {50, k_count};
+      for (const char* text : formulas)
+        on_each_target([&](TestContext& context) {
+          const Array out(dtype, {9, k_count});
+          kernel_gradient(text, x, &z, coef, out, {}, context);
+          each_index({9, k_count}, [&](const Shape& i) { ASSERT_EQ(read(out, i), 0) << text; });
+        });
+      // A few duplicates, single equal features and zeros among other points.
+      Array points = normal(dtype, {9, k_count}, 3), others = normal(dtype, {50, k_count}, 4);
+      for (int k = 0; k < k_count; ++k) {
+        others.set({7, k}, points(2, k));
+        others.set({33, k}, k % 2 ? points(2, k) : 0.0);
+        points.set({5, k}, 0);
+      }
+      const Tensor zt = others;
+      for (const char* text : formulas) {
+        const Field expected = expected_field(differentiate(parse(text), mercer::points().x), points, others, coef);
+        on_each_target([&](TestContext& context) {
+          const Array out(dtype, {9, k_count});
+          kernel_gradient(text, points, &zt, coef, out, {}, context);
+          expect_field(out, expected, text, 9);  // |log f| of exp(-norm) is up to 8
+        });
+      }
     }
-    const Tensor zt = others;
-    for (const char* text : formulas) {
-      const Field expected = expected_field(differentiate(parse(text), mercer::points().x), points, others, coef);
-      on_each_target([&](TestContext& context) {
-        const Array out(dtype, {9, 20});
-        kernel_gradient(text, points, &zt, coef, out, {}, context);
-        expect_field(out, expected, text, 9);  // |log f| of exp(-norm) is up to 8
-      });
-    }
+}
+
+/// More rows than a block has, several ranges of n, a last pass of fewer outputs than the others.
+TEST(Gradient, FewFeaturesInRangesAndPasses) {
+  constexpr std::int64_t kM = 530, kN = 601, kOutputs = 11;
+  const auto check = [](Dtype dtype, const char* text, std::int64_t k, const std::vector<double>& w) {
+    const Array x = normal(dtype, {kM, k}, 1), z = normal(dtype, {kN, k}, 2), coef = normal(dtype, {kOutputs, kN}, 3);
+    const Extra extra{{}, w, {}, {}, 0, 0};
+    const Field expected = expected_field(differentiate(parse(text), points().x), x, z, coef, extra);
+    const Tensor zt = z;
+    Array weights(dtype, {static_cast<std::int64_t>(w.size())});
+    for (std::size_t i = 0; i < w.size(); ++i) weights.set({static_cast<std::int64_t>(i)}, w[i]);
+    Arguments arguments;
+    if (!w.empty()) arguments.w = weights;
+    on_each_target([&](TestContext& context) {
+      const Array out(dtype, {kOutputs, kM, k});
+      kernel_gradient(text, x, &zt, coef, out, arguments, context);
+      expect_field(out, expected, text, 3);
+    });
+  };
+  for (const Dtype dtype : kWide) {
+    check(dtype, "exp(-sum((x-z)^2)/2)", 3, {});
+    check(dtype, "exp(-sum((x-z)^2)/9)", 16, {});
+    check(dtype, "sum(w*abs(x-z))^2", 3, {0.5, 2, 1});
   }
+}
+
+/// Weights of pairs that are a product of matrices, of fewer and of more columns than a pass takes.
+TEST(Gradient, OfProducts) {
+  constexpr std::int64_t kM = 300, kN = 203, kK = 3, kItems = 2;
+  const char* text = "exp(-sum((x-z)^2)/2)";
+  for (const Dtype dtype : kWide)
+    for (const std::int64_t columns : {1, 5, 19}) {
+      const Array x = normal(dtype, {kM, kK}, 1), z = normal(dtype, {kN, kK}, 2),
+                  weights = normal(dtype, {kItems, kM, columns}, 3), v = normal(dtype, {kN, columns}, 4);
+      const Tensor zt = z;
+      on_cuda([&](TestContext& context) {
+        const Array out(dtype, {kItems, kM, kK});
+        product_gradient(text, x, &zt, weights, v, out, {}, context);
+        const Array ones = Array(Dtype::float64, {kN}).fill([] { return 1.0; });
+        for (std::int64_t item = 0; item < kItems; ++item) {
+          Array of_pairs(Dtype::float64, {kM, kN}), own(dtype, {kM, kK});
+          each_index({kM, kN}, [&](const Shape& i) {
+            double sum = 0;
+            for (std::int64_t e = 0; e < columns; ++e) sum += weights(item, i[0], e) * v(i[1], e);
+            of_pairs.set(i, sum);
+          });
+          each_index({kM, kK}, [&](const Shape& i) { own.set(i, out(item, i[0], i[1])); });
+          const Tensor amplitude = of_pairs;
+          // The sum over the columns is rounded as often as it has terms, each as large as the whole.
+          expect_field(own, expected_field(differentiate(parse(text), points().x), x, z, ones, {}, &amplitude), text,
+                       3 * std::sqrt(static_cast<double>(columns)));
+        }
+      });
+    }
+}
+
+TEST(Gradient, OfProductsRefusesOthers) {
+  const Array x = normal(Dtype::float32, {4, 3}, 1), weights = normal(Dtype::float32, {4, 2}, 2),
+              v = normal(Dtype::float32, {4, 2}, 3), out(Dtype::float32, {4, 3});
+  EXPECT_EQ(message_of([&] { product_gradient("sum(x*z)", x, nullptr, weights, v, out); }),
+            "product_gradient: points must lie on CUDA and have at most 16 features. Received 3 features on cpu.");
+  EXPECT_TRUE(out.untouched());
+  on_cuda([&](TestContext& context) {
+    const Array wrong = normal(Dtype::float32, {4, 3}, 3), wide = normal(Dtype::float32, {4, 17}, 1),
+                of_wide(Dtype::float32, {4, 17});
+    EXPECT_EQ(message_of([&] { product_gradient("sum(x*z)", x, nullptr, weights, wrong, out, {}, context); }),
+              "product_gradient: weights must have shape (..., 4, 3). Received (4, 2).");
+    EXPECT_NE(message_of([&] { product_gradient("sum(x*z)", wide, nullptr, weights, v, of_wide, {}, context); })
+                  .find("at most 16 features. Received 17 features on cuda"),
+              std::string::npos);
+    EXPECT_TRUE(out.untouched());
+  });
 }
 
 TEST(Gradient, NoPoints) {

@@ -1,0 +1,245 @@
+// Gradient fields of few features in one pass over the pairs: nothing of the size of the matrix is stored.
+//
+//   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
+//
+// ROW_WEIGHTS: one output, the sum over o of rows[m][o] times these.
+//
+//   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
+//   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
+//   memory, the next one on its way
+//
+// Both loops over the features, before the values of the pairs and behind them, read z. Sums are added to totals every
+// SUM_SLICES slices. blockIdx.y: a range of n, with partial results.
+//
+// Floor: issue slots. Of |x - z|^2 in 3 features and one output 3 subtractions and 3 multiply-adds, the value, 3
+// multiply-adds.
+#define FEW_THREADS 128
+#define VECTOR (16 / (int)sizeof(REAL))
+#define SLICE MERCER_PANEL
+#define SUM_SLICES 4
+#define Z_ROWS (EXACT_FEATURES * Z_STREAMS)
+#define POINT_ROWS (PLAIN_Z ? 0 : EXACT_FEATURES)
+#define FIRST_POINT (Z_ROWS + COL_SLOTS)
+#define FIRST_COL (FIRST_POINT + POINT_ROWS)
+#define FIRST_COEF (FIRST_COL + COL_VALUES)
+#define SLICE_ROWS (FIRST_COEF + COLUMNS)
+#define SUM_OUTPUTS (ROW_WEIGHTS ? 1 : COLUMNS)
+// So many features of several points are not kept from one loop to the other.
+#define MOST_KEPT 4
+
+typedef Pack<REAL, VECTOR> FewVector;
+
+// What a thread has of its points m, FEW_THREADS apart.
+struct FewRow {
+  REAL x[EXACT_FEATURES][X_STREAMS + (X_STREAMS == 0)], point[EXACT_FEATURES], slots[ROW_SLOTS + 1], value[1],
+      weights[COLUMNS];
+  i64 m;
+
+  MERCER_METHOD void load(const FewFeaturesArguments& a, i64 wanted) {
+    const PairArguments& p = a.pairs;
+    m = wanted < p.m ? wanted : p.m - 1;
+    const REAL* from = (const REAL*)p.x + m / MERCER_PANEL * (EXACT_FEATURES * X_STREAMS * MERCER_PANEL);
+#pragma unroll
+    for (int k = 0; k < EXACT_FEATURES; ++k) {
+#pragma unroll
+      for (int s = 0; s < X_STREAMS; ++s) x[k][s] = from[(k * X_STREAMS + s) * MERCER_PANEL + m % MERCER_PANEL];
+      point[k] = PLAIN_X ? x[k][0] : ((const REAL*)a.field.x)[k * a.field.x_ld + m];
+    }
+#pragma unroll
+    for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const REAL*)p.row)[s * p.x_ld + m];
+    value[0] = READS_ROW ? ((const REAL*)a.field.row)[m] : (REAL)0;
+#pragma unroll
+    for (int c = 0; ROW_WEIGHTS && c < COLUMNS; ++c)
+      weights[c] = c < a.field.outputs ? ((const REAL*)a.rows)[c * a.rows_ld + m] : (REAL)0;
+  }
+};
+
+struct FewFeatures {
+  const FewFeaturesArguments& a;
+  FewRow rows[ROWS];
+  REAL sum[SUM_OUTPUTS][ROWS][EXACT_FEATURES], total[SUM_OUTPUTS][ROWS][EXACT_FEATURES];
+
+  MERCER_METHOD explicit FewFeatures(const FewFeaturesArguments& arguments) : a(arguments) {
+    const i64 m0 = (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      rows[r].load(a, m0 + r * FEW_THREADS);
+#pragma unroll
+      for (int o = 0; o < SUM_OUTPUTS; ++o)
+#pragma unroll
+        for (int k = 0; k < EXACT_FEATURES; ++k) sum[o][r][k] = total[o][r][k] = 0;
+    }
+  }
+
+  // Columns of coefficients that there are not repeat the last one; nobody stores them, or their weights are zero.
+  MERCER_METHOD const REAL* row_of_slice(int row, i64 n0) const {
+    const PairArguments& p = a.pairs;
+    if (row < Z_ROWS) return (const REAL*)p.z + n0 * Z_ROWS + row * SLICE;
+    if (row < FIRST_POINT) return (const REAL*)p.col + (row - Z_ROWS) * p.z_ld + n0;
+    if (row < FIRST_COL) return (const REAL*)a.field.z + (row - FIRST_POINT) * a.field.z_ld + n0;
+    if (row < FIRST_COEF) return (const REAL*)a.field.col + n0;
+    const int column = row - FIRST_COEF < a.field.outputs ? row - FIRST_COEF : a.field.outputs - 1;
+    return (const REAL*)a.coefs + column * a.coefs_ld + n0;
+  }
+  MERCER_METHOD void copy(REAL* to, i64 n0) const {
+    constexpr int kVectors = SLICE / VECTOR;
+    for (int c = threadIdx.x; c < SLICE_ROWS * kVectors; c += FEW_THREADS)
+      copy_16(to + c * VECTOR, row_of_slice(c / kVectors, n0) + c % kVectors * VECTOR);
+  }
+
+  // VECTOR points n from place `at` of the slice on. Unless WHOLE, `count` of them have a part in the sums.
+  template <bool WHOLE>
+  MERCER_METHOD void take(const REAL* slice, int at, i64 n, int count) {
+    const PairArguments& p = a.pairs;
+    const REAL *params = params_of(p, 0), *field_params = a.field.params ? (const REAL*)a.field.params
+                                                                         : (const REAL*)a.field.numbers;
+    const REAL* const w = (const REAL*)p.w;
+    const REAL features = (REAL)EXACT_FEATURES;
+    const auto vector = [&](int row) { return *(const FewVector*)(slice + row * SLICE + at); };
+    REAL slots[VECTOR][COL_SLOTS + 1], col[VECTOR];
+#pragma unroll
+    for (int s = 0; s < COL_SLOTS; ++s) {
+      const FewVector own = vector(Z_ROWS + s);
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) slots[c][s] = own.value[c];
+    }
+#pragma unroll
+    for (int c = 0; c < VECTOR; ++c) col[c] = COL_VALUES > 0 ? vector(FIRST_COL).value[c] : (REAL)0;
+
+    REAL states[ROWS][VECTOR][STATES + (STATES == 0)], values[ROWS][VECTOR][OUTPUTS];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) identity(states[r][c]);
+#pragma unroll
+    for (int k = 0; STATES > 0 && k < EXACT_FEATURES; ++k) {
+      FewVector z[Z_STREAMS + (Z_STREAMS == 0)];
+#pragma unroll
+      for (int s = 0; s < Z_STREAMS; ++s) z[s] = vector(k * Z_STREAMS + s);
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) {
+        REAL own[Z_STREAMS + (Z_STREAMS == 0)];
+#pragma unroll
+        for (int s = 0; s < Z_STREAMS; ++s) own[s] = z[s].value[c];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+          update(states[r][c], rows[r].x[k], own, READS_WEIGHTS ? w[k] : (REAL)0, rows[r].slots, slots[c], params,
+                 (REAL)(rows[r].m + p.i_offset), (REAL)(n + c + p.j_offset), features);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c)
+        epilogue(values[r][c], states[r][c], rows[r].slots, slots[c], params, (REAL)(rows[r].m + p.i_offset),
+                 (REAL)(n + c + p.j_offset), features);
+
+    // What phi of a pair, or its factor, is multiplied with in the end.
+    REAL weights[SUM_OUTPUTS][ROWS][VECTOR];
+#pragma unroll
+    for (int o = 0; o < COLUMNS; ++o) {
+      const FewVector coef = vector(FIRST_COEF + o);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < VECTOR; ++c) {
+          if (!ROW_WEIGHTS)
+            weights[ROW_WEIGHTS ? 0 : o][r][c] = coef.value[c];
+          else if (o == 0)
+            weights[0][r][c] = rows[r].weights[0] * coef.value[c];
+          else
+            weights[0][r][c] = mul_add(rows[r].weights[o], coef.value[c], weights[0][r][c]);
+        }
+    }
+#if FACTORS
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) {
+        const REAL own = amplitude(values[r][c], field_params, features) * SCALE;
+#pragma unroll
+        for (int o = 0; o < SUM_OUTPUTS; ++o) weights[o][r][c] *= own;
+      }
+#endif
+    if (EXACT_FEATURES > MOST_KEPT) keep(at);
+#pragma unroll
+    for (int k = 0; k < EXACT_FEATURES; ++k) {
+      const FewVector z = vector(PLAIN_Z ? k : FIRST_POINT + k);
+      const REAL weight = READS_WEIGHTS ? w[k] : (REAL)0;
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c)
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+#if FACTORS
+          REAL own = factor(rows[r].point[k], z.value[c], weight, field_params, features);
+          if (WEIGHTED) own *= weight;
+#else
+          const REAL own = phi(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
+                               field_params, features);
+#endif
+#pragma unroll
+          for (int o = 0; o < SUM_OUTPUTS; ++o)
+            if (WHOLE || c < count) sum[o][r][k] = mul_add(weights[o][r][c], own, sum[o][r][k]);
+        }
+    }
+  }
+
+  MERCER_METHOD void promote() {
+#pragma unroll
+    for (int o = 0; o < SUM_OUTPUTS; ++o)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int k = 0; k < EXACT_FEATURES; ++k) {
+          total[o][r][k] += sum[o][r][k];
+          sum[o][r][k] = 0;
+        }
+  }
+
+  MERCER_METHOD void run(REAL* shared) {
+    const i64 slices = (a.pairs.n + SLICE - 1) / SLICE;
+    const i64 first = slices * blockIdx.y / gridDim.y, end = slices * (blockIdx.y + 1) / gridDim.y;
+    if (first < end) copy(shared, first * SLICE);
+    commit_copies();
+#pragma unroll 1
+    for (i64 s = first; s < end; ++s) {
+      wait_copies<0>();
+      __syncthreads();
+      if (s + 1 < end) copy(shared + (s + 1 - first & 1) * (SLICE_ROWS * SLICE), (s + 1) * SLICE);
+      commit_copies();
+      const REAL* slice = shared + (s - first & 1) * (SLICE_ROWS * SLICE);
+      const i64 n0 = s * SLICE, left = a.pairs.n - n0;
+#pragma unroll 1
+      for (int at = 0; at < SLICE && at < left; at += VECTOR) {
+        if (at + VECTOR <= left)
+          take<true>(slice, at, n0 + at, VECTOR);
+        else
+          take<false>(slice, at, n0 + at, (int)left - at);
+      }
+      if ((s - first) % SUM_SLICES == SUM_SLICES - 1 || s + 1 == end) promote();
+    }
+  }
+
+  MERCER_METHOD void store() const {
+    REAL* const out = (REAL*)a.field.out + (i64)blockIdx.y * a.field.out_split;
+    const i64 m0 = (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x;
+#pragma unroll
+    for (int o = 0; o < SUM_OUTPUTS; ++o)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        const i64 m = m0 + r * FEW_THREADS;
+        if (m >= a.pairs.m || (!ROW_WEIGHTS && o >= a.field.outputs)) continue;
+#pragma unroll
+        for (int k = 0; k < EXACT_FEATURES; ++k)
+          out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = total[o][r][k];
+      }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, BLOCKS)
+    few_features(const __grid_constant__ FewFeaturesArguments a) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  FewFeatures field(a);
+  field.run((REAL*)shared);
+  field.store();
+}
