@@ -232,6 +232,8 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
   constexpr std::int64_t kOutputs = 16;
   try {
     const auto field = field_plan(f, shape, dtype, gpu, {.verb = "kernel_gradient", .columns = kOutputs});
+    if (shape.k > 0 && shape.k <= plan::kFewFeatures)
+      return "phi by multiply-adds, in one pass over the pairs: few features\n";
     if (!field->factors) return "phi by multiply-adds\n";
     if (field->linear)
       return fmt::format(
