@@ -118,11 +118,11 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// The gradient of sum(weights * kernel_product(f, x, z, v)) by x, in one pass over the pairs, none of which is stored:
-/// out[..., m, k] = sum_ne weights[..., m, e] v[..., n, e] d f(x_m, z_n) / d x_mk. weights [..., M, E], v [..., N, E],
-/// out [..., M, K]. On CUDA alone, and of at most kProductGradientFeatures features; of others the weights of the pairs
-/// are the amplitude of a gradient_field.
-inline constexpr int kProductGradientFeatures = 16;
+/// The gradient of sum(weights * kernel_product(f, x, z, v)) by x: out[..., m, k] = sum_ne weights[..., m, e]
+/// v[..., n, e] d f(x_m, z_n) / d x_mk. weights [..., M, E], v [..., N, E], out [..., M, K]. On CUDA alone; elsewhere
+/// the weights of the pairs are the amplitude of a gradient_field. In one pass over the pairs, none of which is stored,
+/// of few features, or of more where the derivative is an amplitude of the pair times x - z or z (compute capability
+/// 9.0); otherwise some rows at a time.
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 

@@ -389,13 +389,11 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-PRODUCT_GRADIENT_FEATURES: int = 16
-
 def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
 
-    weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone, of at most PRODUCT_GRADIENT_FEATURES features.
+    weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -89,7 +89,7 @@ inline constexpr char kProductGradientSignature[] =
 inline constexpr char kProductGradientDoc[] =
     R"doc(The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
 
-weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone, of at most PRODUCT_GRADIENT_FEATURES features.
+weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

@@ -313,7 +313,6 @@ void bind_verbs(nb::module_& module) {
              nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
-  module.attr("PRODUCT_GRADIENT_FEATURES") = kProductGradientFeatures;
   module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kProductGradientSignature), kProductGradientDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),

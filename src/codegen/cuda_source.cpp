@@ -9,6 +9,7 @@
 #include "codegen/cuda_text.h"
 #include "core/error.h"
 #include "ir/fit_power.h"
+#include "plan/rank_field.h"
 
 namespace mercer::codegen {
 namespace {
@@ -349,7 +350,7 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   text += define("RATED", rated ? 1 : plan.rates() ? 2 : 0);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
-  text += define("OWN_SCALES", tile.own_scales);
+  text += define("OWN_SCALES", tile.own_scales) + define("WEIGHT_UNITS", tile.weight_units);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
@@ -411,6 +412,25 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
 
 std::string cuda_wide_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "wide_operands.cuh", "wide_halves.cuh"});
+}
+
+std::string cuda_rank_field_source() {
+  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", std::int64_t{0}) +
+         define("WEIGHTED", std::int64_t{0}) +
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "operand_values.cuh", "rank_field.cuh"});
+}
+
+std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan, epilogue_function(plan)) + define("STATES", 1);
+  text += define("READS_WEIGHTS", plan.bilinear.weighted);
+  text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
+  text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
+  return text + update_function(plan, "update", plan.update) + skeleton({"rank_rows.cuh"});
+}
+
+std::string cuda_pair_weights_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pair_weights.cuh"});
 }
 
 std::string cuda_quantise_source() { return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"}); }

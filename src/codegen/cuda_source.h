@@ -33,6 +33,12 @@ std::string cuda_double_operands_source(bool squares, bool weighted);
 std::string cuda_wide_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_expanded` and `expand_points`: for a plan with expanded squares (kernels/cuda/expanded.cuh).
 std::string cuda_expand_source(const plan::GpuPairPlan& plan);
+/// Fields that weigh products of two factors (kernels/cuda/rank_field.cuh): the kernels `write_factors`,
+/// `write_columns` and `finish_rows`; and `rank_rows`, of a plan.
+std::string cuda_rank_field_source();
+std::string cuda_rank_rows_source(const plan::GpuPairPlan& plan);
+/// The kernels of pair_weights.cuh.
+std::string cuda_pair_weights_source(Dtype type);
 /// The kernels `write_v` and `write_halves`.
 std::string cuda_wide_operands_source();
 

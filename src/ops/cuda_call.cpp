@@ -8,6 +8,7 @@
 #include "core/integers.h"
 #include "core/key.h"
 #include "ops/tuned_plan.h"
+#include "plan/rank_field.h"
 #include "plan/sum_planes.h"
 
 namespace mercer::ops {
@@ -173,14 +174,54 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   return fits(*kernels->plan) ? kernels : nullptr;  // shared memory may have no room
 }
 
-CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
+std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
+                                                            std::int64_t factors, Context& context) {
+  constexpr std::int64_t kFeaturesOfBlock = 64;
+  constexpr int kOfWarpgroups = 90;
+  const Formula::Prepared& formula = call.formula();
+  if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
+  if (job.hardware().capability() != kOfWarpgroups) return nullptr;
+  const auto tile = [&](std::int64_t columns) {
+    return plan::rank_field_tile(job.x.count, job.z.count, job.features, columns, factors, context.precision(),
+                                 context.state().tensor_cores_from);
+  };
+  if (!tile(job.features + 1)) return nullptr;
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::product}, context);
+  problem.plane_product = {};
+  const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
+  const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
+                                    problem.sizes, tile(job.features + 1), feature_blocks);
+  const auto kernels = kept(pairs_of(job, context), key, job, [&] {
+    auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(formula.field())));
+    auto kernels = std::make_shared<cuda::PairKernels>();
+    if (!*field) return std::shared_ptr<const cuda::PairKernels>(kernels);
+    if (field->of_differences) field->amplitude = without_duplicates(field->amplitude, 0.0);
+    field->feature_blocks = feature_blocks;
+    problem.outputs = {field->amplitude};
+    problem.product = tile(field->columns(job.features));
+    problem.columns = problem.product.wide;
+    problem.rank_field = std::move(field);
+    const auto plan = plan::plan_gpu_pairs(problem);
+    if (plan->bilinear) return cuda::compile_pair_kernels(plan, job.type, job);
+    return std::shared_ptr<const cuda::PairKernels>(kernels);
+  });
+  return kernels->plan ? kernels : nullptr;
+}
+
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context,
+                           bool weighs) {
   const Formula::Prepared& formula = call.formula();
   const bool amplitude = formula.is_field;
   CudaGradient gradient;
-  gradient.pairs = few_features_kernels(call, job, outputs, false, context);
+  if (!weighs) gradient.pairs = few_features_kernels(call, job, outputs, false, context);
   if (gradient.pairs) return gradient;
-  gradient.field = field_kernels(cache_key(amplitude, formula.key), job, outputs, amplitude, context, [&] {
-    return amplitude ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
+  const std::string text = cache_key(amplitude, weighs, formula.key);
+  gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {
+    if (amplitude) return ir::split_amplitude_field(formula.expression);
+    ir::FieldSplit field = ir::split_field(formula.field());
+    if (weighs)
+      field.field = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size())) * field.field;
+    return field;
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
   std::vector<Expr> values = plan.problem.field.pair_outputs;

@@ -35,6 +35,12 @@ struct CudaGradient {
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               std::int64_t outputs, bool row_weights,
                                                               Context& context);
-CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
+/// Of a linear factor whose pairs weigh products of so many factors (plan/rank_field.h); null where that is no way to
+/// compute it.
+std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
+                                                            std::int64_t factors, Context& context);
+/// `weighs`: the pairs of the only output have weights of their own, as an amplitude (cuda::FieldJob::rows).
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context,
+                           bool weighs = false);
 
 }  // namespace mercer::ops

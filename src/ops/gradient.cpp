@@ -140,9 +140,7 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   ops::check_input(op, "weights", weights, 2);
   ops::check_input(op, "v", v, 2);
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2), ops::leading(v, 2)});
-  require(call.on_cuda() && call.features() <= kProductGradientFeatures,
-          "{}: points must lie on CUDA and have at most {} features. Received {} features on {}.", op,
-          kProductGradientFeatures, call.features(), call.device());
+  require(call.on_cuda(), "{}: points must lie on CUDA. Received points on {}.", op, call.device());
   const std::int64_t columns = v.shape.back();
   require(columns > 0, "{}: v must have at least one column. Received shape {}.", op, ops::text_of(v.shape));
   const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
@@ -175,10 +173,11 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   operands.out_row_stride = out.strides[out.ndim() - 2];
   operands.out_feature_stride = out.strides.back();
   operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
-  const auto kernels = ops::few_features_kernels(call, job, columns, true, context);
-  require(kernels != nullptr, "{}: the formula's streams must fit shared memory. Received {}.", op,
-          f.expression().to_text());
-  cuda::gradient(kernels.get(), nullptr, job, operands);
+  auto kernels = ops::few_features_kernels(call, job, columns, true, context);
+  if (!kernels) kernels = ops::rank_field_kernels(call, job, columns, context);
+  if (kernels) return cuda::gradient(kernels.get(), nullptr, job, operands);
+  const auto of_rows = ops::cuda_gradient(call, job, 1, context, columns > 1);
+  cuda::gradient(of_rows.pairs.get(), of_rows.field.get(), job, operands);
 }
 
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,

@@ -134,20 +134,22 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   constexpr std::int64_t kRowBytes = 128, kWarps = 8, kValues = 2048, kRowsOfWarp = 16, kFloat = 4;
   const std::int64_t of_warp = product_columns > 0 ? kRowsOfWarp * product_columns * kFloat : kValues;
   const std::int64_t plane = columns + (product_columns > kMostSimdColumns ? 8 : 0);
-  const std::int64_t rows = resident ? stages * columns + 2 * kRows : stages * (kRows + columns);
+  const std::int64_t rows = resident ? stages * columns + (2 + weight_units) * kRows : stages * (kRows + columns);
   if (wide > 0) {
     const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
     if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    return rows * kRowBytes + of_v + (3 + col_slots) * columns * kFloat + 16 * stages + 32;
+    const int planes = 3 + col_slots + (weight_units > 0);
+    return rows * kRowBytes + of_v + planes * columns * kFloat + 16 * stages + 32;
   }
   return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
+  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
                      wide > 0 ? fmt::format(", {} columns of v in {} stages", wide, wide_stages) : "",
                      brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "",
-                     single ? ", single" : "", own_scales ? ", a scale a column" : "", by_warps ? ", by warps" : "");
+                     single ? ", single" : "", own_scales ? ", a scale a column" : "", by_warps ? ", by warps" : "",
+                     weight_units > 0 ? fmt::format(", weights of {} units", weight_units) : "");
 }
 
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {

@@ -308,10 +308,13 @@ void add_allowance(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   if (plan.bilinear.kind != BilinearKind::square || !plan.bilinear || problem.type != Dtype::float32) return;
   if (problem.consumer != Consumer::product) return;
-  const Expr slope = relative_slope_of(plan.split);
+  ir::Split split = plan.split;
+  // Zero for points that are the same, which have no part in a field: where that matters, its rows are not accurate.
+  if (Expr& value = split.epilogue[0]; problem.rank_field && value->op == Op::where) value = Expr(value->args[2]);
+  const Expr slope = relative_slope_of(split);
   if (slope.empty()) return;
-  const ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
-  plan.allowance = ir::lower({allowance_of(plan.split)}, options);
+  const ir::LowerOptions options = options_of(problem, split, ir::Processor::gpu);
+  plan.allowance = ir::lower({allowance_of(split)}, options);
   plan.rate = ir::lower({slope * (plan.bilinear.factor * kLog2OfE)}, options);
 }
 
@@ -607,7 +610,9 @@ void add_epilogue(GpuPairPlan& plan) {
   options.nonnegative_slots = plan.split.nonnegative_slots({Op::sum});
   plan.epilogue = ir::lower(plan.split.epilogue, options);
   plan.sums_decide = sums_decide(plan);
-  if (!plan.bilinear || !single || problem.consumer == Consumer::store || !plan.long_epilogue()) return;
+  constexpr double kLongOfField = 64;  // there is no way as good for longer ones either
+  const bool is_long = problem.rank_field ? count_gpu(plan.epilogue).issue > kLongOfField : plan.long_epilogue();
+  if (!plan.bilinear || !single || problem.consumer == Consumer::store || !is_long) return;
   plan.bilinear = {};
   options.unit_roots = false;
   plan.epilogue = ir::lower(plan.split.epilogue, options);

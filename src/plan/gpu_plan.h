@@ -74,6 +74,7 @@ bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from =
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 
 struct GpuFieldPlan;
+struct RankField;
 
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
@@ -94,6 +95,7 @@ struct GpuPairProblem {
   BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
   std::shared_ptr<const GpuFieldPlan> field;  // of values that a gradient field of few features takes as they come
                                               // (kernels/cuda/few_features.cuh)
+  std::shared_ptr<const RankField> rank_field;  // that these products, of its amplitude, contract
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
@@ -148,7 +150,9 @@ struct GpuPairPlan {
   int states() const { return split.states + static_cast<int>(planes.size()); }
   /// Products with many columns of a Gauss kernel by split products: where its width allows it, values go in pieces of
   /// 16 bits.
-  bool rates() const { return bilinear && problem.product.wide > 0 && !rate.outputs.empty(); }
+  bool rates() const {
+    return bilinear && problem.product.wide > 0 && !rate.outputs.empty() && !problem.rank_field;
+  }
   /// The same, or of expanded squares.
   bool takes_halves() const { return rates() || (wide && (expanded || of_expanded)); }
   bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }

@@ -125,10 +125,11 @@ def _(*operands):
 
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     amplitude, u, v = weights
-    if u is not None and v is not None and u.shape[-1] > 1:
-        if amplitude is None and wrt == "x" and _has_product_gradient(pairs):
+    if u is not None and v is not None:
+        if pairs.x.is_cuda and amplitude is None and wrt == "x":
             return _product_gradient(pairs, u, v)
-        return _field_of_rows(pairs, wrt, weights)
+        if u.shape[-1] > 1:
+            return _field_of_rows(pairs, wrt, weights)
     # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
@@ -179,10 +180,6 @@ def _without_axis(pairs: Pairs) -> Pairs:
         row=_squeezed(pairs.row, 1), col=_squeezed(pairs.col, 1),
         params=[_squeezed(p, 0) for p in pairs.params],
     )  # fmt: skip
-
-
-def _has_product_gradient(pairs: Pairs) -> bool:
-    return pairs.x.is_cuda and pairs.x.shape[-1] <= _mercer.PRODUCT_GRADIENT_FEATURES
 
 
 def _product_gradient(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:

@@ -96,14 +96,16 @@ std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              bool symmetric, Workspace& workspace)
     : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
-  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear)) sides_ = 1;
+  const plan::BilinearTile& product = kernels.plan->problem.product;
+  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear) && product.weight_units == 0) sides_ = 1;
   units_ = ceil_div(job.features, 32);
+  image_units_ = units_ + product.weight_units;
   row_length_ = ceil_div(job.features, 8) * 8;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   chunks_ = chunks_of(std::max(sides[0]->ld, sides[1]->ld), units_, job.hardware().multiprocessors);
   for (int s = 0; s < sides_; ++s) {
     const std::int64_t ld = sides[s]->ld;
-    side_[s].image = workspace.add(ld * units_ * kRowBytes);
+    side_[s].image = workspace.add(ld * image_units_ * kRowBytes);
     // Room for rows there always is: how much a call needs must not depend on where its arrays lie.
     side_[s].given_rows = given_rows(*kernels.plan, job, s == 0, row_length_);
     if (plan::reads_rows(*kernels.plan)) side_[s].rows = workspace.add(ld * row_length_ * kFloat);
@@ -114,21 +116,21 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   }
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
-  if (kernels.plan->problem.product.wide > 0) v_.emplace(kernels, job, workspace);
+  if (product.wide > 0) v_.emplace(kernels, job, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
   capacity_ = ceil_div(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
   marks_ = workspace.add(ceil_div(rows, MERCER_REGION) * ceil_div(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
-  const plan::BilinearTile& tile = kernels.plan->problem.product;
-  const std::int64_t strips = ceil_div(rows, tile.kRows * tile.cluster), columns = ceil_div(job.z.count, tile.columns);
-  ranges_ = plan::feature_ranges(tile, tiles_of(tile, strips, columns, symmetric), job.features,
+  const std::int64_t strips = ceil_div(rows, product.kRows * product.cluster),
+                     columns = ceil_div(job.z.count, product.columns);
+  ranges_ = plan::feature_ranges(product, tiles_of(product, strips, columns, symmetric), job.features,
                                  job.hardware().multiprocessors);
   if (ranges_ == 1) return;
   constexpr std::int64_t kWarps = 8;
-  arrivals_ = strips * tile.cluster * columns * kWarps;
+  arrivals_ = strips * product.cluster * columns * kWarps;
   arrived_ = workspace.add(arrivals_ * static_cast<std::int64_t>(sizeof(unsigned)));
-  partial_ = workspace.add(strips * tile.cluster * columns * ranges_ * tile.kRows * tile.columns * kFloat);
+  partial_ = workspace.add(strips * product.cluster * columns * ranges_ * product.kRows * product.columns * kFloat);
 }
 
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
@@ -164,6 +166,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.k = a.k;
   split.row_length = row_length_;
   split.units = units_;
+  split.image_units = image_units_;
   split.sides = sides_;
   split.chunks = static_cast<int>(chunks_);
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
@@ -204,7 +207,7 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   products.pairs.row_length = row_length_;
   products.x = {x.image, x.norm, x.norm_tail, x.scale};
   products.z = {z.image, z.norm, z.norm_tail, z.scale};
-  products.units = units_;
+  products.units = image_units_;
   products.ranges = 1;
   products.x_end = group.x_ld;
   products.z_end = group.z_ld;
@@ -216,7 +219,7 @@ BilinearArguments SplitProducts::products_from(const PairArguments& part, const 
                                                const Workspace& workspace) const {
   BilinearArguments all = products(part, workspace);
   const auto skip = [&](BilinearSide& side, const float*& rows, long long& end, std::int64_t points) {
-    side.image += points / MERCER_IMAGE_ROWS * units_ * (MERCER_IMAGE_ROWS * kRowBytes);
+    side.image += points / MERCER_IMAGE_ROWS * image_units_ * (MERCER_IMAGE_ROWS * kRowBytes);
     for (const float** values : {&side.norm, &side.norm_tail, &side.scale}) *values += points;
     end -= points;
     if (rows != nullptr) rows += points * row_length_;
@@ -266,6 +269,11 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
   part.row_length = row_length_;
 }
 
+void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace) const {
+  if (v_) v_->write(products.pairs, workspace);
+  launch_products(kernels_.product, *kernels_.plan, job_, products, products.pairs.splits);
+}
+
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products(group, workspace);
@@ -273,8 +281,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
     v_->write_halves(all, workspace);
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
-  if (v_) v_->write(all.pairs, workspace);
-  launch_products(kernels_.product, plan, job_, all, group.splits);
+  multiply(all, workspace);
   // The direct tile takes fewer columns of v at a time.
   for (int column = 0; column < group.columns; column += plan.problem.columns) {
     PairArguments a = all.pairs;

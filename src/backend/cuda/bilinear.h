@@ -23,20 +23,24 @@ class SplitProducts : public MatrixProducts {
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
+  /// What their tile is told of a group.
+  BilinearArguments products(const PairArguments& group, const Workspace& workspace) const;
+  /// The products with many columns of v alone, whatever the device found out.
+  void multiply(const BilinearArguments& products, const Workspace& workspace) const;
+  const float* centre(const Workspace& workspace) const { return workspace.at<float>(centre_); }
   /// Finds candidates among its pairs, `part` as in `store`; `part` is told what they found out, for who
   /// computes pairs from the values themselves.
   void find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
-  BilinearArguments products(const PairArguments& a, const Workspace& workspace) const;
   BilinearArguments products_from(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
   Kernel find_centre_;
   int sides_ = 2;
-  std::int64_t capacity_ = 0, units_ = 0, row_length_ = 0, chunks_ = 1;
+  std::int64_t capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;

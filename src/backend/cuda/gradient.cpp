@@ -6,6 +6,7 @@
 #include "backend/cuda/linear_field.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
+#include "backend/cuda/rank_field.h"
 #include "core/integers.h"
 
 namespace mercer::cuda {
@@ -26,9 +27,9 @@ bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob
 
 /// Points z of a batch item that are contracted together.
 struct FieldRange {
-  std::int64_t first = 0, count = 0;
+  std::int64_t first = 0, count = 0, all = 0;
   std::int64_t rows = 0;  // m of a part; 0: as memory allows
-  bool several = false;   // there are other ranges
+  bool several() const { return count < all; }  // there are other ranges
 };
 
 /// One range of one batch item of a gradient.
@@ -37,7 +38,7 @@ class FieldLaunch {
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
               bool in_place, const FieldRange& range, Workspace& workspace)
       : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), adds_(range.first > 0),
-        workspace_(workspace),
+        ends_(range.first + range.count >= range.all), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
@@ -49,53 +50,86 @@ class FieldLaunch {
     const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
+    if (operands.has_rows()) weights_ = pair_weight_kernels(job);
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
-    if (plan_.products) products_.emplace(field, job, operands.outputs, together ? job.x.count : rows_, workspace);
+    if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
     if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
     splits_ = choose_splits();
     pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
-    if (is_partial() || range.several) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
+    if (is_partial() || range.several()) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
   }
 
   void run() {
-    for (const PlainPanel* panel : {&x_, &z_, &coef_}) pack(*panel, job_, workspace_);
-    for (const PlainPanel* panel : {&row_, &col_, &w_})
+    for (const PlainPanel* panel : {&x_, &z_, &coef_, &coef_rows_, &row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
+    if (weighs()) {
+      write_ones(coef_.place, coef_.ld * job_.z.count);
+      if (linear_) write_ones(coef_rows_.place, coef_rows_.ld);
+    }
     if (linear_) {
-      pack(coef_rows_, job_, workspace_);
-      linear_->prepare(arguments(0, job_.x.count, 0, operands_.outputs), coef_rows_, workspace_);
+      linear_->prepare(arguments(0, job_.x.count, 0, operands_.results()), coef_rows_, workspace_);
     }
     if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
       if (products_ && first % products_->rows() == 0)
-        products_->prepare(arguments(first, std::min(products_->rows(), job_.x.count - first), 0, operands_.outputs),
+        products_->prepare(arguments(first, std::min(products_->rows(), job_.x.count - first), 0, operands_.results()),
                            workspace_);
       make_pair_values(first, rows);
-      for (std::int64_t o = 0; o < operands_.outputs; o += pass_)
-        contract(first, rows, o, std::min(pass_, operands_.outputs - o));
+      for (std::int64_t o = 0; o < operands_.results(); o += pass_)
+        contract(first, rows, o, std::min(pass_, operands_.results() - o));
     }
+    if (scales() && ends_) scale_rows();
   }
 
  private:
+  /// Weights of the pairs, made some rows at a time, are the amplitude; the only output has coefficients of one.
+  bool weighs() const { return operands_.has_rows() && operands_.outputs > 1; }
+  /// A weight of each row is multiplied with the result.
+  bool scales() const { return operands_.has_rows() && operands_.outputs == 1; }
+
+  void write_ones(std::int64_t place, std::int64_t count) const {
+    PairWeightArguments a{};
+    a.out = workspace_.at<>(place);
+    a.n = count;
+    launch(beside(weights_, "write_ones", job_), job_, {ceil_div(count, kFieldThreads)}, kFieldThreads, 0, a);
+  }
+
+  void scale_rows() const {
+    PairWeightArguments a{};
+    a.rows = workspace_.at<>(factor_rows_.place);
+    a.out = operands_.out;
+    a.m = job_.x.count;
+    a.n = job_.features;
+    a.out_row = operands_.out_row_stride;
+    a.out_column = operands_.out_feature_stride;
+    launch(beside(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
+  }
+
   void lay_out_panels() {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
-    coef_ = {operands_.coef.array, operands_.outputs, job_.z.count, operands_.coef.row_stride,
-             operands_.coef.col_stride, 0, 0, {}};
+    const BatchedArray coefs = weighs() ? BatchedArray{} : operands_.coef.array;
+    const std::int64_t outputs = operands_.results();
+    coef_ = {coefs, outputs, job_.z.count, operands_.coef.row_stride, operands_.coef.col_stride, 0, 0, {}};
     for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
     if (plan_.linear) {
-      coef_rows_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
-                    operands_.coef.row_stride, 0, 0, {}};
+      coef_rows_ = {coefs, job_.z.count, outputs, operands_.coef.col_stride, operands_.coef.row_stride, 0, 0, {}};
       lay_out(coef_rows_, job_, workspace_);
     }
+    if (operands_.has_rows())
+      factor_rows_ = {operands_.rows.array, job_.x.count, operands_.outputs, operands_.rows.row_stride,
+                      operands_.rows.col_stride, 0, 0, {}};
+    if (weighs())
+      factor_columns_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
+                         operands_.coef.row_stride, 0, 0, {}};
     if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
     if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
     if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
-    for (PlainPanel* panel : {&row_, &col_, &w_})
+    for (PlainPanel* panel : {&row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
   }
 
@@ -115,6 +149,7 @@ class FieldLaunch {
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+    if (weighs()) weigh(first, rows);
     if (operands_.amplitude.array.data == nullptr || in_place_) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
@@ -122,6 +157,21 @@ class FieldLaunch {
     part.array.data = static_cast<const char*>(part.array.data) +
                       first * operands_.amplitude.row_stride * static_cast<std::int64_t>(size_of(part.array.dtype));
     pack(part, job_, workspace_);
+  }
+
+  void weigh(std::int64_t first, std::int64_t rows) const {
+    constexpr std::int64_t kTile = 64;
+    PairWeightArguments a{};
+    a.rows = workspace_.at<char>(factor_rows_.place) + first * size_;
+    a.columns = workspace_.at<>(factor_columns_.place);
+    a.out = workspace_.at<char>(pair_place_) + (planes_ - 1) * rows_ * ld_ * size_;
+    a.m = rows;
+    a.n = job_.z.count;
+    a.rows_ld = factor_rows_.ld;
+    a.columns_ld = factor_columns_.ld;
+    a.out_row = ld_;
+    a.factors = static_cast<int>(operands_.outputs);
+    launch(weights_, job_, {ceil_div(a.n, kTile), ceil_div(rows, kTile)}, kFieldThreads, 0, a);
   }
 
   /// Of rows `first` …, outputs `output` … But for ranges of n, those are written to where the caller wants them.
@@ -190,13 +240,14 @@ class FieldLaunch {
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
-  const bool in_place_, adds_;
+  const bool in_place_, adds_, ends_;
   Workspace& workspace_;
   ParamTable params_;
   std::optional<PairValues> pairs_;
   std::optional<FieldProducts> products_;
   std::optional<LinearField> linear_;
-  PlainPanel x_, z_, coef_, coef_rows_, row_, col_, w_;
+  Kernel weights_;
+  PlainPanel x_, z_, coef_, coef_rows_, row_, col_, w_, factor_rows_, factor_columns_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
 };
 
@@ -232,6 +283,15 @@ FieldJob points_of(const FieldJob& operands, std::int64_t first) {
   return range;
 }
 
+/// Of what takes values of the pairs as they come. False where the call ends with the lay-out of its memory.
+template <class Launch>
+bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& operands, Workspace& workspace) {
+  const Launch field(pairs, job, operands, workspace);
+  if (!workspace.take(job)) return false;
+  field.run();
+  return true;
+}
+
 }  // namespace
 
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands) {
@@ -243,16 +303,16 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
     const FieldJob own = at(operands, job, index);
     if (field == nullptr) {
       workspace.reuse();
-      const FewFeaturesField few(*pairs, one, own, workspace);
-      if (!workspace.take(job)) return;
-      few.run();
+      const bool has_run = pairs->plan->problem.rank_field ? run_one<RankFieldLaunch>(*pairs, one, own, workspace)
+                                                           : run_one<FewFeaturesField>(*pairs, one, own, workspace);
+      if (!has_run) return;
       continue;
     }
-    FieldRange range{0, one.z.count, 0, false};
+    FieldRange range{0, one.z.count, one.z.count, 0};
     if (field->plan->linear) {
       const plan::LinearSizes sizes =
-          plan::linear_sizes(one.x.count, one.z.count, one.features, own.outputs, one.part_bytes);
-      range = {0, sizes.points, sizes.rows, sizes.points < one.z.count};
+          plan::linear_sizes(one.x.count, one.z.count, one.features, own.results(), one.part_bytes);
+      range = {0, sizes.points, one.z.count, sizes.rows};
     }
     for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
       const std::int64_t count = std::min(range.count, one.z.count - range.first);

@@ -165,6 +165,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   if (problem.field) {
     sources.tile = named("field of few features", codegen::cuda_few_features_source(plan));
     sources.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
+  } else if (problem.rank_field) {
+    sources.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
   } else if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (!plan.direct) {
@@ -190,7 +192,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   if (lists || repairs) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
-  else if (problem.consumer == plan::Consumer::product || problem.consumer == plan::Consumer::fold)
+  else if ((problem.consumer == plan::Consumer::product && !problem.rank_field) ||
+           problem.consumer == plan::Consumer::fold)
     sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
 }
@@ -221,6 +224,9 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
 
 namespace {
 
+const char* tile_function(const plan::GpuPairPlan& plan) {
+  return plan.problem.field ? "few_features" : plan.problem.rank_field ? "rank_rows" : "pair_tile";
+}
 const char* product_function(const plan::GpuPairPlan& plan) {
   if (plan.has_double_products()) return "pair_tile";
   return plan.wide ? "wide_tile" : "bilinear_tile";
@@ -238,7 +244,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
     of.device = &job.hardware();
     const PairSources& texts =
         sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
-    rows.insert(rows.end(), {{&texts.tile, of.plan->problem.field ? "few_features" : "pair_tile", &of.tile},
+    rows.insert(rows.end(), {{&texts.tile, tile_function(*of.plan), &of.tile},
                              {&texts.pack_x, "pack", &of.pack_x},
                              {&texts.pack_z, "pack", &of.pack_z},
                              {&texts.uniforms, "uniforms", &of.uniforms},
@@ -321,6 +327,15 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 
 Kernel wide_operands(const PairJob& job) {
   return shared_kernel("write_v", "v of many columns", job, codegen::cuda_wide_operands_source);
+}
+
+Kernel rank_field_kernels(const PairJob& job) {
+  return shared_kernel("write_factors", "fields that weigh products", job, codegen::cuda_rank_field_source);
+}
+
+Kernel pair_weight_kernels(const PairJob& job) {
+  return shared_kernel("weigh_pairs", fmt::format("weights of pairs {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_pair_weights_source(job.type); });
 }
 
 Kernel factor_kernels(const PairJob& job) {

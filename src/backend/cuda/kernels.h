@@ -43,7 +43,8 @@ struct PairKernels {
   Kernel integers, product, repair;
   Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
   Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
-  Kernel field_uniforms;    // of a field of few features, whose kernel is the tile
+  Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
+                            // is `rank_rows`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
@@ -88,6 +89,10 @@ Kernel nearest_kernel(const PairJob& job);
 Kernel quantise_kernels(const PairJob& job);
 /// `write_v` (wide_operands.cuh).
 Kernel wide_operands(const PairJob& job);
+/// `write_factors`; its module has the others of rank_field.cuh.
+Kernel rank_field_kernels(const PairJob& job);
+/// `weigh_pairs`; its module has the others of pair_weights.cuh.
+Kernel pair_weight_kernels(const PairJob& job);
 /// `find_centre`; its module has the others of split_operands.cuh.
 Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 /// `start_doubles`; its module has the others of double_operands.cuh.

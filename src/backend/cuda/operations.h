@@ -21,8 +21,8 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
              const JobMatrix& indices);
 
 /// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is
-/// null, from `amplitude` [M, N]. With `rows` [M, O] (of few features alone): out[..., m, k], the sum over o of
-/// rows[m][o] times these.
+/// null, from `amplitude` [M, N]. With `rows` [M, O] there is one result, out[..., m, k], the sum over o of rows[m][o]
+/// times these.
 struct FieldJob {
   JobOperand coef;  // rows: outputs, columns: n
   std::int64_t outputs = 1;
@@ -30,8 +30,11 @@ struct FieldJob {
   void* out = nullptr;
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
+
+  bool has_rows() const { return rows.array.data != nullptr; }
+  std::int64_t results() const { return has_rows() ? 1 : outputs; }
 };
-/// `field` is null where `pairs` takes the values as they come, of few features.
+/// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`.
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands);
 
 }  // namespace mercer::cuda

@@ -121,6 +121,7 @@ struct SplitArguments {
   const float* weights;  // [k] or null
   float* centre;         // [k]
   long long k, row_length, units;  // units: of an image, 32 features each
+  long long image_units;           // the same with what follows them in the image (rank_field.cuh)
   int sides;
   int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
@@ -219,6 +220,9 @@ struct BilinearArguments {
   float* partial;   // [strip of m][tile of n][range][warp][sum][lane], where there are several
   unsigned* arrived;  // [strip of m][tile of n][warp] ranges that are there; zeroed before
   const unsigned char* v_image;  // of many columns (wide_operands.cuh)
+  // Where pairs weigh products of other operands, whose units follow in both images (rank_field.cuh).
+  const float* shares;  // [z ld] what the columns of v have of a sum of squares
+  float* spread;        // [split][partial_ld] these sums
 };
 
 // v for products over n with many columns.
@@ -332,6 +336,37 @@ struct LinearArguments {
   unsigned char* marks;             // [m][k / 64] rows left to others
   long long coefs_ld, spread_ld, products_ld, units;
   int ranges;  // of n, that rows are examined in
+};
+
+// A field of a linear factor whose pairs weigh products of two factors (rank_field.cuh).
+struct RankFieldArguments {
+  struct PairArguments pairs;  // both sides' panels
+  struct FieldArguments field;
+  struct SplitState* state;
+  unsigned char *x_image, *z_image;
+  long long units, first_unit;         // of an image; where those of the factors begin
+  const float *rows, *columns;         // [factor][ld] factors of the points x and of the points z, of a pass
+  long long rows_ld, columns_ld;
+  int factors, factor_units;
+  int difference, weighted;            // x - z in place of z; by the caller's weights
+  float scale;
+  float *row_scales, *column_scales;   // [ld] undo the powers of two of factors
+  const float* centre;                 // [k]
+  float *v, *shares;                   // [k + difference][v_ld] columns of the product with v; [z ld]
+  long long v_ld;
+  const float *partial, *spread;       // [split][k + difference][partial_ld]; [split][partial_ld]
+  long long partial_ld;
+  int splits;
+  int adds;                            // to what out has
+  unsigned* left;                      // number of the rows that are left to differences, then these rows
+};
+
+// Weights of pairs (pair_weights.cuh).
+struct PairWeightArguments {
+  const void *rows, *columns;  // [factor][ld]
+  void* out;
+  long long m, n, rows_ld, columns_ld, out_row, out_column;
+  int factors;
 };
 
 struct SumArguments {

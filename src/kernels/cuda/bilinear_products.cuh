@@ -16,6 +16,11 @@ MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u3
     copy_bulk(to + b * kBlock, a.x.image + (image_block(first + b, a.x_end) * a.units + unit) * kBlock, kBlock, full);
 }
 
+// Units of values, `own` of them, then those of weights, which lie behind all that the image has room for.
+MERCER_INLINE int unit_of_image(const BilinearArguments& a, int unit, int own) {
+  return WEIGHT_UNITS == 0 || unit < own ? unit : (int)a.units - WEIGHT_UNITS + unit - own;
+}
+
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   Ring<STAGES> ring = {0, 0};
@@ -33,13 +38,15 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     if (walk.starts_range()) {
       barrier_await(shared.rows_empty(), rows_parity ^ 1);
       rows_parity ^= 1;
-      barrier_expect(shared.rows_full(), units * UNIT_BYTES_X);
-      for (int unit = 0; unit < units; ++unit)
-        feed_rows(a, x_first, unit, shared.rows + unit * UNIT_BYTES_X, shared.rows_full());
+      const int all = units + WEIGHT_UNITS;
+      barrier_expect(shared.rows_full(), all * UNIT_BYTES_X);
+      for (int unit = 0; unit < all; ++unit)
+        feed_rows(a, x_first, unit_of_image(a, unit, units), shared.rows + unit * UNIT_BYTES_X, shared.rows_full());
     }
 #endif
 #pragma unroll 1
-    for (int unit = walk.first_unit(units); unit < walk.end_unit(units); ++unit) {
+    for (int own = walk.first_unit(units); own < walk.end_unit(units) + WEIGHT_UNITS; ++own) {
+      const int unit = unit_of_image(a, own, units);
       barrier_await(shared.empty(ring.stage), ring.parity ^ 1);
       const u32 full = shared.full(ring.stage), to = shared.stages + ring.stage * STAGE_BYTES;
       barrier_expect(full, STAGE_BYTES);
@@ -133,6 +140,53 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
   for (int i = 0; i < SUMS; ++i) keep(acc[i]);
   release(shared, stage[COUNT - 1]);
 }
+
+#if WEIGHT_UNITS && BRIEF
+// A unit of both pieces into accumulators, small products first; `first`: they start at zero.
+MERCER_INLINE void unit_products(float (&acc)[SUMS], u64 x, u64 z, bool small, bool first) {
+  if (small) {
+    product(acc, descriptor_at<!WIDE>(x, 64), z, !first);
+    product(acc, descriptor_at<!WIDE>(x, 96), descriptor_at<!WIDE>(z, 32), 1);
+    product(acc, x, descriptor_at<!WIDE>(z, 64), 1);
+    product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 96), 1);
+  } else {
+    product(acc, x, z, 1);
+    product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 32), 1);
+  }
+}
+
+// The chunk of values and that of weights, waited for together.
+MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const BilinearShared& shared,
+                            Ring<STAGES>& ring, u64 x, u64 z) {
+  constexpr int kUnits = BRIEF + WEIGHT_UNITS;
+  int stage[kUnits];
+  u64 xs[kUnits], zs[kUnits];
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) {
+    stage[unit] = ring.stage;
+    xs[unit] = descriptor_at<!WIDE>(x, unit * UNIT_BYTES_X);
+    zs[unit] = descriptor_at<!WIDE>(z, ring.stage * STAGE_BYTES);
+    barrier_wait(shared.full(ring.stage), ring.parity);
+    ring.advance();
+    if (unit == 0) products_begin(values);
+    if (unit == BRIEF) products_begin(weights);
+    if (unit > 0) products_fence();
+    unit_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], true, unit == 0 || unit == BRIEF);
+  }
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit)
+    unit_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], false, false);
+  products_commit();
+  products_wait<0>();
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) {
+    keep(values[i]);
+    keep(weights[i]);
+  }
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) release(shared, stage[unit]);
+}
+#endif
 
 // BRIEF: a chunk is all there is, of one kind, so that all threads are seen to take the same path; on paths that could
 // differ the compiler waits for every product.

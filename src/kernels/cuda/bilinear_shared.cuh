@@ -1,7 +1,8 @@
 // What tiles of products have in shared memory, and what of it belongs to whom (bilinear_tile.cuh, bilinear_warps.cuh).
 #define SUMS (TILE_N / 2)
 #define ROW_BYTES 128
-// RESIDENT: both units of x stay while a range of n passes by, stages are of z alone.
+// RESIDENT: all units of x stay while a range of n passes by, stages are of z alone.
+#define RESIDENT_UNITS (RESIDENT ? 2 + WEIGHT_UNITS : 0)
 #define STAGE_ROWS_X (RESIDENT ? 0 : TILE_M)
 #define STAGE_BYTES ((STAGE_ROWS_X + TILE_N) * ROW_BYTES)
 #define UNIT_BYTES_X (TILE_M * ROW_BYTES)
@@ -20,7 +21,7 @@
 #if RATED == 1
 #define COLUMN_PLANES 0  // they come with v
 #else
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (CONSUMER == 1 && !WIDE ? COLUMNS : 0))
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (WEIGHT_UNITS ? 1 : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 #endif
 // Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
@@ -37,7 +38,7 @@ struct BilinearShared {
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;
     rows = stages + STAGES * STAGE_BYTES;
-    v = rows + (RESIDENT ? 2 * UNIT_BYTES_X : 0);
+    v = rows + RESIDENT_UNITS * UNIT_BYTES_X;
     values = v + V_STAGES * V_STAGE_BYTES;  // of 32 columns of the tile (wide_fold.cuh)
     columns = values + 8 * VALUES_BYTES;
     bars = columns + COLUMN_BYTES;
@@ -89,6 +90,7 @@ MERCER_INLINE const float* column_plane(const BilinearArguments& a, int which, i
   if (which == 2) return a.z.scale + n0;
   const int slot = which - POINT_PLANES;
   if (slot < COL_SLOTS) return (const float*)a.pairs.col + slot * a.pairs.z_ld + n0;
+  if (WEIGHT_UNITS) return a.shares + n0;
   // Columns of v that there are not repeat the last one; nobody stores them.
   const int column = slot - COL_SLOTS < a.pairs.columns ? slot - COL_SLOTS : a.pairs.columns - 1;
   return (const float*)a.pairs.v + column * a.pairs.v_ld + n0;

@@ -50,7 +50,9 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       rows_parity ^= 1;
     }
 #endif
-#if BRIEF
+#if BRIEF && WEIGHT_UNITS
+    run_both(sum, consumer.weights, shared, ring, x, z);
+#elif BRIEF
     run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
 #else
     const int own_units = walk.end_unit(units) - walk.first_unit(units);
@@ -58,6 +60,9 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
       add_units<true>(sum, shared, ring, x, z, own_units);
     else
       add_units<false>(sum, shared, ring, x, z, own_units);
+#endif
+#if WEIGHT_UNITS && !BRIEF
+    run_chunk<false, WEIGHT_UNITS>(consumer.weights, shared, ring, x, z);
 #endif
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
@@ -113,7 +118,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
 #endif
   if (stands) {
     const bool high = a.pairs.split->low == 0;
-    const int units = (int)(high ? (a.units + 1) / 2 : a.units);
+    const int written = (int)a.units - WEIGHT_UNITS, units = high ? (written + 1) / 2 : written;
     if (threadIdx.x / 32 >= FEED_WARP) {
 #if BLOCKS == 1
       asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");

@@ -78,6 +78,23 @@ MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const Poi
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
 #endif
 
+#if HAS_ALLOWANCE && WEIGHT_UNITS
+// Of the pairs that cancel, those whose norms are not small beside what values may lose. Other tiles
+// have no registers left for that.
+MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, int column, const float* params) {
+  const float most = PRODUCTS_MAY_LOSE * allowance(params) / (fabsf(FACTOR) * NORMS_LOSE);
+  const ColumnNorms<4> z(columns, column);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const float norms = x[i / 2 % 2].norm + z.at(i / 4, i % 2).norm;
+    if (norms >= 0 && norms <= most) mask &= ~(0x8000u >> i);
+  }
+  return mask;
+}
+#else
+MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&)[2], u32, int, const float*) { return mask; }
+#endif
+
 #if RATED == 1
 // Where values are f = c 2^(rate |x - z|^2), powers of two alone are multiplied with v, and sums over n with c = f(0):
 // sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR. What needs no test is close: two points no
@@ -139,8 +156,11 @@ MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const Poi
     allowed_sums(values, sum, x, strip.columns, column);
 #endif
   } else {
-    const u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
-    if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, strip.n0 + column, mask);
+    u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
+    if (__any_sync(0xffffffffu, mask != 0)) {
+      mask = not_allowed(mask, x, strip.columns, column, params);
+      repair_pairs(values, p, m, strip.n0 + column, mask);
+    }
   }
   values_of_strip(values, row_slots, params, p, strip);
 }

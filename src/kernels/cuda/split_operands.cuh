@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
   const bool carried = is_carried_beside(top, largest);
   const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(piece_exponent(top)) : 0.0f,
-                            side.image + first * a.units * 128 + p * 128,
+                            side.image + first * a.image_units * 128 + p * 128,
                             side.rows_out + (first + p) * a.row_length};
   const Pack<float, 4>* panel =
       (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);

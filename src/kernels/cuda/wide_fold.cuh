@@ -200,7 +200,7 @@ struct WideSums {
 
   // A range's later sums are added to the earlier ones, by the thread that stored those.
   MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk, float factor) const {
-    float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
+    float* partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) {
       const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;

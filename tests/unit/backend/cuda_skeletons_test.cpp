@@ -23,6 +23,7 @@
 #include "device/nvrtc.h"
 #include "ir/passes.h"
 #include "plan/gpu_floor.h"
+#include "plan/rank_field.h"
 #include "plan/sum_planes.h"
 
 namespace mercer::cuda {
@@ -207,6 +208,7 @@ struct FieldRow {
   bool tensor_cores = false;
   bool linear = false;
   int few_features = 0;
+  int rank_features = 0;  // whose pairs weigh products of `outputs` factors
 };
 
 const FieldRow kFields[] = {
@@ -227,6 +229,10 @@ const FieldRow kFields[] = {
     {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
     {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
+    {.name = "gradient-rank-64", .text = kGauss, .rank_features = 64},
+    {.name = "gradient-rank-64-of-64", .text = kGauss, .outputs = 64, .rank_features = 64},
+    {.name = "gradient-rank-20", .text = kGauss, .rank_features = 20},
+    {.name = "gradient-rank-128", .text = "exp(-sqrt(sum((x-z)^2))/h)", .rank_features = 128},
     {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
@@ -324,6 +330,7 @@ class Collection {
   }
 
   void add_field(const FieldRow& row) {
+    if (row.rank_features > 0) return add_rank_field(row);
     plan::GpuFieldProblem second;
     second.field = ir::split_field(ir::simplify(differentiate(ir::simplify(parse(row.text)), points().x)));
     second.type = row.type;
@@ -361,6 +368,27 @@ class Collection {
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
+  }
+
+  void add_rank_field(const FieldRow& row) {
+    constexpr std::int64_t kPoints = 50000;
+    const std::int64_t k = row.rank_features;
+    auto field = std::make_shared<plan::RankField>(
+        plan::rank_field_of(ir::split_field(ir::simplify(differentiate(ir::simplify(parse(row.text)), points().x)))));
+    ASSERT_TRUE(*field) << row.name;
+    plan::GpuPairProblem pairs = problem({kPoints, kPoints, k}, row.type);
+    pairs.outputs = {field->amplitude};
+    pairs.consumer = Consumer::product;
+    pairs.product =
+        plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), row.outputs, Precision::fp32);
+    pairs.columns = pairs.product.wide;
+    pairs.rank_field = std::move(field);
+    const auto plan = plan::plan_gpu_pairs(pairs);
+    ASSERT_TRUE(plan->bilinear) << row.name;
+    PairSources sources = pair_sources(*plan, row.type, row.type, target_);
+    add({std::string(row.name) + ".rows", std::move(sources.tile)});
+    add({row.name, std::move(sources.product), plan->problem.product.threads(), plan->problem.product.blocks,
+         plan->product_shared_bytes()});
   }
 
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
@@ -469,6 +497,10 @@ class Collection {
       if (all_ || type == Dtype::float32)
         add({name, cuda_source(name, codegen::cuda_few_columns_source(type), target_), 128, 2, 74256});
     }
+    if (gpu_.capability == 90) add_plain("rank-field", codegen::cuda_rank_field_source());
+    for (Dtype type : {Dtype::float32, Dtype::float64})
+      if (all_ || type == Dtype::float32)
+        add_plain(fmt::format("pair-weights-{}", name_of(type)), codegen::cuda_pair_weights_source(type));
     add_plain("cg-condition", codegen::cuda_cg_condition_source());
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})

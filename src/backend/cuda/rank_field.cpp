@@ -1,0 +1,137 @@
+#include "backend/cuda/rank_field.h"
+
+#include <algorithm>
+
+#include "backend/cuda/ranges.h"
+#include "core/integers.h"
+
+namespace mercer::cuda {
+namespace {
+
+constexpr std::int64_t kThreads = 256, kFloat = sizeof(float), kFactorsOfUnit = 32;
+constexpr std::int64_t kFinishPoints = 32;  // of a block of finish_rows
+constexpr std::int64_t kRows = 16, kBlocks = 4;  // of a block of rank_rows; of these a multiprocessor
+
+}  // namespace
+
+RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands,
+                                 Workspace& workspace)
+    : kernels_(kernels), field_(*kernels.plan->problem.rank_field), job_(job), operands_(operands),
+      workspace_(workspace), panels_(kernels, job, workspace),
+      products_(kernels, job, panels_, job.x.count, false, workspace), steps_(rank_field_kernels(job)) {
+  const auto points = [&](const JobSide& side) {
+    return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
+  };
+  const auto factors = [&](const JobOperand& of, std::int64_t rows, std::int64_t row_stride, std::int64_t step) {
+    return PlainPanel{of.array, rows, operands.outputs, row_stride, step, 0, 0, {}};
+  };
+  x_ = points(job.x);
+  z_ = points(job.z);
+  rows_ = factors(operands.rows, job.x.count, operands.rows.row_stride, operands.rows.col_stride);
+  columns_ = factors(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
+  for (PlainPanel* panel : {&x_, &z_, &rows_, &columns_}) lay_out(*panel, job, workspace);
+  const plan::BilinearTile& tile = kernels.plan->problem.product;
+  splits_ = choose_splits({ceil_div(job.x.count, tile.kRows * tile.cluster), ceil_div(job.z.count, tile.columns),
+                           tile.columns, kernels.device->multiprocessors * tile.blocks / tile.cluster});
+  width_ = field_.columns(job.features);
+  pass_ = kFactorsOfUnit * tile.weight_units;
+  const std::int64_t x_ld = panels_.x().ld, z_ld = panels_.z().ld;
+  row_scales_ = workspace.add(x_ld * kFloat);
+  column_scales_ = workspace.add(z_ld * kFloat);
+  v_ = workspace.add(width_ * z_ld * kFloat);
+  shares_ = workspace.add(z_ld * kFloat);
+  partial_ = workspace.add(splits_ * width_ * x_ld * kFloat);
+  spread_ = workspace.add(splits_ * x_ld * kFloat);
+  left_ = workspace.add((job.x.count + 1) * static_cast<std::int64_t>(sizeof(unsigned)));
+}
+
+RankFieldArguments RankFieldLaunch::arguments() const {
+  const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  RankFieldArguments a{};
+  a.pairs = panels_.arguments(workspace_);
+  a.pairs.partial_ld = a.pairs.x_ld;
+  a.pairs.splits = static_cast<int>(splits_);
+  const BilinearArguments products = products_.products(a.pairs, workspace_);
+  a.pairs = products.pairs;
+  FieldArguments& field = a.field;
+  field.x = workspace_.at<>(x_.place);
+  field.z = workspace_.at<>(z_.place);
+  field.x_ld = x_.ld;
+  field.z_ld = z_.ld;
+  field.w = a.pairs.w;
+  field.m = job_.x.count;
+  field.n = job_.z.count;
+  field.k = static_cast<int>(job_.features);
+  field.out = operands_.out;
+  field.out_row = operands_.out_row_stride;
+  field.out_feature = operands_.out_feature_stride;
+  a.state = products.pairs.split;
+  a.x_image = const_cast<unsigned char*>(products.x.image);
+  a.z_image = const_cast<unsigned char*>(products.z.image);
+  a.units = products.units;
+  a.first_unit = products.units - tile.weight_units;
+  a.rows_ld = rows_.ld;
+  a.columns_ld = columns_.ld;
+  a.factor_units = tile.weight_units;
+  a.difference = field_.of_differences ? 1 : 0;
+  a.weighted = field_.weighted ? 1 : 0;
+  a.scale = static_cast<float>(field_.scale);
+  a.row_scales = workspace_.at<float>(row_scales_);
+  a.column_scales = workspace_.at<float>(column_scales_);
+  a.centre = products_.centre(workspace_);
+  a.v = workspace_.at<float>(v_);
+  a.shares = workspace_.at<float>(shares_);
+  a.v_ld = a.pairs.z_ld;
+  a.partial = workspace_.at<float>(partial_);
+  a.spread = workspace_.at<float>(spread_);
+  a.partial_ld = a.pairs.x_ld;
+  a.splits = static_cast<int>(splits_);
+  a.left = workspace_.at<unsigned>(left_);
+  return a;
+}
+
+void RankFieldLaunch::launch_step(const char* name, jit::Dim3 grid, std::int64_t shared_bytes,
+                                  const RankFieldArguments& a) const {
+  launch(beside(steps_, name, job_), job_, grid, kThreads, shared_bytes, a);
+}
+
+void RankFieldLaunch::run() const {
+  panels_.run(workspace_);
+  for (const PlainPanel* panel : {&x_, &z_, &rows_, &columns_}) pack(*panel, job_, workspace_);
+  RankFieldArguments a = arguments();
+  products_.prepare(a.pairs, workspace_);
+  for (std::int64_t first = 0; first < operands_.outputs; first += pass_) {
+    a.rows = workspace_.at<float>(rows_.place) + first * rows_.ld;
+    a.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
+    a.factors = static_cast<int>(std::min(pass_, operands_.outputs - first));
+    a.adds = first > 0 ? 1 : 0;
+    contract(a);
+  }
+}
+
+void RankFieldLaunch::contract(const RankFieldArguments& a) const {
+  const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  launch_step("write_factors", {std::max(a.pairs.x_ld, a.pairs.z_ld) / MERCER_IMAGE_ROWS, 2}, 0, a);
+  launch_step("write_columns", {ceil_div(a.pairs.z_ld, kThreads)}, 0, a);
+  BilinearArguments products = products_.products(a.pairs, workspace_);
+  products.shares = a.shares;
+  products.spread = workspace_.at<float>(spread_);
+  PairArguments& pairs = products.pairs;
+  pairs.v_ld = a.v_ld;
+  pairs.partial_columns = static_cast<int>(width_);
+  for (std::int64_t first = 0; first < width_; first += tile.wide) {
+    pairs.v = a.v + first * a.v_ld;
+    pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width_ - first));
+    pairs.out = workspace_.at<float>(partial_) + first * a.partial_ld;
+    products_.multiply(products, workspace_);
+  }
+  launch_step("finish_rows", {ceil_div(job_.x.count, kFinishPoints)},
+              job_.features * (kFinishPoints + 1) * kFloat, a);
+  const bool plain = plan::are_points(kernels_.plan->sides.x_streams) &&
+                     plan::are_points(kernels_.plan->sides.z_streams);
+  const std::int64_t floats = job_.features * (MERCER_PANEL + 1) +
+                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + a.factors + MERCER_PANEL);
+  launch(kernels_.tile, job_, {kBlocks * kernels_.device->multiprocessors}, kThreads, floats * kFloat, a);
+}
+
+}  // namespace mercer::cuda

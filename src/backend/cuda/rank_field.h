@@ -1,0 +1,38 @@
+// Gradient fields of a linear factor whose pairs weigh products of two factors, in one pass over the pairs
+// (kernels/cuda/rank_field.cuh).
+#pragma once
+
+#include "backend/cuda/bilinear.h"
+#include "backend/cuda/operations.h"
+#include "backend/cuda/panels.h"
+#include "plan/rank_field.h"
+
+namespace mercer::cuda {
+
+/// Of one batch item.
+class RankFieldLaunch {
+ public:
+  /// Lays its memory out in `workspace`.
+  RankFieldLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands, Workspace& workspace);
+  /// Puts the kernels into the stream.
+  void run() const;
+
+ private:
+  RankFieldArguments arguments() const;
+  void contract(const RankFieldArguments& a) const;
+  void launch_step(const char* name, jit::Dim3 grid, std::int64_t shared_bytes, const RankFieldArguments& a) const;
+
+  const PairKernels& kernels_;
+  const plan::RankField& field_;
+  const PairJob& job_;
+  const FieldJob& operands_;
+  Workspace& workspace_;
+  Panels panels_;
+  SplitProducts products_;
+  Kernel steps_;
+  PlainPanel x_, z_, rows_, columns_;
+  std::int64_t splits_ = 1, width_ = 0, pass_ = 0;  // ranges of n; columns of the product; factors of a pass
+  std::int64_t row_scales_ = 0, column_scales_ = 0, v_ = 0, shares_ = 0, partial_ = 0, spread_ = 0, left_ = 0;
+};
+
+}  // namespace mercer::cuda

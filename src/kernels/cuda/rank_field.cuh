@@ -1,0 +1,158 @@
+// A gradient field of a linear factor whose pairs weigh products of two factors, u of the points x and v of the points
+// z: what the backward of a product with v asks for. Nothing of the size of the matrix is stored.
+//
+//   weight[m][n] = sum over e of u[m][e] v[n][e]
+//   out[m][k]    = sum over n of a(x_m, z_n) weight[m][n] (x[m][k] - z[n][k])   or z[n][k] in place of the difference
+//                = x'[m][k] S[m] - P[m][k]          x' = x - centre, z' = z - centre
+//
+// with the amplitudes a. P and S are one product with k + 1 columns, z' and 1 (bilinear_tile.cuh, wide_fold.cuh): a
+// tile has the sums that amplitudes are made of and the weights in registers, multiplies them, and the result with the
+// columns.
+//
+//   write_factors → write_columns → the tiles of products → finish_rows → what is left, by differences (rank_rows.cuh)
+//
+// The factors of a point share a power of two, by which the largest comes to lie between 1/2 and 1. That of u is undone
+// in the end, that of v in the columns.
+//
+// x' S - P loses digits where few neighbours of x have all the weight. As in linear_field.cuh, the square of the errors
+// of a row is about (2.5e-7)^2 times the spread, the sum over n of (a weight |z'|)^2, and (|x'| S)^2: the tile adds the
+// spread up. A row where that exceeds the square of the contract, 1e-6 of |out|, is left to differences.
+#define RANK_THREADS 256
+#define FACTOR_THREADS 8    // of write_factors: of a point
+#define FINISH_POINTS 32    // rows of a block of finish_rows
+#define FINISH_GROUPS (RANK_THREADS / FINISH_POINTS)
+#define LEAST_FACTOR 0x1p-50f
+#define MOST_FACTOR 0x1p50f
+#define MOST_CANCELLED 16.0f
+#define LEAST_SPREAD 0x1p-110f
+// Pieces of values below one.
+MERCER_INLINE int unit_exponent(float largest) { return piece_exponent(largest) - 15; }
+
+// Pieces of the factors, u for blockIdx.y = 0, 32 points a block. Those that cannot be carried leave all rows to
+// differences.
+extern "C" __global__ void __launch_bounds__(RANK_THREADS)
+    write_factors(const __grid_constant__ RankFieldArguments a) {
+  const bool of_x = blockIdx.y == 0;
+  const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS, count = of_x ? a.field.m : a.field.n;
+  if (first >= (of_x ? a.pairs.x_ld : a.pairs.z_ld)) return;
+  const int p = threadIdx.x / FACTOR_THREADS, place = threadIdx.x % FACTOR_THREADS;
+  const i64 point = first + p;
+  const float* factors = of_x ? a.rows : a.columns;
+  const i64 ld = of_x ? a.rows_ld : a.columns_ld;
+  const auto factor = [&](int e) { return e < a.factors && point < count ? factors[e * ld + point] : 0.0f; };
+  float largest = 0;
+  for (int e = place; e < a.factors; e += FACTOR_THREADS) largest = max_nan(largest, fabsf(factor(e)));
+#pragma unroll
+  for (int offset = FACTOR_THREADS / 2; offset >= 1; offset /= 2)
+    largest = max_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  const bool carried = largest == 0 || (largest >= LEAST_FACTOR && largest <= MOST_FACTOR);
+  const int exponent = carried && largest > 0 ? unit_exponent(largest) : 0;
+  const float up = carried ? power_of_two(exponent) : 0.0f;
+  if (place == 0) {
+    (of_x ? a.row_scales : a.column_scales)[point] = power_of_two(-exponent);
+    if (!carried) a.state->sampled = NO_SCALE;
+    if (!of_x && carried) atomicMax(&a.state->most_v, bits_of(largest));
+  }
+  u8* image = (of_x ? a.x_image : a.z_image) + (first * a.units + a.first_unit * MERCER_IMAGE_ROWS) * 128 + p * 128;
+  for (int unit = 0; unit < a.factor_units; ++unit) {
+    u32 high[2], low[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int e = unit * 32 + place * 4 + c * 2;
+      split_pair(factor(e) * up, factor(e + 1) * up, high[c], low[c]);
+    }
+    write_both(image + unit * (MERCER_IMAGE_ROWS * 128), p, place, high, low);
+  }
+}
+
+// The powers of two of v beside the largest of them, which finish_rows undoes.
+MERCER_INLINE float largest_column_scale(const RankFieldArguments& a) {
+  const float most = float_of(a.state->most_v);
+  return most > 0 ? power_of_two(-unit_exponent(most)) : 1.0f;
+}
+
+// The columns of the product, and the squares of z', a thread a point n.
+extern "C" __global__ void __launch_bounds__(RANK_THREADS)
+    write_columns(const __grid_constant__ RankFieldArguments a) {
+  const i64 n = (i64)blockIdx.x * RANK_THREADS + threadIdx.x;
+  if (n == 0) a.left[0] = 0;
+  if (n >= a.pairs.z_ld) return;
+  const float times = n < a.field.n ? a.column_scales[n] / largest_column_scale(a) : 0.0f;
+  const float* z = (const float*)a.field.z + n;
+  float sum = 0;
+#pragma unroll 4
+  for (i64 k = 0; k < a.field.k; ++k) {
+    const float value = n < a.field.n ? (z[k * a.field.z_ld] - (a.difference ? a.centre[k] : 0.0f)) * times : 0.0f;
+    a.v[k * a.v_ld + n] = value;
+    sum = mul_add(value, value, sum);
+  }
+  if (a.difference) a.v[a.field.k * a.v_ld + n] = times;
+  a.shares[n] = sum;
+}
+
+// Of a row: sums over its features that say whether it is accurate, by the threads that have some of them.
+struct RankSums {
+  float point, field, largest;
+};
+
+// A block finishes FINISH_POINTS rows: a lane has one, a warp some of the features.
+extern "C" __global__ void __launch_bounds__(RANK_THREADS)
+    finish_rows(const __grid_constant__ RankFieldArguments a) {
+  extern __shared__ float values[];  // [k][FINISH_POINTS + 1]
+  __shared__ RankSums sums[FINISH_GROUPS][FINISH_POINTS];
+  __shared__ float own_sums[FINISH_POINTS];  // S
+  __shared__ bool fails[FINISH_POINTS];
+  const FieldArguments& f = a.field;
+  const int row = threadIdx.x % FINISH_POINTS, group = threadIdx.x / FINISH_POINTS;
+  const i64 m0 = (i64)blockIdx.x * FINISH_POINTS, m = m0 + row < f.m ? m0 + row : f.m - 1;
+  const i64 columns = f.k + a.difference;
+  const auto total = [&](i64 column) {
+    double sum = 0;
+    for (int s = 0; s < a.splits; ++s) sum += a.partial[(s * columns + column) * a.partial_ld + m];
+    return (float)sum;
+  };
+  if (a.difference && group == 0) own_sums[row] = total(f.k);
+  __syncthreads();
+  const float own_sum = a.difference ? own_sums[row] : 0.0f;
+  RankSums own = {};
+  for (i64 k = group; k < f.k; k += FINISH_GROUPS) {
+    const float product = total(k);
+    float value = product;
+    if (a.difference) {
+      const float x = ((const float*)f.x)[k * f.x_ld + m] - a.centre[k];
+      own.point = mul_add(x, x, own.point);
+      value = x * own_sum - product;
+    }
+    own.field = mul_add(value, value, own.field);
+    own.largest = max_nan(own.largest, fabsf(value));
+    values[k * (FINISH_POINTS + 1) + row] = value;
+  }
+  sums[group][row] = own;
+  __syncthreads();
+  if (group == 0) {
+    for (int g = 1; g < FINISH_GROUPS; ++g) {
+      own.point += sums[g][row].point;
+      own.field += sums[g][row].field;
+      own.largest = max_nan(own.largest, sums[g][row].largest);
+    }
+    float spread = 0;
+    for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
+    const bool cancels = a.difference && !(spread + own.point * (own_sum * own_sum) <= MOST_CANCELLED * own.field &&
+                                           (spread >= LEAST_SPREAD || own.largest == 0));
+    fails[row] = !products_stand(*a.state) || !(own.field < INFINITY) || cancels;
+    if (fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
+  }
+  __syncthreads();
+  const float column_scale = largest_column_scale(a);
+  const float* weights = (const float*)f.w;
+  for (i64 at = threadIdx.x; at < FINISH_POINTS * f.k; at += RANK_THREADS) {
+    const int r = (int)(at / f.k);
+    const i64 k = at % f.k;
+    if (m0 + r >= f.m || fails[r]) continue;
+    float scale = a.row_scales[m0 + r] * column_scale * a.scale;
+    if (a.weighted) scale *= weights[k];
+    float* out = (float*)f.out + (m0 + r) * f.out_row + k * f.out_feature;
+    const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
+    *out = a.adds ? *out + value : value;
+  }
+}

@@ -1,0 +1,192 @@
+// Rows of a field that products leave (rank_field.cuh), by differences: RANK_ROWS of them a block, over all points z.
+//
+//   64 points z a slice of shared memory, all features    a thread has the pair of one of them with every fourth row:
+//                                                         the sum over the features, the amplitude, the weight
+//   amplitudes times weights, [row][64]                   then a feature of every fourth row: the sum over the slice
+//
+// Where sums are made of other things than the points (PLAIN 0), the slice is loaded twice. Sums go to totals every
+// slice, these to the rows' every TOTAL_SLICES. FEATURE_BLOCKS: of 64 features. What all threads of a warp read is read
+// by four: shared memory would otherwise be what takes the time.
+#define RANK_THREADS 256
+#define RANK_ROWS 16
+#define ROW_GROUPS (RANK_THREADS / MERCER_PANEL)
+#define OWN_ROWS (RANK_ROWS / ROW_GROUPS)
+#define SLICE_ROW (MERCER_PANEL + 1)
+#define TOTAL_SLICES 32
+
+// Feature k of a point, from a panel and from a plain one.
+MERCER_INLINE float of_panel(const void* panels, i64 features, i64 k, i64 point) {
+  return ((const float*)panels)[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
+}
+MERCER_INLINE float of_plain(const void* panel, i64 ld, i64 k, i64 point) {
+  return ((const float*)panel)[k * ld + point];
+}
+
+struct RankRows {
+  const RankFieldArguments& a;
+  const int group, own;  // of rows; the point of a slice, or the feature of a block
+  const int row_length;  // features, in fours
+  float *x, *points, *values, *u, *z;  // [row][row_length], twice; [row][64]; [row][factor]; [k][SLICE_ROW]
+  i64 m[OWN_ROWS];
+  float sum[OWN_ROWS][FEATURE_BLOCKS], total[OWN_ROWS][FEATURE_BLOCKS], all[OWN_ROWS][FEATURE_BLOCKS];
+
+  MERCER_METHOD RankRows(const RankFieldArguments& arguments, float* memory)
+      : a(arguments), group(threadIdx.x / MERCER_PANEL), own(threadIdx.x % MERCER_PANEL),
+        row_length((arguments.field.k + 3) / 4 * 4) {
+    x = memory;
+    points = x + (PLAIN ? 0 : RANK_ROWS * row_length);
+    values = points + RANK_ROWS * row_length;
+    u = values + RANK_ROWS * MERCER_PANEL;
+    z = u + RANK_ROWS * a.factors;
+  }
+
+  template <class Array>
+  static MERCER_METHOD void add(Array& to, Array& from) {
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; ++r)
+#pragma unroll
+      for (int b = 0; b < FEATURE_BLOCKS; ++b) {
+        to[r][b] += from[r][b];
+        from[r][b] = 0;
+      }
+  }
+
+  // Rows `first` … of those that are left; behind the last one it repeats.
+  MERCER_METHOD void start(i64 first, i64 count) {
+    const auto row = [&](int r) { return (i64)a.left[1 + (first + r < count ? first + r : count - 1)]; };
+    __syncthreads();
+    for (int at = threadIdx.x; at < RANK_ROWS * row_length; at += RANK_THREADS) {
+      const i64 point = row(at / row_length), k = at % row_length;
+      x[at] = k < a.field.k ? of_panel(a.pairs.x, a.field.k, k, point) : 0.0f;
+      if (!PLAIN) points[at] = k < a.field.k ? of_plain(a.field.x, a.field.x_ld, k, point) : 0.0f;
+    }
+    for (int at = threadIdx.x; at < RANK_ROWS * a.factors; at += RANK_THREADS)
+      u[at] = a.rows[at % a.factors * a.rows_ld + row(at / a.factors)];
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; ++r) {
+      m[r] = row(group + ROW_GROUPS * r);
+#pragma unroll
+      for (int b = 0; b < FEATURE_BLOCKS; ++b) sum[r][b] = total[r][b] = all[r][b] = 0;
+    }
+  }
+
+  template <class Value>
+  MERCER_METHOD void load(i64 n0, const Value& value) {
+    __syncthreads();
+#pragma unroll 8
+    for (int k = group; k < a.field.k; k += ROW_GROUPS) z[k * SLICE_ROW + own] = value(k, n0 + own);
+    __syncthreads();
+  }
+
+  // Amplitudes times weights of the slice; 0 behind the last point, which repeats in panels.
+  MERCER_METHOD void weigh(i64 n) {
+    const PairArguments& p = a.pairs;
+    const float *params = params_of(p, 0), *w = (const float*)p.w;
+    float sums[OWN_ROWS][1] = {}, weights[OWN_ROWS] = {}, col[COL_SLOTS + 1];
+#pragma unroll 2
+    for (int k0 = 0; k0 < a.field.k; k0 += 4) {
+      Pack<float, 4> own_x[OWN_ROWS];
+#pragma unroll
+      for (int r = 0; r < OWN_ROWS; ++r)
+        own_x[r] = *(const Pack<float, 4>*)(x + (group + ROW_GROUPS * r) * row_length + k0);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (k0 + c >= a.field.k) continue;
+        const float own_z = z[(k0 + c) * SLICE_ROW + own];
+#pragma unroll
+        for (int r = 0; r < OWN_ROWS; ++r)
+          update(sums[r], &own_x[r].value[c], &own_z, READS_WEIGHTS ? w[k0 + c] : 0.0f, nullptr, nullptr, params, 0, 0,
+                 (float)p.features);
+      }
+    }
+#pragma unroll 4
+    for (int e = 0; e < a.factors; ++e) {
+      const float v = a.columns[e * a.columns_ld + n];
+#pragma unroll
+      for (int r = 0; r < OWN_ROWS; ++r)
+        weights[r] = mul_add(u[(group + ROW_GROUPS * r) * a.factors + e], v, weights[r]);
+    }
+#pragma unroll
+    for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const float*)p.col)[s * p.z_ld + n];
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; ++r) {
+      float row[ROW_SLOTS + 1], outputs[OUTPUTS];
+#pragma unroll
+      for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const float*)p.row)[s * p.x_ld + m[r]];
+      epilogue(outputs, sums[r], row, col, params, (float)(m[r] + p.i_offset), (float)(n + p.j_offset),
+               (float)p.features);
+      values[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = n < p.n ? outputs[0] * weights[r] : 0.0f;
+    }
+  }
+
+  MERCER_METHOD void contract() {
+    const float* rows = PLAIN ? x : points;
+#pragma unroll
+    for (int b = 0; b < FEATURE_BLOCKS; ++b) {
+      const int k = b * MERCER_PANEL + own;
+      if (k >= a.field.k) continue;
+      float point[OWN_ROWS];
+#pragma unroll
+      for (int r = 0; r < OWN_ROWS; ++r) point[r] = rows[(group + ROW_GROUPS * r) * row_length + k];
+#pragma unroll 2
+      for (int n0 = 0; n0 < MERCER_PANEL; n0 += 4) {
+        Pack<float, 4> value[OWN_ROWS];
+#pragma unroll
+        for (int r = 0; r < OWN_ROWS; ++r)
+          value[r] = *(const Pack<float, 4>*)(values + (group + ROW_GROUPS * r) * MERCER_PANEL + n0);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const float of_z = z[k * SLICE_ROW + n0 + c];
+#pragma unroll
+          for (int r = 0; r < OWN_ROWS; ++r)
+            sum[r][b] = mul_add(value[r].value[c], a.difference ? point[r] - of_z : of_z, sum[r][b]);
+        }
+      }
+    }
+  }
+
+  MERCER_METHOD void run() {
+    const PairArguments& p = a.pairs;
+    int slices = 0;
+#pragma unroll 1
+    for (i64 n0 = 0; n0 < p.n; n0 += MERCER_PANEL) {
+      load(n0, [&](int k, i64 n) { return of_panel(p.z, a.field.k, k, n); });
+      weigh(n0 + own);
+      if (PLAIN)
+        __syncthreads();
+      else
+        load(n0, [&](int k, i64 n) { return of_plain(a.field.z, a.field.z_ld, k, n); });
+      contract();
+      add(total, sum);
+      if (++slices % TOTAL_SLICES == 0) add(all, total);
+    }
+    add(all, total);
+  }
+
+  MERCER_METHOD void store(i64 first, i64 count) const {
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; ++r) {
+      if (first + group + ROW_GROUPS * r >= count) continue;
+#pragma unroll
+      for (int b = 0; b < FEATURE_BLOCKS; ++b) {
+        const int k = b * MERCER_PANEL + own;
+        if (k >= a.field.k) continue;
+        const float value = all[r][b] * a.scale * (a.weighted ? ((const float*)a.field.w)[k] : 1.0f);
+        float* out = (float*)a.field.out + m[r] * a.field.out_row + k * a.field.out_feature;
+        *out = a.adds ? *out + value : value;
+      }
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(RANK_THREADS) rank_rows(const __grid_constant__ RankFieldArguments a) {
+  extern __shared__ __align__(16) float memory[];
+  RankRows rows(a, memory);
+  const i64 count = a.left[0];
+#pragma unroll 1
+  for (i64 first = (i64)blockIdx.x * RANK_ROWS; first < count; first += (i64)gridDim.x * RANK_ROWS) {
+    rows.start(first, count);
+    rows.run();
+    rows.store(first, count);
+  }
+}

@@ -1,0 +1,187 @@
+// Gradients of products with v: fields whose pairs weigh the product of two factors, on tensor cores and by rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ir/split.h"
+#include "ops/call.h"
+#include "ops/drawn_data.h"
+#include "ops/expected_fields.h"
+#include "plan/rank_field.h"
+
+namespace mercer {
+namespace {
+
+using namespace testing_support;
+
+struct Factors {
+  Array u, v;
+};
+Factors factors_of(std::int64_t m, std::int64_t n, std::int64_t count) {
+  return {normal(Dtype::float32, {m, count}, 3), normal(Dtype::float32, {n, count}, 4)};
+}
+
+/// Against the oracle, whose pairs weigh the product in float64: an element of it is rounded as often as it has terms,
+/// each as large as the whole.
+void expect_gradient_of_product(const char* text, const Array& x, const Array& z, const Factors& factors,
+                                const std::string& what, TestContext& context, double factor = 8) {
+  const std::int64_t m = x.tensor().shape[0], n = z.tensor().shape[0], k = x.tensor().shape[1];
+  const std::int64_t count = factors.u.tensor().shape[1];
+  Array weights(Dtype::float64, {m, n});
+  each_index({m, n}, [&](const Shape& i) {
+    double sum = 0;
+    for (std::int64_t e = 0; e < count; ++e) sum += factors.u(i[0], e) * factors.v(i[1], e);
+    weights.set(i, sum);
+  });
+  Extra extra;
+  Arguments arguments;
+  const Array w = uniform(Dtype::float32, {k}, 5), ones = Array(Dtype::float64, {n}).fill([] { return 1.0; });
+  if (std::string(text).find("w*") != std::string::npos) {
+    for (std::int64_t i = 0; i < k; ++i) extra.w.push_back(w(i));
+    arguments.w = w;
+  }
+  const Tensor zt = z, amplitude = weights;
+  const Array out(Dtype::float32, {m, k}), again(Dtype::float32, {m, k});
+  product_gradient(text, x, &zt, factors.u, factors.v, out, arguments, context);
+  const Field expected = expected_field(differentiate(parse(text), points().x), x, z, ones, extra, &amplitude);
+  expect_field(out, expected, what + ", " + text, factor * std::sqrt(static_cast<double>(count)),
+               1e-30);  // below the floats there is nothing
+  product_gradient(text, x, &zt, factors.u, factors.v, again, arguments, context);
+  EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
+}
+
+/// Linear factors, of differences and of points, weighted or not; one that is not linear.
+constexpr const char* kFormulas[] = {"exp(-sum((x-z)^2)/90)", "exp(-sqrt(sum((x-z)^2))/8)", "-2*sum(w*(z-x)^2)",
+                                     "(sum(x*z)/K + 1)^3", "exp(-sum(abs(x-z))/40)"};
+
+TEST(FieldsOfProducts, FormulasAndSizes) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (auto [m, n, k, count] :
+         {std::array{70, 200, 40, 3}, {5, 65, 20, 1}, {150, 130, 100, 40}, {1, 1, 17, 2}, {3, 90, 170, 2}})
+      for (const char* f : kFormulas) {
+        const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        expect_gradient_of_product(f, x, z, factors_of(m, n, count), std::to_string(count) + " factors", context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
+/// More factors than a pass takes, so that results are added up.
+TEST(FieldsOfProducts, ManyFactors) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float32, {9, 33}, 1), z = normal(Dtype::float32, {70, 33}, 2);
+    for (const char* f : {"exp(-sum((x-z)^2)/90)", "exp(-sum((x-z)^2)/2)"})
+      expect_gradient_of_product(f, x, z, factors_of(9, 70, 130), "many factors", context);
+  });
+}
+
+TEST(FieldsOfProducts, EveryKindOfData) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const Kind& kind : kinds()) {
+      if (std::string(kind.name) == "huge" || std::string(kind.name) == "tiny") continue;
+      PointPair points{drawn(40, 70, 1, kind.draw), drawn(150, 70, 2, kind.draw)};
+      add_neighbours(points);
+      const std::int64_t m = points.x.tensor().shape[0], n = points.z.tensor().shape[0];
+      for (const char* f : {"sum((x-z)^2)", "exp(-sqrt(sum((x-z)^2)))"})
+        expect_gradient_of_product(f, points.x, points.z, factors_of(m, n, 5), kind.name, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+/// Points far away from the centre that have all their weight among neighbours: a product would lose their digits.
+TEST(FieldsOfProducts, RowsOfNeighboursAlone) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 90, kN = 170, kK = 35;
+    Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
+    for (std::int64_t m = 0; m < kM; m += 3)
+      for (std::int64_t k = 0; k < kK; ++k) {
+        x.set({m, k}, x(m, k) + 50);
+        for (std::int64_t other = 0; other < 2; ++other)
+          z.set({(2 * m + other) % kN, k}, x(m, k) * (1 + 1e-4 * static_cast<double>(k % 7 + other)));
+      }
+    expect_gradient_of_product("exp(-sum((x-z)^2)/30)", x, z, factors_of(kM, kN, 2), "neighbours", context, 16);
+    expect_gradient_of_product("exp(-sum((x-z)^2)/30)", x, x, factors_of(kM, kM, 2), "the same points", context, 16);
+  });
+}
+
+/// Factors of unlike sizes, zeros, and those that pieces cannot carry.
+TEST(FieldsOfProducts, FactorsOfAllSizes) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 40, kN = 100, kK = 36;
+    const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
+    for (const float bad : {0.0f, 1e20f, kInf, kNan}) {
+      Factors factors = factors_of(kM, kN, 3);
+      for (std::int64_t e = 0; e < 3; ++e) {
+        for (std::int64_t m = 0; m < kM; ++m) factors.u.set({m, e}, factors.u(m, e) * std::pow(10.0, m % 20 - 10.0));
+        for (std::int64_t n = 0; n < kN; ++n)
+          factors.v.set({n, e}, n % 7 == 0 ? 0 : factors.v(n, e) * std::pow(2.0, n % 9));
+      }
+      if (bad != 0) factors.u.set({7, 1}, bad);
+      expect_gradient_of_product("exp(-sum((x-z)^2)/90)", x, z, factors, "rows with " + std::to_string(bad), context);
+      if (bad != 0) factors.v.set({11, 2}, bad);
+      expect_gradient_of_product("exp(-sum((x-z)^2)/90)", x, z, factors, "both with " + std::to_string(bad), context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST(FieldsOfProducts, InfinitiesAndNan) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const float bad : {kInf, -kInf, kNan}) {
+      Array x = normal(Dtype::float32, {40, 50}, 1), z = normal(Dtype::float32, {92, 50}, 2);
+      x.set({1, 3}, bad);
+      expect_gradient_of_product("(sum(x*z) + 1)^2", x, z, factors_of(40, 92, 3), "in x", context);
+      expect_gradient_of_product("sum((x-z)^2)", x, z, factors_of(40, 92, 3), "in x", context);
+      z.set({7, 20}, bad);
+      expect_gradient_of_product("(sum(x*z) + 1)^2", x, z, factors_of(40, 92, 3), "in both", context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST(FieldsOfProducts, BatchesAndStrides) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float16, {3, 130, 40}, 1), z = normal(Dtype::float16, {75, 40}, 2),
+                u = normal(Dtype::float32, {2, 1, 130, 4}, 3), v = normal(Dtype::float32, {3, 75, 4}, 4);
+    const Tensor zt = z;
+    for (const char* text : {"exp(-sum((x-z)^2)/90)", "exp(-sum(abs(x-z))/30)"}) {
+      const Array out(Dtype::float32, {2, 3, 130, 40}, {1, 2, 240, 6}), alone(Dtype::float32, {130, 40});
+      product_gradient(text, x, &zt, u, v, out, {}, context);
+      each_index({2, 3}, [&](const Shape& i) {
+        product_gradient(text, item(x, {i[1]}), &zt, item(u, {i[0], 0}), item(v, {i[1]}), alone, {}, context);
+        each_index({130, 40}, [&](const Shape& at) {
+          ASSERT_EQ(out(i[0], i[1], at[0], at[1]), alone(at[0], at[1])) << text << " " << i[0] << "," << i[1];
+        });
+      });
+    }
+  });
+}
+
+TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
+  const auto field_of = [](const char* text) {
+    return plan::rank_field_of(ir::split_field(Formula(text).prepared().field()));
+  };
+  EXPECT_TRUE(field_of("exp(-sum((x-z)^2)/3)").of_differences);
+  EXPECT_FALSE(field_of("(sum(x*z) + 1)^2").of_differences);
+  EXPECT_TRUE(field_of("exp(-sum(w*(x-z)^2)*b)").weighted);
+  EXPECT_FALSE(field_of("exp(-sum(abs(x-z)))")) << "signs";
+  EXPECT_FALSE(field_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))")) << "two terms";
+  EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, 1, Precision::fp32)) << "few features";
+  EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, 1, Precision::fp32)) << "many passes";
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 33, Precision::fp32).weight_units, 2);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, 1, Precision::fp32).wide, 72) << "two passes alike";
+}
+
+}  // namespace
+}  // namespace mercer
