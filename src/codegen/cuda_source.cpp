@@ -415,9 +415,8 @@ std::string cuda_wide_operands_source() {
 }
 
 std::string cuda_rank_field_source() {
-  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", std::int64_t{0}) +
-         define("WEIGHTED", std::int64_t{0}) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "operand_values.cuh", "rank_field.cuh"});
+  return skeleton({"arguments.h", "prelude.cuh", "split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh",
+                   "rank_field.cuh"});
 }
 
 std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
@@ -590,7 +589,7 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   text += define("WEIGHTED", plan.factors.weighted) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
   return text + amplitude_function(plan) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "linear_field.cuh"});
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh", "linear_field.cuh"});
 }
 
 std::string cuda_dense_source(Dtype type) {

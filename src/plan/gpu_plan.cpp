@@ -303,14 +303,23 @@ bool sums_decide(const GpuPairPlan& plan) {
   return rises_with_sum(split.epilogue[0], nonnegative);
 }
 
+/// where(sum == 0, 0, value)
+bool is_zero_at_zero(const Expr& e) {
+  const auto is_zero = [](const Expr& part) { return part->op == Op::constant && part->value == 0; };
+  if (e->op != Op::where || !is_zero(e->args[1]) || e->args[0]->op != Op::equal) return false;
+  const Expr &left = e->args[0]->args[0], &right = e->args[0]->args[1];
+  return (left->op == Op::accumulator && is_zero(right)) || (right->op == Op::accumulator && is_zero(left));
+}
+
 /// Squared differences on tensor cores, of which values in products may lose something.
 void add_allowance(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   if (plan.bilinear.kind != BilinearKind::square || !plan.bilinear || problem.type != Dtype::float32) return;
   if (problem.consumer != Consumer::product) return;
   ir::Split split = plan.split;
-  // Zero for points that are the same, which have no part in a field: where that matters, its rows are not accurate.
-  if (Expr& value = split.epilogue[0]; problem.rank_field && value->op == Op::where) value = Expr(value->args[2]);
+  // Points that are the same have no part in a field: where it mattered that theirs is not zero, its rows would not be
+  // accurate, and are computed otherwise.
+  if (problem.rank_field && is_zero_at_zero(split.epilogue[0])) split.epilogue[0] = Expr(split.epilogue[0]->args[2]);
   const Expr slope = relative_slope_of(split);
   if (slope.empty()) return;
   const ir::LowerOptions options = options_of(problem, split, ir::Processor::gpu);

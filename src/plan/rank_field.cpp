@@ -26,7 +26,9 @@ RankField rank_field_of(const ir::FieldSplit& field) {
 
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              std::int64_t factors, Precision precision, double from) {
-  constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kColumnsOfPass = 80, kMultiple = 8;
+  constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kMultiple = 8;
+  // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128.
+  constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40;
   if (k <= kFewFeatures || k > kMostRankFeatures || m == 0 || n == 0 || precision == Precision::direct) return {};
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   if (from > 0 && (std::min(m, n) < kLeastPoints || work < from)) return {};
@@ -37,7 +39,7 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
     tile.brief = static_cast<int>(ceil_div(k, kUnit));
     tile.resident = true;
     tile.stages = 6;
-    if (tile.wide <= 40) tile.columns = 128, tile.stages = 4;
+    if (tile.wide <= kFewColumnsOfPass) tile.columns = 128, tile.stages = 4;
   }
   return tile;
 }

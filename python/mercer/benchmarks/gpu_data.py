@@ -119,12 +119,15 @@ def agop_error(out, gradients) -> float:
     return worst((out.double() - exact).abs(), norms[:, None] * norms)
 
 
-def gradient_error(out, case: Case, coef, slope, amplitude=None, rows: int = 4) -> float:
-    """Largest error of some rows m against float64, relative to sum |coef| |amplitude| |slope|."""
+def gradient_error(out, case: Case, weights_of, slope, rows: int = 4) -> float:
+    """Largest error of some rows m against float64, relative to sum |weight| |slope|.
+
+    ``weights_of(m)``: [outputs, N], float64.
+    """
     found = []
     for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
         slopes = slope(case.x[m].double() - case.z.double())
-        weights = coef.double() if amplitude is None else coef.double() * amplitude[m].double()
+        weights = weights_of(m)
         exact = weights @ slopes
         scale = weights.abs() @ slopes.abs()
         found.append(worst((out[:, m].double() - exact).abs(), scale))

@@ -15,6 +15,7 @@ class Peer:
     name: str
     make: Callable
     most_rows: int | None = None
+    columns: int = 1  # of v
 
 
 def _computed(tensor):
@@ -104,7 +105,7 @@ def _product(name: str, values: Callable, columns: int) -> Peer:
         v = torch.ones(len(z), columns, dtype=z.dtype, device=z.device)
         return lambda rows: values(x[:rows], z) @ v
 
-    return Peer(f"{name}, @ v", make, most_rows=4000)
+    return Peer(f"{name}, @ v", make, most_rows=4000, columns=columns)
 
 
 def laplace_product(bandwidth: float, columns: int = 1) -> Peer:
@@ -124,6 +125,32 @@ def gauss_product(bandwidth: float, columns: int = 1) -> Peer:
         return squares.mul_(-1 / (2 * bandwidth * bandwidth)).exp_()
 
     return _product("torch.cdist (mm), exp", values, columns)
+
+
+def gauss_backward(bandwidth: float, columns: int) -> Peer:
+    """The gradients by x, z and v by matrix products; the matrix is made some rows at a time."""
+
+    def make(x, z):
+        import torch
+
+        scale = -1 / (2 * bandwidth * bandwidth)
+        u, v = (torch.ones(len(t), columns, device=z.device) for t in (x, z))
+
+        def call(rows):
+            by_z, by_v = torch.zeros_like(z), torch.zeros_like(v)
+            for first in range(0, rows, 2000):
+                part, own = x[first : min(rows, first + 2000)], u[first : min(rows, first + 2000)]
+                values = torch.cdist(part, z, compute_mode="use_mm_for_euclid_dist").square_()
+                values.mul_(scale).exp_()
+                by_v += values.mT @ own
+                values *= (own @ v.mT).mul_(2 * scale)
+                part * values.sum(1, keepdim=True) - values @ z
+                by_z += z * values.sum(0).unsqueeze(1) - values.mT @ part
+            return by_z, by_v
+
+        return call
+
+    return Peer("torch, matmuls", make, most_rows=10000, columns=columns)
 
 
 def nearest(p: float, count: int) -> Peer:

@@ -138,6 +138,20 @@ class Gradient:
     noted: tuple[str, float] | None = None  # a peer's published milliseconds
 
 
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """The gradients of a product with v by x, z and v, by PyTorch's autograd."""
+
+    name: str
+    formula: str
+    slope: OfDifferences
+    shape: tuple[int, int, int]
+    columns: int
+    params: dict
+    peers: tuple[Peer, ...]
+    bars: Bars = Bars(error=2e-6)
+
+
 def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
     return Pairs(
         name, norm_text(p), norm(p), peers=(gpu_peers.cdist(p),), bars=Bars(least, reach), **fields
@@ -484,6 +498,27 @@ GRADIENTS = (
         params={"h": H},
         bars=Bars(16.3, error=1e-6),
     ),
+)
+
+
+def gauss_backward_row(points: int, features: int, columns: int) -> Backward:
+    h = math.sqrt(features)
+    return Backward(
+        f"gauss-backward-d{features}-{columns}",
+        GAUSS,
+        gauss_slope(h),
+        (points, points, features),
+        columns,
+        {"h": h},
+        (gpu_peers.gauss_backward(h, columns),),
+    )
+
+
+BACKWARDS = (
+    gauss_backward_row(100000, 3, 1),
+    gauss_backward_row(100000, 3, 16),
+    gauss_backward_row(50000, 64, 1),
+    gauss_backward_row(50000, 64, 16),
 )
 
 SEVERAL = (

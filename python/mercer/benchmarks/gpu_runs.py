@@ -17,7 +17,7 @@ from .gpu_data import (
 )
 from .gpu_peers import Peer
 from .gpu_result import GpuLine
-from .gpu_rows import Bars, Gradient, Nearest, Pairs, Product, Several
+from .gpu_rows import Backward, Bars, Gradient, Nearest, Pairs, Product, Several
 from .gpu_settings import GpuSettings
 
 
@@ -34,7 +34,8 @@ def time_of_peer(peer: Peer, case: Case, s: GpuSettings) -> tuple[float, bool]:
     """Milliseconds of the whole, and whether they were scaled; timed once for all kinds of data."""
     rows = case.shape[0]
     timed = min(rows, peer.most_rows or rows)
-    key = (peer.name, case.shape, str(case.x.dtype).replace("uint8", "float32"))
+    dtype = str(case.x.dtype).replace("uint8", "float32")
+    key = (peer.name, peer.columns, case.shape, dtype)
     if key not in s.peer_times:
         call = peer.make(case.x, case.z)
         call(min(rows, 64))
@@ -165,9 +166,38 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
         line.error = agop_error(out, gradients)
         del gradients
     else:
-        line.error = gradient_error(out, case, coef, row.slope, amplitude)
+        weights = coef.double()
+        line.error = gradient_error(
+            out,
+            case,
+            lambda m: weights if amplitude is None else weights * amplitude[m].double(),
+            row.slope,
+        )
     if row.noted is not None and s.has_bars():
         line.peer, line.peer_ms = row.noted
+    yield from against(with_bars(line, row.bars, s), row.peers, case, s)
+
+
+def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
+    import torch
+
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    m, n, _ = case.shape
+    cotangent, factors = case.normal(m, row.columns).flip(0), case.normal(n, row.columns)
+    x, z, v = (t.clone().requires_grad_() for t in (case.x, case.z, factors))
+    out = mercer.kernel_product(mercer.kernel(row.formula), x, z, v, **row.params)
+
+    def gradients():
+        return torch.autograd.grad(out, [x, z, v], cotangent, retain_graph=True)
+
+    line = GpuLine(row.name, case.shape, note=f"{row.columns} columns, by x, z and v")
+    line.ms = s.watch.median(gradients)
+    line.error = gradient_error(
+        gradients()[0].unsqueeze(0),
+        case,
+        lambda m: cotangent[m : m + 1].double() @ factors.double().mT,
+        row.slope,
+    )
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 
 
@@ -220,6 +250,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
         (product_lines, gpu_rows.PRODUCTS),
         (nearest_lines, gpu_rows.NEAREST),
         (gradient_lines, gpu_rows.GRADIENTS),
+        (backward_lines, gpu_rows.BACKWARDS),
     ):
         for row in kinds:
             rows[row.name] = lambda s, lines=lines, row=row: lines(row, s)

@@ -63,7 +63,7 @@ class FieldLaunch {
   void run() {
     for (const PlainPanel* panel : {&x_, &z_, &coef_, &coef_rows_, &row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
-    if (weighs()) {
+    if (weighs() && job_.z.count > 0) {
       write_ones(coef_.place, coef_.ld * job_.z.count);
       if (linear_) write_ones(coef_rows_.place, coef_rows_.ld);
     }
@@ -149,7 +149,7 @@ class FieldLaunch {
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
-    if (weighs()) weigh(first, rows);
+    if (weighs() && job_.z.count > 0) weigh(first, rows);
     if (operands_.amplitude.array.data == nullptr || in_place_) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,

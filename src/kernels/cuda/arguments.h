@@ -8,6 +8,7 @@
 #define MERCER_PANEL 64  // points of a panel
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
+#define MERCER_NO_PRODUCTS 0xffffffffu
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
@@ -90,7 +91,7 @@ struct SplitState {
   unsigned low;      // some value has a low piece
   unsigned largest;  // bits of the largest |value - centre| that pieces carry
   unsigned listed;   // pairs to repair; those beyond `capacity` are not in the list
-  unsigned sampled;  // of a sample, pairs that cancel
+  unsigned sampled;  // of a sample, pairs that cancel; MERCER_NO_PRODUCTS where operands cannot be had
   unsigned capacity;
   unsigned most_sampled;  // with more of them, products do not pay
   double scale;           // of values of both sides of squares, of x in products

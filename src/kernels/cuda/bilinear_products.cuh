@@ -95,6 +95,18 @@ MERCER_INLINE void products_begin(float (&acc)[SUMS]) {
   products_fence();
 }
 
+// Of a unit with both pieces, what multiplies a low one, and what does not.
+MERCER_INLINE void low_products(float (&acc)[SUMS], u64 x, u64 z, bool adds) {
+  product(acc, descriptor_at<!WIDE>(x, 64), z, adds);
+  product(acc, descriptor_at<!WIDE>(x, 96), descriptor_at<!WIDE>(z, 32), 1);
+  product(acc, x, descriptor_at<!WIDE>(z, 64), 1);
+  product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 96), 1);
+}
+MERCER_INLINE void high_products(float (&acc)[SUMS], u64 x, u64 z, bool adds) {
+  product(acc, x, z, adds);
+  product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 32), 1);
+}
+
 // COUNT units into accumulators that start at zero; HIGH: of high pieces alone. Small products come
 // first: what truncation takes grows with the sum. Unrolled: across the turns of a loop the compiler would wait for
 // every product.
@@ -114,17 +126,11 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
       products_begin(acc);
     else if (WIDE)
       products_fence();
-    if (!HIGH) {
-      product(acc, descriptor_at<!WIDE>(xs[unit], 64), zs[unit], unit > 0);
-      product(acc, descriptor_at<!WIDE>(xs[unit], 96), descriptor_at<!WIDE>(zs[unit], 32), 1);
-      product(acc, xs[unit], descriptor_at<!WIDE>(zs[unit], 64), 1);
-      product(acc, descriptor_at<!WIDE>(xs[unit], 32), descriptor_at<!WIDE>(zs[unit], 96), 1);
-    }
+    if (!HIGH) low_products(acc, xs[unit], zs[unit], unit > 0);
   }
 #pragma unroll
   for (int unit = 0; unit < COUNT; ++unit) {
-    product(acc, xs[unit], zs[unit], !HIGH || unit > 0);
-    product(acc, descriptor_at<!WIDE>(xs[unit], 32), descriptor_at<!WIDE>(zs[unit], 32), 1);
+    high_products(acc, xs[unit], zs[unit], !HIGH || unit > 0);
     if (HIGH) {
       product(acc, descriptor_at<!WIDE>(xs[unit], 64), descriptor_at<!WIDE>(zs[unit], 64), 1);
       product(acc, descriptor_at<!WIDE>(xs[unit], 96), descriptor_at<!WIDE>(zs[unit], 96), 1);
@@ -142,19 +148,6 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
 }
 
 #if WEIGHT_UNITS && BRIEF
-// A unit of both pieces into accumulators, small products first; `first`: they start at zero.
-MERCER_INLINE void unit_products(float (&acc)[SUMS], u64 x, u64 z, bool small, bool first) {
-  if (small) {
-    product(acc, descriptor_at<!WIDE>(x, 64), z, !first);
-    product(acc, descriptor_at<!WIDE>(x, 96), descriptor_at<!WIDE>(z, 32), 1);
-    product(acc, x, descriptor_at<!WIDE>(z, 64), 1);
-    product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 96), 1);
-  } else {
-    product(acc, x, z, 1);
-    product(acc, descriptor_at<!WIDE>(x, 32), descriptor_at<!WIDE>(z, 32), 1);
-  }
-}
-
 // The chunk of values and that of weights, waited for together.
 MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const BilinearShared& shared,
                             Ring<STAGES>& ring, u64 x, u64 z) {
@@ -171,11 +164,11 @@ MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const
     if (unit == 0) products_begin(values);
     if (unit == BRIEF) products_begin(weights);
     if (unit > 0) products_fence();
-    unit_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], true, unit == 0 || unit == BRIEF);
+    low_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], unit != 0 && unit != BRIEF);
   }
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit)
-    unit_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], false, false);
+    high_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], true);
   products_commit();
   products_wait<0>();
 #pragma unroll

@@ -10,12 +10,8 @@
 //   find_field_centre → examine_columns → weigh_points → write_columns           once for all rows
 //   examine_rows → write_rows → the tiles of products → finish_field          rows by rows
 //
-// x' S - P loses digits where few neighbours of x have all the weight. The errors of S and P are random: their square
-// is about (2.5e-7)^2 times
-//
-//   sum over n of (a c |z'|)^2 + (|x'| S)^2                  the first sum by weigh_points and examine_rows
-//
-// A row where that exceeds the square of the contract, 1e-6 of |out|, is marked, and computed by differences.
+// x' S - P loses digits where few neighbours of x have all the weight (cancelled_rows.cuh; the spread by weigh_points
+// and examine_rows). Such a row is marked, and computed by differences.
 #define LINEAR_THREADS 256
 #define LINEAR_WARPS (LINEAR_THREADS / 32)
 #define WARP_ROWS 16      // of examine_rows
@@ -28,9 +24,6 @@
 #define MOST_AMPLITUDE 0x1p60f
 #define LEAST_FACTOR 0x1p-50f
 #define MOST_FACTOR 0x1p50f
-// Errors of 1e-6 of a row for 2.5e-7 of its parts.
-#define MOST_CANCELLED 16.0f
-#define LEAST_SPREAD 0x1p-110f
 
 // Columns of an output: rows of the product are read by four.
 MERCER_INLINE int own_columns(const LinearArguments& a) { return (a.field.k + DIFFERENCE + 3) / 4 * 4; }
@@ -370,8 +363,7 @@ MERCER_INLINE bool is_accurate(const LinearArguments& a, const FinishRow& row, c
     const float scaled = row.sum[own] * coefficient_unit(a, row.outputs[own]);
     float spread = 0;
     for (int r = 0; r < a.ranges; ++r) spread += a.row_spread[((i64)r * PASS + row.outputs[own]) * a.rows.ld + row.m];
-    accurate = accurate && field < INFINITY && spread + point * (scaled * scaled) <= MOST_CANCELLED * field &&
-               (spread >= LEAST_SPREAD || largest == 0);
+    accurate = accurate && keeps_digits(spread, point, scaled, field, largest);
   }
   return accurate;
 }

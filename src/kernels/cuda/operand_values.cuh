@@ -23,7 +23,6 @@ MERCER_INLINE void take_samples(T (&samples)[2], const Arguments& a, const Value
 
 // Parameters that all terms of a sum are multiplied with scale the operands. Where they cannot (zero, infinite, NaN; of
 // squares negative), all pairs are left to direct differences: as if a sample cancelled.
-#define NO_SCALE 0xffffffffu  // sampled pairs
 template <class T>
 MERCER_INLINE void write_scale(SplitState* state, const UniformFactors& uniforms) {
   double factor = 1;
@@ -33,7 +32,7 @@ MERCER_INLINE void write_scale(SplitState* state, const UniformFactors& uniforms
   }
   const bool scales = fabs(factor) >= 0x1p-100 && fabs(factor) <= 0x1p100 && (!SQUARES || factor > 0);
   state->scale = !scales ? 1.0 : SQUARES ? sqrt(factor) : factor;
-  if (!scales) state->sampled = NO_SCALE;
+  if (!scales) state->sampled = MERCER_NO_PRODUCTS;
 }
 
 MERCER_INLINE float root_of(float weight) { return __fsqrt_rn(weight); }

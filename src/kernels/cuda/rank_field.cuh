@@ -14,17 +14,14 @@
 // The factors of a point share a power of two, by which the largest comes to lie between 1/2 and 1. That of u is undone
 // in the end, that of v in the columns.
 //
-// x' S - P loses digits where few neighbours of x have all the weight. As in linear_field.cuh, the square of the errors
-// of a row is about (2.5e-7)^2 times the spread, the sum over n of (a weight |z'|)^2, and (|x'| S)^2: the tile adds the
-// spread up. A row where that exceeds the square of the contract, 1e-6 of |out|, is left to differences.
+// x' S - P loses digits where few neighbours of x have all the weight (cancelled_rows.cuh; the tile adds the spread
+// up). Such a row is left to differences.
 #define RANK_THREADS 256
 #define FACTOR_THREADS 8    // of write_factors: of a point
 #define FINISH_POINTS 32    // rows of a block of finish_rows
 #define FINISH_GROUPS (RANK_THREADS / FINISH_POINTS)
 #define LEAST_FACTOR 0x1p-50f
 #define MOST_FACTOR 0x1p50f
-#define MOST_CANCELLED 16.0f
-#define LEAST_SPREAD 0x1p-110f
 // Pieces of values below one.
 MERCER_INLINE int unit_exponent(float largest) { return piece_exponent(largest) - 15; }
 
@@ -50,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const float up = carried ? power_of_two(exponent) : 0.0f;
   if (place == 0) {
     (of_x ? a.row_scales : a.column_scales)[point] = power_of_two(-exponent);
-    if (!carried) a.state->sampled = NO_SCALE;
+    if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
     if (!of_x && carried) atomicMax(&a.state->most_v, bits_of(largest));
   }
   u8* image = (of_x ? a.x_image : a.z_image) + (first * a.units + a.first_unit * MERCER_IMAGE_ROWS) * 128 + p * 128;
@@ -137,9 +134,9 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     }
     float spread = 0;
     for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
-    const bool cancels = a.difference && !(spread + own.point * (own_sum * own_sum) <= MOST_CANCELLED * own.field &&
-                                           (spread >= LEAST_SPREAD || own.largest == 0));
-    fails[row] = !products_stand(*a.state) || !(own.field < INFINITY) || cancels;
+    const bool accurate = a.difference ? keeps_digits(spread, own.point, own_sum, own.field, own.largest)
+                                       : own.field < INFINITY;
+    fails[row] = !products_stand(*a.state) || !accurate;
     if (fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
   }
   __syncthreads();

@@ -293,5 +293,5 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) sample_pairs(const _
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   const bool cancels = !(sum >= CANCELS_BELOW * (x.norm[m] + z.norm[n]));
-  if (lane == 0 && cancels && a.state->sampled != NO_SCALE) atomicAdd(&a.state->sampled, 1u);
+  if (lane == 0 && cancels && a.state->sampled != MERCER_NO_PRODUCTS) atomicAdd(&a.state->sampled, 1u);
 }

@@ -212,6 +212,16 @@ TEST(Gradient, NoPoints) {
   const Array x = normal(Dtype::float32, {4, 3}, 1), z(Dtype::float32, {0, 3}), coef(Dtype::float32, {2, 0}),
               amplitude(Dtype::float32, {4, 0});
   const Tensor zt = z;
+  for (const std::int64_t k : {3, 20})
+    for (const std::int64_t columns : {1, 2})
+      on_cuda([&](TestContext& context) {
+        const Array points = normal(Dtype::float32, {4, k}, 1), none(Dtype::float32, {0, k}),
+                    weights = normal(Dtype::float32, {4, columns}, 2), v(Dtype::float32, {0, columns}),
+                    out(Dtype::float32, {4, k});
+        const Tensor none_tensor = none;
+        product_gradient("sqrt(sum((x-z)^2))", points, &none_tensor, weights, v, out, {}, context);
+        each_index({4, k}, [&](const Shape& i) { EXPECT_EQ(read(out, i), 0); });
+      });
   on_each_target([&](TestContext& context) {
     const Array gradient(Dtype::float32, {2, 4, 3}), field(Dtype::float32, {2, 4, 3});
     kernel_gradient("sqrt(sum((x-z)^2))", x, &zt, coef, gradient, {}, context);
