@@ -350,7 +350,8 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   text += define("RATED", rated ? 1 : plan.rates() ? 2 : 0);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
-  text += define("OWN_SCALES", tile.own_scales) + define("WEIGHT_UNITS", tile.weight_units);
+  text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
+          define("WEIGHT_UNITS", tile.weight_units);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.

@@ -175,22 +175,24 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 }
 
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                            std::int64_t factors, Context& context) {
+                                                            std::int64_t factors, std::int64_t outputs,
+                                                            Context& context) {
   constexpr std::int64_t kFeaturesOfBlock = 64;
   constexpr int kOfWarpgroups = 90;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
   if (job.hardware().capability() != kOfWarpgroups) return nullptr;
   const auto tile = [&](std::int64_t columns) {
-    return plan::rank_field_tile(job.x.count, job.z.count, job.features, columns, factors, context.precision(),
+    return plan::rank_field_tile(job.x.count, job.z.count, job.features,
+                                 plan::rank_outputs(outputs, columns) * columns, factors, context.precision(),
                                  context.state().tensor_cores_from);
   };
-  if (!tile(job.features + 1)) return nullptr;
+  if (!tile(job.features + 1) || !plan::pays_rank_outputs(outputs, job.features + 1)) return nullptr;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::product}, context);
   problem.plane_product = {};
   const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
   const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes, tile(job.features + 1), feature_blocks);
+                                    problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks);
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
     auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(formula.field())));
     auto kernels = std::make_shared<cuda::PairKernels>();
@@ -214,6 +216,7 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   const bool amplitude = formula.is_field;
   CudaGradient gradient;
   if (!weighs) gradient.pairs = few_features_kernels(call, job, outputs, false, context);
+  if (!gradient.pairs && !weighs) gradient.pairs = rank_field_kernels(call, job, 1, outputs, context);
   if (gradient.pairs) return gradient;
   const std::string text = cache_key(amplitude, weighs, formula.key);
   gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {

@@ -35,10 +35,11 @@ struct CudaGradient {
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               std::int64_t outputs, bool row_weights,
                                                               Context& context);
-/// Of a linear factor whose pairs weigh products of so many factors (plan/rank_field.h); null where that is no way to
-/// compute it.
+/// Of a linear factor whose pairs weigh products of so many factors, or of so many outputs with a factor each
+/// (plan/rank_field.h); null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                            std::int64_t factors, Context& context);
+                                                            std::int64_t factors, std::int64_t outputs,
+                                                            Context& context);
 /// `weighs`: the pairs of the only output have weights of their own, as an amplitude (cuda::FieldJob::rows).
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context,
                            bool weighs = false);

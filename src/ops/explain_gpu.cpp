@@ -11,6 +11,7 @@
 #include "ops/prepared.h"
 #include "ops/tuned_plan.h"
 #include "plan/gpu_floor.h"
+#include "plan/rank_field.h"
 #include "plan/sum_planes.h"
 
 namespace mercer {
@@ -184,14 +185,40 @@ std::shared_ptr<const plan::GpuFieldPlan> field_plan(const Formula& f, ExplainSh
   return plan::plan_gpu_field(problem);
 }
 
+/// Of a gradient whose amplitudes are contracted as tensor cores make them; null where they are stored, or others'.
+std::shared_ptr<const plan::GpuPairPlan> rank_plan(const Formula& f, ExplainShape shape, Dtype dtype,
+                                                   const plan::GpuInfo& gpu, const GpuCall& call) {
+  constexpr int kOfWarpgroups = 90;
+  if (gpu.capability != kOfWarpgroups || call.products == 0 || compute_type(dtype) != Dtype::float32) return nullptr;
+  const Formula bound(ops::explained(f));
+  auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(bound.prepared().field())));
+  const std::int64_t columns = field->columns(shape.k);
+  if (!*field || !plan::pays_rank_outputs(call.columns, columns)) return nullptr;
+  plan::GpuPairProblem problem = problem_of({field->amplitude}, shape, dtype, gpu, Precision::fp32);
+  problem.plane_product = {};
+  problem.consumer = plan::Consumer::product;
+  problem.product = plan::rank_field_tile(shape.m, shape.n, shape.k,
+                                          plan::rank_outputs(call.columns, columns) * columns, 1, Precision::fp32);
+  if (!problem.product) return nullptr;
+  problem.columns = problem.product.wide;
+  problem.rank_field = std::move(field);
+  auto plan = plan::plan_gpu_pairs(problem);
+  return plan->bilinear ? plan : nullptr;
+}
+
 /// Values of the pairs first, where the field reads them; then φ and its contraction for every (m, n, k).
 plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                               const GpuCall& call) {
   const auto field = field_plan(f, shape, dtype, gpu, call);
+  const auto rank = rank_plan(f, shape, dtype, gpu, call);
   const plan::GpuFieldProblem& problem = field->problem;
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times;
-  if (field->linear) {
+  if (rank) {
+    const double all = columns * static_cast<double>(rank->problem.rank_field->columns(shape.k));
+    times = products_times(*rank, shape, 1, call.products, gpu);
+    times += plan::gpu_tensor_times(pairs_of(shape) * all * 6, gpu);
+  } else if (field->linear) {
     times = plan::gpu_tensor_times(pairs_of(shape) * columns * static_cast<double>(shape.k + 1) * 3, gpu);
   } else if (field->products) {
     // Signs: four elements in four instructions, three products of bytes, at twice the rate of 16 bits. Others: three
@@ -204,7 +231,7 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
     times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
     times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
   }
-  if (!problem.field.pair_outputs.empty()) {
+  if (!rank && !problem.field.pair_outputs.empty()) {
     plan::GpuPairProblem values = problem_of(problem.field.pair_outputs, shape, dtype, gpu, precision_of(call));
     if (call.products > 0)
       values.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
@@ -231,9 +258,15 @@ std::string source_text(const plan::GpuPairPlan& plan, Dtype dtype) {
 std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu) {
   constexpr std::int64_t kOutputs = 16;
   try {
-    const auto field = field_plan(f, shape, dtype, gpu, {.verb = "kernel_gradient", .columns = kOutputs});
+    const GpuCall call{.verb = "kernel_gradient", .columns = kOutputs};
+    const auto field = field_plan(f, shape, dtype, gpu, call);
     if (shape.k > 0 && shape.k <= plan::kFewFeatures)
       return "phi by multiply-adds, in one pass over the pairs: few features\n";
+    if (const auto rank = rank_plan(f, shape, dtype, gpu, call))
+      return fmt::format(
+          "tensor cores: amplitudes are contracted as they come, {} outputs a pass; rows whose sums cancel by "
+          "differences\n{}\n",
+          plan::rank_outputs(kOutputs, rank->problem.rank_field->columns(shape.k)), rank->problem.product.to_text());
     if (!field->factors) return "phi by multiply-adds\n";
     if (field->linear)
       return fmt::format(

@@ -174,7 +174,7 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   operands.out_feature_stride = out.strides.back();
   operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
   auto kernels = ops::few_features_kernels(call, job, columns, true, context);
-  if (!kernels) kernels = ops::rank_field_kernels(call, job, columns, context);
+  if (!kernels) kernels = ops::rank_field_kernels(call, job, columns, 1, context);
   if (kernels) return cuda::gradient(kernels.get(), nullptr, job, operands);
   const auto of_rows = ops::cuda_gradient(call, job, 1, context, columns > 1);
   cuda::gradient(of_rows.pairs.get(), of_rows.field.get(), job, operands);

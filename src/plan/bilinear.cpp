@@ -107,10 +107,15 @@ int wide_columns(std::int64_t columns, double longer) {
   return static_cast<int>(round_up(ceil_div(columns, passes), kMultiple));
 }
 
+/// Fewest features of what stores pairs or keeps the nearest, of folds that keep one value, of products with v. Fewer
+/// have more pairs that cancel, and cost little by multiply-adds.
+constexpr std::int64_t kLeastOfPairs = 20, kLeastOfFolds = 24, kLeastOfProducts = kFewFeatures + 1;
+
 // Operands cost as much as 80 points of the other side take by direct differences.
-bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
-  constexpr std::int64_t kLeastFeatures = 32, kMostFeatures = 1 << 17, kLeastPoints = 256;
-  if (k < kLeastFeatures || k > kMostFeatures || m == 0 || n == 0 || precision == Precision::direct) return false;
+bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t least_k, Precision precision,
+                       double from) {
+  constexpr std::int64_t kMostFeatures = 1 << 17, kLeastPoints = 256;
+  if (k < least_k || k > kMostFeatures || m == 0 || n == 0 || precision == Precision::direct) return false;
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   return from == 0 || (std::min(m, n) >= kLeastPoints && work >= from);
 }
@@ -138,18 +143,23 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   if (wide > 0) {
     const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
     if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    const int planes = 3 + col_slots + (weight_units > 0);
+    const int planes = 3 + col_slots + spreads;
     return rows * kRowBytes + of_v + planes * columns * kFloat + 16 * stages + 32;
   }
   return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
-  return fmt::format("{}x{} {} stages, {} a cluster, {} blocks{}{}{}{}{}{}{}", kRows, columns, stages, cluster, blocks,
-                     wide > 0 ? fmt::format(", {} columns of v in {} stages", wide, wide_stages) : "",
-                     brief > 0 ? fmt::format(", brief of {}", brief) : "", resident ? ", x resident" : "",
-                     single ? ", single" : "", own_scales ? ", a scale a column" : "", by_warps ? ", by warps" : "",
-                     weight_units > 0 ? fmt::format(", weights of {} units", weight_units) : "");
+  std::string text = fmt::format("{}x{} {} stages, {} a cluster, {} blocks", kRows, columns, stages, cluster, blocks);
+  if (wide > 0) text += fmt::format(", {} columns of v in {} stages", wide, wide_stages);
+  if (brief > 0) text += fmt::format(", brief of {}", brief);
+  if (resident) text += ", x resident";
+  if (single) text += ", single";
+  if (own_scales) text += ", a scale a column";
+  if (by_warps) text += ", by warps";
+  if (spreads) text += ", spreads";
+  if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
+  return text;
 }
 
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {
@@ -164,7 +174,7 @@ BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from, std::int64_t rows) {
   constexpr double kMostPairs = 17179869184.0;  // 2^34: the list counts in 32 bits
-  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
   if (rows > 0) m = std::min(m, rows);
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
   constexpr BilinearTile kTiles[] = {
@@ -185,7 +195,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                                 Precision precision, double from) {
-  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  if (!pays_tensor_cores(m, n, k, columns > 0 ? kLeastOfProducts : kLeastOfFolds, precision, from)) return {};
   BilinearTile tile{.columns = 192};
   if (columns > kMostSimdColumns) {
     constexpr double kLongerOfFew = 1.3, kLonger = 1.15;
@@ -210,7 +220,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
 }
 
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
-  if (!pays_tensor_cores(m, n, k, precision, from)) return {};
+  if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
   BilinearTile tile = k <= kChunk ? brief_tile(k) : BilinearTile{.columns = 192};
   tile.single = precision != Precision::fp32;
   return tile;

@@ -52,7 +52,8 @@ struct BilinearTile {
   bool of_values = false;  // few features: values are computed pair by pair (kernels/cuda/wide_tile.cuh)
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
-  int weight_units = 0;  // of 32 features, of products that values are weighed with (kernels/cuda/rank_field.cuh)
+  bool spreads = false;  // squares of values times shares are added up beside (kernels/cuda/rank_field.cuh)
+  int weight_units = 0;  // of 32 features, of products that values are weighed with there
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
@@ -72,7 +73,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, weight_units);
+                    own_scales, spreads, weight_units);
   }
   std::string to_text() const;
 };

@@ -133,6 +133,17 @@ FieldFactors factors_of(const Expr& field) {
   return result;
 }
 
+namespace {
+
+bool has_work(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
+  constexpr std::int64_t kLeastPoints = 256;
+  if (m == 0 || n == 0 || k == 0) return false;
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return from == 0 || (n >= kLeastPoints && work >= from);
+}
+
+}  // namespace
+
 std::int64_t linear_columns(std::int64_t k, bool difference) { return round_up(k + difference, 4); }
 
 std::int64_t LinearSizes::row_bytes() const {
@@ -157,8 +168,10 @@ LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
 
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
                          int multiprocessors, double from) {
-  constexpr std::int64_t kLeastRows = 256;
-  if (!pays_field_products(m, n, k, from) || precision == Precision::direct) return {};
+  constexpr std::int64_t kLeastRows = 256, kLeastColumns = 192;  // of few features with several outputs
+  const bool pays = pays_field_products(m, n, k, from) ||
+                    (k > kFewFeatures && sizes.columns >= kLeastColumns && has_work(m, n, k, from));
+  if (!pays || precision == Precision::direct) return {};
   if (from > 0 && (m < kLeastRows || !sizes.fits)) return {};
   BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
   tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
@@ -166,10 +179,8 @@ BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const L
 }
 
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
-  constexpr std::int64_t kLeastFeatures = 96, kLeastPoints = 256;
-  if (m == 0 || n == 0 || k == 0) return false;
-  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  return from == 0 || (k >= kLeastFeatures && n >= kLeastPoints && work >= from);
+  constexpr std::int64_t kLeastFeatures = 96;
+  return has_work(m, n, k, from) && (from == 0 || k >= kLeastFeatures);
 }
 
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool digits) const {

@@ -24,22 +24,41 @@ RankField rank_field_of(const ir::FieldSplit& field) {
   return result;
 }
 
+std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns) {
+  const std::int64_t most = std::max<std::int64_t>(1, kWideColumns / columns);
+  return ceil_div(outputs, ceil_div(outputs, most));
+}
+
+bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns) {
+  // Nanoseconds of a thousand pairs: a pass; amplitudes, stored and split, and what outputs take then.
+  constexpr double kPass = 2.4, kStored = 12, kOutput = 0.4;
+  const std::int64_t of_pass = rank_outputs(outputs, columns);
+  const std::int64_t passes = ceil_div(outputs, of_pass) * ceil_div(columns, kWideColumns);
+  return kPass * static_cast<double>(passes) <= kStored + kOutput * static_cast<double>(outputs);
+}
+
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              std::int64_t factors, Precision precision, double from) {
   constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kMultiple = 8;
-  // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128.
-  constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40;
+  // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
+  // one.
+  constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40, kColumnsOfFourStages = 80;
   if (k <= kFewFeatures || k > kMostRankFeatures || m == 0 || n == 0 || precision == Precision::direct) return {};
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   if (from > 0 && (std::min(m, n) < kLeastPoints || work < from)) return {};
-  BilinearTile tile{.columns = 64, .stages = 4, .wide_stages = 4};
-  tile.wide = static_cast<int>(round_up(ceil_div(columns, ceil_div(columns, kColumnsOfPass)), kMultiple));
+  BilinearTile tile{.columns = 128, .stages = 4, .wide_stages = 4, .spreads = true};
   tile.weight_units = factor_units(factors);
+  const bool weighs = tile.weight_units > 0;
+  tile.wide = static_cast<int>(
+      round_up(ceil_div(columns, ceil_div(columns, weighs ? kColumnsOfPass : kWideColumns)), kMultiple));
   if (k <= 2 * kUnit) {
     tile.brief = static_cast<int>(ceil_div(k, kUnit));
     tile.resident = true;
-    tile.stages = 6;
-    if (tile.wide <= kFewColumnsOfPass) tile.columns = 128, tile.stages = 4;
+    if (weighs && tile.wide > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;
+  } else if (weighs) {
+    tile.columns = 64;
+  } else if (tile.wide > kColumnsOfFourStages) {
+    tile.stages = 3;  // shared memory has no room for more
   }
   return tile;
 }

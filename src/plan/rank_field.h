@@ -19,10 +19,14 @@ struct RankField {
 };
 RankField rank_field_of(const ir::FieldSplit& field);
 
-/// Factors of a pass: a unit of 32 of them, or two.
-inline int factor_units(std::int64_t factors) { return factors > 32 ? 2 : 1; }
+/// Factors of a pass: a unit of 32 of them, or two. A single one is that of the columns, and of the result.
+inline int factor_units(std::int64_t factors) { return factors > 32 ? 2 : factors > 1 ? 1 : 0; }
 /// More features are more passes over the pairs, and stored amplitudes pay.
 inline constexpr std::int64_t kMostRankFeatures = 160;
+/// Of single factors, outputs of a pass, each with so many columns.
+std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
+/// Whether so many outputs take less time than of stored amplitudes (plan/gpu_field.h).
+bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// The tile of that product; an empty one where it does not pay.
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              std::int64_t factors, Precision precision, double from = kTensorCoresFrom);

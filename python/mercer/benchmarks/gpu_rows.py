@@ -444,6 +444,8 @@ PRODUCTS = (
     gauss_product_row(100000, 3, 16, 5, 3.5, 16.9),
     gauss_product_row(50000, 64, 1, 3.2, 2.2, 37.5),
     gauss_product_row(50000, 64, 16, 3.4, 2.2, 28.1),
+    gauss_product_row(50000, 20, 1, None, None, None),
+    gauss_product_row(50000, 20, 16, None, None, None),
     gauss_product_row(20000, 256, 1, 2, 1.4, 37.6),
     gauss_product_row(10000, 784, 10, 1.5, 1.1, 33.9),
 )
@@ -469,6 +471,19 @@ def gauss_slope(h: float) -> OfDifferences:
 
 def laplace_l2_slope(h: float) -> OfDifferences:
     return lambda d: (-norm(2)(d) / h).exp().unsqueeze(-1) * norm_slope(2)(d) * (-1 / h)
+
+
+def gauss_gradient_row(points: int, features: int, outputs: int) -> Gradient:
+    h = math.sqrt(features)
+    return Gradient(
+        f"gradient-gauss-d{features}-{outputs}",
+        GAUSS,
+        gauss_slope(h),
+        (points, points, features),
+        outputs,
+        params={"h": h},
+        peers=(gpu_peers.gauss_gradients(h, outputs),),
+    )
 
 
 H = 30.0
@@ -498,6 +513,8 @@ GRADIENTS = (
         params={"h": H},
         bars=Bars(16.3, error=1e-6),
     ),
+    gauss_gradient_row(50000, 64, 1),
+    gauss_gradient_row(50000, 20, 4),
 )
 
 

@@ -29,18 +29,21 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   z_ = points(job.z);
   rows_ = factors(operands.rows, job.x.count, operands.rows.row_stride, operands.rows.col_stride);
   columns_ = factors(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
-  for (PlainPanel* panel : {&x_, &z_, &rows_, &columns_}) lay_out(*panel, job, workspace);
+  for (PlainPanel* panel : {&x_, &z_, &columns_}) lay_out(*panel, job, workspace);
+  if (operands.has_rows()) lay_out(rows_, job, workspace);
   const plan::BilinearTile& tile = kernels.plan->problem.product;
   splits_ = choose_splits({ceil_div(job.x.count, tile.kRows * tile.cluster), ceil_div(job.z.count, tile.columns),
                            tile.columns, kernels.device->multiprocessors * tile.blocks / tile.cluster});
-  width_ = field_.columns(job.features);
-  pass_ = kFactorsOfUnit * tile.weight_units;
+  const std::int64_t results = operands.results(), columns = field_.columns(job.features);
+  results_ = plan::rank_outputs(results, columns);
+  pass_ = operands.has_rows() ? std::max<std::int64_t>(1, kFactorsOfUnit * tile.weight_units) : results_;
   const std::int64_t x_ld = panels_.x().ld, z_ld = panels_.z().ld;
   row_scales_ = workspace.add(x_ld * kFloat);
-  column_scales_ = workspace.add(z_ld * kFloat);
-  v_ = workspace.add(width_ * z_ld * kFloat);
+  column_scales_ = workspace.add(results_ * z_ld * kFloat);
+  most_ = workspace.add(results * kFloat);
+  v_ = workspace.add(results_ * columns * z_ld * kFloat);
   shares_ = workspace.add(z_ld * kFloat);
-  partial_ = workspace.add(splits_ * width_ * x_ld * kFloat);
+  partial_ = workspace.add(splits_ * results_ * columns * x_ld * kFloat);
   spread_ = workspace.add(splits_ * x_ld * kFloat);
   left_ = workspace.add((job.x.count + 1) * static_cast<std::int64_t>(sizeof(unsigned)));
 }
@@ -63,6 +66,7 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   field.n = job_.z.count;
   field.k = static_cast<int>(job_.features);
   field.out = operands_.out;
+  field.out_output = operands_.out_output_stride;
   field.out_row = operands_.out_row_stride;
   field.out_feature = operands_.out_feature_stride;
   a.state = products.pairs.split;
@@ -87,6 +91,7 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.partial_ld = a.pairs.x_ld;
   a.splits = static_cast<int>(splits_);
   a.left = workspace_.at<unsigned>(left_);
+  a.row_blocks = kBlocks * kernels_.device->multiprocessors;
   return a;
 }
 
@@ -97,15 +102,27 @@ void RankFieldLaunch::launch_step(const char* name, jit::Dim3 grid, std::int64_t
 
 void RankFieldLaunch::run() const {
   panels_.run(workspace_);
-  for (const PlainPanel* panel : {&x_, &z_, &rows_, &columns_}) pack(*panel, job_, workspace_);
+  for (const PlainPanel* panel : {&x_, &z_, &columns_}) pack(*panel, job_, workspace_);
+  if (operands_.has_rows()) pack(rows_, job_, workspace_);
   RankFieldArguments a = arguments();
   products_.prepare(a.pairs, workspace_);
+  a.most = workspace_.at<unsigned>(most_);
+  if (job_.rehearsal() == nullptr)
+    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.most), 0,
+                                              static_cast<std::size_t>(operands_.results()), job_.stream()),
+               job_.op);
   for (std::int64_t first = 0; first < operands_.outputs; first += pass_) {
-    a.rows = workspace_.at<float>(rows_.place) + first * rows_.ld;
     a.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
     a.factors = static_cast<int>(std::min(pass_, operands_.outputs - first));
-    a.adds = first > 0 ? 1 : 0;
+    a.outputs = operands_.has_rows() ? 1 : a.factors;
+    if (operands_.has_rows()) {
+      a.rows = workspace_.at<float>(rows_.place) + first * rows_.ld;
+      a.adds = first > 0 ? 1 : 0;
+    }
     contract(a);
+    if (operands_.has_rows()) continue;
+    a.most += a.outputs;
+    a.field.out = static_cast<float*>(a.field.out) + a.outputs * a.field.out_output;
   }
 }
 
@@ -118,10 +135,11 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   products.spread = workspace_.at<float>(spread_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;
-  pairs.partial_columns = static_cast<int>(width_);
-  for (std::int64_t first = 0; first < width_; first += tile.wide) {
+  const std::int64_t width = a.outputs * field_.columns(job_.features);
+  pairs.partial_columns = static_cast<int>(width);
+  for (std::int64_t first = 0; first < width; first += tile.wide) {
     pairs.v = a.v + first * a.v_ld;
-    pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width_ - first));
+    pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width - first));
     pairs.out = workspace_.at<float>(partial_) + first * a.partial_ld;
     products_.multiply(products, workspace_);
   }
@@ -129,9 +147,17 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
               job_.features * (kFinishPoints + 1) * kFloat, a);
   const bool plain = plan::are_points(kernels_.plan->sides.x_streams) &&
                      plan::are_points(kernels_.plan->sides.z_streams);
+  const std::int64_t factors = operands_.has_rows() ? a.factors : 1;
   const std::int64_t floats = job_.features * (MERCER_PANEL + 1) +
-                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + a.factors + MERCER_PANEL);
-  launch(kernels_.tile, job_, {kBlocks * kernels_.device->multiprocessors}, kThreads, floats * kFloat, a);
+                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors + MERCER_PANEL);
+  RankFieldArguments left = a;  // of one output
+  left.factors = static_cast<int>(factors);
+  for (int o = 0; o < a.outputs; ++o) {
+    left.columns = a.columns + o * a.columns_ld;
+    left.field.out = static_cast<float*>(a.field.out) + o * a.field.out_output;
+    launch(kernels_.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
+    launch(beside(kernels_.tile, "merge_rows", job_), job_, {kernels_.device->multiprocessors}, kThreads, 0, left);
+  }
 }
 
 }  // namespace mercer::cuda

@@ -31,8 +31,9 @@ class RankFieldLaunch {
   SplitProducts products_;
   Kernel steps_;
   PlainPanel x_, z_, rows_, columns_;
-  std::int64_t splits_ = 1, width_ = 0, pass_ = 0;  // ranges of n; columns of the product; factors of a pass
-  std::int64_t row_scales_ = 0, column_scales_ = 0, v_ = 0, shares_ = 0, partial_ = 0, spread_ = 0, left_ = 0;
+  std::int64_t splits_ = 1, results_ = 1, pass_ = 1;  // ranges of n; outputs of a pass; its factors
+  std::int64_t row_scales_ = 0, column_scales_ = 0, most_ = 0;
+  std::int64_t v_ = 0, shares_ = 0, partial_ = 0, spread_ = 0, left_ = 0;
 };
 
 }  // namespace mercer::cuda

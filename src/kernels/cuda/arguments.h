@@ -346,20 +346,23 @@ struct RankFieldArguments {
   struct SplitState* state;
   unsigned char *x_image, *z_image;
   long long units, first_unit;         // of an image; where those of the factors begin
-  const float *rows, *columns;         // [factor][ld] factors of the points x and of the points z, of a pass
+  const float *rows, *columns;         // [factor][ld] factors of the points x, null for ones, and of z, of a pass
   long long rows_ld, columns_ld;
-  int factors, factor_units;
+  int factors, factor_units;           // without units each factor of z has an output of its own
+  int outputs;
   int difference, weighted;            // x - z in place of z; by the caller's weights
   float scale;
-  float *row_scales, *column_scales;   // [ld] undo the powers of two of factors
+  float *row_scales, *column_scales;   // [ld], [output][z ld]: undo the powers of two of factors, or are the factors
+  unsigned* most;                      // [output] largest of a column's factors
   const float* centre;                 // [k]
-  float *v, *shares;                   // [k + difference][v_ld] columns of the product with v; [z ld]
+  float *v, *shares;                   // [output][k + difference][v_ld] columns of the product with v; [z ld]
   long long v_ld;
-  const float *partial, *spread;       // [split][k + difference][partial_ld]; [split][partial_ld]
+  const float *partial, *spread;       // [split][output][k + difference][partial_ld]; [split][partial_ld]
   long long partial_ld;
   int splits;
   int adds;                            // to what out has
   unsigned* left;                      // number of the rows that are left to differences, then these rows
+  int row_blocks;                      // of rank_rows
 };
 
 // Weights of pairs (pair_weights.cuh).

@@ -76,7 +76,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #endif
       consumer.take(a, shared, sum, m, walk, norms);
 #if COLUMN_PLANES
-    if (WEIGHT_UNITS) async_fence();  // nothing waits for the shares before
+    if (SPREADS) async_fence();  // nothing waits for the shares before
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.columns_empty());
 #endif

@@ -78,7 +78,7 @@ MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const Poi
 MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
 #endif
 
-#if HAS_ALLOWANCE && WEIGHT_UNITS && BRIEF == 1
+#if HAS_ALLOWANCE && BRIEF == 1
 // Of the pairs that cancel, those whose norms are not small beside what values may lose. Of more than 32 features few
 // do; other tiles have no registers left for that.
 MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, int column, const float* params) {

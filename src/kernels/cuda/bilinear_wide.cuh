@@ -1,22 +1,30 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
-// WEIGHT_UNITS: they are multiplied with the sums of other products before, and of the squares of that the shares are
-// added up (rank_field.cuh).
+// SPREADS: their squares times the shares of the columns are added up. WEIGHT_UNITS: before, they are multiplied with
+// the sums of other products (rank_field.cuh).
 struct Consumer {
   WideSums<BilinearShared> sums;
 #if WEIGHT_UNITS
-  float weights[SUMS], spread[2];  // rows m and m + 8
+  float weights[SUMS];
+#endif
+#if SPREADS
+  float spread[2];  // rows m and m + 8
   bool allowed;                    // no sum of values needs a test
 
-  MERCER_METHOD void weigh(float (&values)[16], const FoldStrip& place, int strip) {
+  MERCER_METHOD void weigh(float (&values)[16], int strip) {
+#if WEIGHT_UNITS
+#pragma unroll
+    for (int i = 0; i < 16; ++i) values[i] *= weights[strip * 16 + i];
+#endif
+  }
+  MERCER_METHOD void add_shares(const float (&values)[16], const FoldStrip& place) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int at = (POINT_PLANES + COL_SLOTS) * PLANE_ROW + place.own + 8 * j;
       const float2 shares = shared_pair(place.columns + at * 4);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& value = values[j * 4 + i];
-        value *= weights[strip * 16 + j * 4 + i];
+        const float value = values[j * 4 + i];
         spread[i / 2] = mul_add(value * value, i % 2 == 0 ? shares.x : shares.y, spread[i / 2]);
       }
     }
@@ -60,7 +68,7 @@ struct Consumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
     const bool whole = walk.n0 + TILE_N <= p.n;
-#if WEIGHT_UNITS
+#if SPREADS
     if (walk.starts_sum()) spread[0] = spread[1] = 0;
     if (walk.starts_range()) allowed = is_all_allowed(p, params);
 #else
@@ -74,12 +82,13 @@ struct Consumer {
         for (int i = 0; i < 16; ++i)
           if (!place.has(p, i / 4, i % 2)) values[i] = 0;
       }
-#if WEIGHT_UNITS
-      weigh(values, place, strip);
+#if SPREADS
+      weigh(values, strip);
+      add_shares(values, place);
 #endif
     };
     sums.add_tile(p, shared, m + lane / 4, walk, make, [] { return 1.0f; });
-#if WEIGHT_UNITS
+#if SPREADS
     if (walk.ends_sum()) store_spread(a, m + lane / 4, walk);
 #endif
   }

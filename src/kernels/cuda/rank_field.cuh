@@ -12,7 +12,8 @@
 //   write_factors → write_columns → the tiles of products → finish_rows → what is left, by differences (rank_rows.cuh)
 //
 // The factors of a point share a power of two, by which the largest comes to lie between 1/2 and 1. That of u is undone
-// in the end, that of v in the columns.
+// in the end, that of v in the columns. A single factor takes its place, and there are no weights: then a pass may have
+// several outputs, of a factor v each, whose columns follow one another.
 //
 // x' S - P loses digits where few neighbours of x have all the weight (cancelled_rows.cuh; the tile adds the spread
 // up). Such a row is left to differences.
@@ -21,9 +22,30 @@
 #define FINISH_POINTS 32    // rows of a block of finish_rows
 #define FINISH_GROUPS (RANK_THREADS / FINISH_POINTS)
 #define LEAST_FACTOR 0x1p-50f
+#define LEAST_SINGLE 0x1p-100f
 #define MOST_FACTOR 0x1p50f
 // Pieces of values below one.
 MERCER_INLINE int unit_exponent(float largest) { return piece_exponent(largest) - 15; }
+
+MERCER_INLINE bool is_carried(float largest, float least) {
+  return largest == 0 || (largest >= least && largest <= MOST_FACTOR);
+}
+
+// Single factors of 32 points, as write_factors: a lane a point, a warp an output.
+MERCER_INLINE void write_single(const RankFieldArguments& a, bool of_x, i64 first, i64 count) {
+  const int lane = threadIdx.x % 32;
+  const i64 point = first + lane, ld = of_x ? a.rows_ld : a.columns_ld;
+  const float* factors = of_x ? a.rows : a.columns;
+  float* scales = of_x ? a.row_scales : a.column_scales;
+  for (int o = threadIdx.x / 32; o < (of_x ? 1 : a.outputs); o += RANK_THREADS / 32) {
+    const float value = point >= count ? 0.0f : factors != nullptr ? factors[o * ld + point] : 1.0f;
+    scales[o * a.pairs.z_ld + point] = value;
+    const bool carried = is_carried(fabsf(value), LEAST_SINGLE);
+    if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
+    const u32 most = __reduce_max_sync(0xffffffffu, carried && !of_x ? bits_of(fabsf(value)) : 0u);
+    if (lane == 0 && most > 0) atomicMax(a.most + o, most);
+  }
+}
 
 // Pieces of the factors, u for blockIdx.y = 0, 32 points a block. Those that cannot be carried leave all rows to
 // differences.
@@ -32,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const bool of_x = blockIdx.y == 0;
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS, count = of_x ? a.field.m : a.field.n;
   if (first >= (of_x ? a.pairs.x_ld : a.pairs.z_ld)) return;
+  if (a.factor_units == 0) return write_single(a, of_x, first, count);
   const int p = threadIdx.x / FACTOR_THREADS, place = threadIdx.x % FACTOR_THREADS;
   const i64 point = first + p;
   const float* factors = of_x ? a.rows : a.columns;
@@ -42,13 +65,13 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
 #pragma unroll
   for (int offset = FACTOR_THREADS / 2; offset >= 1; offset /= 2)
     largest = max_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  const bool carried = largest == 0 || (largest >= LEAST_FACTOR && largest <= MOST_FACTOR);
+  const bool carried = is_carried(largest, LEAST_FACTOR);
   const int exponent = carried && largest > 0 ? unit_exponent(largest) : 0;
   const float up = carried ? power_of_two(exponent) : 0.0f;
   if (place == 0) {
     (of_x ? a.row_scales : a.column_scales)[point] = power_of_two(-exponent);
     if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
-    if (!of_x && carried) atomicMax(&a.state->most_v, bits_of(largest));
+    if (!of_x && carried) atomicMax(a.most, bits_of(largest));
   }
   u8* image = (of_x ? a.x_image : a.z_image) + (first * a.units + a.first_unit * MERCER_IMAGE_ROWS) * 128 + p * 128;
   for (int unit = 0; unit < a.factor_units; ++unit) {
@@ -63,28 +86,34 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
 }
 
 // The powers of two of v beside the largest of them, which finish_rows undoes.
-MERCER_INLINE float largest_column_scale(const RankFieldArguments& a) {
-  const float most = float_of(a.state->most_v);
+MERCER_INLINE float largest_column_scale(const RankFieldArguments& a, int output) {
+  const float most = float_of(a.most[output]);
   return most > 0 ? power_of_two(-unit_exponent(most)) : 1.0f;
 }
 
-// The columns of the product, and the squares of z', a thread a point n.
+// The columns of the product, and the squares of z' times the largest square of an output's factor, a thread a point n.
 extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     write_columns(const __grid_constant__ RankFieldArguments a) {
-  const i64 n = (i64)blockIdx.x * RANK_THREADS + threadIdx.x;
+  const i64 n = (i64)blockIdx.x * RANK_THREADS + threadIdx.x, columns = a.field.k + a.difference;
   if (n == 0) a.left[0] = 0;
   if (n >= a.pairs.z_ld) return;
-  const float times = n < a.field.n ? a.column_scales[n] / largest_column_scale(a) : 0.0f;
   const float* z = (const float*)a.field.z + n;
-  float sum = 0;
+  float squares = 0, most = 0;
+#pragma unroll 1
+  for (int o = 0; o < a.outputs; ++o) {
+    const float times = n < a.field.n ? a.column_scales[o * a.pairs.z_ld + n] / largest_column_scale(a, o) : 0.0f;
+    float* v = a.v + o * columns * a.v_ld + n;
+    squares = 0;
 #pragma unroll 4
-  for (i64 k = 0; k < a.field.k; ++k) {
-    const float value = n < a.field.n ? (z[k * a.field.z_ld] - (a.difference ? a.centre[k] : 0.0f)) * times : 0.0f;
-    a.v[k * a.v_ld + n] = value;
-    sum = mul_add(value, value, sum);
+    for (i64 k = 0; k < a.field.k; ++k) {
+      const float value = n < a.field.n ? z[k * a.field.z_ld] - (a.difference ? a.centre[k] : 0.0f) : 0.0f;
+      v[k * a.v_ld] = value * times;
+      squares = mul_add(value, value, squares);
+    }
+    if (a.difference) v[a.field.k * a.v_ld] = times;
+    most = max_nan(most, fabsf(times));
   }
-  if (a.difference) a.v[a.field.k * a.v_ld + n] = times;
-  a.shares[n] = sum;
+  a.shares[n] = squares * most * most;
 }
 
 // Of a row: sums over its features that say whether it is accurate, by the threads that have some of them.
@@ -92,7 +121,8 @@ struct RankSums {
   float point, field, largest;
 };
 
-// A block finishes FINISH_POINTS rows: a lane has one, a warp some of the features.
+// A block finishes FINISH_POINTS rows: a lane has one, a warp some of the features. A row of which one output has lost
+// digits is left as a whole.
 extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     finish_rows(const __grid_constant__ RankFieldArguments a) {
   extern __shared__ float values[];  // [k][FINISH_POINTS + 1]
@@ -103,53 +133,61 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const int row = threadIdx.x % FINISH_POINTS, group = threadIdx.x / FINISH_POINTS;
   const i64 m0 = (i64)blockIdx.x * FINISH_POINTS, m = m0 + row < f.m ? m0 + row : f.m - 1;
   const i64 columns = f.k + a.difference;
-  const auto total = [&](i64 column) {
-    double sum = 0;
-    for (int s = 0; s < a.splits; ++s) sum += a.partial[(s * columns + column) * a.partial_ld + m];
-    return (float)sum;
-  };
-  if (a.difference && group == 0) own_sums[row] = total(f.k);
-  __syncthreads();
-  const float own_sum = a.difference ? own_sums[row] : 0.0f;
-  RankSums own = {};
-  for (i64 k = group; k < f.k; k += FINISH_GROUPS) {
-    const float product = total(k);
-    float value = product;
-    if (a.difference) {
-      const float x = ((const float*)f.x)[k * f.x_ld + m] - a.centre[k];
-      own.point = mul_add(x, x, own.point);
-      value = x * own_sum - product;
-    }
-    own.field = mul_add(value, value, own.field);
-    own.largest = max_nan(own.largest, fabsf(value));
-    values[k * (FINISH_POINTS + 1) + row] = value;
-  }
-  sums[group][row] = own;
-  __syncthreads();
-  if (group == 0) {
-    for (int g = 1; g < FINISH_GROUPS; ++g) {
-      own.point += sums[g][row].point;
-      own.field += sums[g][row].field;
-      own.largest = max_nan(own.largest, sums[g][row].largest);
-    }
-    float spread = 0;
-    for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
-    const bool accurate = a.difference ? keeps_digits(spread, own.point, own_sum, own.field, own.largest)
-                                       : own.field < INFINITY;
-    fails[row] = !products_stand(*a.state) || !accurate;
-    if (fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
-  }
-  __syncthreads();
-  const float column_scale = largest_column_scale(a);
   const float* weights = (const float*)f.w;
-  for (i64 at = threadIdx.x; at < FINISH_POINTS * f.k; at += RANK_THREADS) {
-    const int r = (int)(at / f.k);
-    const i64 k = at % f.k;
-    if (m0 + r >= f.m || fails[r]) continue;
-    float scale = a.row_scales[m0 + r] * column_scale * a.scale;
-    if (a.weighted) scale *= weights[k];
-    float* out = (float*)f.out + (m0 + r) * f.out_row + k * f.out_feature;
-    const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
-    *out = a.adds ? *out + value : value;
+  float spread = 0;
+  if (group == 0) {
+    for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
+    fails[row] = !products_stand(*a.state);
   }
+#pragma unroll 1
+  for (int o = 0; o < a.outputs; ++o) {
+    const auto total = [&](i64 column) {
+      double sum = 0;
+      for (int s = 0; s < a.splits; ++s)
+        sum += a.partial[((s * a.outputs + o) * columns + column) * a.partial_ld + m];
+      return (float)sum;
+    };
+    if (a.difference && group == 0) own_sums[row] = total(f.k);
+    __syncthreads();
+    const float own_sum = a.difference ? own_sums[row] : 0.0f;
+    RankSums own = {};
+    for (i64 k = group; k < f.k; k += FINISH_GROUPS) {
+      const float product = total(k);
+      float value = product;
+      if (a.difference) {
+        const float x = ((const float*)f.x)[k * f.x_ld + m] - a.centre[k];
+        own.point = mul_add(x, x, own.point);
+        value = x * own_sum - product;
+      }
+      own.field = mul_add(value, value, own.field);
+      own.largest = max_nan(own.largest, fabsf(value));
+      values[k * (FINISH_POINTS + 1) + row] = value;
+    }
+    sums[group][row] = own;
+    __syncthreads();
+    if (group == 0) {
+      for (int g = 1; g < FINISH_GROUPS; ++g) {
+        own.point += sums[g][row].point;
+        own.field += sums[g][row].field;
+        own.largest = max_nan(own.largest, sums[g][row].largest);
+      }
+      const bool accurate = a.difference ? keeps_digits(spread, own.point, own_sum, own.field, own.largest)
+                                         : own.field < INFINITY;
+      fails[row] = fails[row] || !accurate;
+    }
+    __syncthreads();
+    const float column_scale = largest_column_scale(a, o);
+    for (i64 at = threadIdx.x; at < FINISH_POINTS * f.k; at += RANK_THREADS) {
+      const int r = (int)(at / f.k);
+      const i64 k = at % f.k;
+      if (m0 + r >= f.m || fails[r]) continue;
+      float scale = a.row_scales[m0 + r] * column_scale * a.scale;
+      if (a.weighted) scale *= weights[k];
+      float* out = (float*)f.out + o * f.out_output + (m0 + r) * f.out_row + k * f.out_feature;
+      const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
+      *out = a.adds ? *out + value : value;
+    }
+    __syncthreads();
+  }
+  if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
 }

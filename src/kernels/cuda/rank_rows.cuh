@@ -7,12 +7,16 @@
 // Where sums are made of other things than the points (PLAIN 0), the slice is loaded twice. Sums go to totals every
 // slice, these to the rows' every TOTAL_SLICES. FEATURE_BLOCKS: of 64 features. What all threads of a warp read is read
 // by four: shared memory would otherwise be what takes the time.
+//
+// Of few rows a block has a range of z, and merge_rows adds the ranges up; their sums lie where those of the products
+// did, which have been read.
 #define RANK_THREADS 256
 #define RANK_ROWS 16
 #define ROW_GROUPS (RANK_THREADS / MERCER_PANEL)
 #define OWN_ROWS (RANK_ROWS / ROW_GROUPS)
 #define SLICE_ROW (MERCER_PANEL + 1)
 #define TOTAL_SLICES 32
+#define LEAST_SLICES 4  // of a range
 
 // Feature k of a point, from a panel and from a plain one.
 MERCER_INLINE float of_panel(const void* panels, i64 features, i64 k, i64 point) {
@@ -20,6 +24,28 @@ MERCER_INLINE float of_panel(const void* panels, i64 features, i64 k, i64 point)
 }
 MERCER_INLINE float of_plain(const void* panel, i64 ld, i64 k, i64 point) {
   return ((const float*)panel)[k * ld + point];
+}
+
+// Ranges of z for the blocks that the groups of rows leave idle.
+struct RankRanges {
+  i64 groups, count;
+  MERCER_METHOD RankRanges(const RankFieldArguments& a, i64 rows) {
+    groups = (rows + RANK_ROWS - 1) / RANK_ROWS;
+    const i64 slices = (a.pairs.n + MERCER_PANEL - 1) / MERCER_PANEL, room = a.partial_ld / (groups * RANK_ROWS);
+    count = a.row_blocks / groups;
+    if (count > slices / LEAST_SLICES) count = slices / LEAST_SLICES;
+    if (count > room) count = room;
+    if (count < 1) count = 1;
+  }
+  MERCER_METHOD float* part(const RankFieldArguments& a, i64 range, i64 row) const {
+    return (float*)a.partial + (range * groups * RANK_ROWS + row) * a.field.k;
+  }
+};
+
+MERCER_INLINE void store_left(const RankFieldArguments& a, i64 m, int k, float sum) {
+  const float value = sum * a.scale * (a.weighted ? ((const float*)a.field.w)[k] : 1.0f);
+  float* out = (float*)a.field.out + m * a.field.out_row + k * a.field.out_feature;
+  *out = a.adds ? *out + value : value;
 }
 
 struct RankRows {
@@ -61,7 +87,7 @@ struct RankRows {
       if (!PLAIN) points[at] = k < a.field.k ? of_plain(a.field.x, a.field.x_ld, k, point) : 0.0f;
     }
     for (int at = threadIdx.x; at < RANK_ROWS * a.factors; at += RANK_THREADS)
-      u[at] = a.rows[at % a.factors * a.rows_ld + row(at / a.factors)];
+      u[at] = a.rows != nullptr ? a.rows[at % a.factors * a.rows_ld + row(at / a.factors)] : 1.0f;
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r) {
       m[r] = row(group + ROW_GROUPS * r);
@@ -145,11 +171,11 @@ struct RankRows {
     }
   }
 
-  MERCER_METHOD void run() {
+  MERCER_METHOD void run(i64 first, i64 end) {
     const PairArguments& p = a.pairs;
     int slices = 0;
 #pragma unroll 1
-    for (i64 n0 = 0; n0 < p.n; n0 += MERCER_PANEL) {
+    for (i64 n0 = first * MERCER_PANEL; n0 < end * MERCER_PANEL && n0 < p.n; n0 += MERCER_PANEL) {
       load(n0, [&](int k, i64 n) { return of_panel(p.z, a.field.k, k, n); });
       weigh(n0 + own);
       if (PLAIN)
@@ -163,17 +189,20 @@ struct RankRows {
     add(all, total);
   }
 
-  MERCER_METHOD void store(i64 first, i64 count) const {
+  // To the output, or to where merge_rows finds the range.
+  MERCER_METHOD void store(i64 first, i64 count, const RankRanges& ranges, i64 range) const {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r) {
-      if (first + group + ROW_GROUPS * r >= count) continue;
+      const i64 row = first + group + ROW_GROUPS * r;
+      if (row >= count) continue;
 #pragma unroll
       for (int b = 0; b < FEATURE_BLOCKS; ++b) {
         const int k = b * MERCER_PANEL + own;
         if (k >= a.field.k) continue;
-        const float value = all[r][b] * a.scale * (a.weighted ? ((const float*)a.field.w)[k] : 1.0f);
-        float* out = (float*)a.field.out + m[r] * a.field.out_row + k * a.field.out_feature;
-        *out = a.adds ? *out + value : value;
+        if (ranges.count > 1)
+          ranges.part(a, range, row)[k] = all[r][b];
+        else
+          store_left(a, m[r], k, all[r][b]);
       }
     }
   }
@@ -181,12 +210,30 @@ struct RankRows {
 
 extern "C" __global__ void __launch_bounds__(RANK_THREADS) rank_rows(const __grid_constant__ RankFieldArguments a) {
   extern __shared__ __align__(16) float memory[];
+  const i64 count = a.left[0], slices = (a.pairs.n + MERCER_PANEL - 1) / MERCER_PANEL;
+  if (count == 0) return;
   RankRows rows(a, memory);
-  const i64 count = a.left[0];
+  const RankRanges ranges(a, count);
 #pragma unroll 1
-  for (i64 first = (i64)blockIdx.x * RANK_ROWS; first < count; first += (i64)gridDim.x * RANK_ROWS) {
+  for (i64 work = blockIdx.x; work < ranges.groups * ranges.count; work += gridDim.x) {
+    const i64 first = work / ranges.count * RANK_ROWS, range = work % ranges.count;
     rows.start(first, count);
-    rows.run();
-    rows.store(first, count);
+    rows.run(slices * range / ranges.count, slices * (range + 1) / ranges.count);
+    rows.store(first, count, ranges, range);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __grid_constant__ RankFieldArguments a) {
+  const i64 count = a.left[0];
+  if (count == 0) return;
+  const RankRanges ranges(a, count);
+  if (ranges.count == 1) return;
+  for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * a.field.k;
+       at += (i64)gridDim.x * RANK_THREADS) {
+    const i64 row = at / a.field.k;
+    const int k = (int)(at % a.field.k);
+    float sum = 0;
+    for (i64 range = 0; range < ranges.count; ++range) sum += ranges.part(a, range, row)[k];
+    store_left(a, a.left[1 + row], k, sum);
   }
 }

@@ -68,7 +68,8 @@ void expect_products(const Array& out, const Tensor& x, const Tensor& z, int sam
   }
 }
 
-constexpr std::array<std::int64_t, 3> kShapes[] = {{300, 333, 40}, {257, 128, 300}, {129, 700, 32}, {1700, 1543, 1025}};
+constexpr std::array<std::int64_t, 3> kShapes[] = {
+    {300, 333, 40}, {257, 128, 300}, {129, 700, 32}, {65, 700, 21}, {1700, 1543, 1025}};
 
 TEST(TensorCores, EveryKindOfData) {
   on_tensor_cores([](TestContext& context) {

@@ -33,7 +33,7 @@ TEST(LinearFields, EveryKindOfData) {
   on_tensor_cores([](TestContext& context) {
     for (const Kind& kind : kinds()) {
       if (std::string(kind.name) == "huge") continue;  // squares leave the floats
-      PointPair points{drawn(6, 70, 1, kind.draw), drawn(150, 70, 2, kind.draw)};
+      PointPair points{drawn(6, 170, 1, kind.draw), drawn(150, 170, 2, kind.draw)};
       add_neighbours(points);
       const Array coef = normal(Dtype::float32, {2, 150}, 3);
       expect_gradient("sum((x-z)^2)", points.x, points.z, coef, kind.name, context);
@@ -47,9 +47,9 @@ TEST(LinearFields, EveryKindOfData) {
 TEST(LinearFields, NarrowKernels) {
   on_tensor_cores([](TestContext& context) {
     for (double noise : {0.0, 1e-4, 1e-2}) {
-      const Array x = normal(Dtype::float32, {40, 100}, 1), shift = normal(Dtype::float32, {40, 100}, 2);
-      Array z(Dtype::float32, {40, 100});
-      each_index({40, 100}, [&](const Shape& at) { z.set(at, x(at[0], at[1]) + noise * shift(at[0], at[1])); });
+      const Array x = normal(Dtype::float32, {40, 170}, 1), shift = normal(Dtype::float32, {40, 170}, 2);
+      Array z(Dtype::float32, {40, 170});
+      each_index({40, 170}, [&](const Shape& at) { z.set(at, x(at[0], at[1]) + noise * shift(at[0], at[1])); });
       const Array coef = normal(Dtype::float32, {3, 40}, 3);
       for (const char* f : {"exp(-sum((x-z)^2)/10)", "exp(-sqrt(sum((x-z)^2))/0.7)", "exp(-sum(w*(x-z)^2)/5)"})
         expect_gradient(f, x, noise == 0 ? x.tensor() : z.tensor(), coef, "noise of " + std::to_string(noise), context);

@@ -78,7 +78,7 @@ void on_candidates(const Body& body) {
 
 TEST(NearestCandidates, FormulasAndSizes) {
   on_candidates([](TestContext& context) {
-    for (auto [m, n, k, count] : {std::array{65, 1100, 70, 1}, {64, 1537, 3, 100}})
+    for (auto [m, n, k, count] : {std::array{65, 1100, 70, 1}, {65, 700, 22, 3}, {64, 1537, 3, 100}})
       for (const Search& search : kSearches) {
         const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
         expect_nearest(search, x, z, count, std::to_string(count) + " of " + std::to_string(n), context);

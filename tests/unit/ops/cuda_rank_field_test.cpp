@@ -59,7 +59,8 @@ TEST(FieldsOfProducts, FormulasAndSizes) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
     for (auto [m, n, k, count] :
-         {std::array{70, 200, 40, 3}, {5, 65, 20, 1}, {150, 130, 100, 40}, {1, 1, 17, 2}, {3, 90, 170, 2}})
+         {std::array{70, 200, 40, 3}, {5, 65, 20, 1}, {140, 300, 64, 1}, {9, 70, 120, 1}, {150, 130, 100, 40},
+          {1, 1, 17, 2}, {3, 90, 170, 2}})
       for (const char* f : kFormulas) {
         const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
         expect_gradient_of_product(f, x, z, factors_of(m, n, count), std::to_string(count) + " factors", context);
@@ -105,8 +106,11 @@ TEST(FieldsOfProducts, RowsOfNeighboursAlone) {
         for (std::int64_t other = 0; other < 2; ++other)
           z.set({(2 * m + other) % kN, k}, x(m, k) * (1 + 1e-4 * static_cast<double>(k % 7 + other)));
       }
-    expect_gradient_of_product("exp(-sum((x-z)^2)/30)", x, z, factors_of(kM, kN, 2), "neighbours", context, 16);
-    expect_gradient_of_product("exp(-sum((x-z)^2)/30)", x, x, factors_of(kM, kM, 2), "the same points", context, 16);
+    const char* f = "exp(-sum((x-z)^2)/30)";
+    for (const std::int64_t count : {1, 2}) {
+      expect_gradient_of_product(f, x, z, factors_of(kM, kN, count), "neighbours", context, 16);
+      expect_gradient_of_product(f, x, x, factors_of(kM, kM, count), "the same points", context, 16);
+    }
   });
 }
 
@@ -117,16 +121,16 @@ TEST(FieldsOfProducts, FactorsOfAllSizes) {
     context.state().tensor_cores_from = 0;
     constexpr std::int64_t kM = 40, kN = 100, kK = 36;
     const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
-    for (const float bad : {0.0f, 1e20f, kInf, kNan}) {
-      Factors factors = factors_of(kM, kN, 3);
-      for (std::int64_t e = 0; e < 3; ++e) {
+    for (auto [bad, count] : {std::pair{0.0f, 1}, {1e18f, 1}, {kNan, 1}, {0.0f, 3}, {1e18f, 3}, {kInf, 3}, {kNan, 3}}) {
+      Factors factors = factors_of(kM, kN, count);
+      for (std::int64_t e = 0; e < count; ++e) {
         for (std::int64_t m = 0; m < kM; ++m) factors.u.set({m, e}, factors.u(m, e) * std::pow(10.0, m % 20 - 10.0));
         for (std::int64_t n = 0; n < kN; ++n)
           factors.v.set({n, e}, n % 7 == 0 ? 0 : factors.v(n, e) * std::pow(2.0, n % 9));
       }
-      if (bad != 0) factors.u.set({7, 1}, bad);
+      if (bad != 0) factors.u.set({7, count / 2}, bad);
       expect_gradient_of_product("exp(-sum((x-z)^2)/90)", x, z, factors, "rows with " + std::to_string(bad), context);
-      if (bad != 0) factors.v.set({11, 2}, bad);
+      if (bad != 0) factors.v.set({11, count - 1}, bad);
       expect_gradient_of_product("exp(-sum((x-z)^2)/90)", x, z, factors, "both with " + std::to_string(bad), context);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -146,6 +150,46 @@ TEST(FieldsOfProducts, InfinitiesAndNan) {
       expect_gradient_of_product("(sum(x*z) + 1)^2", x, z, factors_of(40, 92, 3), "in both", context);
       if (::testing::Test::HasFatalFailure()) return;
     }
+  });
+}
+
+/// A gradient of one output is that of a product whose rows weigh one.
+TEST(FieldsOfProducts, OneOutput) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float32, {2, 130, 40}, 1), z = normal(Dtype::float32, {75, 40}, 2),
+                v = normal(Dtype::float32, {75, 1}, 4), ones = Array(Dtype::float32, {130, 1}).fill([] { return 1.0; }),
+                coef = normal(Dtype::float32, {1, 75}, 4);
+    const Tensor zt = z;
+    for (const char* text : kFormulas) {
+      if (std::string(text).find("w*") != std::string::npos) continue;
+      const Array out(Dtype::float32, {2, 1, 130, 40}), expected(Dtype::float32, {2, 130, 40});
+      product_gradient(text, x, &zt, ones, v, expected, {}, context);
+      kernel_gradient(text, x, &zt, coef, out, {}, context);
+      each_index({2, 130, 40}, [&](const Shape& i) {
+        ASSERT_EQ(out(i[0], 0, i[1], i[2]), expected(i[0], i[1], i[2])) << text << " " << i[1] << "," << i[2];
+      });
+    }
+  });
+}
+
+/// Outputs of a pass or several, of unlike sizes, some without coefficients, and rows that lose digits.
+TEST(FieldsOfProducts, SeveralOutputs) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (auto [m, n, k, outputs] : {std::array{70, 200, 20, 7}, {33, 90, 40, 4}, {9, 130, 110, 2}, {40, 70, 30, 12}})
+      for (const char* text : {"exp(-sum((x-z)^2)/60)", "-2*sum(w*(z-x)^2)", "(sum(x*z)/K + 1)^3"}) {
+        Array x = normal(Dtype::float32, {m, k}, 1), coef = normal(Dtype::float32, {outputs, n}, 3);
+        const Array z = normal(Dtype::float32, {n, k}, 2);
+        for (std::int64_t i = 0; i < k; ++i) x.set({1, i}, z(5, i) * (1 + 1e-5 * static_cast<double>(i % 3)));
+        for (std::int64_t i = 0; i < n; ++i) {
+          coef.set({0, i}, coef(0, i) * 1e6);
+          coef.set({1, i}, i == 5 ? 1e-4 : 0);
+        }
+        if (text[0] == '-') coef.set({outputs - 1, 3}, 1e18);
+        expect_gradient(text, x, z, coef, std::to_string(outputs) + " outputs", context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
   });
 }
 
@@ -180,7 +224,14 @@ TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
   EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, 1, Precision::fp32)) << "few features";
   EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, 1, Precision::fp32)) << "many passes";
   EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 33, Precision::fp32).weight_units, 2);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 1, Precision::fp32).weight_units, 0);
   EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, 1, Precision::fp32).wide, 72) << "two passes alike";
+  EXPECT_EQ(plan::rank_outputs(1, 129), 1);
+  EXPECT_EQ(plan::rank_outputs(4, 21), 4);
+  EXPECT_EQ(plan::rank_outputs(6, 21), 3) << "two passes alike";
+  EXPECT_TRUE(plan::pays_rank_outputs(16, 21));
+  EXPECT_TRUE(plan::pays_rank_outputs(2, 65));
+  EXPECT_FALSE(plan::pays_rank_outputs(16, 65)) << "as many passes as outputs";
 }
 
 }  // namespace

@@ -88,6 +88,9 @@ TEST(ExplainGpu, SaysHowGradientsRun) {
   EXPECT_NE(text("sum(abs(x-z))/sum(abs(x+z))").find("phi by multiply-adds\n"), std::string::npos);
   const std::string few = explain(Formula("sum((x-z)^2)"), {1000, 1000, 3}, Dtype::float32, std::string("sm_90"));
   EXPECT_NE(few.find("phi by multiply-adds, in one pass over the pairs"), std::string::npos);
+  const std::string some =
+      explain(Formula("exp(-sum((x-z)^2))"), {30000, 30000, 20}, Dtype::float32, std::string("sm_90"));
+  EXPECT_NE(some.find("amplitudes are contracted as they come, 4 outputs a pass"), std::string::npos) << some;
 }
 
 TEST(GpuFloor, OfProductsAndGradients) {
@@ -102,8 +105,11 @@ TEST(GpuFloor, OfProductsAndGradients) {
   const GpuCall call{.verb = "kernel_product", .columns = 512};
   EXPECT_NEAR(floor_of(text, many, Dtype::float32, call), 9 * products, 0.1);
   EXPECT_NEAR(floor_of("exp(-sqrt(sum((x-z)^2))/h)", many, Dtype::float32, call), 17 * products, 0.1);
-  const double gradient = floor_of(text, shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
+  const double gradient = floor_of("sum(abs(x-z))", shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
   EXPECT_GT(gradient, 16 * 1e8 * 64 / 3.345e13 * 1e3);  // the multiply-adds of the contraction alone
+  // Of a linear factor, three products for the sums and three of tf32 for every feature and one.
+  EXPECT_NEAR(floor_of(text, many, Dtype::float32, {.verb = "kernel_gradient", .columns = 2}),
+              products + 2 * 65 * 6 * 2 * 2.5e9 / 7e14 * 1e3, 0.1);
   // Signs: three products of bytes at twice 700 TFLOP/s; whatever else the tile does takes less.
   const ExplainShape wide{10000, 10000, 768};
   EXPECT_NEAR(floor_of("sum(abs(x-z))", wide, Dtype::float32, {.verb = "kernel_gradient", .columns = 16}),

@@ -63,7 +63,13 @@ TEST(BilinearTile, PaysForLargeCallsOnly) {
   EXPECT_TRUE(tile(30000, 30000, 1024));
   EXPECT_TRUE(tile(2048, 2048, 256));
   EXPECT_FALSE(tile(1024, 1024, 256));
-  EXPECT_FALSE(tile(30000, 30000, 31)) << "a unit has 32 features";
+  EXPECT_TRUE(tile(30000, 30000, 20));
+  EXPECT_FALSE(tile(30000, 30000, 19)) << "multiply-adds are faster";
+  const auto fold = [](std::int64_t k, std::int64_t columns) {
+    return bilinear_fold_tile(30000, 30000, k, columns, Precision::fp32);
+  };
+  EXPECT_TRUE(fold(17, 1));
+  EXPECT_FALSE(fold(23, 0)) << "of folds that keep one value";
   EXPECT_FALSE(tile(1 << 20, 255, 1024)) << "operands cost more than they save";
   EXPECT_FALSE(tile(1 << 18, 1 << 18, 64)) << "more pairs than the list counts";
   EXPECT_FALSE(tile(0, 30000, 1024));
