@@ -315,7 +315,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   text += section("plan", plan->to_text() +
                               fmt::format("the tile {}\n", plan->tuned() ? "was measured (tune)" : "is the model's") +
                               fmt::format("features in chunks of {}, {} bytes of shared memory a block\n",
-                                          plan->chunk(), plan->shared_bytes(shape.k)));
+                                          plan->chunk(shape.k), plan->shared_bytes(shape.k)));
   const std::string mean = fmt::format("on average {:.4g} slots\n", plan::mean_update_cost(*plan).slots());
   if (plan->split.states > 0)
     text += section("update, per (m, n, k)",

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/integers.h"
 #include "ir/passes.h"
 #include "ir/ptx.h"
 #include "plan/absolute_sums.h"
@@ -19,8 +20,9 @@ using ir::Op;
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
-/// Partial sums of more terms than this lose the contract of 1e-6 (docs/design/promotion.md).
-constexpr int kLongestChunk = 256;
+/// A sum of more terms than this loses the contract of 1e-6 by itself, and partial sums of more than that
+/// (docs/design/promotion.md).
+constexpr int kLongestSum = 128, kLongestChunk = 256;
 
 ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& split, ir::Processor processor) {
   ir::LowerOptions options;
@@ -96,7 +98,7 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
   if (cost.unit >= 1) return kUnit;
   if (sizes.features == GpuSizes::Features::some)
     return sizes.exact_features > 0 || sizes.less_than_a_slice ? kSixteenFeatures : kSomeFeatures;
-  if (sizes.features == GpuSizes::Features::several && has_several_outputs(plan)) return kStores;
+  if (sizes.features > GpuSizes::Features::many && has_several_outputs(plan)) return kStores;
   if (plan.bytes) return kBytes;
   if (cost.issue > 2)
     return cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many ? kCubes : kLong;
@@ -389,6 +391,7 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   sizes.narrow_n = n <= kNarrow;
   using Features = GpuSizes::Features;
   sizes.features = k > kLongestChunk ? Features::many
+                   : k > kLongestSum ? Features::hundreds
                    : k > 32          ? Features::several
                    : k > 8           ? Features::some
                                      : Features::few;
@@ -472,8 +475,8 @@ bool leaves_pairs(const GpuPairPlan& plan) {
 }
 
 int GpuPairPlan::promoted_states() const {
-  // Few features make one chunk.
-  const bool one_chunk = bytes || problem.type == Dtype::float64 || problem.sizes.features != GpuSizes::Features::many;
+  const bool one_chunk =
+      bytes || problem.type == Dtype::float64 || problem.sizes.features > GpuSizes::Features::hundreds;
   return one_chunk ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
 }
 
@@ -496,7 +499,11 @@ bool GpuPairPlan::many_tiles() const {
          problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !bilinear;
 }
 
-int GpuPairPlan::chunk() const { return kLongestChunk / tile.tile_k * tile.tile_k; }
+int GpuPairPlan::chunk(std::int64_t features) const {
+  constexpr std::int64_t kSlices = 32;  // whole ones of every tile, whose sums then have the same bits
+  const std::int64_t chunks = std::max<std::int64_t>(2, ceil_div(features, kLongestChunk));
+  return static_cast<int>(features <= kLongestSum ? kLongestChunk : round_up(ceil_div(features, chunks), kSlices));
+}
 
 std::int64_t GpuPairPlan::product_shared_bytes() const {
   if (problem.product.of_values)
@@ -511,7 +518,8 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
   const std::int64_t streams_z = static_cast<std::int64_t>(sides.z_streams.size());
   const std::int64_t states = std::max(1, this->states());
   const std::int64_t scratch_row = of.thread_n * states * of.threads();
-  const std::int64_t promoted = features > chunk() ? promoted_states() * std::int64_t{of.tile_m} * of.tile_n : 0;
+  const bool promotes = features > chunk(features);
+  const std::int64_t promoted = promotes ? promoted_states() * std::int64_t{of.tile_m} * of.tile_n : 0;
   std::int64_t elements = of.stages * of.tile_k * (streams_x * of.tile_m + streams_z * of.tile_n);
   // Stored tiles use the slices as scratch, folds have slices on their way.
   if (problem.consumer == Consumer::store && !many_tiles())

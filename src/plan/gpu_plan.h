@@ -41,7 +41,7 @@ enum class Consumer : std::uint8_t { store, product, fold, nearest, field };
 /// gives the same bits.
 struct GpuSizes {
   enum class Pairs : std::uint8_t { many, few, very_few };  // beside the multiprocessors
-  enum class Features : std::uint8_t { many, several, some, few };  // above 256, above 32, above 8
+  enum class Features : std::uint8_t { many, hundreds, several, some, few };  // above 256, 128, 32, 8
   Pairs pairs = Pairs::many;
   Features features = Features::many;
   bool narrow_m = false, narrow_n = false;                  // at most 32 points
@@ -166,8 +166,8 @@ struct GpuPairPlan {
     if (!planes.empty() && split.states == 0) return 0;
     return bytes ? (features + 3) / 4 : features;
   }
-  /// Features between two promotions of partial sums, a multiple of the slices' depth.
-  int chunk() const;
+  /// Of so many features, those between two promotions of partial sums: whole slices of every tile.
+  int chunk(std::int64_t features) const;
   /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.
   bool recomputes() const { return sums_decide || bilinear; }
   /// An epilogue too long to be unrolled over a thread's pairs.

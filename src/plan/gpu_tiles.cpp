@@ -17,7 +17,7 @@ constexpr int kFewestRegisters = 128;   // a thread that has them gains nothing 
 constexpr std::int64_t kStatic = 1024;  // bytes of shared memory beside the slices: barriers, the block's place
 constexpr std::int64_t kPowerTable = 8192;
 
-constexpr int kRecordVersion = 1;
+constexpr int kRecordVersion = 2;
 
 int words_a_pair(const GpuPairPlan& plan) {
   return std::max(1, plan.states()) * (plan.problem.type == Dtype::float64 ? 2 : 1);
@@ -79,7 +79,6 @@ bool serves(const GpuPairPlan& plan, const GpuTile& tile, GpuPairPlan& tried) {
   if (tile == plan.tile) return true;
   if (!is_written_for(plan, tile) || !same_bits(plan, tile) || !fits_registers(plan, tile)) return false;
   tried.tile = tile;
-  if (plan.promoted_states() > 0 && tried.chunk() != plan.chunk()) return false;
   const std::int64_t beside = kStatic + (plan.alternative_eighths > 0 ? kPowerTable : 0);
   return tried.shared_bytes(1 << 20) + beside <= plan.problem.shared_per_block;
 }

@@ -199,7 +199,7 @@ PairArguments Panels::arguments(const Workspace& workspace) const {
   a.n = job_.z.count;
   a.k = static_cast<int>(plan.panel_rows(job_.features));
   a.features = static_cast<int>(job_.features);
-  a.chunk = plan.chunk();
+  a.chunk = plan.chunk(job_.features);
   a.i_offset = job_.x.index_offset;
   a.j_offset = job_.z.index_offset;
   a.tiles_m = ceil_div(a.m, plan.tile.tile_m);

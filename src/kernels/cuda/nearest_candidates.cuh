@@ -2,7 +2,7 @@
 // bound, `rank` computes what is left from the points themselves, sorts and writes it. `scan_rows` looks at all pairs
 // of the rows that had more candidates than there is room for, or fewer than wanted: ties, NaN and infinities.
 #define RANK_THREADS 256  // at most; a warp where rows have few candidates
-#define RANK_CHUNK 256  // features whose sums are added up at once
+#define RANK_CHUNK 128  // features whose sums are added up at once
 
 struct PairPoints {
   REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1], i, j, features;

@@ -598,6 +598,24 @@ TEST_F(Cuda, ResultsDoNotChangeFromRunToRun) {
   }
 }
 
+/// One chain of additions lost it here: 1.16e-6.
+TEST_F(Cuda, DistancesOf256FeaturesKeepTheContract) {
+  constexpr std::int64_t kM = 128, kN = 1500, kK = 256;
+  const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
+  const DeviceArray own_x(x), own_z(z), out(Array(Dtype::float32, {kM, kN}));
+  const Tensor zt = own_z.tensor();
+  pairwise("sum(abs(x-z))", own_x, &zt, out, on_stream(stream()), context_);
+  stream().wait();
+  const Array result = out.back();
+  double worst = 0;
+  each_index({kM, kN}, [&](const Shape& at) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < kK; ++i) sum += std::abs(x(at[0], i) - z(at[1], i));
+    worst = std::max(worst, std::abs(result(at[0], at[1]) - sum) / sum);
+  });
+  EXPECT_LT(worst, 1e-6);
+}
+
 // ---- devices --------------------------------------------------------------------------------------------------------
 
 /// Refused before anything of CUDA is touched, so also where there is none.

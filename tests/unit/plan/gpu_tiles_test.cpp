@@ -61,10 +61,26 @@ TEST(GpuTiles, CandidatesBeginWithTheOwnAndServe) {
       EXPECT_EQ(other->tile, tile);
       EXPECT_TRUE(other->tuned());
       EXPECT_LE(other->shared_bytes(1 << 20), plan->problem.shared_per_block);
-      if (plan->promoted_states() > 0) EXPECT_EQ(other->chunk(), plan->chunk());
+      for (int k : {130, 300, 1000})
+        if (plan->promoted_states() > 0) EXPECT_EQ(other->chunk(k) % tile.tile_k, 0) << tile.to_text();
       EXPECT_EQ(other->wave_blocks(), plan->tile.min_blocks);
     }
   }
+}
+
+/// At most 128 features are one chain of additions, more are cut into at least two chunks of at most 256, nearly alike.
+TEST(GpuTiles, LongSumsArePromoted) {
+  const auto chunk = [](std::int64_t k) {
+    const auto plan = plan_of({"sum(abs(x-z))", Dtype::float32, 30000, 30000, k});
+    EXPECT_EQ(plan->promoted_states() > 0, k > 128) << k;
+    return plan->chunk(k);
+  };
+  EXPECT_GE(chunk(128), 128);
+  EXPECT_EQ(chunk(129), 96);
+  EXPECT_EQ(chunk(256), 128);
+  EXPECT_EQ(chunk(300), 160);
+  EXPECT_EQ(chunk(1000), 256);
+  EXPECT_EQ(chunk(1024), 256);
 }
 
 TEST(GpuTiles, FewFeaturesGoByRows) {
@@ -178,8 +194,8 @@ TEST(GpuTiles, RecordsComeBack) {
       EXPECT_EQ(tile_from_record(tile_record(tile)), std::optional(tile));
   const std::string good = tile_record(GpuTile{});
   for (const std::string& bad : {std::string(), std::string("x"), good + " 1", good + "\n", " " + good,
-                                 "2" + good.substr(1), good.substr(0, good.size() - 2), good.substr(0, 4),
-                                 good.substr(0, good.size() - 1) + "2", "1 +" + good.substr(2)})
+                                 "1" + good.substr(1), good.substr(0, good.size() - 2), good.substr(0, 4),
+                                 good.substr(0, good.size() - 1) + "2", "2 +" + good.substr(2)})
     EXPECT_EQ(tile_from_record(bad), std::nullopt) << bad;
 }
 
