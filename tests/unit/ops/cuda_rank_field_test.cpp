@@ -107,8 +107,8 @@ TEST(FieldsOfProducts, RowsOfNeighboursAlone) {
           z.set({(2 * m + other) % kN, k}, x(m, k) * (1 + 1e-4 * static_cast<double>(k % 7 + other)));
       }
     const char* f = "exp(-sum((x-z)^2)/30)";
-    expect_gradient_of_product(f, x, z, factors_of(kM, kN, 1), "neighbours", context, 16);
-    expect_gradient_of_product(f, x, x, factors_of(kM, kM, 2), "the same points", context, 16);
+    expect_gradient_of_product(f, x, z, factors_of(kM, kN, 2), "neighbours", context, 16);
+    expect_gradient_of_product(f, x, x, factors_of(kM, kM, 1), "the same points", context, 16);
   });
 }
 
@@ -167,6 +167,20 @@ TEST(FieldsOfProducts, OneOutput) {
       each_index({2, 130, 40}, [&](const Shape& i) {
         ASSERT_EQ(out(i[0], 0, i[1], i[2]), expected(i[0], i[1], i[2])) << text << " " << i[1] << "," << i[2];
       });
+    }
+  });
+}
+
+/// Both sides share their operands.
+TEST(FieldsOfProducts, PointsWithThemselves) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const Array x = normal(Dtype::float32, {150, 50}, 1), coef = normal(Dtype::float32, {3, 150}, 4);
+    for (const char* text : {"exp(-sum((x-z)^2)/60)", "exp(-sqrt(sum((x-z)^2))/8)", "(sum(x*z)/K + 1)^3"}) {
+      const Array out(Dtype::float32, {3, 150, 50});
+      kernel_gradient(text, x, nullptr, coef, out, {}, context);
+      expect_field(out, expected_field(differentiate(parse(text), points().x), x, x, coef), text, 8);
+      if (::testing::Test::HasFatalFailure()) return;
     }
   });
 }
