@@ -67,9 +67,9 @@ TEST_F(TunedTiles, PlansUseIt) {
 }
 
 TEST_F(TunedTiles, IgnoresWhatIsNotItsOwn) {
-  for (const char* payload : {"", "no second line", "title\n", "title\nwords", "title\n2 64 64 16 4 4 3 8 2 1",
-                              "title\n1 64 64 16 4 4 3 8 2 1 1", "title\n1 64 64 16 4 4 3 8 2",
-                              "title\n1 99999999999999999999 64 16 4 4 3 8 2 1"}) {
+  for (const char* payload : {"", "no second line", "title\n", "title\nwords", "title\n1 64 64 16 4 4 3 8 2 1",
+                              "title\n2 64 64 16 4 4 3 8 2 1 1", "title\n2 64 64 16 4 4 3 8 2",
+                              "title\n2 99999999999999999999 64 16 4 4 3 8 2 1"}) {
     cache().write(key_, payload);
     EXPECT_FALSE(ops::tuned_plan(plan_, kDevice, store())->tuned()) << payload;
   }
