@@ -1,4 +1,5 @@
-// Gradient fields of a linear factor whose pairs weigh products of two factors (kernels/cuda/rank_field.cuh).
+// Gradient fields of a linear factor whose pairs weigh products of two factors, and those of few outputs, of a factor
+// each (kernels/cuda/rank_field.cuh).
 #pragma once
 
 #include "ir/split.h"

@@ -121,6 +121,23 @@ struct RankSums {
   float point, field, largest;
 };
 
+// Of an output and the block's rows, but for those that fail.
+MERCER_INLINE void store_finished(const RankFieldArguments& a, int output, i64 m0, const float* values,
+                                  const bool* fails) {
+  const FieldArguments& f = a.field;
+  const float column_scale = largest_column_scale(a, output), *weights = (const float*)f.w;
+  for (i64 at = threadIdx.x; at < FINISH_POINTS * f.k; at += RANK_THREADS) {
+    const int r = (int)(at / f.k);
+    const i64 k = at % f.k;
+    if (m0 + r >= f.m || fails[r]) continue;
+    float scale = a.row_scales[m0 + r] * column_scale * a.scale;
+    if (a.weighted) scale *= weights[k];
+    float* out = (float*)f.out + output * f.out_output + (m0 + r) * f.out_row + k * f.out_feature;
+    const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
+    *out = a.adds ? *out + value : value;
+  }
+}
+
 // A block finishes FINISH_POINTS rows: a lane has one, a warp some of the features. A row of which one output has lost
 // digits is left as a whole.
 extern "C" __global__ void __launch_bounds__(RANK_THREADS)
@@ -133,7 +150,6 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const int row = threadIdx.x % FINISH_POINTS, group = threadIdx.x / FINISH_POINTS;
   const i64 m0 = (i64)blockIdx.x * FINISH_POINTS, m = m0 + row < f.m ? m0 + row : f.m - 1;
   const i64 columns = f.k + a.difference;
-  const float* weights = (const float*)f.w;
   float spread = 0;
   if (group == 0) {
     for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
@@ -176,17 +192,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
       fails[row] = fails[row] || !accurate;
     }
     __syncthreads();
-    const float column_scale = largest_column_scale(a, o);
-    for (i64 at = threadIdx.x; at < FINISH_POINTS * f.k; at += RANK_THREADS) {
-      const int r = (int)(at / f.k);
-      const i64 k = at % f.k;
-      if (m0 + r >= f.m || fails[r]) continue;
-      float scale = a.row_scales[m0 + r] * column_scale * a.scale;
-      if (a.weighted) scale *= weights[k];
-      float* out = (float*)f.out + o * f.out_output + (m0 + r) * f.out_row + k * f.out_feature;
-      const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
-      *out = a.adds ? *out + value : value;
-    }
+    store_finished(a, o, m0, values, fails);
     __syncthreads();
   }
   if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
