@@ -434,14 +434,23 @@ def test_derivatives_on_cuda(cuda, name):
     assert cuda.autograd.gradcheck(function, inputs, check_forward_ad=True)
 
 
-# Eights in float32 are one pass; forties in float64 a pass each, through two scratch arrays.
-@pytest.mark.parametrize(("size", "dtype", "arrays"), [(8, "float32", 0), (40, "float64", 2)])
-def test_streams_and_graphs_on_cuda(cuda, size, dtype, arrays):
+# Eights in float32 are one pass, forties in float64 several that replace what they read, which
+# those of rectangles cannot.
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "scratches"),
+    [
+        ([(8, 8)] * 3, "float32", False),
+        ([(40, 40)] * 3, "float64", False),
+        ([(100, 64), (64, 100), (40, 40)], "float64", True),
+    ],
+)
+def test_streams_and_graphs_on_cuda(cuda, sizes, dtype, scratches):
     dtype = getattr(cuda, dtype)
-    x, out = (cuda.randn(16, size**3, device="cuda", dtype=dtype) for _ in range(2))
-    factors = [cuda.randn(size, size, device="cuda", dtype=dtype) for _ in range(3)]
+    columns = math.prod(size[0] for size in sizes)
+    x, out = (cuda.randn(16, columns, device="cuda", dtype=dtype) for _ in range(2))
+    factors = [cuda.randn(size, device="cuda", dtype=dtype) for size in sizes]
     bytes_ = mc.workspace_size("kron.matmul", x, factors, out=out)
-    assert bytes_ == arrays * x.nbytes
+    assert (bytes_ > 0) == scratches
     scratch = cuda.empty(bytes_, dtype=cuda.uint8, device="cuda")
     stream = cuda.cuda.Stream()
     stream.wait_stream(cuda.cuda.current_stream())

@@ -192,15 +192,15 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
   return text + "}\n";
 }
 
-std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels, bool bytes,
-                      const std::string& functions) {
+std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels, bool bytes, bool ranges,
+                      bool early, const std::string& functions) {
   // The functions need what pack.cuh declares first, its kernel needs the functions.
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh"}) +
          define("POINT", element_type(points)) + define("SLOTS", slots) +
          define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) +
-         body.substr(0, kernel) + functions + body.substr(kernel);
+         define("RANGES", ranges) + define("EARLY", early) + (ranges ? skeleton({"panel_range.cuh"}) : "") + body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
 /// Which of both tiles this is, where there are two.
@@ -290,7 +290,6 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   if (mixed != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
   text += skeleton({"pair_params.cuh"});
-  if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
   text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
@@ -299,7 +298,9 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
     text += skeleton({"split_precision.cuh"});
   if (doubles) text += double_products_text(plan);
   if (regions) text += skeleton({"pair_regions.cuh"});
-  return text + skeleton({"overlap.cuh", "pair_tile.cuh"});
+  text += skeleton({"overlap.cuh"});
+  if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
+  return text + skeleton({"pair_tile.cuh"});
 }
 
 /// What an epilogue outside of pair_tile.cuh is told.
@@ -433,16 +434,21 @@ std::string cuda_pair_weights_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pair_weights.cuh"});
 }
 
-std::string cuda_quantise_source() { return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "quantise.cuh"}); }
+std::string cuda_quantise_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantise.cuh"});
+}
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
-  return pack_text(plan.problem.type, points, of_x ? plan.row_slots : plan.col_slots, streams.size(), true, plan.bytes,
+  const int slots = of_x ? plan.row_slots : plan.col_slots;
+  const bool ranges = plan.mixed_sixteenths > 0;  // started by a kernel ahead, start_mixed
+  const bool early = ranges && slots == 0 && plan::are_points(streams);
+  return pack_text(plan.problem.type, points, slots, streams.size(), true, plan.bytes, ranges, early,
                    stages_function(plan, of_x) + streams_function(streams));
 }
 
 std::string cuda_plain_pack_source(Dtype type, Dtype points) {
-  return pack_text(type, points, 0, 1, false, false, streams_function({{.plain = true, .program = {}}}));
+  return pack_text(type, points, 0, 1, false, false, false, false, streams_function({{.plain = true, .program = {}}}));
 }
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }

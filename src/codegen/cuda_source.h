@@ -16,7 +16,7 @@ std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 /// The same on quantised panels, and the kernel `repair` behind it: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
 std::string cuda_repair_source(const plan::GpuPairPlan& plan);
-/// The kernels `start_mixed`, `find_range`, `quantise` and `sample_pairs`.
+/// The kernels `start_mixed` and `quantise`.
 std::string cuda_quantise_source();
 
 /// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its

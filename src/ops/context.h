@@ -22,7 +22,7 @@ struct Context::State {
   Pool pool;
   std::atomic<Target> target;
   std::atomic<Precision> precision{Precision::fp32};
-  double mixed_from = plan::kMixedFrom;  // tests take it down, before their first call
+  double much_mixed_work = plan::kMuchMixedWork;  // tests take it down, before their first call
   double expanded_from = plan::kExpandedFrom;  // likewise
   double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
   double wide_from = plan::kWideFrom;                    // likewise

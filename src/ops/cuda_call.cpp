@@ -38,7 +38,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Co
   problem.consumer = use.consumer;
   problem.fold = use.fold;
   problem.columns = use.columns;
-  problem.mixed_pipes = use.mixed_pipes;
+  problem.mixed_work = use.mixed_work;
   problem.expands = use.expands;
   problem.product = use.product;
   problem.plane_product = plane_tile(job, context);
@@ -255,7 +255,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
         cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
-                  use.columns, use.mixed_pipes, use.expands, use.product, problem.plane_product, normal_reciprocals,
+                  use.columns, static_cast<int>(use.mixed_work), use.expands, use.product, problem.plane_product, normal_reciprocals,
                   problem.by_value, job.device, problem.sizes);
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};

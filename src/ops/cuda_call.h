@@ -14,7 +14,8 @@ struct CudaUse {
   plan::Consumer consumer = plan::Consumer::store;
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;
-  bool mixed_pipes = false, expands = false;  // plan::GpuPairProblem
+  plan::MixedWork mixed_work = plan::MixedWork::little;  // plan::GpuPairProblem
+  bool expands = false;
   plan::BilinearTile product = {};
 };
 

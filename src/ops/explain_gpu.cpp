@@ -110,7 +110,7 @@ plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape,
 plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                             const GpuCall& call) {
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
-  problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  if (call.mixed_pipes) problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
   if (call.products > 0)
     problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
   const auto plan = plan::plan_gpu_pairs(problem);
@@ -131,7 +131,7 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
   problem.consumer = plan::Consumer::product;
   problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
-  problem.mixed_pipes = call.mixed_pipes && plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  if (call.mixed_pipes) problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
   problem.expands = call.mixed_pipes && plan::pays_expanded(shape.m, shape.n, shape.k);
   if (call.products > 0)
     problem.product = shape.k <= plan::kFewFeatures
@@ -306,7 +306,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const NamedGpu gpu = gpu_named(target);
   plan::GpuPairProblem problem =
       problem_of({explained(f)}, shape, dtype, gpu.info, Context::shared().precision());
-  problem.mixed_pipes = plan::pays_mixed_pipes(shape.m, shape.n, shape.k);
+  problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
   problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Context::shared().precision(),
                                         gpu.info.multiprocessors);
   const auto plan = tuned_plan(plan::plan_gpu_pairs(problem), gpu.tiles);

@@ -77,13 +77,13 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
-    const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
+    const plan::MixedWork mixed = plan::mixed_work(call.m(), call.n(), job.features, context.state().much_mixed_work);
     plan::BilinearTile product =
         plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,
                             context.state().tensor_cores_from);
     product.by_warps = context.state().products_by_warps;
     const auto kernels =
-        ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_pipes = mixed, .product = product}, context);
+        ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_work = mixed, .product = product}, context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

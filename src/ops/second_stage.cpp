@@ -130,14 +130,14 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
     const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
-    const bool mixed = plan::pays_mixed_pipes(call.m(), call.n(), job.features, context.state().mixed_from);
+    const plan::MixedWork mixed = plan::mixed_work(call.m(), call.n(), job.features, context.state().much_mixed_work);
     const bool expands = context.precision() != Precision::direct &&
                          plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
     const auto kernels = ops::cuda_kernels(call, job,
                                            {.out = out.dtype,
                                             .consumer = plan::Consumer::product,
                                             .columns = pass,
-                                            .mixed_pipes = mixed,
+                                            .mixed_work = mixed,
                                             .expands = expands,
                                             .product = fold_tile(call, job, columns, context)},
                                            context);

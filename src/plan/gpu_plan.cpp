@@ -222,18 +222,29 @@ int rate_slot(const GpuPairPlan& plan) {
   return found == leaves.end() ? -1 : static_cast<int>(found - leaves.begin());
 }
 
-/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other. Products need an
-/// allowance; without one sums of few features would have many pairs to repair.
+/// Products need an allowance; without one sums of few features have many pairs to repair. Matrices of fewer than 32
+/// features are bound by their stores, and their tile of two additions is the better one.
+bool pays_mixed_pipes(const GpuPairProblem& problem, bool has_allowance) {
+  using enum GpuSizes::Features;
+  const GpuSizes& sizes = problem.sizes;
+  if (problem.consumer == Consumer::product) return has_allowance && problem.mixed_work == MixedWork::much;
+  if (sizes.features >= few || sizes.exact_features > 0 || sizes.less_than_a_slice) return false;
+  if (sizes.features <= hundreds) return problem.mixed_work >= MixedWork::some;
+  if (has_allowance) return problem.mixed_work >= MixedWork::more;
+  return sizes.features == several && problem.mixed_work == MixedWork::much;
+}
+
+/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
 void add_mixed_pipes(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store;
-  const bool several = problem.sizes.features <= GpuSizes::Features::several;
-  const bool serves = problem.mixed_pipes && !plan.bytes && !plan.wide && problem.type == Dtype::float32 &&
-                      (stores || problem.consumer == Consumer::product) && problem.outputs.size() == 1 &&
-                      problem.sizes.features <= GpuSizes::Features::some && is_absolute_difference(plan.split);
+  const bool serves = problem.mixed_work != MixedWork::little && !plan.bytes && !plan.wide &&
+                      problem.type == Dtype::float32 && (stores || problem.consumer == Consumer::product) &&
+                      problem.outputs.size() == 1 && problem.sizes.features <= GpuSizes::Features::some &&
+                      is_absolute_difference(plan.split);
   if (!serves) return;
   const Expr allowance = allowance_of(plan.split);
-  if (allowance.empty() && !(stores && several)) return;
+  if (!pays_mixed_pipes(problem, !allowance.empty())) return;
   plan.mixed_sixteenths = 11;
   if (allowance.empty()) return;
   plan.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
@@ -405,13 +416,16 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   return sizes;
 }
 
-bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
+MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much) {
   constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;  // in the list of repairs
   constexpr std::int64_t kMostFeatures = 1 << 15;              // quantised by one block for 64 points
   constexpr double kPairsOfValue = 1000;
   const double pairs = static_cast<double>(m) * static_cast<double>(n), points = static_cast<double>(m + n);
-  const bool pays = pairs * static_cast<double>(k) >= from && (from == 0 || pairs >= kPairsOfValue * points);
-  return pays && m < kMostPoints && n < kMostPoints && k <= kMostFeatures;
+  const double work = pairs * static_cast<double>(k);
+  if (m >= kMostPoints || n >= kMostPoints || k > kMostFeatures) return MixedWork::little;
+  if (much > 0 && pairs < kPairsOfValue * points) return MixedWork::little;
+  if (work >= much) return MixedWork::much;
+  return work >= much / 8 ? MixedWork::more : work >= much / 16 ? MixedWork::some : MixedWork::little;
 }
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
@@ -710,7 +724,7 @@ void add_expanded(GpuPairPlan& plan) {
   if (squares.kind != BilinearKind::square || squares.weighted || !squares.uniforms.empty()) return;
   GpuPairProblem of_products = problem;
   of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
-  of_products.mixed_pipes = false;
+  of_products.mixed_work = MixedWork::little;
   of_products.plane_product = {};
   auto expanded = make_plan(of_products, {});
   if (expanded->wide != plan.wide || expanded->by_rows() != plan.by_rows()) return;
@@ -733,7 +747,8 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   if (planes.plans.empty()) return plan;
   GpuPairProblem rest = problem;
   rest.product = {};
-  rest.mixed_pipes = rest.bytes = false;
+  rest.mixed_work = MixedWork::little;
+  rest.bytes = false;
   return make_plan(rest, planes);
 }
 

@@ -59,11 +59,13 @@ struct GpuSizes {
 inline constexpr int kDeepestSlice = 32;
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
-/// Pairs times features from which sums of absolute differences run on mixed pipes. There they take 1.1 ms on an H200
-/// as two additions, of which mixing saves a quarter; seven small kernels cost 0.03 ms, and quantising a value as much
-/// as 250 pairs with it save.
-inline constexpr double kMixedFrom = 17179869184.0;  // 2^34
-bool pays_mixed_pipes(std::int64_t m, std::int64_t n, std::int64_t k, double from = kMixedFrom);
+/// How much a call has to gain by sums of absolute differences on mixed pipes: as two additions they take 1.1 ms on an
+/// H200 from `much` on, of which mixing saves a quarter, and 70 us from `some` on. The small kernels around them cost
+/// 15 us, and quantising a value as much as 250 pairs with it save. Of `some` only matrices are mixed whose sums are
+/// long, and from `more` on those whose values tolerate what integers lose.
+enum class MixedWork : std::uint8_t { little, some, more, much };
+inline constexpr double kMuchMixedWork = 17179869184.0;  // 2^34 pairs times features
+MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much = kMuchMixedWork);
 
 /// Pairs from which squares of differences of few features are expanded (kernels/cuda/expanded.cuh), in products.
 inline constexpr double kExpandedFrom = 536870912.0;  // 2^29
@@ -88,7 +90,7 @@ struct GpuPairProblem {
   bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
   bool subtracts = false;       // stored values are taken from what is there; tensor cores alone do that
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
-  bool mixed_pipes = false;     // the call is large enough to pay for quantised values
+  MixedWork mixed_work = MixedWork::little;
   bool expands = false;         // and for expanded squares
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts

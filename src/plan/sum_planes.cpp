@@ -24,7 +24,7 @@ GpuPairProblem problem_of_sum(const GpuPairProblem& problem, const Expr& sum) {
   of_sum.out = problem.type;
   of_sum.consumer = Consumer::store;
   of_sum.columns = 1;
-  of_sum.mixed_pipes = false;
+  of_sum.mixed_work = MixedWork::little;
   of_sum.product = problem.plane_product;
   of_sum.plane_product = {};
   return of_sum;

@@ -7,6 +7,10 @@
 
 namespace mercer::cuda {
 
+/// Up to so many columns a product is a kernel of our own, which takes 1 to 1.7 times as long as memory. More of them
+/// go to cuBLAS where that may be called: in float64 its tensor cores take half the time.
+constexpr std::int64_t few_columns_of(Dtype type) { return type == Dtype::float32 ? 64 : 8; }
+
 class FewColumns {
  public:
   /// a [rows, depth] of float32 or float64 with neighbouring elements along columns or rows, times so many columns.

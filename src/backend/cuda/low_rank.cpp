@@ -44,6 +44,7 @@ class Factor final : public TallFactor {
   void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
     const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
     if (n == 0 || k == 0) return;
+    if (k <= few_columns_of(columns_.dtype)) return apply_in(scale, r, out, queue);  // with the bits of captured calls
     const DeviceBlas blas("cg", device_, queue, columns_.dtype, Captures::allowed);
     few_columns_kernels(blas.place());  // a capture after this call has them
     Workspace memory;

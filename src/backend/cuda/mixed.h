@@ -8,26 +8,33 @@ namespace mercer::cuda {
 
 class MixedPipes {
  public:
-  /// Lays its memory out in `workspace`: of one item of a batch, taken by the next one in the order of the stream.
+  /// Lays its memory out in `workspace`. Integers and repairs are of one item of a batch, and are taken by the next one
+  /// in the order of the stream.
   MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
+  /// Before the panels are packed.
+  PanelRanges start(const Workspace& workspace) const;
   /// Stores the pairs of every group of `a`.
   void run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,
            const Workspace& workspace) const;
-  /// Quantises the values of one group (panels.h, group_of).
-  void prepare(const PairArguments& group, const Workspace& workspace) const;
+  /// What a group's kernels share; `one` are its arguments (panels.h, group_of).
+  MixedArguments arguments(const PairArguments& a, std::int64_t group, const PairArguments& one,
+                           const Workspace& workspace) const;
+  /// Quantises the values of one group.
+  void prepare(const PairArguments& one, const MixedArguments& mixed) const;
   /// Its tiles, from integers and from values, and repairs between them.
-  void launch_tiles(const PairArguments& group, std::int64_t blocks, const Workspace& workspace) const;
+  void launch_tiles(const PairArguments& one, const MixedArguments& mixed, std::int64_t blocks,
+                    const Workspace& workspace) const;
 
  private:
   bool stores() const { return kernels_.plan->problem.consumer == plan::Consumer::store; }
-  MixedArguments arguments(const PairArguments& a, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
   Kernel start_;
   int sides_ = 2;
   std::int64_t capacity_ = 0;  // of the list of repairs: none of products
-  std::int64_t state_ = 0, repairs_ = 0;
+  std::int64_t sets_of_x_ = 1, ranges_count_ = 1;
+  std::int64_t states_ = 0, ranges_ = 0, repairs_ = 0;
   std::int64_t quantised_[2] = {}, errors_[2] = {};
 };
 

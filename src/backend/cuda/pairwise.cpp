@@ -81,7 +81,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   groups.merge(job.op);
   members.merge(job.op);
   if (!workspace.take(job)) return false;
-  panels.run(workspace);
+  panels.run(workspace, mixed ? mixed->start(workspace) : PanelRanges{});
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
   a.out_row = out.row_stride;

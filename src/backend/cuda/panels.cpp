@@ -57,7 +57,7 @@ void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<Pac
   }
   if (blocks == 0) return;
   const std::int64_t slices = feature_blocks(blocks, sides[0].k, job.hardware().multiprocessors);
-  launch(kernel, job, {blocks, slices, static_cast<std::int64_t>(sides.size())}, kPackThreads, 0, both);
+  launch_overlapping(kernel, job, {blocks, slices, static_cast<std::int64_t>(sides.size())}, kPackThreads, both);
 }
 
 std::int64_t offset_of(const BatchAxes& axes, const long long* steps, std::int64_t index) {
@@ -127,12 +127,14 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   return panels;
 }
 
-void Panels::run(const Workspace& workspace) const {
+void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
   params_.run(kernels_.uniforms, workspace);
   if (kernels_.plan->direct) return;
-  const PackArguments x = pack_arguments(true, workspace);
+  PackArguments x = pack_arguments(true, workspace);
+  x.ranges = ranges.x;
   if (same_) return launch_pack(kernels_.pack_x, job_, {x});
-  const PackArguments z = pack_arguments(false, workspace);
+  PackArguments z = pack_arguments(false, workspace);
+  z.ranges = ranges.z;
   // One launch where both sides have one kernel.
   if (kernels_.pack_x.function == kernels_.pack_z.function) return launch_pack(kernels_.pack_x, job_, {x, z});
   launch_pack(kernels_.pack_x, job_, {x});
@@ -235,15 +237,19 @@ PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64
   return part;
 }
 
+GroupSets sets_of(const PairArguments& a, std::int64_t group) {
+  return {offset_of(a.groups, a.x_step, group), offset_of(a.groups, a.z_step, group)};
+}
+
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
   PairArguments one = a;
   const Dtype type = plan.problem.type;
-  const std::int64_t x_set = offset_of(a.groups, a.x_step, group), z_set = offset_of(a.groups, a.z_step, group);
+  const GroupSets sets = sets_of(a, group);
   one.groups = {};
-  one.x = shifted(a.x, x_set * a.x_ld * a.k, type);
-  one.z = shifted(a.z, z_set * a.z_ld * a.k, type);
-  one.row = shifted(a.row, x_set * plan.row_slots * a.x_ld, type);
-  one.col = shifted(a.col, z_set * plan.col_slots * a.z_ld, type);
+  one.x = shifted(a.x, sets.x * a.x_ld * a.k, type);
+  one.z = shifted(a.z, sets.z * a.z_ld * a.k, type);
+  one.row = shifted(a.row, sets.x * plan.row_slots * a.x_ld, type);
+  one.col = shifted(a.col, sets.z * plan.col_slots * a.z_ld, type);
   one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count, type);
   one.v = shifted(a.v, offset_of(a.groups, a.v_step, group), type);
   one.out = static_cast<char*>(a.out) +

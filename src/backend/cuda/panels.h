@@ -25,12 +25,17 @@ struct PackedPanels {
   std::int64_t values = 0, slots = 0;     // places in the workspace
 };
 
+/// Where ranges of the packed sets go (kernels/cuda/panel_range.cuh); null where nobody wants them.
+struct PanelRanges {
+  PanelRange *x = nullptr, *z = nullptr;
+};
+
 class Panels {
  public:
   /// Lays its memory out in `workspace`.
   Panels(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
   /// Puts the kernels into the stream.
-  void run(const Workspace& workspace) const;
+  void run(const Workspace& workspace, const PanelRanges& ranges = {}) const;
   /// What a tile's arguments say of panels and parameters, but for the batch.
   PairArguments arguments(const Workspace& workspace) const;
 
@@ -57,6 +62,12 @@ struct PairPlace {
 /// The arguments of `rows` rows and of all columns from `first` on.
 PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64_t rows, const PairKernels& kernels,
                       const PairJob& job);
+
+/// The packed sets that a group of a batch takes.
+struct GroupSets {
+  std::int64_t x = 0, z = 0;
+};
+GroupSets sets_of(const PairArguments& a, std::int64_t group);
 
 /// The arguments of one group of a batch, as those of a call without batch, for paths whose scratch memory is of one.
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out);

@@ -6,6 +6,7 @@
 #define MERCER_MAX_NUMBERS 32 // parameters passed by value
 #define MERCER_FILL_NUMBERS 480
 #define MERCER_PANEL 64  // points of a panel
+#define MERCER_QUANTISED 32  // points of a block that makes integers of their values
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
 #define MERCER_NO_PRODUCTS 0xffffffffu
@@ -22,6 +23,12 @@ struct BatchAxes {
 };
 
 // Packs one side: points [count, k], strided and of any dtype, become panels of the computing type.
+// Of a packed set whose values become integers (mixed.cuh).
+struct PanelRange {
+  unsigned low, high;  // of all values, as integers in the order of the floats
+  int place;           // exponent of the last binary place that any value has
+};
+
 struct PackArguments {
   const void* points;
   const void* user;      // row or col values
@@ -30,6 +37,7 @@ struct PackArguments {
   void* values;          // [pack][ld / 64][k][stream][64]; without a formula [pack][k][ld]
   void* slots;           // [pack][slot][ld]
   void* weights_out;     // [k] in the computing type, or null
+  struct PanelRange* ranges;  // [pack] where values become integers
   long long count, ld, k;
   long long point_stride, feature_stride, user_stride, weight_stride;
   long long blocks, sets;  // blocks of points in a packed set; packed sets
@@ -41,8 +49,6 @@ struct PackArguments {
 
 // Of a call whose sums may run on two sets of pipes (mixed.cuh): what the device found out about its values.
 struct MixedState {
-  unsigned low, high;   // of all values, as integers in the order of the floats
-  int place;            // exponent of the last binary place that any value has
   float origin, step;   // value = origin + q * step; step is 0 where values cannot be quantised
   unsigned doubtful;    // pairs of the sample whose sums would lose the contract
   unsigned listed, capacity;  // pairs to repair; room for them
@@ -66,8 +72,17 @@ struct ExpandedState {
 struct MixedSide {
   const float* values;   // panels
   float* quantised;      // panels of 2^23 + q
-  float* errors;         // [ld] sum over the features of |value - quantised value|; then the largest of each panel
+  float* errors;         // [ld] sum over the features of |value - quantised value|; then the largest of 32 points
+  const struct PanelRange* range;
   long long count, ld;
+};
+
+// What the kernels of a call find out starts here: states of all groups, ranges of all packed sets.
+struct StartMixedArguments {
+  struct MixedState* states;
+  struct PanelRange* ranges;
+  long long state_count, range_count;
+  unsigned capacity;
 };
 
 // Values of both sides become integers; one side when x and z are the same points.
@@ -76,7 +91,7 @@ struct MixedArguments {
   struct MixedSide side[2];
   long long k;
   int sides;
-  unsigned capacity;
+  int sampled_blocks;  // of pairs that are asked whether they keep the contract
 };
 
 // Parameters that every term of a sum is multiplied with, or divided by. They scale the operands.

@@ -7,6 +7,8 @@
 // are coalesced. Stage 0 (reductions of one side) runs in double in passes of their own before the streams.
 //
 //   REAL computing type, POINT element type, STREAMS, STAGES, SLOTS; plain stream s: the feature itself
+//   RANGES   the range of each set's values is wanted (panel_range.cuh)
+//   EARLY    points alone are read, and the kernel ahead waited for them and for the readers of older panels
 #define PACK_POINTS 32
 #define PACK_FEATURES 32
 #define PACK_THREADS 256
@@ -67,7 +69,9 @@ MERCER_INLINE double weight_of(const PackArguments& a, i64 k) {
 }
 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackBothArguments both) {
+#if !EARLY
   wait_for_kernel_ahead();
+#endif
   const PackArguments& a = both.side[blockIdx.z];
   if (blockIdx.x >= a.blocks * a.sets) return;
   __shared__ POINT tile[PACK_FEATURES][PACK_POINTS + 1];
@@ -116,6 +120,9 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   const i64 step = (i64)gridDim.y * PACK_FEATURES;
   FeatureFetch fetch(a);
   fetch.load(a, side, (i64)blockIdx.y * PACK_FEATURES);
+#if RANGES
+  ThreadRange range;
+#endif
   for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += step) {
     __syncthreads();
     fetch.store(tile);
@@ -125,8 +132,17 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       REAL stream[STREAMS + (STREAMS == 0)];
       const POINT feature = tile[kk][lane];
       make_streams(stream, feature, a, k0 + kk, slot_values, lane, params);
+#if RANGES
+      range.include(stream[0]);
+#endif
       for (int s = 0; s < STREAMS; ++s)
         ((REAL*)a.values)[place_of(a, set, k0 + kk, s, side.first) + lane] = stream[s];
     }
   }
+#if EARLY
+  wait_for_kernel_ahead();
+#endif
+#if RANGES
+  range.join<PACK_THREADS>(a.ranges[set]);
+#endif
 }

@@ -227,9 +227,10 @@ struct SliceTurns {
   int turn;
 #endif
 
-  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared) {
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared, bool is_wanted) {
     if (threadIdx.x == 0) {
       find_place(block, a, place_of_block);
+      if (!is_wanted) block.left = 0;
       for (int s = 0; s < STAGES; ++s) {
         barrier_init(shared_address(full + s), 1);
         barrier_init(shared_address(empty + s), THREADS / 32);
@@ -295,7 +296,7 @@ struct SliceTurns {
 // All threads copy a part of each slice, and meet before they read one.
 struct SliceTurns {
   int stage = 0;
-  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared) const {
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared, bool) const {
     find_place(block, a, place_of_block);
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) {

@@ -53,16 +53,19 @@ MERCER_INLINE void store_members(Accumulators& acc, const PairArguments& a, cons
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
+  bool is_wanted = true;
 #if MIXED
   // One thread asks: the answer changes when the list of repairs overflows.
-  __shared__ bool is_wanted;
+  __shared__ bool answer;
   if (threadIdx.x == 0) {
     const bool stands = a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed)
                                                              : all_allowed(*a.mixed, MIXED_PRODUCT_TOLERANCE));
-    is_wanted = stands == (MIXED == 1);
+    answer = is_wanted = stands == (MIXED == 1);
   }
+#if MIXED == 2 || !BULK  // which leaves most often, or where all threads copy; otherwise the first slices are asked for
   __syncthreads();
-  if (!is_wanted) return;
+  if (!answer) return;
+#endif
 #endif
 #if EXPANDED
   if (a.expanded->stands != (EXPANDED == 1)) return;
@@ -92,7 +95,10 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #else
   Block block;
 #endif
-  turns.start(block, a, place_of_block, shared);
+  turns.start(block, a, place_of_block, shared, is_wanted);
+#if MIXED == 1 && BULK
+  if (!answer) return;
+#endif
 #if CONSUMER != 0
   Fold fold;
   start(fold);

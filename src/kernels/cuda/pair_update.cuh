@@ -230,12 +230,12 @@ static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64
   if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
-// Of a tile's points from `first` on: quantise.cuh leaves a number a panel behind the points'.
+// Of a tile's points from `first` on: quantise.cuh leaves a number of each 32 behind the points'.
 template <int POINTS>
-MERCER_INLINE float worst_of_panels(const float* worst, i64 first) {
+MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
   float most = 0;
 #pragma unroll
-  for (int at = 0; at < POINTS; at += MERCER_PANEL) most = fmaxf(most, worst[(first + at) / MERCER_PANEL]);
+  for (int at = 0; at < POINTS; at += MERCER_QUANTISED) most = fmaxf(most, worst[(first + at) / MERCER_QUANTISED]);
   return most;
 }
 
@@ -251,29 +251,33 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] *= step;
 #if CONSUMER == 0
-  const float allowance = a.mixed->allowance;
+  const float allowance = HAS_ALLOWANCE ? a.mixed->allowance : 0;
 #if HAS_ALLOWANCE
-  // The least sum and the worst errors of the tile's panels tell of most threads that none of their pairs is doubtful.
+  // The least sum and the worst errors of the tile's points tell of most threads that none of their pairs is doubtful.
   float least = acc.value[0][0][0], errors = 0;
 #pragma unroll
   for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
     least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
-  errors += worst_of_panels<TILE_M>(a.x_errors + a.x_ld, place.m0);
-  errors += worst_of_panels<TILE_N>(a.z_errors + a.z_ld, place.n0);
+  errors += worst_of_points<TILE_M>(a.x_errors + a.x_ld, place.m0);
+  errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
   if (!is_doubtful(errors, least, allowance)) return;
 #endif
-  float z_errors[THREAD_N];
+  float x_errors[THREAD_M], z_errors[THREAD_N];
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) x_errors[i] = a.x_errors[place.m0 + row_of(at, i)];
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
+  const auto asks = [&](int pair) {
+    const int i = pair / THREAD_N, j = pair % THREAD_N;
+    return is_doubtful(x_errors[i] + z_errors[j], acc.value[i][j][0], allowance);
+  };
+  bool any = false;
+#pragma unroll
+  for (int pair = 0; pair < THREAD_M * THREAD_N; ++pair) any |= asks(pair);
+  if (!any) return;
   u64 doubtful = 0;
 #pragma unroll
-  for (int i = 0; i < THREAD_M; ++i) {
-    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) {
-      if (is_doubtful(x_error + z_errors[j], acc.value[i][j][0], allowance)) doubtful |= (u64)1 << (i * THREAD_N + j);
-    }
-  }
+  for (int pair = 0; pair < THREAD_M * THREAD_N; ++pair) doubtful |= (u64)asks(pair) << pair;
   for (; doubtful; doubtful &= doubtful - 1) {
     const int pair = __ffsll((long long)doubtful) - 1;
     const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);

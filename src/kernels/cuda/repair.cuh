@@ -2,7 +2,11 @@
 // two sets of pipes (mixed.cuh) those that could break the contract, of products (split_precision.cuh) those that
 // cancel.
 #define REPAIR_THREADS 256
+#if SPLIT
 #define REPAIR_RUN 8
+#else
+#define REPAIR_RUN 1  // a short list goes to as many warps
+#endif
 
 #if SPLIT
 MERCER_INLINE bool list_stands(const PairArguments& a) {
@@ -18,7 +22,7 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   const float* x = (const float*)a.x + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
   const float* z = (const float*)a.z + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;
   double sum = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int k = threadIdx.x % 32; k < a.k; k += 32)
     sum += fabs((double)x[(i64)k * MERCER_PANEL] - (double)z[(i64)k * MERCER_PANEL]);
 #pragma unroll

@@ -16,10 +16,6 @@ namespace {
 
 using cpu::Matrix;
 
-/// Up to so many columns a product on a device is a kernel of our own, which takes 1 to 1.7 times as long as memory.
-/// In float64 more of them go to cuBLAS, whose tensor cores take half the time.
-constexpr std::int64_t few_columns_of(Dtype type) { return type == Dtype::float32 ? 64 : 8; }
-
 /// Calls body with a value of the type, float or double.
 template <class Body>
 void with_type(Dtype dtype, const Body& body) {
@@ -137,7 +133,7 @@ Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context, 
   if (a.device.kind == DeviceKind::cuda) {
     const auto matrix = on_device(op, a, queue);
     result.multiply = [op, matrix, inner = without_memory(queue)](const Tensor& v, const Tensor& out) {
-      if (v.shape[1] <= few_columns_of(v.dtype))
+      if (v.shape[1] <= cuda::few_columns_of(v.dtype))
         multiply_few_columns(op, matrix->view, v, out, inner);
       else
         multiply_by_cublas(op, matrix->view, v, out, inner);

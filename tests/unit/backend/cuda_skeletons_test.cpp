@@ -324,7 +324,7 @@ class Collection {
     problem.product.by_warps = row.by_warps;
     if (row.tensor_cores && row.consumer != Consumer::nearest)
       problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
-    problem.mixed_pipes = row.mixed_pipes;
+    if (row.mixed_pipes) problem.mixed_work = plan::MixedWork::much;
     problem.expands = row.expands;
     problem.subtracts = row.subtracts;
     if (row.consumer == Consumer::store) problem.out = row.out;

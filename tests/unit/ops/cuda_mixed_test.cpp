@@ -46,9 +46,9 @@ void expect_distances(const Array& out, const Tensor& x, const Tensor& z, int sa
 }
 
 template <class Body>
-void on_mixed_pipes(const Body& body, double from = 0) {
+void on_mixed_pipes(const Body& body, double much = 0) {
   on_cuda([&](TestContext& context) {
-    context.state().mixed_from = from;
+    context.state().much_mixed_work = much;
     body(context);
   });
 }
@@ -326,31 +326,35 @@ TEST(MixedPipes, LargeProblems) {
           expect_distances(out, points.x, points.z, 2000, kinds()[kind].name);
         }
       },
-      plan::kMixedFrom);
+      plan::kMuchMixedWork);
 }
 
 TEST(MixedPipes, ThePlanSaysSo) {
   plan::GpuPairProblem problem;
   problem.outputs = {Formula(kLaplace).expression()};
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
-  problem.mixed_pipes = true;
+  problem.mixed_work = plan::MixedWork::much;
   EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
   for (const char* other : {"sum(w*abs(x-z))", "sum(abs(x+z))", "sum(abs(x-z)^2)", "max(abs(x-z))",
                             "sum(abs(x-z)) + max(abs(x-z))"}) {
     problem.outputs = {Formula(other).expression()};
     EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos) << other;
   }
-  EXPECT_TRUE(plan::pays_mixed_pipes(30000, 30000, 1024));
-  EXPECT_FALSE(plan::pays_mixed_pipes(2048, 2048, 256));
-  EXPECT_FALSE(plan::pays_mixed_pipes(100000000, 100, 1024)) << "quantising takes longer";
+  using enum plan::MixedWork;
+  EXPECT_EQ(plan::mixed_work(30000, 30000, 1024), much);
+  EXPECT_EQ(plan::mixed_work(8192, 8192, 32), more);
+  EXPECT_EQ(plan::mixed_work(2048, 2048, 256), some);
+  EXPECT_EQ(plan::mixed_work(1024, 1024, 256), little);
+  EXPECT_EQ(plan::mixed_work(100000000, 100, 1024), little) << "quantising takes longer";
 }
 
 /// Sums of few features, and products, need values that may lose something of small sums.
 TEST(MixedPipes, ThePlanAsksForAnAllowance) {
-  const auto is_mixed = [](const char* text, plan::Consumer consumer, std::int64_t features) {
+  const auto is_mixed = [](const char* text, plan::Consumer consumer, std::int64_t features,
+                           plan::MixedWork work = plan::MixedWork::much) {
     plan::GpuPairProblem problem;
     problem.outputs = {ir::simplify(parse(text))};
-    problem.mixed_pipes = true;
+    problem.mixed_work = work;
     problem.consumer = consumer;
     problem.sizes = plan::sizes_of(30000, 30000, features, 132);
     return plan::plan_gpu_pairs(problem)->mixed_sixteenths > 0;
@@ -360,8 +364,12 @@ TEST(MixedPipes, ThePlanAsksForAnAllowance) {
     EXPECT_TRUE(is_mixed(text, product, 16)) << text;
     EXPECT_TRUE(is_mixed(text, product, 784)) << text;
     EXPECT_TRUE(is_mixed(text, store, 32)) << text;
-    EXPECT_FALSE(is_mixed(text, store, 8)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 24)) << text << ": bound by its stores";
     EXPECT_FALSE(is_mixed(text, product, 8)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 128, plan::MixedWork::more)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 128, plan::MixedWork::some)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 256, plan::MixedWork::some)) << text;
+    EXPECT_FALSE(is_mixed(text, product, 256, plan::MixedWork::more)) << text;
     EXPECT_FALSE(is_mixed(text, fold, 784)) << text;
   }
   for (const char* text : {kL1, "sqrt(sum(abs(x-z)))", "exp(-sum(abs(x-z))^2)", "exp(-sum(abs(x-z))/row)",
@@ -369,6 +377,9 @@ TEST(MixedPipes, ThePlanAsksForAnAllowance) {
     EXPECT_FALSE(is_mixed(text, product, 784)) << text;
     EXPECT_FALSE(is_mixed(text, store, 32)) << text;
     EXPECT_TRUE(is_mixed(text, store, 784)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 256, plan::MixedWork::some)) << text;
+    EXPECT_TRUE(is_mixed(text, store, 128)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 128, plan::MixedWork::more)) << text;
   }
 }
 
