@@ -200,7 +200,8 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh"}) +
          define("POINT", element_type(points)) + define("SLOTS", slots) +
          define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) +
-         define("RANGES", ranges) + define("EARLY", early) + (ranges ? skeleton({"panel_range.cuh"}) : "") + body.substr(0, kernel) + functions + body.substr(kernel);
+         define("RANGES", ranges) + define("EARLY", early) + (ranges ? skeleton({"panel_range.cuh"}) : "") +
+         body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
 /// Which of both tiles this is, where there are two.

@@ -38,7 +38,8 @@ PanelRanges MixedPipes::start(const Workspace& workspace) const {
   const StartMixedArguments a{workspace.at<MixedState>(states_), ranges, job_.items, ranges_count_,
                               static_cast<unsigned>(capacity_)};
   const std::int64_t blocks = ceil_div(std::max(a.state_count, a.range_count), kStartThreads);
-  launch_overlapping(start_, job_, {std::min<std::int64_t>(blocks, kernels_.device->multiprocessors)}, kStartThreads, a);
+  const std::int64_t most = kernels_.device->multiprocessors;
+  launch_overlapping(start_, job_, {std::min(blocks, most)}, kStartThreads, a);
   return {ranges, sides_ == 1 ? ranges : ranges + sets_of_x_};
 }
 
@@ -49,7 +50,8 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group,
   const GroupSets sets = sets_of(a, group);
   const PanelRange* const ranges = workspace.at<PanelRange>(ranges_);
   const void* values[] = {one.x, one.z};
-  const std::int64_t counts[] = {one.m, one.n}, lds[] = {one.x_ld, one.z_ld}, of_sides[] = {sets.x, sets_of_x_ + sets.z};
+  const std::int64_t counts[] = {one.m, one.n}, lds[] = {one.x_ld, one.z_ld};
+  const std::int64_t of_sides[] = {sets.x, sets_of_x_ + sets.z};
   for (int s = 0; s < sides_; ++s)
     mixed.side[s] = {static_cast<const float*>(values[s]),
                      workspace.at<float>(quantised_[s]),
