@@ -339,7 +339,14 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"overlap.cuh", "repair.cuh"});
 }
 
-std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
+namespace {
+
+/// Values of products with many columns: any, powers of two, or such that are stored.
+enum class Values : std::uint8_t { any, rated, kept };
+
+std::string bilinear_text(const GpuPairPlan& plan, Values values) {
+  const bool rated = values == Values::rated, kept = values == Values::kept;
+  const bool has_rate = rated || (kept && !plan.rate.outputs.empty());
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
@@ -349,13 +356,14 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
   text += define("V_STAGE_BYTES", tile.v_bytes(rated ? plan::VPieces::halves_and_norms : plan::VPieces::floats));
-  text += define("RATED", rated ? 1 : plan.rates() ? 2 : 0);
+  text += define("RATED", rated ? 1 : plan.rates() || plan.keeps() ? 2 : 0) + define("KEEPS", kept) +
+          define("HAS_RATE", has_rate);
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
           define("WEIGHT_UNITS", tile.weight_units);
   text += define("JOINS_RANGES",
-                 plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps);
+                 plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps && !kept);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   const plan::Consumer consumer = plan.problem.consumer;
@@ -368,7 +376,10 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
     text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
             product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
   if (tile.wide > 0) text += wide_text(tile, rated);
-  if (consumer == plan::Consumer::store)
+  if (kept)
+    text += skeleton({"split_pieces.cuh"}) + row_sums_text(plan) + allowance_function(plan) +
+            (has_rate ? rate_function(plan) : "") + skeleton({"bilinear_values.cuh", "bilinear_kept.cuh"});
+  else if (consumer == plan::Consumer::store)
     text += skeleton({"bilinear_epilogue.cuh"});
   else
     text += row_sums_text(plan) + allowance_function(plan) + (rated ? rate_function(plan) : "") +
@@ -378,6 +389,18 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   text += skeleton({"overlap.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   return text + skeleton({"bilinear_products.cuh", "bilinear_ranges.cuh", "bilinear_tile.cuh"});
+}
+
+}  // namespace
+
+std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
+  return bilinear_text(plan, rated ? Values::rated : Values::any);
+}
+
+std::string cuda_kept_source(const GpuPairPlan& plan) { return bilinear_text(*plan.kept_values, Values::kept); }
+
+std::string cuda_kept_operands_source() {
+  return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
 }
 
 std::string cuda_operands_source(bool squares, bool weighted) {

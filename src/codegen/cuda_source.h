@@ -24,6 +24,9 @@ std::string cuda_quantise_source();
 /// `pair_tile`. Where plan.rates() there is a kernel `rated` beside it, launched first; the device decides which one
 /// leaves.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan, bool rated = false);
+/// `bilinear_tile` that stores values, where plan.keeps(); and `write_kept`, which makes operands of v.
+std::string cuda_kept_source(const plan::GpuPairPlan& plan);
+std::string cuda_kept_operands_source();
 std::string cuda_operands_source(bool squares, bool weighted);
 /// The same of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products; `start_doubles`, `write_image` and
 /// `sample_squares`.

@@ -111,6 +111,20 @@ int wide_columns(std::int64_t columns, double longer) {
 /// have more pairs that cancel, and cost little by multiply-adds.
 constexpr std::int64_t kLeastOfPairs = 20, kLeastOfFolds = 24, kLeastOfProducts = kFewFeatures + 1;
 
+/// Whether values are stored once, instead of made for every pass over the columns. Milliseconds of 10^9 pairs on an
+/// H200: a pass makes values and multiplies them with its columns, of a product with all columns they are rounded up.
+/// `from` 0: whatever the kernels cost that are beside it.
+bool pays_kept_values(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, int pass, double from) {
+  constexpr double kFeature = 0.0087, kPass = 0.5, kPassColumn = 0.0104, kStore = 1.1, kColumn = 0.0098;
+  constexpr double kBeside = 0.3e9;
+  constexpr std::int64_t kLeastRows = 1024, kRows = 256;
+  if (from > 0 && m < kLeastRows) return false;
+  const double features = kFeature * static_cast<double>(k), passes = static_cast<double>(ceil_div(columns, pass));
+  const double beside = from > 0 ? kBeside / (static_cast<double>(m) * static_cast<double>(n)) : 0;
+  const double all = beside + kStore + features + kColumn * static_cast<double>(round_up(columns, kRows));
+  return all < 0.95 * passes * (kPass + features + kPassColumn * pass);
+}
+
 // Operands cost as much as 80 points of the other side take by direct differences.
 bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t least_k, Precision precision,
                        double from) {
@@ -155,6 +169,7 @@ std::string BilinearTile::to_text() const {
   if (brief > 0) text += fmt::format(", brief of {}", brief);
   if (resident) text += ", x resident";
   if (single) text += ", single";
+  if (keeps) text += ", values stored";
   if (own_scales) text += ", a scale a column";
   if (by_warps) text += ", by warps";
   if (spreads) text += ", spreads";
@@ -210,6 +225,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
       tile.resident = true;
       if (tile.wide <= kOfTwoBlocks) tile.columns = 64, tile.cluster = 1, tile.blocks = 2;
     }
+    tile.keeps = precision == Precision::fp32 && pays_kept_values(m, n, k, columns, tile.wide, from);
   } else if (k <= kChunk) {
     tile = brief_tile(k);
     tile.resident = true;
@@ -217,6 +233,10 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
   }
   tile.single = precision != Precision::fp32;
   return tile;
+}
+
+BilinearTile kept_values_tile(const BilinearTile& product) {
+  return product.brief > 0 ? brief_tile(product.brief * kUnit) : BilinearTile{.columns = 192};
 }
 
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {

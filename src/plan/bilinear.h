@@ -54,6 +54,7 @@ struct BilinearTile {
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
   bool spreads = false;  // squares of values times shares are added up beside (kernels/cuda/rank_field.cuh)
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
+  bool keeps = false;    // products with very many columns: values are stored (kernels/cuda/bilinear_kept.cuh)
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
@@ -73,7 +74,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, weight_units);
+                    own_scales, spreads, weight_units, keeps);
   }
   std::string to_text() const;
 };
@@ -84,6 +85,9 @@ inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 /// `rows`: of m that are stored at once, 0 for all.
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from = kTensorCoresFrom, std::int64_t rows = 0);
+
+/// Of a product with v that stores its values, the tile that makes them.
+BilinearTile kept_values_tile(const BilinearTile& product);
 
 /// Columns of v that one pass takes at most: without products of warpgroups, and with them; where that saves passes
 /// enough, with half as many columns of the matrix in a tile.

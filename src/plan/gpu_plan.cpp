@@ -591,6 +591,9 @@ std::string GpuPairPlan::to_text() const {
     text += fmt::format("tensor cores: values times v, in three products of {}; {}\n",
                         takes_halves() ? "16-bit pieces, or of tf32 where their range does not do" : "tf32",
                         problem.product.to_text());
+  if (keeps())
+    text += fmt::format("values are stored in 16-bit pieces, a part at a time, where their range allows it: {}\n",
+                        kept_products->problem.product.to_text());
   if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (expanded)
@@ -737,11 +740,35 @@ void add_expanded(GpuPairPlan& plan) {
   plan.expanded = expanded;
 }
 
+/// Of a product whose values, functions of squares of differences, are stored and multiplied with all columns.
+void add_kept(GpuPairPlan& plan) {
+  using ir::Site;
+  const bool serves = plan.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
+                      !plan.problem.rank_field && plan.row_slots == 0 && plan.col_slots == 0 &&
+                      !reads_site(plan.epilogue, {Site::row, Site::col, Site::index_i, Site::index_j});
+  if (!serves) return;
+  auto values = std::make_shared<GpuPairPlan>(plan);
+  values->problem.consumer = Consumer::store;
+  values->problem.product = kept_values_tile(plan.problem.product);
+  if (values->product_shared_bytes() > plan.problem.shared_per_block) return;
+  GpuPairProblem products;
+  products.outputs = {ir::simplify(sum(points().x * points().z))};
+  products.product = {.columns = 192, .own_scales = true};
+  products.by_value = products.subtracts = true;
+  products.capability = plan.problem.capability;
+  products.shared_per_block = plan.problem.shared_per_block;
+  auto sums = make_plan(products, {});
+  if (!sums->bilinear || sums->problem.product.by_warps) return;
+  plan.kept_values = std::move(values);
+  plan.kept_products = std::move(sums);
+}
+
 }  // namespace
 
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
   auto plan = make_plan(problem, {});
   if (problem.expands) add_expanded(*plan);
+  if (plan->problem.product.keeps) add_kept(*plan);
   if (plan->bilinear || plan->wide || !problem.plane_product) return plan;
   const SumPlanes planes = sum_planes(problem);
   if (planes.plans.empty()) return plan;

@@ -133,6 +133,9 @@ struct GpuPairPlan {
   /// (kernels/cuda/expanded.cuh).
   std::shared_ptr<const GpuPairPlan> expanded;
   bool of_expanded = false;  // this is such a plan
+  /// Of products that store values in pieces (kernels/cuda/bilinear_kept.cuh): of these, and of what they are a factor
+  /// of. Null where none are.
+  std::shared_ptr<const GpuPairPlan> kept_values, kept_products;
   ir::Program rate;               // with it, and of products on tensor cores: f = f(0) 2^(rate |x - z|^2); else empty
   ir::Program allowance;          // with them, and of products: of parameters, what `allowance_of` gives; else empty
   int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
@@ -155,8 +158,9 @@ struct GpuPairPlan {
   bool rates() const {
     return bilinear && problem.product.wide > 0 && !rate.outputs.empty() && !problem.rank_field;
   }
+  bool keeps() const { return kept_values != nullptr; }
   /// The same, or of expanded squares.
-  bool takes_halves() const { return rates() || (wide && (expanded || of_expanded)); }
+  bool takes_halves() const { return rates() || keeps() || (wide && (expanded || of_expanded)); }
   bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
   int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }

@@ -448,6 +448,7 @@ PRODUCTS = (
     gauss_product_row(50000, 20, 16, None, None, None),
     gauss_product_row(20000, 256, 1, 2, 1.4, 37.6),
     gauss_product_row(10000, 784, 10, 1.5, 1.1, 33.9),
+    gauss_product_row(10000, 784, 512, None, None, None),
 )
 
 

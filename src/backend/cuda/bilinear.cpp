@@ -277,7 +277,7 @@ void SplitProducts::multiply(const BilinearArguments& products, const Workspace&
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products(group, workspace);
-  if (plan.rates()) {
+  if (plan.rates() && !plan.keeps()) {
     v_->write_halves(all, workspace);
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
@@ -288,7 +288,8 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
     a.columns = std::min(plan.problem.columns, group.columns - column);
     if (a.v != nullptr) a.v = static_cast<const float*>(a.v) + column * a.v_ld;
     a.out = static_cast<char*>(a.out) + column * a.partial_ld * kFloat;
-    launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+    launch_overlapping(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), a,
+                       plan.shared_bytes(job_.features));
   }
 }
 

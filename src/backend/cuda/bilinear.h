@@ -28,13 +28,15 @@ class SplitProducts : public MatrixProducts {
   /// The products with many columns of v alone, whatever the device found out.
   void multiply(const BilinearArguments& products, const Workspace& workspace) const;
   const float* centre(const Workspace& workspace) const { return workspace.at<float>(centre_); }
+  SplitState* state(const Workspace& workspace) const { return workspace.at<SplitState>(state_); }
+  /// The same as `products` of a part whose first points are `first`.
+  BilinearArguments products_from(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
   /// Finds candidates among its pairs, `part` as in `store`; `part` is told what they found out, for who
   /// computes pairs from the values themselves.
   void find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
  private:
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
-  BilinearArguments products_from(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backend/cuda/expanded.h"
+#include "backend/cuda/kept_products.h"
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
@@ -54,6 +55,8 @@ class FoldLaunch {
     splits_ = choose_splits(cut());
     if (v) panel_ = {v->array, job_.z.count, columns, v->row_stride, v->col_stride, 0, 0, {}};
     if (v) lay_out(panel_, job_, workspace_);
+    if (plan.keeps())
+      kept_.emplace(kernels_, job_, static_cast<const SplitProducts&>(*products_), columns, workspace_);
     const plan::BilinearTile& product = plan.problem.product;
     pass_ = std::min<std::int64_t>(columns, product.wide > 0 ? product.wide : plan.problem.columns);
     ld_ = panels_.x().ld;
@@ -82,6 +85,7 @@ class FoldLaunch {
         launch_merge(row, part.m, first, std::min(pass_, columns - first));
       }
     }
+    if (kept_) merge_kept();
     return true;
   }
 
@@ -127,6 +131,7 @@ class FoldLaunch {
         continue;
       }
       if (prepares) products_->prepare(one, workspace_);
+      if (prepares && kept_) kept_->run(one, workspace_);
       products_->fold(one, workspace_);
     }
   }
@@ -183,20 +188,40 @@ class FoldLaunch {
   }
 
   void launch_merge(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t columns) {
-    MergeArguments a{};
+    MergeArguments a = merge_arguments();
     a.partial = workspace_.at<>(partial_);
     a.out = static_cast<char*>(out_.data) +
             (row * out_.row_stride + first * out_.col_stride) * static_cast<std::int64_t>(size_of(out_.dtype));
     a.m = rows;
     a.ld = ld_;
-    a.out_row = out_.row_stride;
-    a.out_column = out_.col_stride;
     a.columns = static_cast<int>(columns);
     a.splits = static_cast<int>(splits_);
+    launch_merge(a);
+  }
+
+  void merge_kept() {
+    MergeArguments a = merge_arguments();
+    a.out = out_.data;
+    a.m = job_.x.count;
+    kept_->write(a, workspace_);
+    launch_merge(a);
+  }
+
+  MergeArguments merge_arguments() {
+    MergeArguments a{};
+    a.out_row = out_.row_stride;
+    a.out_column = out_.col_stride;
     a.groups = groups_.axes();
     groups_.write(3, a.out_step);
+    if (kept_) a.state = static_cast<const SplitProducts&>(*products_).state(workspace_);
+    return a;
+  }
+
+  void launch_merge(const MergeArguments& a) const {
     const bool is_product = kernels_.plan->problem.consumer == plan::Consumer::product;
-    const std::int64_t threads = job_.items * ceil_div(columns, is_product ? MERCER_MERGED_COLUMNS : 1) * a.m;
+    const std::int64_t tasks = ceil_div(a.columns, is_product ? MERCER_MERGED_COLUMNS : 1);
+    const std::int64_t beside = std::min<std::int64_t>(tasks, MERCER_MERGES_BESIDE);
+    const std::int64_t threads = job_.items * round_up(tasks, beside) * round_up(a.m, 32);
     launch(kernels_.merge, job_, {ceil_div(threads, 128)}, 128, 0, a);
   }
 
@@ -207,6 +232,7 @@ class FoldLaunch {
   Panels panels_;
   std::optional<SumPlanes> sums_;
   std::unique_ptr<MatrixProducts> products_;
+  std::optional<KeptProducts> kept_;
   std::optional<WideOperand> v_;  // of values of few features
   std::optional<MixedPipes> mixed_;
   std::optional<ExpandedSquares> expanded_;

@@ -185,7 +185,12 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.product = named("products of float64", codegen::cuda_double_source(plan));
   else if (plan.bilinear)
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
-  if (plan.rates()) sources.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
+  if (plan.keeps()) {
+    sources.kept_values = named("powers", codegen::cuda_kept_source(plan));
+    sources.kept_products = named("products of stored values", codegen::cuda_bilinear_source(*plan.kept_products));
+  } else if (plan.rates()) {
+    sources.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
+  }
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
   const bool repairs = plan.mixed_sixteenths > 0 && problem.consumer == plan::Consumer::store;
@@ -256,6 +261,8 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                              {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &of.expanded},
                              {&texts.product, product_function(*of.plan), &of.product},
                              {&texts.rated, "bilinear_tile", &of.rated},
+                             {&texts.kept_values, "bilinear_tile", &of.kept_values},
+                             {&texts.kept_products, "bilinear_tile", &of.kept_products},
                              {&texts.repair, "repair", &of.repair}});
   };
   add(*kernels, plan, out);
@@ -327,6 +334,10 @@ Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job
 
 Kernel wide_operands(const PairJob& job) {
   return shared_kernel("write_v", "v of many columns", job, codegen::cuda_wide_operands_source);
+}
+
+Kernel kept_operands(const PairJob& job) {
+  return shared_kernel("write_kept", "v of stored values", job, codegen::cuda_kept_operands_source);
 }
 
 Kernel rank_field_kernels(const PairJob& job) {

@@ -31,6 +31,7 @@ struct PairSources {
   jit::CudaSource repair;             // of both, where pairs are stored
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
   jit::CudaSource rated;              // of products with many columns, or empty
+  jit::CudaSource kept_values, kept_products;  // of products with very many, in place of it
   jit::CudaSource field_uniforms;     // of a field of few features, or empty
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
@@ -43,6 +44,7 @@ struct PairKernels {
   Kernel integers, product, repair;
   Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
   Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
+  Kernel kept_values, kept_products;  // what stores such values, and what multiplies them with all columns
   Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
                             // is `rank_rows`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
@@ -89,6 +91,8 @@ Kernel nearest_kernel(const PairJob& job);
 Kernel quantise_kernels(const PairJob& job);
 /// `write_v` (wide_operands.cuh).
 Kernel wide_operands(const PairJob& job);
+/// `write_kept`.
+Kernel kept_operands(const PairJob& job);
 /// `write_factors`; its module has the others of rank_field.cuh.
 Kernel rank_field_kernels(const PairJob& job);
 /// `weigh_pairs`; its module has the others of pair_weights.cuh.

@@ -14,7 +14,7 @@ constexpr std::int64_t kThreads = 256;
 WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace)
     : tile_(kernels.plan->problem.product),
       job_(job),
-      rates_(kernels.plan->rates()),
+      rates_(kernels.plan->rates() || kernels.plan->keeps()),
       write_v_(wide_operands(job)) {
   image_ = workspace.add(blocks() * tile_.v_bytes(plan::VPieces::floats));  // the largest
 }

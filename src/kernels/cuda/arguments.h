@@ -9,6 +9,7 @@
 #define MERCER_QUANTISED 32  // points of a block that makes integers of their values
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
+#define MERCER_MERGES_BESIDE 4   // warps that have neighbouring columns of the same rows
 #define MERCER_NO_PRODUCTS 0xffffffffu
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
@@ -220,6 +221,23 @@ struct DoubleArguments {
   struct UniformFactors uniforms;
 };
 
+// Values of a range of n, stored as an operand (bilinear_kept.cuh).
+struct KeptImage {
+  unsigned char* image;      // [32 points m][unit of 32 n][32][128 bytes]
+  float* scale;              // [rows] of its points, below zero
+  struct SplitState* state;  // of the product with it; the one before tells whether values were kept so far
+  long long rows, units;     // rows: whole blocks
+};
+// Columns of v, as the other operand (kept_operands.cuh).
+struct KeptArguments {
+  const float* v;  // [column][v_ld]
+  struct SplitState *split, *state;  // of the values; of their products, one of each part behind an empty one
+  unsigned char* image;  // [part of n][32 columns][unit of 32 n][32][128 bytes]
+  float* scale;          // [part of n][padded]
+  long long n, v_ld, units, states;
+  int columns, padded;  // padded: to whole blocks
+};
+
 // Operands of the products.
 struct BilinearSide {
   const unsigned char* image;
@@ -239,6 +257,7 @@ struct BilinearArguments {
   // Where pairs weigh products of other operands, whose units follow in both images (rank_field.cuh).
   const float* shares;  // [z ld] what the columns of v have of a sum of squares
   float* spread;        // [split][partial_ld] these sums
+  struct KeptImage kept;
 };
 
 // v for products over n with many columns.
@@ -286,6 +305,8 @@ struct MergeArguments {
   void* out;
   long long m, ld, out_row, out_column;
   int columns, splits;
+  const struct SplitState* state;  // of products whose values may be stored (bilinear_kept.cuh), or null
+  int rated;                       // whether those that are stored are merged
   struct BatchAxes groups;
   long long out_step[MERCER_MAX_AXES];
 };

@@ -114,6 +114,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
 #if RATED == 1
   const bool stands = products_stand(*a.pairs.split) && rate_stands(a.pairs);
   if (blockIdx.x == 0 && threadIdx.x == 0) a.pairs.split->rated = stands;
+#elif KEEPS
+  const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
+  if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
 #else
   const bool stands = products_stand(*a.pairs.split) && !(RATED == 2 && a.pairs.split->rated != 0);
 #endif

@@ -95,6 +95,15 @@ MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, in
 MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&)[2], u32, int, const float*) { return mask; }
 #endif
 
+#if RATED == 1 || KEEPS
+MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
+  REAL outputs[OUTPUTS];
+  const float sum = 0, slots[ROW_SLOTS + COL_SLOTS + 1] = {};
+  epilogue(outputs, &sum, slots, slots, params, 0, 0, (REAL)p.features);
+  return outputs[0];
+}
+#endif
+
 #if RATED == 1
 // Where values are f = c 2^(rate |x - z|^2), powers of two alone are multiplied with v, and sums over n with c = f(0):
 // sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR. What needs no test is close: two points no
@@ -102,29 +111,51 @@ MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&)[2], u32, int, const 
 // to 2^-22 of itself (wide_fold.cuh), while its exponent is small and rounded little. Every 32 points share a power of
 // two of v, so pieces of v lose 2^-39 of the largest of these: of the sum of the products' magnitudes, 2^-27.
 #define MOST_FACTOR 0x1p60f
-MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
-  REAL outputs[OUTPUTS];
-  const float sum = 0, slots[ROW_SLOTS + COL_SLOTS + 1] = {};
-  epilogue(outputs, &sum, slots, slots, params, 0, 0, (REAL)p.features);
-  return outputs[0];
-}
 MERCER_INLINE bool rate_stands(const PairArguments& p) {
   const float* params = member_params(p, 0);
   const float c = fabsf(value_at_zero(p, params));
   return is_all_allowed(p, params) && rate_of_squares(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
          float_of(p.split->most_v) <= MOST_FACTOR;
 }
+#endif
+
+#if HAS_RATE
+// Norms of a strip of 32 columns and their scale, as they come with v: a column that there is not has an infinite one.
+struct StageNorms {
+  u32 columns;
+  MERCER_METHOD float scale() const { return shared_float(columns + 32 * 4); }
+  MERCER_METHOD float2 pair(int own) const { return shared_pair(columns + own * 4); }
+};
+// The same from the planes of a tile, where all columns are taken for points.
+struct PlaneNorms {
+  u32 columns;
+  int first;
+  MERCER_METHOD float scale() const { return shared_float(columns + (2 * PLANE_ROW + first) * 4); }
+  MERCER_METHOD float2 pair(int own) const {
+    const float2 norm = shared_pair(columns + (first + own) * 4);
+    const float2 tail = shared_pair(columns + (PLANE_ROW + first + own) * 4);
+    return {norm.x + tail.x, norm.y + tail.y};
+  }
+};
 
 // Of a lane's rows, the rate in their norms and scales.
 struct RatedRows {
   float rate, norms[2], scales[2];
-  // The powers of two of a strip whose sums need no test, as in sums_of_pairs. `columns`: 32 norms and a scale. A
-  // column that there is not has an infinite norm.
-  MERCER_METHOD void values(float (&values)[16], const float* sum, u32 columns) const {
-    const float of_columns = shared_float(columns + 32 * 4);
+  MERCER_METHOD void start(const PointNorm (&x)[2], const float* params) {
+    rate = rate_of_squares(params);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      norms[h] = mul_add(rate, x[h].norm + x[h].tail, VALUE_EXPONENT);
+      scales[h] = rate * x[h].scale;
+    }
+  }
+  // The powers of two of a strip whose sums need no test, as in sums_of_pairs.
+  template <class Norms>
+  MERCER_METHOD void values(float (&values)[16], const float* sum, const Norms& columns) const {
+    const float of_columns = columns.scale();
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float2 z = shared_pair(columns + (8 * j + threadIdx.x % 4 * 2) * 4);
+      const float2 z = columns.pair(8 * j + threadIdx.x % 4 * 2);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = j * 4 + i;
@@ -137,14 +168,8 @@ struct RatedRows {
 MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m) {
   PointNorm x[2];
   load_norms(x, a, m);
-  rows.rate = rate_of_squares(member_params(a.pairs, 0));
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    rows.norms[h] = mul_add(rows.rate, x[h].norm + x[h].tail, VALUE_EXPONENT);
-    rows.scales[h] = rows.rate * x[h].scale;
-  }
+  rows.start(x, member_params(a.pairs, 0));
 }
-#else
 #endif
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.

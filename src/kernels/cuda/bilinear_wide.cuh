@@ -51,7 +51,7 @@ struct Consumer {
                           const Walk& walk, const RatedRows& x) {
     const PairArguments& p = a.pairs;
     const auto make = [&](float (&values)[16], int strip, int stage) {
-      x.values(values, sum + strip * 16, sums.numbers_of(shared, stage) + WIDE * 4);
+      x.values(values, sum + strip * 16, StageNorms{sums.numbers_of(shared, stage) + WIDE * 4});
     };
     sums.add_tile(p, shared, m + threadIdx.x % 32 / 4, walk, make,
                   [&] { return value_at_zero(p, member_params(p, 0)); });

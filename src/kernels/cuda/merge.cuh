@@ -1,13 +1,21 @@
 // Partial states of the ranges of n, merged in order: one thread a row, of products so many of its columns, which are
-// neighbours in out. PRODUCT: sums [split][column][ld].
+// neighbours in out. PRODUCT: sums [split][column][ld]; a warp has 32 rows, and up to four warps the columns beside one
+// another, so that whole lines of out are written at about the same time.
 extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a) {
   constexpr int TOGETHER = CONSUMER == 1 ? MERCER_MERGED_COLUMNS : 1;
+  if (a.state != nullptr && a.state->rated != a.rated) return;
   const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-  const i64 per_group = a.m * ((a.columns + TOGETHER - 1) / TOGETHER), group = at / per_group, rest = at % per_group;
+  const int tasks = (a.columns + TOGETHER - 1) / TOGETHER;
+  const int beside = tasks < MERCER_MERGES_BESIDE ? tasks : MERCER_MERGES_BESIDE;
+  const i64 rows = (a.m + 31) / 32 * 32, per_group = rows * ((tasks + beside - 1) / beside * beside);
+  const i64 group = at / per_group, rest = at % per_group;
   i64 groups = 1;
   for (int axis = 0; axis < a.groups.count; ++axis) groups *= a.groups.extent[axis];
   if (group >= groups) return;
-  const i64 first = rest / a.m * TOGETHER, m = rest % a.m;
+  const i64 strip = rest / (32 * beside);  // 32 rows of `beside` tasks
+  const i64 m = strip % (rows / 32) * 32 + rest % 32;
+  const i64 first = (strip / (rows / 32) * beside + rest / 32 % beside) * TOGETHER;
+  if (m >= a.m || first >= a.columns) return;
   OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) + m * a.out_row + first * a.out_column;
 #if CONSUMER == 1
   constexpr int WIDTH = 16 / (int)sizeof(OUT) < TOGETHER ? 16 / (int)sizeof(OUT) : TOGETHER;

@@ -298,6 +298,10 @@ class Collection {
            plan->problem.product.blocks, plan->product_shared_bytes()});
     add({name + ".rated", std::move(sources.rated), plan->problem.product.threads(), plan->problem.product.blocks,
          plan->product_shared_bytes()});
+    if (plan->keeps()) {
+      add_product(name + ".kept-values", std::move(sources.kept_values), *plan->kept_values);
+      add_product(name + ".kept-products", std::move(sources.kept_products), *plan->kept_products);
+    }
     add({name + ".repair", std::move(sources.repair)});
     add({name + ".expand", std::move(sources.expand)});
     if (plan->wide)
@@ -306,6 +310,11 @@ class Collection {
     else if (plan->expanded)
       add({name + ".expanded", std::move(sources.expanded), plan->expanded->tile.threads(),
            plan->expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});
+  }
+
+  void add_product(const std::string& name, jit::CudaSource source, const plan::GpuPairPlan& plan) {
+    const plan::BilinearTile& tile = plan.problem.product;
+    add({name, std::move(source), tile.threads(), tile.blocks, plan.product_shared_bytes()});
   }
 
   void add_tile(const TileRow& row) {
@@ -517,6 +526,7 @@ class Collection {
     if (all_) add({"lu-panels", cuda_source("lu-panels", codegen::cuda_lu_panel_source(), target_), 256});
     add_plain("quantise", codegen::cuda_quantise_source());
     add_plain("wide-operands", codegen::cuda_wide_operands_source());
+    add_plain("kept-operands", codegen::cuda_kept_operands_source());
     for (bool squares : {false, true})
       for (bool weighted : {false, true})
         add_plain(fmt::format("operands{}{}", squares ? "-squares" : "", weighted ? "-weighted" : ""),

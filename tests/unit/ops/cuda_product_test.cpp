@@ -133,6 +133,51 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   });
 }
 
+/// Of very many columns values are stored, parts of the rows and of n one after the other, where pieces of 16 bits
+/// carry them; the others go to the passes.
+TEST(TensorCoreProducts, StoredValues) {
+  on_tensor_cores([](TestContext& context) {
+    if (context.state().products_by_warps) return;
+    context.state().part_bytes = 196608;  // of 128 x 384 values
+    constexpr std::int64_t kM = 140, kN = 390, kK = 40, kColumns = 250;
+    PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    add_neighbours(points);
+    const Tensor z = points.z;
+    Array v = normal(Dtype::float32, {kN, kColumns}, 7);
+    for (std::int64_t i = 0; i < kN; ++i) {
+      v.set({i, 0}, std::ldexp(v(i, 0), static_cast<int>(i / 32 % 4) * 40 - 80));
+      v.set({i, 1}, std::ldexp(v(i, 1), static_cast<int>(i % 32) - 16));
+      if (i != kN / 2) v.set({i, 2}, 0);
+      v.set({i, 3}, 0);
+      v.set({i, kColumns - 1}, std::ldexp(v(i, kColumns - 1), -70));
+    }
+    const double typical = std::sqrt(static_cast<double>(kK) / 6);
+    // Values that know their point m are not stored.
+    const auto is_kept = [&](const char* f, double b, const Array& of_v) {
+      Arguments width;
+      width.params["b"] = b;
+      const Array out = product_of(Formula(f), points.x, &z, of_v, width, context);
+      Extra extra;
+      extra.params["b"] = b;
+      if (std::isfinite(of_v(0, 4)) && b >= typical)
+        expect_product(out, table(parse(f), points.x, z, extra), of_v, fmt::format("{}, b = {}", f, b));
+      const std::string of_point = fmt::format("where(i < 0, 0, {})", f);
+      return !same_bits(out, product_of(Formula(of_point), points.x, &z, of_v, width, context));
+    };
+    EXPECT_TRUE(is_kept(kGauss, typical * 4, v));
+    EXPECT_TRUE(is_kept(kGauss, typical, v)) << "some pairs cancel";
+    EXPECT_FALSE(is_kept(kGauss, typical / 8, v)) << "values of all sizes";
+    EXPECT_TRUE(is_kept("2.5*exp(-sum((x-z)^2)^0.5/b)", typical, v));
+    EXPECT_FALSE(is_kept("sum((x-z)^2)^0.5/b", typical, v)) << "nothing at zero";
+    v.set({0, 4}, std::numeric_limits<double>::quiet_NaN());
+    EXPECT_FALSE(is_kept(kGauss, typical * 4, v));
+    Array tiny = normal(Dtype::float32, {kN, kColumns}, 8);
+    for (std::int64_t i = 0; i < kN; ++i)
+      for (std::int64_t e = 0; e < kColumns; ++e) tiny.set({i, e}, std::ldexp(tiny(i, e), -100));
+    EXPECT_FALSE(is_kept(kGauss, typical * 4, tiny));
+  });
+}
+
 /// Many tiles of n one after the other, whose stages are filled again and again while the warps of a block, and two
 /// blocks of a multiprocessor, are at other ones: every run has the same bits, and sampled rows are right.
 TEST(TensorCoreProducts, ManyTilesAreTheSameInEveryRun) {
@@ -143,7 +188,7 @@ TEST(TensorCoreProducts, ManyTilesAreTheSameInEveryRun) {
     const double b = std::sqrt(static_cast<double>(kK));
     Arguments width;
     width.params["b"] = b;
-    for (const std::int64_t columns : {5, 16, 64}) {
+    for (const std::int64_t columns : {5, 16, 64, 256}) {
       const Array v = normal(Dtype::float32, {kN, columns}, 7);
       const Array out = product_of(kGauss, points.x, &z, v, width, context);
       for (int run = 0; run < 3; ++run)
