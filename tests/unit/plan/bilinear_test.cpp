@@ -138,6 +138,42 @@ TEST(BilinearTile, PassesOfManyColumns) {
   EXPECT_EQ(wide_tile(100000, 100000, 3, 512, Precision::fp32).wide, 128);
 }
 
+/// Values are stored where passes would make them several times over.
+TEST(BilinearTile, KeepsValuesOfVeryManyColumns) {
+  const auto keeps = [](std::int64_t m, std::int64_t k, std::int64_t columns, Precision precision = Precision::fp32) {
+    return bilinear_fold_tile(m, m, k, columns, precision).keeps;
+  };
+  EXPECT_FALSE(keeps(50000, 64, 128));
+  EXPECT_TRUE(keeps(50000, 64, 256));
+  EXPECT_TRUE(keeps(50000, 64, 512));
+  EXPECT_TRUE(keeps(10000, 784, 256));
+  EXPECT_FALSE(keeps(10000, 784, 100)) << "one pass";
+  EXPECT_FALSE(keeps(1000, 784, 512)) << "few rows";
+  EXPECT_FALSE(keeps(4096, 64, 512)) << "what is beside costs more";
+  EXPECT_FALSE(keeps(50000, 64, 512, Precision::tf32));
+}
+
+TEST(BilinearTile, OfPlansThatStoreValues) {
+  const auto keeps = [](const char* text, int capability = 90) {
+    GpuPairProblem problem;
+    problem.outputs = {ir::simplify(parse(text))};
+    problem.consumer = Consumer::product;
+    problem.columns = kFewColumns;
+    problem.capability = capability;
+    problem.shared_per_block = capability == 90 ? 232448 : 101376;
+    problem.sizes = sizes_of(50000, 50000, 64, 132);
+    problem.product = bilinear_fold_tile(50000, 50000, 64, 512, Precision::fp32);
+    return plan_gpu_pairs(problem)->keeps();
+  };
+  EXPECT_TRUE(keeps("exp(-sum((x-z)^2)/(2*b^2))"));
+  EXPECT_TRUE(keeps("exp(-sum((x-z)^2)^0.5/b)"));
+  EXPECT_TRUE(keeps("exp(-sum(w*(x-z)^2)/b)"));
+  EXPECT_FALSE(keeps("(sum(x*z) + 1)^3"));
+  EXPECT_FALSE(keeps("exp(-sum((x-z)^2)/b)*row"));
+  EXPECT_FALSE(keeps("exp(-sum((x-z)^2)/b)*(i + 1)"));
+  EXPECT_FALSE(keeps("exp(-sum((x-z)^2)/(2*b^2))", 86));
+}
+
 TEST(BilinearTile, FollowsPrecision) {
   EXPECT_FALSE(tile(30000, 30000, 1024, Precision::direct));
   for (Precision precision : {Precision::tf32, Precision::bf16})
