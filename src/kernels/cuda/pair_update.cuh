@@ -262,22 +262,18 @@ MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const Ti
   errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
   if (!is_doubtful(errors, least, allowance)) return;
 #endif
-  float x_errors[THREAD_M], z_errors[THREAD_N];
-#pragma unroll
-  for (int i = 0; i < THREAD_M; ++i) x_errors[i] = a.x_errors[place.m0 + row_of(at, i)];
+  float z_errors[THREAD_N];
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
-  const auto asks = [&](int pair) {
-    const int i = pair / THREAD_N, j = pair % THREAD_N;
-    return is_doubtful(x_errors[i] + z_errors[j], acc.value[i][j][0], allowance);
-  };
-  bool any = false;
-#pragma unroll
-  for (int pair = 0; pair < THREAD_M * THREAD_N; ++pair) any |= asks(pair);
-  if (!any) return;
   u64 doubtful = 0;
 #pragma unroll
-  for (int pair = 0; pair < THREAD_M * THREAD_N; ++pair) doubtful |= (u64)asks(pair) << pair;
+  for (int i = 0; i < THREAD_M; ++i) {
+    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j) {
+      if (is_doubtful(x_error + z_errors[j], acc.value[i][j][0], allowance)) doubtful |= (u64)1 << (i * THREAD_N + j);
+    }
+  }
   for (; doubtful; doubtful &= doubtful - 1) {
     const int pair = __ffsll((long long)doubtful) - 1;
     const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
