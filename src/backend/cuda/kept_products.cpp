@@ -12,13 +12,14 @@ constexpr std::int64_t kUnit = 32, kUnitBytes = 128;  // points n of a unit of t
 constexpr std::int64_t kPadding = 128;                // of panels
 constexpr std::int64_t kLeastPoints = 384;            // of a part: whole tiles of values
 
-/// Rows of a part: whole waves of tiles of the product, whose columns they are.
+/// Rows of a part: no more than whole waves of tiles of the product, whose columns they are. Half a tile more would be
+/// a wave.
 std::int64_t rows_of_part(const plan::BilinearTile& tile, std::int64_t columns, std::int64_t m, std::int64_t part_bytes,
                           int multiprocessors) {
   constexpr std::int64_t kMany = 16384;
   const std::int64_t strips = ceil_div(columns, tile.kRows * tile.cluster);
   const std::int64_t wave = std::max<std::int64_t>(multiprocessors / tile.cluster / strips, 1) * tile.columns;
-  const std::int64_t rows = round_up(wave * std::max<std::int64_t>(kMany / wave, 1), kPadding);
+  const std::int64_t rows = wave * std::max<std::int64_t>(kMany / wave, 1) / kPadding * kPadding;
   const std::int64_t fitting = part_bytes / (kLeastPoints * kUnitBytes / kUnit) / kPadding * kPadding;
   return std::min({rows, std::max(fitting, kPadding), round_up(m, kPadding)});
 }
