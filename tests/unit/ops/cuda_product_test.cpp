@@ -178,6 +178,30 @@ TEST(TensorCoreProducts, StoredValues) {
   });
 }
 
+/// What decides may lie on the device, and features have weights.
+TEST(TensorCoreProducts, StoredValuesOfDeviceParametersAndWeights) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 70, kN = 130, kK = 33, kColumns = 256;
+    constexpr const char* kWeighted = "exp(-sum(w*(x-z)^2)/(2*b^2))";
+    const PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    const Tensor z = points.z;
+    const Array v = normal(Dtype::float32, {kN, kColumns}, 7), w = uniform(Dtype::float32, {kK}, 3, 0.5, 2);
+    Array b(Dtype::float32, {1}), out(Dtype::float32, {1, kM, kColumns});
+    b.set({0}, 6);
+    Arguments number, device;
+    number.params["b"] = b(0);
+    device.params["b"] = b.tensor();
+    number.w = device.w = w;
+    kernel_product(kWeighted, points.x, &z, v, out, device, context);
+    const Array with_number = product_of(kWeighted, points.x, &z, v, number, context);
+    EXPECT_EQ(out.bytes(), with_number.bytes());
+    Extra extra;
+    extra.params["b"] = b(0);
+    for (std::int64_t k = 0; k < kK; ++k) extra.w.push_back(w(k));
+    expect_product(item(out, {0}), table(parse(kWeighted), points.x, z, extra), v, "weighted");
+  });
+}
+
 /// Many tiles of n one after the other, whose stages are filled again and again while the warps of a block, and two
 /// blocks of a multiprocessor, are at other ones: every run has the same bits, and sampled rows are right.
 TEST(TensorCoreProducts, ManyTilesAreTheSameInEveryRun) {
