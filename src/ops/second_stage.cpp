@@ -76,7 +76,6 @@ plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, std
   plan::BilinearTile tile = plan::bilinear_fold_tile(call.m(), call.n(), job.features, columns, context.precision(),
                                                      context.state().tensor_cores_from);
   tile.by_warps = context.state().products_by_warps;
-  tile.keeps = tile.keeps && call.items() == 1;
   return tile;
 }
 

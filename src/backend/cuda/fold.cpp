@@ -242,12 +242,12 @@ class FoldLaunch {
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
 };
 
-/// Planes are those of one item of a batch.
+/// Planes are those of one item of a batch, and so are stored values.
 void fold(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
           const JobMatrix& out) {
   const JobScope scope(job);
   Workspace workspace;
-  if (kernels.sums.empty()) {
+  if (kernels.sums.empty() && (job.items == 1 || !kernels.plan->keeps())) {
     FoldLaunch(kernels, job, out, workspace).run(v, columns);
     return;
   }

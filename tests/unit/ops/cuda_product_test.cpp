@@ -178,7 +178,7 @@ TEST(TensorCoreProducts, StoredValues) {
   });
 }
 
-/// What decides may lie on the device, and features have weights.
+/// What decides may lie on the device, for each item of a batch, and features have weights.
 TEST(TensorCoreProducts, StoredValuesOfDeviceParametersAndWeights) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 70, kN = 130, kK = 33, kColumns = 256;
@@ -186,15 +186,19 @@ TEST(TensorCoreProducts, StoredValuesOfDeviceParametersAndWeights) {
     const PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
     const Tensor z = points.z;
     const Array v = normal(Dtype::float32, {kN, kColumns}, 7), w = uniform(Dtype::float32, {kK}, 3, 0.5, 2);
-    Array b(Dtype::float32, {1}), out(Dtype::float32, {1, kM, kColumns});
+    Array b(Dtype::float32, {2}), out(Dtype::float32, {2, kM, kColumns});
     b.set({0}, 6);
+    b.set({1}, 0.4);  // its values are of all sizes
     Arguments number, device;
-    number.params["b"] = b(0);
     device.params["b"] = b.tensor();
     number.w = device.w = w;
     kernel_product(kWeighted, points.x, &z, v, out, device, context);
-    const Array with_number = product_of(kWeighted, points.x, &z, v, number, context);
-    EXPECT_EQ(out.bytes(), with_number.bytes());
+    for (std::int64_t at : {0, 1}) {
+      number.params["b"] = b(at);
+      const Array alone = product_of(kWeighted, points.x, &z, v, number, context);
+      for (std::int64_t m = 0; m < kM; ++m)
+        for (std::int64_t e = 0; e < kColumns; ++e) ASSERT_EQ(out(at, m, e), alone(m, e)) << at << ": " << m << "," << e;
+    }
     Extra extra;
     extra.params["b"] = b(0);
     for (std::int64_t k = 0; k < kK; ++k) extra.w.push_back(w(k));
