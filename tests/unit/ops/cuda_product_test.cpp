@@ -197,7 +197,8 @@ TEST(TensorCoreProducts, StoredValuesOfDeviceParametersAndWeights) {
       number.params["b"] = b(at);
       const Array alone = product_of(kWeighted, points.x, &z, v, number, context);
       for (std::int64_t m = 0; m < kM; ++m)
-        for (std::int64_t e = 0; e < kColumns; ++e) ASSERT_EQ(out(at, m, e), alone(m, e)) << at << ": " << m << "," << e;
+        for (std::int64_t e = 0; e < kColumns; ++e)
+          ASSERT_EQ(out(at, m, e), alone(m, e)) << "item " << at << " at " << m << "," << e;
     }
     Extra extra;
     extra.params["b"] = b(0);
