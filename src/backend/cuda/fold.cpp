@@ -213,7 +213,7 @@ class FoldLaunch {
     a.out_column = out_.col_stride;
     a.groups = groups_.axes();
     groups_.write(3, a.out_step);
-    if (kept_) a.state = static_cast<const SplitProducts&>(*products_).state(workspace_);
+    if (kept_) a.state = kept_->state(workspace_);
     return a;
   }
 

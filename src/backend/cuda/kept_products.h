@@ -14,6 +14,8 @@ class KeptProducts {
                Workspace& workspace);
   /// All columns [column][v_ld] of the only group, whose operands are made.
   void run(const PairArguments& group, const Workspace& workspace) const;
+  /// Whose `rated` says, when all is run, whether these sums stand.
+  const SplitState* state(const Workspace& workspace) const { return values_.state(workspace); }
   /// Tells who merges ranges of n of these sums.
   void write(MergeArguments& a, const Workspace& workspace) const;
 

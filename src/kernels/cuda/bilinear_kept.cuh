@@ -3,10 +3,10 @@
 // bytes in a row of that image.
 //
 // Pieces are of powers of two of known sizes (bilinear_values.cuh), or of f times the power of two that takes f(0) to
-// 2^14 … 2^15. What lies above LEAST_KEPT then, or is zero, they carry to 2^-21 of itself; one value that does not, and
-// all are made by who keeps none.
+// 2^14 … 2^15: values from LEAST_PART f(0) on, and zeros, they carry to 2^-22 of themselves. One value that is less,
+// and all are made by who keeps none.
 #define ROW_PIECES 128  // bytes of a row in a unit of the image
-#define LEAST_KEPT 0x1p-5f
+#define LEAST_KEPT (LEAST_PART * 0x1p14f)
 #define MOST_KEPT 60000.0f
 // Of f(0), and of v: what undoes the powers of two of both sides is one number.
 #define MOST_AT_ZERO 0x1p20f

@@ -1,10 +1,16 @@
 // The columns of v as points of a product, n as its features, in pieces of 16 bits (split_pieces.cuh), which stored
 // values are multiplied with (bilinear_kept.cuh). For each part of n an image [32 columns][unit of 32 n][32]
 // [128 bytes], in which a column has a power of two of its own. Behind the last point and column there are zeros.
+//
+// Values of a column far below its largest one lose digits. What they lose beyond a part of themselves is added up: it
+// is multiplied with f(0) at most, the sum of magnitudes with LEAST_PART f(0) at least (bilinear_kept.cuh). A column
+// where it could matter counts as infinite, and no values are kept.
 #define KEPT_THREADS 256
 #define KEPT_LANES 8  // of a column's unit, four points each
 // Of pieces of v: its inverse times the factors that kept values may have is a normal number.
 #define MOST_KEPT_EXPONENT 100
+#define LOST_OF_ITSELF 0x1p-22f
+#define MOST_LOST (LEAST_PART * 0x1p-20f)  // of the sum of magnitudes
 
 // A warp takes a column of a part.
 extern "C" __global__ void __launch_bounds__(KEPT_THREADS) write_kept(const __grid_constant__ KeptArguments a) {
@@ -31,10 +37,7 @@ extern "C" __global__ void __launch_bounds__(KEPT_THREADS) write_kept(const __gr
   const int wanted = piece_exponent(float_of(most));
   const int exponent = wanted < MOST_KEPT_EXPONENT ? wanted : MOST_KEPT_EXPONENT;
   const float power = power_of_two(exponent);
-  if (lane == 0) {
-    a.scale[part * a.padded + column] = power_of_two(-exponent);
-    atomicMax(&a.split->most_v, most);
-  }
+  float lost = 0, sum = 0;
   u8* image = a.image + part * a.padded * a.units * 128 + column / 32 * units * 4096 + column % 32 * 128;
 #pragma unroll 4
   for (i64 unit = lane / KEPT_LANES; unit < units; unit += 32 / KEPT_LANES) {
@@ -47,7 +50,21 @@ extern "C" __global__ void __launch_bounds__(KEPT_THREADS) write_kept(const __gr
       const float pair[2] = {n + 2 * c < count ? values.value[2 * c] * power : 0.0f,
                              n + 2 * c + 1 < count ? values.value[2 * c + 1] * power : 0.0f};
       split_pair(pair[0], pair[1], high[c], low[c]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float rest = pair[i] - half_value(high[c], i) - half_value(low[c], i), size = fabsf(pair[i]);
+        lost += fmaxf(mul_add(-LOST_OF_ITSELF, size, fabsf(rest)), 0.0f);
+        sum += size;
+      }
     }
     write_both(image + unit * 4096, (int)(column % 32), place, high, low);
   }
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    lost += __shfl_xor_sync(0xffffffffu, lost, lanes);
+    sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  }
+  if (lane != 0) return;
+  a.scale[part * a.padded + column] = power_of_two(-exponent);
+  atomicMax(&a.split->most_v, lost <= MOST_LOST * sum ? most : max(most, bits_of(INFINITY)));
 }

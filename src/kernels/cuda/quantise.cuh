@@ -93,8 +93,8 @@ MERCER_INLINE void quantise_points(const MixedArguments& a, const MixedSide& sid
 }
 
 // Pairs spread over rows and columns: a block takes 32 neighbouring rows, each with a column of as many neighbouring
-// ones. Whether a pair would be doubtful is told by the mean of errors, a quarter of a step. One that is is enough to
-// turn to the tile of the values: the list of repairs has room for a few in a thousand.
+// ones. Whether a pair would be doubtful is told by the mean of errors, a quarter of a step. One doubtful pair is
+// enough to turn to the tile of the values: the list of repairs has room for a few in a thousand.
 MERCER_INLINE void sample_pairs(const MixedArguments& a, const PanelRange& range) {
   __shared__ float sums[SAMPLE_ROWS][SAMPLE_POINTS];
   const MixedSide &x = a.side[0], &z = a.side[a.sides - 1];

@@ -6,6 +6,8 @@
 #define VALUE_EXPONENT 4
 #define EXPANDED_EXPONENT 6  // of expanded squares, whose factors are exact (expanded.cuh)
 
+#define LEAST_PART 0x1p-14f  // of f(0), that values must have which are kept (bilinear_kept.cuh)
+
 // Two floats as 16-bit floats, the first in the lower half.
 MERCER_INLINE u32 half_pair(float first, float second) {
   u32 pair;

@@ -145,7 +145,7 @@ TEST(TensorCoreProducts, StoredValues) {
     const Tensor z = points.z;
     Array v = normal(Dtype::float32, {kN, kColumns}, 7);
     for (std::int64_t i = 0; i < kN; ++i) {
-      v.set({i, 0}, std::ldexp(v(i, 0), static_cast<int>(i / 32 % 4) * 40 - 80));
+      v.set({i, 0}, std::ldexp(v(i, 0), static_cast<int>(i / 32 % 4) * 6 - 12));
       v.set({i, 1}, std::ldexp(v(i, 1), static_cast<int>(i % 32) - 16));
       if (i != kN / 2) v.set({i, 2}, 0);
       v.set({i, 3}, 0);
@@ -169,6 +169,12 @@ TEST(TensorCoreProducts, StoredValues) {
     EXPECT_FALSE(is_kept(kGauss, typical / 8, v)) << "values of all sizes";
     EXPECT_TRUE(is_kept("2.5*exp(-sum((x-z)^2)^0.5/b)", typical, v));
     EXPECT_FALSE(is_kept("sum((x-z)^2)^0.5/b", typical, v)) << "nothing at zero";
+    // What is largest far away, the rest so small that pieces lose half of it, near.
+    Array uneven = v;
+    for (std::int64_t k = 0; k < kK; ++k) points.z.set({0, k}, 2.5);
+    for (std::int64_t i = 0; i < kN; ++i) uneven.set({i, 5}, i == 0 ? 1 : std::ldexp(1.3, -40));
+    EXPECT_TRUE(is_kept("exp(-sum((x-z)^2)^0.5/b)", 3, v));
+    EXPECT_FALSE(is_kept("exp(-sum((x-z)^2)^0.5/b)", 3, uneven));
     v.set({0, 4}, std::numeric_limits<double>::quiet_NaN());
     EXPECT_FALSE(is_kept(kGauss, typical * 4, v));
     Array tiny = normal(Dtype::float32, {kN, kColumns}, 8);
