@@ -574,20 +574,39 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
 
 namespace {
 
-std::string field_products_text(const plan::GpuFieldPlan& plan, bool digits) {
+std::string powers_text(const plan::GpuFieldPlan& plan) {
+  const int eighths = plan.table_eighths();
+  std::string text = define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str());
+  text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
+  constexpr int kThreads = 512;
+  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power);
+  return text;
+}
+
+/// `units`: digits of signs, halves of powers.
+std::string units_defines(const plan::GpuFieldPlan& plan, bool units) {
+  return define("DIGITS", units && plan.of_signs()) + define("HALVES", units && !plan.of_signs());
+}
+
+std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
+  const bool digits = units && plan.of_signs(), halves = units && !digits;
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
-  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(digits)) +
-          define("INPUT_STAGES", plan.product_inputs(digits)) + define("DIGITS", digits);
-  text += define("BATCH", plan.product_batch(digits)) + define("CLUSTER", plan.problem.cluster);
+  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
+          define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
+  text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.cluster);
   text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
   text += define("WEIGHTED", plan.factors.weighted);
   const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
   text += amplitude_function(plan);
   const int columns = plan.product_columns();
+  if (units) text += skeleton({"row_units.cuh"});
   if (digits) {
-    text += skeleton({"digit_units.cuh"}) +
-            product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
+    text += product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
+  } else if (halves) {
+    text += skeleton({"split_pieces.cuh"}) + powers_text(plan);
+    text += product_function({"product", columns * 2, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
+    text += product_function({"product_low", columns, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
   } else if (plan.of_signs()) {
     text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
   } else {
@@ -602,12 +621,15 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool digits) {
 
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, false); }
 
-std::string cuda_field_digits_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
+std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
 
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
-  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
-         define("PLANES", plan.problem.planes) + amplitude_function(plan) +
-         skeleton({"digit_units.cuh", "field_digits.cuh"});
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
+                     define("PLANES", plan.problem.planes) + units_defines(plan, true) + amplitude_function(plan);
+  text += skeleton({"row_units.cuh", "field_rows.cuh"});
+  if (plan.of_signs()) return text;
+  return text + define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str()) +
+         skeleton({"power_range.cuh"});
 }
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {

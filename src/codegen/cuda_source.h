@@ -71,9 +71,9 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan);
 /// Of a plan with products: the kernels `field_products`, and `write_coefs` and what else makes operands.
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan);
-/// Of a field of signs: the kernels `field_products` on integers, and `measure_coefs` and what else decides which rows
-/// may be.
-std::string cuda_field_digits_source(const plan::GpuFieldPlan& plan);
+/// Of a field with values in units: the kernels `field_products` on these, and `measure_coefs` and what else decides
+/// which rows may be.
+std::string cuda_field_units_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan);
 /// Of a plan whose factor is linear: the kernels `finish_field` and what else lies around the product of matrices.
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan);

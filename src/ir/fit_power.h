@@ -24,6 +24,7 @@ struct PowerTable {
   static constexpr int kMantissaBits = 2;
 };
 inline constexpr double kLargestTablePower = 4;
+inline constexpr int kPowerTableBytes = 8192;
 PowerTable power_table(double p);
 
 }  // namespace mercer::ir

@@ -233,14 +233,14 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   const bool is_factor = values.size() == 1 && plan.factors && has_value_as_factor(plan.factors.amplitude);
   if (is_linear && plan.of_differences() && is_factor)
     values[0] = without_duplicates(values[0], 0.0);
-  else if (plan.has_digits() && is_factor)
+  else if (plan.has_units() && is_factor)
     values[0] = without_duplicates(values[0], values[0] * 0.0);
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   problem.outputs = values;
   const std::string key =
       cache_key(amplitude ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
                 problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, is_linear,
-                plan.has_digits());
+                plan.has_units());
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;

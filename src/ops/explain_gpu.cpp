@@ -222,11 +222,11 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
     times = plan::gpu_tensor_times(pairs_of(shape) * columns * static_cast<double>(shape.k + 1) * 3, gpu);
   } else if (field->products) {
     // Signs: four elements in four instructions, three products of bytes, at twice the rate of 16 bits. Others: three
-    // of tf32, at half of it.
+    // of 16 bits or of tf32, at half of it.
     const plan::GpuCost cost = field->of_signs() ? plan::GpuCost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0}
                                                  : plan::count_gpu(field->factor);
     times = plan::gpu_times(cost, problem.type, elements, gpu);
-    times += plan::gpu_tensor_times(elements * columns * (field->of_signs() ? 1.5 : 6), gpu);
+    times += plan::gpu_tensor_times(elements * columns * (field->of_signs() ? 1.5 : field->has_units() ? 3 : 6), gpu);
   } else {
     times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
     times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
@@ -273,11 +273,13 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
           "phi = {}\ntensor cores: amplitudes times coefficients and features, three products of 16 bits; rows whose "
           "sums cancel by differences\n{}\n",
           field->factors.to_text(), field->linear->problem.product.to_text());
-    return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(),
-                       field->of_signs()
-                           ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows "
-                             "whose largest value is over 128 times the mean"
-                           : "three products of tf32, to float32 every 64 n");
+    const char* const way =
+        field->of_signs() ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows whose "
+                            "largest value is over 128 times the mean"
+        : field->has_units() ? "three products of 16 bits, to float32 every 256 n; of tf32, every 64 n, in rows whose "
+                               "largest value is over 128 times the mean"
+                             : "three products of tf32, to float32 every 64 n";
+    return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(), way);
   } catch (const Error& error) {
     return fmt::format("{}\n", error.what());  // a reduction of the user's own
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/integers.h"
+#include "ir/fit_power.h"
 #include "ir/passes.h"
 #include "plan/sides.h"
 
@@ -70,20 +71,41 @@ void turn_difference(std::vector<Expr>& factors, double& scale) {
   scale = -scale;
 }
 
+/// The constant q > 0 of |d|^q, which may be a root; else 0.
+double power_of_magnitude(const Expr& e) {
+  if (e->op == ir::Op::sqrt && e->args[0]->op == ir::Op::abs) return 0.5;
+  if (e->op != ir::Op::pow || e->args[0]->op != ir::Op::abs || e->args[1]->op != ir::Op::constant) return 0;
+  return std::max(e->args[1]->value, 0.0);
+}
+
 /// sign(d) |d|^q of a constant q > 0 is |d|^q with the sign of d: the same values, in fewer instructions.
 void join_signs(std::vector<Expr>& factors) {
   for (Expr& sign : factors) {
     if (sign->op != ir::Op::sign) continue;
     for (Expr& power : factors) {
-      if (power->op != ir::Op::pow || power->args[0]->op != ir::Op::abs) continue;
-      const Expr &base = power->args[0]->args[0], &exponent = power->args[1];
-      if (!same(base, sign->args[0]) || exponent->op != ir::Op::constant || !(exponent->value > 0)) continue;
-      power = copysign(power, base);
+      if (!(power_of_magnitude(power) > 0) || !same(power->args[0]->args[0], sign->args[0])) continue;
+      power = copysign(power, power->args[0]->args[0]);
       std::swap(sign, factors.back());
       factors.pop_back();
       return;
     }
   }
+}
+
+/// The power of FieldFactors; what has the sign of z - x is turned.
+double power_of_difference(Expr& factor, double& scale) {
+  if (factor->op != ir::Op::copysign || factor->args[1]->op != ir::Op::sub) return 0;
+  const double power = power_of_magnitude(factor->args[0]);
+  const Expr difference = factor->args[1];
+  const Expr left = difference->args[0], right = difference->args[1];
+  const bool turned = left->op == ir::Op::z && right->op == ir::Op::x;
+  if (!(power > 0) || power > kLargestHalvesPower || !same(factor->args[0]->args[0]->args[0], difference)) return 0;
+  if (!turned && (left->op != ir::Op::x || right->op != ir::Op::z)) return 0;
+  if (turned) {
+    scale = -scale;
+    factor = copysign(factor->args[0], right - left);
+  }
+  return power;
 }
 
 }  // namespace
@@ -130,6 +152,7 @@ FieldFactors factors_of(const Expr& field) {
   turn_difference(features, result.scale);
   result.factor = product_of(features);
   result.linear = linear_in(result.factor);
+  result.power = power_of_difference(result.factor, result.scale);
   return result;
 }
 
@@ -183,24 +206,26 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double 
   return has_work(m, n, k, from) && (from == 0 || k >= kLeastFeatures);
 }
 
-std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool digits) const {
+std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
   constexpr std::int64_t kSumsOfThreads = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
   constexpr std::int64_t kInputBarriers = 2 * 8;
   const std::int64_t columns = product_columns(), queries = product_queries();
+  const bool digits = units && of_signs();
   const std::int64_t totals = digits ? 0 : kSumsOfThreads;
-  const std::int64_t g = of_signs() ? columns * 3 * kPoints * (digits ? 1 : 2) : columns * 2 * kPoints * kFloat;
-  const std::int64_t stage = kGroups * 4 * group_bytes() + queries * g;
+  const std::int64_t pieces = of_signs() ? (digits ? 3 : 6) : (units ? 4 : 8);  // bytes of a value
+  const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
   const std::int64_t inputs = (columns + queries / problem.cluster * problem.planes) * kPoints * kFloat;
-  return totals + stages * (stage + kBarriers) + product_inputs(digits) * (inputs + kInputBarriers);
+  return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers);
 }
 
-int GpuFieldPlan::product_inputs(bool digits) const {
-  return digits ? 4 : product_columns() == 32 ? 2 : 3;
+int GpuFieldPlan::product_inputs(bool units) const {
+  return units && of_signs() ? 4 : product_columns() == 32 ? 2 : 3;
 }
 
-int GpuFieldPlan::product_stages(bool digits) const {
+int GpuFieldPlan::product_stages(bool units) const {
+  const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::kPowerTableBytes : 0;
   int stages = 4;
-  while (stages > 1 && product_shared_bytes(stages, digits) > problem.shared_per_block) --stages;
+  while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.shared_per_block) --stages;
   return stages;
 }
 

@@ -19,12 +19,15 @@ struct FieldFactors {
   Kind kind = Kind::none;
   enum class Linear : std::uint8_t { none, difference, point };
   Linear linear = Linear::none;  // the factor is x - z, or z
+  double power = 0;  // up to kLargestHalvesPower: the factor is |x - z| to this, with the sign of x - z
   Expr amplitude, factor;  // over pair values and parameters; over x, z, w and parameters; sign: sign(x - z)
   double scale = 1;
   bool weighted = false;
   explicit operator bool() const { return kind != Kind::none; }
   std::string to_text() const;
 };
+/// Powers of floats beyond it have too small values beside large ones for 16 bits (kernels/cuda/row_units.cuh).
+inline constexpr double kLargestHalvesPower = 0.5625;
 /// `none` where φ has no such form.
 FieldFactors factors_of(const Expr& field);
 
@@ -76,23 +79,32 @@ struct GpuFieldPlan {
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 
-  /// Columns of coefficients that a product has: 8, 16 or 32.
-  int product_columns() const { return problem.product_outputs <= 8 ? 8 : problem.product_outputs <= 16 ? 16 : 32; }
+  /// Columns of coefficients that a product has: 8, 16 or 32. Of powers 16 at least: with 8, eight points m leave their
+  /// values too few registers.
+  int product_columns() const {
+    if (problem.product_outputs <= 8 && factors.power == 0) return 8;
+    return problem.product_outputs <= 16 ? 16 : 32;
+  }
   int product_queries() const { return 64 / product_columns(); }
   /// Points m whose products go together; twice as many have left operands in registers.
-  int product_batch(bool digits = false) const { return digits ? 1 : std::min(2, product_queries() / 2); }
+  int product_batch(bool units = false) const { return units ? 1 : std::min(2, product_queries() / 2); }
   int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }
   bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
-  /// Of signs, as integers where rows allow; of very many planes there is no memory for the stages that takes.
-  bool has_digits() const { return products && of_signs() && product_stages(true) > 2; }
+  /// Values in units of their rows and columns where these allow it: of signs as integers, of powers as 16-bit floats.
+  /// Of very many planes there is no memory for the stages that takes.
+  bool has_units() const {
+    return products && (of_signs() ? product_stages(true) > 2 : factors.power > 0 && product_stages(true) > 1);
+  }
+  /// Of eight powers as 16-bit floats, how many are taken by table.
+  int table_eighths() const { return factors.power == 0.5 ? 0 : 2; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }
-  /// `digits`: of signs, as integers.
-  int product_stages(bool digits = false) const;
+  /// `units`: with values in units.
+  int product_stages(bool units = false) const;
   /// Stages of coefficients and amplitudes, which are read before.
-  int product_inputs(bool digits = false) const;
-  std::int64_t product_shared_bytes(int stages, bool digits = false) const;
+  int product_inputs(bool units = false) const;
+  std::int64_t product_shared_bytes(int stages, bool units = false) const;
   int tile_r() const { return 16 * thread_r; }
   int tile_f() const { return 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "ir/fit_power.h"
 
 namespace mercer::plan {
 namespace {
@@ -15,7 +16,6 @@ constexpr int kRegisters = 65536;       // of a multiprocessor, 32 bits each
 constexpr int kLargestTile = 128;       // panels are padded to it (backend/cuda/panels.cpp)
 constexpr int kFewestRegisters = 128;   // a thread that has them gains nothing by more, unless it adds up many pairs
 constexpr std::int64_t kStatic = 1024;  // bytes of shared memory beside the slices: barriers, the block's place
-constexpr std::int64_t kPowerTable = 8192;
 
 constexpr int kRecordVersion = 2;
 
@@ -79,7 +79,7 @@ bool serves(const GpuPairPlan& plan, const GpuTile& tile, GpuPairPlan& tried) {
   if (tile == plan.tile) return true;
   if (!is_written_for(plan, tile) || !same_bits(plan, tile) || !fits_registers(plan, tile)) return false;
   tried.tile = tile;
-  const std::int64_t beside = kStatic + (plan.alternative_eighths > 0 ? kPowerTable : 0);
+  const std::int64_t beside = kStatic + (plan.alternative_eighths > 0 ? ir::kPowerTableBytes : 0);
   return tried.shared_bytes(1 << 20) + beside <= plan.problem.shared_per_block;
 }
 

@@ -479,8 +479,8 @@ EMULATOR_PTX("griddepcontrol.wait;", ()) {}
 EMULATOR_PTX("griddepcontrol.launch_dependents;", ()) {}
 EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 56;", ()) {}
 EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 224;", ()) {}
-EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 80;", ()) {}
-EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 144;", ()) {}
+EMULATOR_PTX("setmaxnreg.dec.sync.aligned.u32 %0;", (int)) {}
+EMULATOR_PTX("setmaxnreg.inc.sync.aligned.u32 %0;", (int)) {}
 
 // Arithmetic.
 EMULATOR_PTX("cvt.f32.f16 %0, %1;", (float& to, u16 a)) { to = of_half(a); }

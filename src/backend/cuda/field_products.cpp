@@ -12,7 +12,7 @@ constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64,
 constexpr std::int64_t kCodePoints = 94 * kStagePoints;
 /// Sums of 32 bits hold so many stages of signs of 64 times digits of 128.
 constexpr std::int64_t kMostDigitStages = 4000;
-constexpr std::int64_t kDigitThreads = 256, kDigitRows = 128;
+constexpr std::int64_t kRowThreads = 256, kBlockRows = 128;
 
 }  // namespace
 
@@ -31,16 +31,19 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
   codes_ = workspace.add(rows * row_bytes(*kernels.plan, job));
   coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
   marks_ = workspace.add(round_up(rows * mark_groups_, kFloat));
-  if (!kernels.plan->has_digits()) return;
+  if (!kernels.plan->has_units()) return;
   const std::int64_t columns = kernels.plan->product_columns();
   row_units_ = workspace.add(rows * kFloat);
   column_units_ = workspace.add(ceil_div(outputs, pass_) * columns * kFloat);
   // Ranges of n where rows alone do not fill the device.
   constexpr std::int64_t kMostRanges = 8;
-  ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / ceil_div(rows, kDigitRows), 1, kMostRanges);
+  ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / ceil_div(rows, kBlockRows), 1, kMostRanges);
   row_largest_ = workspace.add(2 * ranges_ * rows * kFloat);
   row_sums_ = workspace.add(ranges_ * columns * rows * kFloat);
   left_ = workspace.add(rows * mark_groups_);
+  if (kernels.plan->of_signs()) return;
+  shifts_ = workspace.add(job.features * static_cast<std::int64_t>(sizeof(int)));
+  refused_ = workspace.add(sizeof(unsigned));
 }
 
 std::int64_t FieldProducts::stages() const { return ceil_div(job_.z.count, kStagePoints); }
@@ -64,6 +67,8 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
   a.row_largest = workspace.at<float>(row_largest_);
   a.row_sums = workspace.at<float>(row_sums_);
   a.left = workspace.at<unsigned char>(left_);
+  a.power_shifts = workspace.at<int>(shifts_);
+  a.refused = workspace.at<unsigned>(refused_);
   a.ranges = static_cast<int>(ranges_);
   a.groups = static_cast<int>(groups_);
   return a;
@@ -82,6 +87,7 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
     const std::int64_t packs = stages() * groups_ * (kStagePoints / 16) * 64;
     const std::int64_t most = std::int64_t{8} * job_.hardware().multiprocessors;
     launch(step("write_points"), job_, {std::min(ceil_div(packs, kOperandThreads), most)}, kOperandThreads, 0, a);
+    if (kernels_.plan->has_units()) measure_points(a);
   }
   for (std::int64_t o = 0; o < outputs_; o += pass_) {
     FieldProductArguments pass = a;
@@ -89,8 +95,14 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
     pass.field.coef = static_cast<const float*>(rows.coef) + o;
     pass.field.outputs = static_cast<int>(std::min(pass_, outputs_ - o));
     launch(step("write_coefs"), job_, {ceil_div(coef_floats(), kOperandThreads)}, kOperandThreads, 0, pass);
-    if (kernels_.plan->has_digits()) measure_coefs(pass, o / pass_);
+    if (kernels_.plan->has_units()) measure_coefs(pass, o / pass_);
   }
+}
+
+void FieldProducts::measure_points(const FieldProductArguments& a) const {
+  if (job_.rehearsal() != nullptr) return;
+  check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.refused), 0, 1, job_.stream()), job_.op);
+  launch(beside(kernels_.rows, "measure_points", job_), job_, {job_.features}, kRowThreads, 0, a);
 }
 
 void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t number) const {
@@ -101,15 +113,15 @@ void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t numbe
                                             static_cast<std::size_t>(columns), job_.stream()),
              job_.op);
   const Kernel measure{kernels_.rows.module, &kernels_.rows.module->function("measure_coefs")};
-  launch(measure, job_, {columns, ranges_}, kDigitThreads, 0, pass);
+  launch(measure, job_, {columns, ranges_}, kRowThreads, 0, pass);
 }
 
-void FieldProducts::run_digits(FieldProductArguments& a, std::int64_t splits) const {
+void FieldProducts::run_units(FieldProductArguments& a, std::int64_t splits) const {
   const plan::GpuFieldPlan& plan = *kernels_.plan;
   const Kernel examine = beside(kernels_.rows, "examine_amplitudes", job_);
-  launch(examine, job_, {ceil_div(a.field.m, kDigitRows), ranges_}, kDigitThreads, 0, a);
-  launch(kernels_.rows, job_, {ceil_div(a.field.m, kDigitThreads)}, kDigitThreads, 0, a);
-  launch(kernels_.digits, job_, {blocks(a.field.m), splits}, kThreads,
+  launch(examine, job_, {ceil_div(a.field.m, kBlockRows), ranges_}, kRowThreads, 0, a);
+  launch(kernels_.rows, job_, {ceil_div(a.field.m, kRowThreads)}, kRowThreads, 0, a);
+  launch(kernels_.units, job_, {blocks(a.field.m), splits}, kThreads,
          plan.product_shared_bytes(plan.product_stages(true), true), a);
   a.wanted = a.left;
 }
@@ -122,7 +134,8 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
   a.coefs += pass * coef_floats();
   a.marks += first * mark_groups_;
   a.column_units += pass * kernels_.plan->product_columns();
-  if (kernels_.plan->has_digits() && stages() / splits <= kMostDigitStages) run_digits(a, splits);
+  if (kernels_.plan->has_units() && (!kernels_.plan->of_signs() || stages() / splits <= kMostDigitStages))
+    run_units(a, splits);
   launch(kernels_.products, job_, {blocks(part.m), splits}, kThreads,
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }

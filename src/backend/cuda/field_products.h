@@ -35,8 +35,9 @@ class FieldProducts {
   std::int64_t stages() const;
   std::int64_t coef_floats() const;  // of a pass
   void measure_coefs(FieldProductArguments pass, std::int64_t number) const;
-  /// As integers, but for rows that it marks.
-  void run_digits(FieldProductArguments& a, std::int64_t splits) const;
+  void measure_points(const FieldProductArguments& a) const;
+  /// With values in units, but for rows that it marks.
+  void run_units(FieldProductArguments& a, std::int64_t splits) const;
 
   const FieldKernels& kernels_;
   const PairJob& job_;
@@ -44,6 +45,7 @@ class FieldProducts {
   std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
   std::int64_t ranges_ = 1;  // of n, that rows are examined in
   std::int64_t row_units_ = 0, column_units_ = 0, row_largest_ = 0, row_sums_ = 0, left_ = 0;
+  std::int64_t shifts_ = 0, refused_ = 0;
 };
 
 }  // namespace mercer::cuda

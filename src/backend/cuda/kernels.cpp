@@ -216,8 +216,8 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
     sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
     sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
   }
-  if (plan.has_digits()) {
-    sources.digits = named("products of the field in digits", codegen::cuda_field_digits_source(plan));
+  if (plan.has_units()) {
+    sources.units = named("products of the field in units", codegen::cuda_field_units_source(plan));
     sources.rows = named("rows of the field", codegen::cuda_field_rows_source(plan));
   }
   if (plan.linear) {
@@ -285,7 +285,7 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
                                  {&sources.uniforms, "uniforms", &kernels->uniforms},
                                  {&sources.products, "field_products", &kernels->products},
                                  {&sources.operands, "write_coefs", &kernels->operands},
-                                 {&sources.digits, "field_products", &kernels->digits},
+                                 {&sources.units, "field_products", &kernels->units},
                                  {&sources.rows, "judge_rows", &kernels->rows},
                                  {&sources.linear, "finish_field", &kernels->linear},
                                  {&sources.linear_tile, "bilinear_tile", &kernels->linear_tile}};

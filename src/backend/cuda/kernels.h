@@ -56,7 +56,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
 struct FieldSources {
   jit::CudaSource field, uniforms;
   jit::CudaSource products, operands;  // empty texts but for a plan with products
-  jit::CudaSource digits, rows;        // and of signs
+  jit::CudaSource units, rows;         // and with values in units
   jit::CudaSource linear, linear_tile;  // the same, with a linear factor
 };
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
@@ -65,7 +65,7 @@ struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
   Kernel field, uniforms;
   Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
-  Kernel digits, rows;        // `judge_rows`; its module has the others of field_digits.cuh
+  Kernel units, rows;         // `judge_rows`; its module has the others of field_rows.cuh
   Kernel linear, linear_tile;  // `finish_field`; its module has the others of linear_field.cuh
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,

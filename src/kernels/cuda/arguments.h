@@ -344,10 +344,12 @@ struct FieldProductArguments {
   float* coefs;                 // image
   unsigned char* marks;         // [m][k / 64] set where products do not give the result
   const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
-  // Of signs: values as integers (field_digits.cuh).
+  // Values in units (field_rows.cuh).
   float *row_units, *column_units;  // [m], [column]
   float *row_largest, *row_sums;    // [range][m] largest, then sums of amplitudes; [range][column][m] of magnitudes
   unsigned char* left;              // as `wanted`, of those that cannot be
+  int* power_shifts;                // [k] powers of two, of powers of differences
+  unsigned* refused;                // set where no row can be, for the differences' sake
   int ranges;                       // of n, that rows are examined in
   long long codes_ld;
   int groups;                   // of 16 features, in the image

@@ -19,7 +19,9 @@
 //            instructions, exact in any 16 bits; G in three pieces of bfloat16
 //   DIGITS   the same, S of {-64, 0, 64} in bytes; G as integers of three signed bytes, on a scale of the point m and
 //            the column. Sums are exact. Rows whose largest values are too far above the mean are left to the pieces
-//            (field_digits.cuh).
+//            (field_rows.cuh).
+//   HALVES   factor = |x - z|^EXPONENT with the sign of x - z: S and G in two pieces of 16-bit floats, in half as many
+//            instructions as tf32 takes. S has a power of two of the feature (power_range.cuh), G the scales of digits.
 //   else     S and G in two pieces of tf32, three products. Both have the exponents of float32: nothing is scaled.
 //
 // Tensor cores truncate what they accumulate in floats, so sums of FLUSH_STAGES stages go to float32 in shared memory.
@@ -34,7 +36,8 @@
 #define PRODUCT_COLUMNS (COLUMNS * PIECES)
 #define HALF_COLUMNS (COLUMNS / 2)  // accumulators of a piece
 #define STEP_BYTES (PRODUCT_COLUMNS * 32)  // of G: 32 points in bytes, 16 in 16 bits, 8 in 32
-#define STEPS (DIGITS ? 2 : SIGN ? 4 : 8)  // of a stage
+#define IN_UNITS (DIGITS || HALVES)  // of rows and columns (row_units.cuh)
+#define STEPS (DIGITS ? 2 : SIGN || HALVES ? 4 : 8)  // of a stage
 #define QUARTER_BYTES (STEPS * STEP_BYTES / 4)  // of 16 points
 #define GROUP_BYTES (SIGN ? 512 : 1024)    // of the image: 16 features, 16 points
 #define Z_BYTES (TILE_GROUPS * 4 * GROUP_BYTES)
@@ -47,11 +50,15 @@
 #define OWN_QUERIES (QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
 #define TOTAL_UNITS (DIGITS ? 0 : 8)  // of four floats: QUERIES * HALF_COLUMNS sums
-#define FLUSH_STAGES (SIGN ? 8 : 1)
+#define FLUSH_STAGES (SIGN ? 8 : HALVES ? 2 : 1)
 #define MULTIPLIERS 384
 #define TOGETHER (DIGITS ? 4 : 1)       // stages that are multiplied
 #define MADE_TOGETHER (DIGITS ? 2 : 1)  // and made
-#define PENDING (DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
+#define PENDING (HALVES ? 2 : DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
+#define SLOTS ((PENDING + 1) * BATCH)                                        // left operands of points m
+// Registers of a thread, 128 on average: more for the values of powers at once.
+#define FEED_REGISTERS (HALVES ? 56 : 80)
+#define MULTIPLY_REGISTERS (HALVES ? 152 : 144)
 
 static_assert(STAGES > MADE_TOGETHER, "a stage is left while the next one is multiplied");
 
@@ -160,10 +167,7 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
         bytes_of(bytes_of(digits[0], digits[1], 0x0073), bytes_of(digits[2], digits[3], 0x0073), 0x5410);
   }
 #pragma unroll
-  for (int piece = 0; piece < PIECES; ++piece)
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + piece * (COLUMNS * 16)), "r"(words[piece][0]),
-                 "r"(words[piece][1]), "r"(words[piece][2]), "r"(words[piece][3])
-                 : "memory");
+  for (int piece = 0; piece < PIECES; ++piece) store_words(to + piece * (COLUMNS * 16), words[piece]);
 }
 #elif SIGN
 MERCER_INLINE u32 bfloat_pair(float first, float second) {
@@ -187,11 +191,21 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
         rest[2 * w] -= float_of(words[w] << 16);
         rest[2 * w + 1] -= float_of(words[w] & 0xffff0000u);
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + half * (PRODUCT_COLUMNS * 16) +
-                                                                   piece * (COLUMNS * 16)),
-                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                   : "memory");
+      store_words(to + half * (PRODUCT_COLUMNS * 16) + piece * (COLUMNS * 16), words);
     }
+  }
+}
+#elif HALVES
+// In two pieces, the low one first: k as of signs.
+MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    u32 high[4], low[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) split_pair(g[w * 4 + half * 2], g[w * 4 + half * 2 + 1], high[w], low[w]);
+    const u32 at = to + half * (PRODUCT_COLUMNS * 16);
+    store_words(at, low);
+    store_words(at + COLUMNS * 16, high);
   }
 }
 #else
@@ -236,9 +250,9 @@ struct OwnPart {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       query[turn] = (thread + 128 * turn) / (4 * COLUMNS);
-#if DIGITS
+#if IN_UNITS
       const i64 wanted = work.m0 + work.own_query + query[turn], m = wanted < a.field.m ? wanted : a.field.m - 1;
-      scale[turn] = digit_scale(a.row_units[m], a.column_units[column]);
+      scale[turn] = unit_scale(a.row_units[m], a.column_units[column]);
 #else
       scale[turn] = 1;
 #endif
@@ -267,7 +281,7 @@ MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& sha
 #pragma unroll
       for (int p = 0; p < PLANES; ++p) own[p] = pairs[p][i];
       g[i] = amplitude(own, params, (REAL)a.field.k);
-      if (DIGITS) g[i] *= part.scale[turn];
+      if (IN_UNITS) g[i] *= part.scale[turn];
       g[i] *= coef[i];
     }
     // Behind the last point lies what was there before.
@@ -388,9 +402,33 @@ struct FieldSums {
   }
 };
 
-// What else the factor and the amplitude read; w of a lane's two features.
+#if HALVES
+struct PowerSize {
+  float shift, scale;  // two to the shift
+};
+template <bool BY_TABLE>
+MERCER_INLINE float power(float d, const PowerSize& size) {
+#if IS_ROOT
+  const float magnitude = sqrt_unit(fabsf(d)) * size.scale;
+#elif TABLE_EIGHTHS > 0
+  const float magnitude = BY_TABLE ? power_scale(d) * size.scale * power_poly(d)
+                                   : exp2_unit(mul_add(EXPONENT, log2_unit(fabsf(d)), size.shift));
+#else
+  const float magnitude = exp2_unit(mul_add(EXPONENT, log2_unit(fabsf(d)), size.shift));
+#endif
+  return copysignf(magnitude, d);
+}
+// Element i of eight, an even one: so many by table and polynomial keep the special-function unit and the other pipes
+// equally busy.
+MERCER_INLINE constexpr bool is_by_table(int i) { return i * TABLE_EIGHTHS % 8 < TABLE_EIGHTHS; }
+#else
+struct PowerSize {};
+#endif
+
+// What else the factor and the amplitude read; of a lane's two features w, and what gives powers their size.
 struct FieldValues {
   float w[2];
+  PowerSize size[2];
   const REAL* params;
   REAL features;
 };
@@ -398,7 +436,7 @@ struct FieldValues {
 // Left operands of one step: element i of four has feature i % 2 of the lane, and points as write_g puts them.
 #if DIGITS
 struct LeftOperands {
-  u32 codes[2][4], left[QUERIES][4];
+  u32 codes[2][4], left[SLOTS][4];
   MERCER_METHOD void load(u32 z, int step) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -407,7 +445,7 @@ struct LeftOperands {
                    : "r"(z + (step * 2 + half) * GROUP_BYTES)
                    : "memory");
   }
-  MERCER_METHOD void make(int q, int, const FieldRows& x, const FieldValues&) {
+  MERCER_METHOD void make(int slot, int q, int, const FieldRows& x, const FieldValues&) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       u32 differences[2];
@@ -416,56 +454,69 @@ struct LeftOperands {
         asm("add.f16x2 %0, %1, %2;"
             : "=r"(differences[pair])
             : "r"(x.of[q][i % 2]), "r"(codes[i / 2][pair * 2 + i % 2]));
-      left[q][i] = bytes_of(differences[0], differences[1], 0x7531) & 0xc0c0c0c0u;
+      left[slot][i] = bytes_of(differences[0], differences[1], 0x7531) & 0xc0c0c0c0u;
     }
   }
-  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
-    product(sums.of[q], left[q], g.at(at), adds);
+  MERCER_METHOD void multiply(FieldSums& sums, int slot, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], left[slot], g.at(at), adds);
   }
 };
 #elif SIGN
 struct LeftOperands {
-  u32 codes[4], left[QUERIES][4];
+  u32 codes[4], left[SLOTS][4];
   MERCER_METHOD void load(u32 z, int step) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(codes[0]), "=r"(codes[1]), "=r"(codes[2]), "=r"(codes[3])
                  : "r"(z + step * GROUP_BYTES)
                  : "memory");
   }
-  MERCER_METHOD void make(int q, int, const FieldRows& x, const FieldValues&) {
+  MERCER_METHOD void make(int slot, int q, int, const FieldRows& x, const FieldValues&) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       u32 difference;
       asm("add.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(x.of[q][i % 2]), "r"(codes[i]));
-      left[q][i] = difference & 0xc000c000u;
+      left[slot][i] = difference & 0xc000c000u;
     }
   }
-  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
-    product(sums.of[q], left[q], g.at(at), adds);
+  MERCER_METHOD void multiply(FieldSums& sums, int slot, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], left[slot], g.at(at), adds);
   }
 };
 #else
 struct LeftOperands {
   float points[2][4];
-  u32 high[QUERIES][4], low[QUERIES][4];
+  u32 high[SLOTS][4], low[SLOTS][4];
   MERCER_METHOD void load(u32 z, int step) {
-    if (step % 2 != 0) return;
+    constexpr int kSteps = STEPS / 4;  // of one load
+    if (step % kSteps != 0) return;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / 2 * GROUP_BYTES + h * 512);
+    for (int h = 0; h < 2; ++h) shared_floats(points[h], z + step / kSteps * GROUP_BYTES + h * 512);
   }
-  MERCER_METHOD void make(int q, int step, const FieldRows& x, const FieldValues& v) {
+#if HALVES
+  MERCER_METHOD void make(int slot, int q, int, const FieldRows& x, const FieldValues& v) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float own = float_of(x.of[q][i % 2]), *const two = points[i % 2] + i / 2 * 2;
+      const PowerSize& size = v.size[i % 2];
+      const float first = is_by_table(2 * i) ? power<true>(own - two[0], size) : power<false>(own - two[0], size);
+      split_pair(first, power<false>(own - two[1], size), high[slot][i], low[slot][i]);
+    }
+  }
+#else
+  MERCER_METHOD void make(int slot, int q, int step, const FieldRows& x, const FieldValues& v) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float value =
           factor(float_of(x.of[q][i % 2]), points[i % 2][step % 2 * 2 + i / 2], v.w[i % 2], v.params, v.features);
-      high[q][i] = bits_of(high_piece(value));
-      low[q][i] = bits_of(value - high_piece(value));
+      high[slot][i] = bits_of(high_piece(value));
+      low[slot][i] = bits_of(value - high_piece(value));
     }
   }
+#endif
   // Low times high joins the sums of high times low: each addition to the largest sums costs digits.
-  MERCER_METHOD void multiply(FieldSums& sums, int q, Descriptor g, u32 at, bool adds) const {
-    product(sums.of[q], high[q], g.at(at), adds);
-    product_low(sums.of[q], low[q], g.at(at + COLUMNS * 16), 1);
+  MERCER_METHOD void multiply(FieldSums& sums, int slot, int q, Descriptor g, u32 at, bool adds) const {
+    product(sums.of[q], high[slot], g.at(at), adds);
+    product_low(sums.of[q], low[slot], g.at(at + COLUMNS * 16), 1);
   }
 };
 #endif
@@ -484,11 +535,11 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
       products_wait<PENDING>();
       if (step * QUERIES + first == PENDING * BATCH) leave();
 #pragma unroll
-      for (int q = first; q < first + BATCH; ++q) left.make(q, step, x, values);
+      for (int q = first; q < first + BATCH; ++q) left.make((step * QUERIES + q) % SLOTS, q, step, x, values);
       products_fence();
 #pragma unroll
       for (int q = first; q < first + BATCH; ++q)
-        left.multiply(sums, q, g, (q * STEPS + step) * STEP_BYTES, adds || step > 0);
+        left.multiply(sums, (step * QUERIES + q) % SLOTS, q, g, (q * STEPS + step) * STEP_BYTES, adds || step > 0);
       products_commit();
     }
   }
@@ -532,6 +583,9 @@ MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& 
   for (int q = 0; q < QUERIES; ++q) {
     const i64 m = work.m0 + q;
     if (m >= f.m || !is_wanted(a, m)) continue;
+#if IN_UNITS
+    if (a.left[m * ((f.k + 63) / 64)] != 0) continue;
+#endif
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < HALF_COLUMNS; ++i) {
@@ -539,7 +593,7 @@ MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& 
       const i64 k = k0 + 8 * h;
       float value = sum_of(sums, q, i) * scale[h];
       if (o >= f.outputs || k >= f.k) continue;
-#if DIGITS
+#if IN_UNITS
       value *= a.row_units[m] * a.column_units[o];
 #endif
       finite = finite && fabsf(value) < INFINITY;
@@ -586,13 +640,18 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
                             const REAL* params) {
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const i64 k0 = (i64)(work.feature_tile * TILE_GROUPS + warp) * 16 + lane / 4;
-  FieldValues values = {{}, params, (REAL)a.field.k};
+  FieldValues values = {{}, {}, params, (REAL)a.field.k};
   float scale[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
     values.w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
     scale[h] = WEIGHTED ? SCALE * values.w[h] : SCALE;
+#if HALVES
+    const int shift = a.power_shifts[k];
+    values.size[h] = {(float)shift, power_of_two(shift)};
+    scale[h] *= power_of_two(-shift) / LARGEST;
+#endif
   }
   FieldRows x;
   FieldSums sums;
@@ -640,6 +699,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
   extern __shared__ __align__(1024) u8 memory[];
   const FieldShared shared(shared_address(memory));
   const FieldWork work(a);
+#if HALVES
+  if (*a.refused != 0) return;
+#endif
   if (!is_wanted(a, work)) return;  // nor by the other blocks of the cluster, of the same points m
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -653,17 +715,19 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
     }
     barrier_init_done();
   }
+#if HALVES && TABLE_EIGHTHS > 0
+  load_power_table();
+#endif
   if (CLUSTER > 1)
     cluster_barrier();
   else
     __syncthreads();
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
-  // Registers: 128 a thread in all.
   if (threadIdx.x / 128 == FEED_GROUP) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEED_REGISTERS));
     feed(a, shared, work, params);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 144;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
     multiply(a, shared, work, params);
   }
   // A block's memory stays while another one may still write into it or arrive at it.

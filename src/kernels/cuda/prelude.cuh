@@ -254,6 +254,11 @@ MERCER_INLINE void store_floats(u32 address, const float (&values)[4]) {
                "f"(values[2]), "f"(values[3])
                : "memory");
 }
+MERCER_INLINE void store_words(u32 address, const u32 (&words)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
 
 // N elements with aligned 16-byte accesses where they fill them.
 template <class T, int N>

@@ -366,7 +366,7 @@ class Collection {
       add({std::string(row.name) + ".products", std::move(sources.products), 512, 1,
            plan->product_shared_bytes(plan->product_stages())});
       add({std::string(row.name) + ".operands", std::move(sources.operands), 1024});
-      add({std::string(row.name) + ".digits", std::move(sources.digits), 512, 1,
+      add({std::string(row.name) + ".units", std::move(sources.units), 512, 1,
            plan->product_shared_bytes(plan->product_stages(true), true)});
       add({std::string(row.name) + ".rows", std::move(sources.rows)});
     }

@@ -72,9 +72,9 @@ TEST(TensorCoreFields, SumsOfOneSign) {
   });
 }
 
-/// Signs are multiplied with integers on the scale of a row and a column; rows that would lose too much are not.
-TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
-  on_cuda([](TestContext& context) {
+/// Values are in units of a row and a column; rows that would lose too much are not.
+void expect_unlike_amplitudes(const char* phi, std::initializer_list<std::int64_t> all_outputs) {
+  on_cuda([&](TestContext& context) {
     context.state().tensor_cores_from = 0;
     constexpr std::int64_t kM = 27, kN = 490, kK = 70;
     Array x = normal(Dtype::float32, {kM, kK}, 1);
@@ -94,8 +94,8 @@ TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
     for (std::int64_t m = 0; m < kM; ++m)
       for (std::int64_t n = 0; n < kN; ++n)
         amplitude.set({m, n}, rows[static_cast<std::size_t>(m) % std::size(rows)](n, amplitude(m, n)));
-    const Expr field = parse("sum(sign(x-z))")->args[0];
-    for (std::int64_t outputs : {1, 5, 13, 20}) {
+    const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+    for (std::int64_t outputs : all_outputs) {
       Array coef = normal(Dtype::float32, {outputs, kN}, 4);
       for (std::int64_t o = 0; o < outputs; ++o)
         for (std::int64_t n = 0; n < kN; ++n) {
@@ -113,6 +113,59 @@ TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
       gradient_field(field, x, z, amplitude, coef, again, {}, context);
       EXPECT_TRUE(same_bits(out, again));
       if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) { expect_unlike_amplitudes("sign(x-z)", {1, 5, 13, 20}); }
+TEST(TensorCoreFields, PowersOfUnlikeAmplitudes) {
+  expect_unlike_amplitudes("sign(x-z)*abs(x-z)^0.3", {5, 20});
+  expect_unlike_amplitudes("sign(z-x)*sqrt(abs(z-x))", {1});
+}
+
+/// Powers are on the scale of a feature; where many differences could be too small beside the largest, all are in tf32.
+TEST(TensorCoreFields, PowersOfUnlikePoints) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 9, kN = 300;
+    const std::function<double(double, std::int64_t)> kinds[] = {
+        [](double v, auto) { return v; },
+        [](double v, auto) { return std::round(2 * v); },  // ties, among them many of zeros
+        [](double v, auto) { return 1e-12 * v; },
+        [](double v, auto) { return 1e15 * v; },
+        [](double, auto) { return 3.0; },
+        [](double v, auto i) { return i == 4 ? 1e9 : v; },                    // one point far away
+        [](double v, auto i) { return i == 7 ? 1e-25 : v; },                  // a small one, with none beside it
+        [](double v, auto i) { return i == 4 ? 1 : 1e-25 * v; },              // nothing but small ones that count
+        [](double v, auto i) { return i % 3 == 0 ? 0 : i == 7 ? 1e-25 : v; },
+        [](double v, auto) { return 1e-30 * v; }};
+    for (std::size_t last : {6UL, 7UL, 8UL, 9UL}) {  // what the last features are
+      Array x = normal(Dtype::float32, {kM, 20}, 1), z = normal(Dtype::float32, {kN, 20}, 2);
+      for (std::int64_t k = 0; k < 20; ++k) {
+        const auto& kind = kinds[k == 19 ? last : static_cast<std::size_t>(k) % 7];
+        for (std::int64_t m = 0; m < kM; ++m) x.set({m, k}, kind(x(m, k), m));
+        for (std::int64_t n = 0; n < kN; ++n) z.set({n, k}, kind(z(n, k), n));
+      }
+      for (const char* phi : {"sign(x-z)*abs(x-z)^0.3", "sign(x-z)*sqrt(abs(x-z))"}) {
+        const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+        Array coef = uniform(Dtype::float32, {2, kN}, 3);
+        const Array amplitude = uniform(Dtype::float32, {kM, kN}, 4), out(Dtype::float32, {2, kM, 20});
+        for (std::int64_t o = 0; o < 2; ++o) coef.set({o, 4}, 0);
+        gradient_field(field, x, z, amplitude, coef, out, {}, context);
+        const Tensor a = amplitude;
+        const Field expected = expected_field(field, x, z, coef, {}, &a);
+        // Each feature for itself: those of small points would be lost in the norm.
+        for (std::int64_t o = 0; o < 2; ++o)
+          for (std::int64_t m = 0; m < kM; ++m)
+            for (std::int64_t k = 0; k < 20; ++k) {
+              double size = 0;
+              for (std::int64_t n = 0; n < kN; ++n)
+                size += std::abs(coef(o, n) * amplitude(m, n)) *
+                        std::pow(std::abs(x(m, k) - z(n, k)), std::string(phi).back() == ')' ? 0.5 : 0.3);
+              ASSERT_NEAR(out(o, m, k), expected.values[static_cast<std::size_t>((o * kM + m) * 20 + k)], 1.2e-6 * size)
+                  << phi << ", last " << last << " at " << o << "," << m << "," << k;
+            }
+      }
     }
   });
 }
@@ -201,14 +254,16 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
   plan::GpuFieldProblem problem;
   problem.planes = 1;
   for (int outputs : {1, 16, 32})
-    for (const char* text : {"exp(-sum(abs(x-z))/3)", "exp(-sum(abs(x-z)^1.5)/3)"}) {
+    for (const char* text :
+         {"exp(-sum(abs(x-z))/3)", "exp(-sum(abs(x-z)^1.3)/3)", "exp(-sum(abs(z-x)^1.5)/3)", "sum(abs(x-z)^1.8)"}) {
       problem.field = ir::split_field(Formula(text).prepared().field());
       problem.product_outputs = outputs;
       const auto plan = plan::plan_gpu_field(problem);
-      EXPECT_EQ(plan->has_digits(), plan->of_signs()) << text;
       EXPECT_EQ(plan->of_signs(), std::string(text).find('^') == std::string::npos);
-      if (!plan->has_digits()) continue;
-      EXPECT_GT(plan->product_stages(true), 2);
+      EXPECT_EQ(plan->has_units(), std::string(text).find("1.8") == std::string::npos)
+          << text << ": " << plan->factors.to_text();
+      if (!plan->has_units()) continue;
+      EXPECT_GT(plan->product_stages(true), plan->of_signs() ? 2 : 1);
       EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.shared_per_block);
     }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::kTensorCoresFrom));

@@ -1,18 +1,18 @@
-// Which rows of a field of signs may be integers (digit_units.cuh), and their units:
+// Which rows of a field may have values in units (row_units.cuh), and their units:
 //
-//   measure_coefs → examine_amplitudes → judge_rows → field_products with DIGITS
-#define DIGIT_THREADS 256
-#define DIGIT_ROWS 128   // of a block, 16 a warp
+//   [measure_points →] measure_coefs → examine_amplitudes → judge_rows → field_products with DIGITS or HALVES
+#define ROW_THREADS 256
+#define BLOCK_ROWS 128  // 16 a warp
 #define STAGE_POINTS 64
 
 // The largest coefficient of each column; column_units are zero before. NaN lies above infinity.
-extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     measure_coefs(const __grid_constant__ FieldProductArguments a) {
   const int column = blockIdx.x, lane = threadIdx.x % 32;
   if (column >= a.field.outputs) return;
   float largest = 0;
 #pragma unroll 4
-  for (i64 n = (i64)blockIdx.y * DIGIT_THREADS + threadIdx.x; n < a.field.n; n += (i64)gridDim.y * DIGIT_THREADS)
+  for (i64 n = (i64)blockIdx.y * ROW_THREADS + threadIdx.x; n < a.field.n; n += (i64)gridDim.y * ROW_THREADS)
     largest = max_nan(largest, fabsf(((const float*)a.field.coef)[n * a.field.coef_ld + column]));
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2)
@@ -39,11 +39,11 @@ MERCER_INLINE Pack<float, 4> amplitudes_at(const FieldProductArguments& a, i64 m
 
 // Of 16 rows a warp and a range of stages: the largest amplitude, and for every column the sum of amplitudes times
 // coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and four points in a row.
-extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     examine_amplitudes(const __grid_constant__ FieldProductArguments a) {
   constexpr int kBlocks = COLUMNS / 8;
   const int lane = threadIdx.x % 32, quad = lane % 4;
-  const i64 m0 = (i64)blockIdx.x * DIGIT_ROWS + threadIdx.x / 32 * 16 + lane / 4;
+  const i64 m0 = (i64)blockIdx.x * BLOCK_ROWS + threadIdx.x / 32 * 16 + lane / 4;
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
   const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
             end = groups * (blockIdx.y + 1) / gridDim.y;
@@ -94,9 +94,9 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
 }
 
 // A thread a row.
-extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     judge_rows(const __grid_constant__ FieldProductArguments a) {
-  const i64 m = (i64)blockIdx.x * DIGIT_THREADS + threadIdx.x;
+  const i64 m = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
   if (m >= a.field.m) return;
   float largest = 0, total = 0;
   for (int r = 0; r < a.ranges; ++r) {
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(DIGIT_THREADS)
   }
   const float n = (float)a.field.n;
   const float most = PLANES > 0 ? fminf(MOST_OF_AMPLITUDES, n / LEAST_EQUAL) : INFINITY;
-  bool stands = largest == 0 || (is_unit(largest) && n * largest <= most * total);
+  bool stands = HALVES && *a.refused ? false : largest == 0 || (is_unit(largest) && n * largest <= most * total);
   for (int o = 0; o < a.field.outputs; ++o) {
     float sum = 0;
     for (int r = 0; r < a.ranges; ++r) sum += a.row_sums[((i64)r * COLUMNS + o) * a.field.m + m];

@@ -1,0 +1,31 @@
+// Values of a field, amplitude times coefficient, in units of the largest amplitude of the row times the largest
+// coefficient of the column (field_products.cuh): LARGEST such units are one.
+//
+//   DIGITS  integers, in 256ths, of which three digits from -128 to 127 have 8355000
+//   HALVES  two pieces of 16-bit floats
+
+// Rounding digits errs by half a unit at most, by 1/32 on average over sixteen equal values, by 0.3 / sqrt(n) over n
+// unlike ones. Where the magnitudes are 1 / MOST_OF_MEAN of the largest on average, that is 5e-7 of their sum.
+#define MOST_OF_MEAN 128.0f
+
+// Points z that are x have no part in the sum, whatever their amplitudes are. So that the sum cannot be theirs alone,
+// amplitudes are 1 / MOST_OF_AMPLITUDES of the largest on average, and fewer where there are few points.
+#define MOST_OF_AMPLITUDES 24.0f
+#define LEAST_EQUAL 16.0f
+
+#if DIGITS
+#define MOST_DIGITS 8355000.0f
+#define LARGEST (256 * MOST_DIGITS)
+#else
+#define LARGEST 16384.0f
+// Powers of differences, 2^14 to 2^15 of the largest difference, lose 2^-25 at most. What is less than 2^-4 may lose
+// 2^-20 of itself and more: so small may be 1 / (2 MOST_OF_MEAN) of the points.
+#define POWER_BITS 15
+#define SMALL_BITS 18  // below the largest
+#define LEAST_POINT exp2f(24 - SMALL_BITS / EXPONENT)  // of the largest difference, that differences of others exceed
+#endif
+
+MERCER_INLINE bool is_unit(float largest) { return largest >= 0x1p-60f && largest <= 0x1p60f; }
+MERCER_INLINE float unit_scale(float row_unit, float column_unit) {
+  return column_unit > 0 ? LARGEST / (row_unit * column_unit) : 0.0f;
+}
