@@ -89,16 +89,17 @@ std::string update_function(const GpuPairPlan& plan, const char* name, const ir:
 }
 
 // The table of a fixed power, in shared memory, and its two halves (ir/fit_power.h).
-std::string power_functions(double p) {
-  const ir::PowerTable table = ir::power_table(p);
-  std::string text = "__device__ const u32 kPowers[2048] = {";
+std::string power_functions(double p, int mantissa_bits) {
+  const ir::PowerTable table = ir::power_table(p, mantissa_bits);
+  std::string text = define("POWER_ENTRIES", static_cast<std::int64_t>(table.entries.size()) / 2) +
+                     define("POWER_SHIFT", 20 - mantissa_bits) + "__device__ const u32 kPowers[2 * POWER_ENTRIES] = {";
   for (float entry : table.entries) text += fmt::format("{:#x},", std::bit_cast<std::uint32_t>(entry));
   text +=
-      "};\n__shared__ __align__(16) uint2 power_table[1024];\n"
+      "};\n__shared__ __align__(16) uint2 power_table[POWER_ENTRIES];\n"
       "MERCER_INLINE void load_power_table() {\n"
-      "  for (int i = threadIdx.x; i < 1024; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
+      "  for (int i = threadIdx.x; i < POWER_ENTRIES; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
       "MERCER_INLINE uint2 power_entry(float a) {\n"
-      "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> 18 & 0x1ff8));\n}\n"
+      "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> POWER_SHIFT & 8 * (POWER_ENTRIES - 1)));\n}\n"
       "MERCER_INLINE float power_scale(float a) { return float_of(power_entry(a).x); }\n"
       "MERCER_INLINE float power_poly(float a) {\n  const float m = fabsf(a) * float_of(power_entry(a).y);\n";
   const auto number = [](float value) { return cuda_number(value, Dtype::float32); };
@@ -284,7 +285,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += tile_epilogue_function(plan);
   if (!plan.first_update.code.empty()) text += update_function(plan, "first_update", plan.first_update);
   if (plan.alternative_eighths > 0) {
-    text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0]);
+    text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0], plan::kPowerBits);
     text += update_function(plan, "update_alternative", plan.alternative);
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
@@ -579,7 +580,7 @@ std::string powers_text(const plan::GpuFieldPlan& plan) {
   std::string text = define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str());
   text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
   constexpr int kThreads = 512;
-  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power);
+  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
   return text;
 }
 

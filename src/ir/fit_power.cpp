@@ -73,18 +73,19 @@ Fit fit_power(Real q, Real centre, Real half, int degree) {
   return {std::vector<double>(c.begin(), c.end()), static_cast<double>(worst)};
 }
 
-PowerTable power_table(double p) {
-  constexpr int kCells = 1 << PowerTable::kMantissaBits, kBias = 127, kInfinite = 255;
-  // The first cell is the widest beside its centre: [1, 1 + 1/4] around 1 + 1/8.
-  const Fit fit = fit_power(p, 1, Real(1) / 9, 3);
+PowerTable power_table(double p, int mantissa_bits) {
+  constexpr int kBias = 127, kInfinite = 255;
+  const int cells = 1 << mantissa_bits;
+  // The first cell is the widest beside its centre: of four [1, 1 + 1/4] around 1 + 1/8.
+  const Fit fit = fit_power(p, 1, Real(1) / (2 * cells + 1), 3);
   PowerTable table;
   // (1 + s) → m: the polynomial of s = m - 1, expanded.
   const auto& c = fit.coefficients;
   const double expanded[4] = {c[0] - c[1] + c[2] - c[3], c[1] - 2 * c[2] + 3 * c[3], c[2] - 3 * c[3], c[3]};
   std::copy(expanded, expanded + 4, table.coefficients);
   for (int exponent = 0; exponent < 256; ++exponent)
-    for (int cell = 0; cell < kCells; ++cell) {
-      const Real centre = std::ldexp(1 + (cell + Real(0.5)) / kCells, exponent - kBias);
+    for (int cell = 0; cell < cells; ++cell) {
+      const Real centre = std::ldexp(1 + (cell + Real(0.5)) / cells, exponent - kBias);
       float scale = static_cast<float>(1 / centre), power = static_cast<float>(std::pow(1 / Real(scale), Real(p)));
       if (exponent == 0) power = 0, scale = 1;
       // The cubic of infinity has the sign of its last coefficient.

@@ -15,16 +15,16 @@ struct Fit {
 /// Minimax fit of (centre + s)^q, |s| <= half, in relative error.
 Fit fit_power(Real q, Real centre, Real half, int degree);
 
-/// |d|^p of float32 by a table over the exponent and two bits of the mantissa, and a cubic:
+/// |d|^p of float32 by a table over the exponent and some bits of the mantissa, and a cubic:
 ///   |d|^p = T c(|d| S), {S, T} = entry[index(d)], S the reciprocal of the cell's centre, T = S^-p
-/// with an error of at most 5e-7 for p <= 4. 0^p = 0; Inf and NaN stay.
+/// with two bits an error of at most 8e-7 for p <= 3 before rounding, which the edges of cells have, as small integers
+/// are; a sixteenth of it with three. 0^p = 0; Inf and NaN stay.
 struct PowerTable {
-  std::vector<float> entries;  // 1024 pairs: T, S
+  std::vector<float> entries;  // 256 * 2^mantissa_bits pairs: T, S
   float coefficients[4];
-  static constexpr int kMantissaBits = 2;
 };
-inline constexpr double kLargestTablePower = 4;
-inline constexpr int kPowerTableBytes = 8192;
-PowerTable power_table(double p);
+inline constexpr double kLargestTablePower = 3;
+constexpr int power_table_bytes(int mantissa_bits) { return 2048 << mantissa_bits; }
+PowerTable power_table(double p, int mantissa_bits);
 
 }  // namespace mercer::ir

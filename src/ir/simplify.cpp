@@ -40,7 +40,9 @@ bool ordered(const Expr& a, const Expr& b) { return compare(a, b) <= 0; }
 bool is_rounded(const Expr& e) { return is(e, Op::floor) || is(e, Op::ceil) || is(e, Op::round); }
 
 /// What x^1.5 was expanded to: kept as a power, its derivative is one term.
-bool is_root_of(const Expr& u, const Expr& root) { return is(root, Op::sqrt) && same(in(root), u); }
+bool is_root_of(const Expr& u, const Expr& root, Context& c) {
+  return is(root, Op::sqrt) && same(in(root), u) && nonneg(u, c);
+}
 
 /// c = ±2^k whose reciprocal is exact and normal, in float too.
 bool is_power_of_two(const Expr& e) {
@@ -156,8 +158,8 @@ const std::vector<Rule>& rules() {
   RULE(mul, is(a[1], Op::neg),                                   -(a[0] * in(a[1]))),
   RULE(mul, is(a[0], Op::abs) && same(a[0], a[1]),               in(a[0]) * in(a[0])),
   RULE(mul, same(a[0], a[1]) && !ordered_difference(a[0]).empty(), square(ordered_difference(a[0]))),
-  RULE(mul, !c.expand_powers && is_root_of(a[0], a[1]),          pow(a[0], 1.5)),
-  RULE(mul, !c.expand_powers && is_root_of(a[1], a[0]),          pow(a[1], 1.5)),
+  RULE(mul, !c.expand_powers && is_root_of(a[0], a[1], c),       pow(a[0], 1.5)),
+  RULE(mul, !c.expand_powers && is_root_of(a[1], a[0], c),       pow(a[1], 1.5)),
   RULE(mul, join_foldable(a),                                    joined_where(Op::mul, a)),
 
   RULE(div, is_one(a[1]),                                        a[0]),

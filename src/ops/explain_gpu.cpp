@@ -223,8 +223,10 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
   } else if (field->products) {
     // Signs: four elements in four instructions, three products of bytes, at twice the rate of 16 bits. Others: three
     // of 16 bits or of tf32, at half of it.
-    const plan::GpuCost cost = field->of_signs() ? plan::GpuCost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0}
-                                                 : plan::count_gpu(field->factor);
+    plan::GpuCost cost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0};
+    if (!field->of_signs()) cost = plan::count_gpu(field->factor);
+    if (!field->of_signs() && field->has_units() && field->table_eighths() > 0)
+      cost = plan::blend(cost, plan::count_gpu(field->factor_by_table), field->table_eighths() / 8.0);
     times = plan::gpu_times(cost, problem.type, elements, gpu);
     times += plan::gpu_tensor_times(elements * columns * (field->of_signs() ? 1.5 : field->has_units() ? 3 : 6), gpu);
   } else {
@@ -276,8 +278,8 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
     const char* const way =
         field->of_signs() ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows whose "
                             "largest value is over 128 times the mean"
-        : field->has_units() ? "three products of 16 bits, to float32 every 256 n; of tf32, every 64 n, in rows whose "
-                               "largest value is over 128 times the mean"
+        : field->has_units() ? "three products of 16 bits, to float32 every 128 n; of tf32, every 64 n, in rows whose "
+                               "largest value is over 64 times the mean and where many differences are too small"
                              : "three products of tf32, to float32 every 64 n";
     return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(), way);
   } catch (const Error& error) {

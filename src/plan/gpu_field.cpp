@@ -78,13 +78,19 @@ double power_of_magnitude(const Expr& e) {
   return std::max(e->args[1]->value, 0.0);
 }
 
+/// a - b beside b - a, as simplify() writes what stands in a magnitude.
+bool same_magnitude(const Expr& a, const Expr& b) {
+  if (same(a, b)) return true;
+  return a->op == ir::Op::sub && b->op == ir::Op::sub && same(a->args[0], b->args[1]) && same(a->args[1], b->args[0]);
+}
+
 /// sign(d) |d|^q of a constant q > 0 is |d|^q with the sign of d: the same values, in fewer instructions.
 void join_signs(std::vector<Expr>& factors) {
   for (Expr& sign : factors) {
     if (sign->op != ir::Op::sign) continue;
     for (Expr& power : factors) {
-      if (!(power_of_magnitude(power) > 0) || !same(power->args[0]->args[0], sign->args[0])) continue;
-      power = copysign(power, power->args[0]->args[0]);
+      if (!(power_of_magnitude(power) > 0) || !same_magnitude(power->args[0]->args[0], sign->args[0])) continue;
+      power = copysign(power, sign->args[0]);
       std::swap(sign, factors.back());
       factors.pop_back();
       return;
@@ -99,7 +105,8 @@ double power_of_difference(Expr& factor, double& scale) {
   const Expr difference = factor->args[1];
   const Expr left = difference->args[0], right = difference->args[1];
   const bool turned = left->op == ir::Op::z && right->op == ir::Op::x;
-  if (!(power > 0) || power > kLargestHalvesPower || !same(factor->args[0]->args[0]->args[0], difference)) return 0;
+  if (!(power > 0) || power > kLargestHalvesPower) return 0;
+  if (!same_magnitude(factor->args[0]->args[0]->args[0], difference)) return 0;
   if (!turned && (left->op != ir::Op::x || right->op != ir::Op::z)) return 0;
   if (turned) {
     scale = -scale;
@@ -223,7 +230,7 @@ int GpuFieldPlan::product_inputs(bool units) const {
 }
 
 int GpuFieldPlan::product_stages(bool units) const {
-  const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::kPowerTableBytes : 0;
+  const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::power_table_bytes(kFieldPowerBits) : 0;
   int stages = 4;
   while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.shared_per_block) --stages;
   return stages;
@@ -305,6 +312,11 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
   if ((problem.product_outputs > 0 || problem.linear || problem.few_features) && problem.type == Dtype::float32)
     plan->factors = factors_of(problem.field.field);
+  if (plan->factors.power > 0 && plan->table_eighths() > 0) {
+    options.table_powers = true;
+    plan->factor_by_table = ir::lower({plan->factors.factor}, options);
+    options.table_powers = false;
+  }
   if (plan->factors) {
     plan->amplitude = ir::lower({plan->factors.amplitude}, options);
     plan->factor = ir::lower({plan->factors.factor}, options);

@@ -27,7 +27,9 @@ struct FieldFactors {
   std::string to_text() const;
 };
 /// Powers of floats beyond it have too small values beside large ones for 16 bits (kernels/cuda/row_units.cuh).
-inline constexpr double kLargestHalvesPower = 0.5625;
+inline constexpr double kLargestHalvesPower = 0.5;
+/// Bits of the mantissa that their table has.
+inline constexpr int kFieldPowerBits = 3;
 /// `none` where φ has no such form.
 FieldFactors factors_of(const Expr& field);
 
@@ -75,7 +77,7 @@ struct GpuFieldPlan {
   int thread_r = 4, thread_f = 4;
   bool reads_row = false, reads_col = false, reads_weights = false;
   FieldFactors factors;  // of products
-  ir::Program amplitude, factor;
+  ir::Program amplitude, factor, factor_by_table;
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 

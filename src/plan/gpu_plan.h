@@ -20,6 +20,8 @@ namespace mercer::plan {
 
 /// Accumulators a thread can keep in registers, in units of 32 bits.
 inline constexpr int kAccumulatorWords = 64;
+/// Bits of the mantissa that tables of fixed powers have (ir/fit_power.h).
+inline constexpr int kPowerBits = 2;
 
 /// Pairs of a block and of a thread, features of a slice of shared memory, and how slices follow each other.
 struct GpuTile {

@@ -24,7 +24,7 @@ class FieldProducts {
   /// Makes the operands of these rows, and of the coefficients of all outputs.
   void prepare(const FieldArguments& rows, const Workspace& workspace) const;
   /// Contracts the rows of `part`, rows `first` … of those prepared, for outputs of pass number `pass`. `wanted`: marks
-  /// of rows [m][k / 64], or null; of signs null.
+  /// of rows [m][k / 64], or null; with values in units null.
   void run(const FieldArguments& part, std::int64_t first, std::int64_t pass, std::int64_t splits,
            const unsigned char* wanted, const Workspace& workspace) const;
   /// What is left to be computed of rows `first` … of those prepared.
@@ -44,7 +44,7 @@ class FieldProducts {
   std::int64_t outputs_, rows_, pass_, groups_, mark_groups_;
   std::int64_t image_ = 0, codes_ = 0, coefs_ = 0, marks_ = 0;
   std::int64_t ranges_ = 1;  // of n, that rows are examined in
-  std::int64_t row_units_ = 0, column_units_ = 0, row_largest_ = 0, row_sums_ = 0, left_ = 0;
+  std::int64_t row_units_ = 0, column_units_ = 0, row_amplitudes_ = 0, row_sums_ = 0, left_ = 0;
   std::int64_t shifts_ = 0, refused_ = 0;
 };
 

@@ -346,7 +346,8 @@ struct FieldProductArguments {
   const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
   // Values in units (field_rows.cuh).
   float *row_units, *column_units;  // [m], [column]
-  float *row_largest, *row_sums;    // [range][m] largest, then sums of amplitudes; [range][column][m] of magnitudes
+  void* row_amplitudes;             // [range][m] three floats of the amplitudes
+  float* row_sums;                  // [range][column][m] sums of magnitudes
   unsigned char* left;              // as `wanted`, of those that cannot be
   int* power_shifts;                // [k] powers of two, of powers of differences
   unsigned* refused;                // set where no row can be, for the differences' sake

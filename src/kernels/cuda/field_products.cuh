@@ -98,9 +98,11 @@ struct FieldWork {
   }
 };
 
-// A row is wanted as a whole (linear_field.cuh leaves some).
+// A row is wanted as a whole (linear_field.cuh leaves some; some are left here, field_rows.cuh).
 MERCER_INLINE bool is_wanted(const FieldProductArguments& a, i64 m) {
-  return a.wanted == nullptr || a.wanted[m * ((a.field.k + 63) / 64)] != 0;
+  const i64 place = m * ((a.field.k + 63) / 64);
+  if (IN_UNITS && a.left[place] != 0) return false;
+  return a.wanted == nullptr || a.wanted[place] != 0;
 }
 MERCER_INLINE bool is_wanted(const FieldProductArguments& a, const FieldWork& work) {
   bool wanted = false;
@@ -583,15 +585,17 @@ MERCER_INLINE void store_field(const FieldProductArguments& a, const FieldSums& 
   for (int q = 0; q < QUERIES; ++q) {
     const i64 m = work.m0 + q;
     if (m >= f.m || !is_wanted(a, m)) continue;
-#if IN_UNITS
-    if (a.left[m * ((f.k + 63) / 64)] != 0) continue;
-#endif
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < HALF_COLUMNS; ++i) {
       const int o = i / 4 * 8 + pair + i % 2, h = i / 2 % 2;
       const i64 k = k0 + 8 * h;
+#if HALVES
+      // Apart from the scale, which a small weight may leave few bits.
+      float value = sum_of(sums, q, i) * (power_of_two(-a.power_shifts[k < f.k ? k : f.k - 1]) / LARGEST) * scale[h];
+#else
       float value = sum_of(sums, q, i) * scale[h];
+#endif
       if (o >= f.outputs || k >= f.k) continue;
 #if IN_UNITS
       value *= a.row_units[m] * a.column_units[o];
@@ -648,9 +652,7 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
     values.w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
     scale[h] = WEIGHTED ? SCALE * values.w[h] : SCALE;
 #if HALVES
-    const int shift = a.power_shifts[k];
-    values.size[h] = {(float)shift, power_of_two(shift)};
-    scale[h] *= power_of_two(-shift) / LARGEST;
+    values.size[h] = {(float)a.power_shifts[k], power_of_two(a.power_shifts[k])};
 #endif
   }
   FieldRows x;
@@ -699,9 +701,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
   extern __shared__ __align__(1024) u8 memory[];
   const FieldShared shared(shared_address(memory));
   const FieldWork work(a);
-#if HALVES
-  if (*a.refused != 0) return;
-#endif
   if (!is_wanted(a, work)) return;  // nor by the other blocks of the cluster, of the same points m
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {

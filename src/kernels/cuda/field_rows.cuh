@@ -37,17 +37,41 @@ MERCER_INLINE Pack<float, 4> amplitudes_at(const FieldProductArguments& a, i64 m
   return values;
 }
 
-// Of 16 rows a warp and a range of stages: the largest amplitude, and for every column the sum of amplitudes times
+// The largest amplitude, the sum of those that are equal to it, and of the others.
+struct Amplitudes {
+  float largest, equal, others;
+  MERCER_METHOD void add(float v) {
+    if (v > largest) {
+      others += equal;
+      equal = 0;
+    }
+    (v >= largest ? equal : others) += v;
+    largest = max_nan(largest, v);
+  }
+  MERCER_METHOD void add(const Amplitudes& other) {
+    const float most = max_nan(largest, other.largest), sums[2] = {equal, other.equal};
+    const bool are_largest[2] = {largest == most, other.largest == most};
+    others += other.others;
+    equal = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) (are_largest[i] ? equal : others) += sums[i];
+    largest = most;
+  }
+};
+
+// Of 16 rows a warp and a range of stages: their amplitudes, and for every column the sum of amplitudes times
 // coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and four points in a row.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     examine_amplitudes(const __grid_constant__ FieldProductArguments a) {
+  if (HALVES && *a.refused != 0) return;
   constexpr int kBlocks = COLUMNS / 8;
   const int lane = threadIdx.x % 32, quad = lane % 4;
   const i64 m0 = (i64)blockIdx.x * BLOCK_ROWS + threadIdx.x / 32 * 16 + lane / 4;
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
   const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
             end = groups * (blockIdx.y + 1) / gridDim.y;
-  float largest[2] = {}, total[2] = {}, sum[kBlocks][4] = {};
+  Amplitudes amplitudes[2] = {};
+  float sum[kBlocks][4] = {};
 #pragma unroll 2
   for (i64 group = first; group < end; ++group) {
     const i64 n = group * 16 + quad * 4;
@@ -57,10 +81,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
       const i64 m = m0 + 8 * h < a.field.m ? m0 + 8 * h : a.field.m - 1;
       rows[h] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        largest[h] = max_nan(largest[h], rows[h].value[e]);
-        total[h] += rows[h].value[e];
-      }
+      for (int e = 0; e < 4; ++e) amplitudes[h].add(rows[h].value[e]);
     }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -75,17 +96,15 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int offset = 2; offset >= 1; offset /= 2)
-    {
-      largest[h] = max_nan(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], offset));
-      total[h] += __shfl_xor_sync(0xffffffffu, total[h], offset);
+    for (int offset = 2; offset >= 1; offset /= 2) {
+      const Amplitudes& own = amplitudes[h];
+      amplitudes[h].add({__shfl_xor_sync(0xffffffffu, own.largest, offset),
+                         __shfl_xor_sync(0xffffffffu, own.equal, offset),
+                         __shfl_xor_sync(0xffffffffu, own.others, offset)});
     }
     const i64 m = m0 + 8 * h;
     if (m >= a.field.m) continue;
-    if (quad == 0) {
-      a.row_largest[blockIdx.y * a.field.m + m] = largest[h];
-      a.row_largest[(a.ranges + blockIdx.y) * a.field.m + m] = total[h];
-    }
+    if (quad == 0) ((Amplitudes*)a.row_amplitudes)[blockIdx.y * a.field.m + m] = amplitudes[h];
 #pragma unroll
     for (int i = 0; i < kBlocks * 2; ++i)
       a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] =
@@ -93,24 +112,26 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
   }
 }
 
-// A thread a row.
+// A thread a row. Points that are x have one amplitude, often the largest, and no part in a sum: where other amplitudes
+// exist, those that are equal to the largest do not count.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     judge_rows(const __grid_constant__ FieldProductArguments a) {
   const i64 m = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
   if (m >= a.field.m) return;
-  float largest = 0, total = 0;
-  for (int r = 0; r < a.ranges; ++r) {
-    largest = max_nan(largest, a.row_largest[r * a.field.m + m]);
-    total += a.row_largest[(a.ranges + r) * a.field.m + m];
-  }
-  const float n = (float)a.field.n;
+  Amplitudes of = {};
+  for (int r = 0; r < a.ranges; ++r) of.add(((const Amplitudes*)a.row_amplitudes)[r * a.field.m + m]);
+  const float n = (float)a.field.n, largest = of.largest;
+  const bool are_equal = !(of.others > 0);
+  const float equal = are_equal ? 0.0f : of.equal, counted = are_equal ? of.equal : of.others;
   const float most = PLANES > 0 ? fminf(MOST_OF_AMPLITUDES, n / LEAST_EQUAL) : INFINITY;
-  bool stands = HALVES && *a.refused ? false : largest == 0 || (is_unit(largest) && n * largest <= most * total);
+  bool stands = !(HALVES && *a.refused != 0);
+  stands = stands && (largest == 0 || (is_unit(largest) && n * largest <= most * counted));
   for (int o = 0; o < a.field.outputs; ++o) {
     float sum = 0;
     for (int r = 0; r < a.ranges; ++r) sum += a.row_sums[((i64)r * COLUMNS + o) * a.field.m + m];
     const float unit = a.column_units[o];
-    stands = stands && (unit == 0 || (is_unit(unit) && n * (largest * unit) <= MOST_OF_MEAN * sum));
+    stands = stands && (unit == 0 || largest == 0 ||
+                        (are_units(largest, unit) && n * (largest * unit) <= MOST_OF_MEAN * (sum - equal * unit)));
   }
   a.row_units[m] = stands && largest > 0 ? largest : 1.0f;
   a.left[m * ((a.field.k + 63) / 64)] = !stands;

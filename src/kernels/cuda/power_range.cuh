@@ -1,9 +1,9 @@
 // How large powers of a feature's differences are, and whether two pieces of 16 bits carry them (row_units.cuh).
 struct Range {
-  float least, most;  // NaN stays
-  MERCER_METHOD void add(float v) {
-    least = min_nan(least, v);
-    most = max_nan(most, v);
+  float least, most;  // NaN stays; of nothing infinity and -infinity
+  MERCER_METHOD void add(const Range& other) {
+    least = min_nan(least, other.least);
+    most = max_nan(most, other.most);
   }
 };
 struct Small {
@@ -12,7 +12,7 @@ struct Small {
 };
 MERCER_INLINE Range range_of(const float* values, i64 count) {
   Range range = {INFINITY, -INFINITY};
-  for (i64 i = threadIdx.x; i < count; i += ROW_THREADS) range.add(values[i]);
+  for (i64 i = threadIdx.x; i < count; i += ROW_THREADS) range.add({values[i], values[i]});
   return range;
 }
 MERCER_INLINE Small small_of(const float* values, i64 count, float threshold) {
@@ -36,19 +36,15 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
 #pragma unroll
-    for (int offset = 16; offset >= 1; offset /= 2) {
-      range[side].least = min_nan(range[side].least, __shfl_xor_sync(0xffffffffu, range[side].least, offset));
-      range[side].most = max_nan(range[side].most, __shfl_xor_sync(0xffffffffu, range[side].most, offset));
-    }
+    for (int offset = 16; offset >= 1; offset /= 2)
+      range[side].add({__shfl_xor_sync(0xffffffffu, range[side].least, offset),
+                       __shfl_xor_sync(0xffffffffu, range[side].most, offset)});
     if (lane == 0) ranges[side][warp] = range[side];
   }
   __syncthreads();
 #pragma unroll
   for (int side = 0; side < 2; ++side)
-    for (int w = 0; w < ROW_THREADS / 32; ++w) {
-      range[side].add(ranges[side][w].least);
-      range[side].add(ranges[side][w].most);
-    }
+    for (int w = 0; w < ROW_THREADS / 32; ++w) range[side].add(ranges[side][w]);
   const float largest = max_nan(range[0].most - range[1].least, range[1].most - range[0].least);
   if (largest == 0) {
     if (threadIdx.x == 0) a.power_shifts[k] = 0;

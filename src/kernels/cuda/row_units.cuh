@@ -6,10 +6,10 @@
 
 // Rounding digits errs by half a unit at most, by 1/32 on average over sixteen equal values, by 0.3 / sqrt(n) over n
 // unlike ones. Where the magnitudes are 1 / MOST_OF_MEAN of the largest on average, that is 5e-7 of their sum.
-#define MOST_OF_MEAN 128.0f
+#define MOST_OF_MEAN (DIGITS ? 128.0f : 64.0f)
 
-// Points z that are x have no part in the sum, whatever their amplitudes are. So that the sum cannot be theirs alone,
-// amplitudes are 1 / MOST_OF_AMPLITUDES of the largest on average, and fewer where there are few points.
+// So that no few points have all the weight, amplitudes are 1 / MOST_OF_AMPLITUDES of the largest on average, and fewer
+// where there are few points.
 #define MOST_OF_AMPLITUDES 24.0f
 #define LEAST_EQUAL 16.0f
 
@@ -18,14 +18,18 @@
 #define LARGEST (256 * MOST_DIGITS)
 #else
 #define LARGEST 16384.0f
-// Powers of differences, 2^14 to 2^15 of the largest difference, lose 2^-25 at most. What is less than 2^-4 may lose
-// 2^-20 of itself and more: so small may be 1 / (2 MOST_OF_MEAN) of the points.
+// Powers of differences, 2^14 to 2^15 of the largest one, lose 2^-25 at most, which is 2^-21 of 2^-4. So small and
+// smaller ones may be 1 / (2 MOST_OF_MEAN) of the points: half of a row's weight is elsewhere.
 #define POWER_BITS 15
 #define SMALL_BITS 18  // below the largest
 #define LEAST_POINT exp2f(24 - SMALL_BITS / EXPONENT)  // of the largest difference, that differences of others exceed
 #endif
 
 MERCER_INLINE bool is_unit(float largest) { return largest >= 0x1p-60f && largest <= 0x1p60f; }
+// LARGEST by their product is a float.
+MERCER_INLINE bool are_units(float row_unit, float column_unit) {
+  return is_unit(row_unit) && is_unit(column_unit) && row_unit * column_unit >= 0x1p-90f;
+}
 MERCER_INLINE float unit_scale(float row_unit, float column_unit) {
   return column_unit > 0 ? LARGEST / (row_unit * column_unit) : 0.0f;
 }

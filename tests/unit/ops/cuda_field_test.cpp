@@ -67,7 +67,7 @@ TEST(TensorCoreFields, SumsOfOneSign) {
     const Array z = uniform(Dtype::float32, {700, 20}, 2);
     for (std::int64_t k = 0; k < 20; ++k) x.set({1, k}, 5);
     const Array coef = uniform(Dtype::float32, {2, 700}, 3);
-    for (const char* f : {"sum(abs(x-z))", "sum((x-z)^2)", "sum(abs(x-z)^1.5)"})
+    for (const char* f : {"sum(abs(x-z))", "sum((x-z)^2)", "sum(abs(x-z)^1.5)", "sum(abs(x-z)^1.4)"})
       expect_gradient(f, x, z, coef, "one sign", context);
   });
 }
@@ -133,8 +133,8 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
         [](double v, auto) { return std::round(2 * v); },  // ties, among them many of zeros
         [](double v, auto) { return 1e-12 * v; },
         [](double v, auto) { return 1e15 * v; },
-        [](double, auto) { return 3.0; },
-        [](double v, auto i) { return i == 4 ? 1e9 : v; },                    // one point far away
+        [](double v, auto i) { return i < kM ? 3.0 : v < 0 ? 0.0 : 1.0; },  // edges of the table's cells
+        [](double v, auto i) { return i == 4 ? 40 : v; },                     // one point far away
         [](double v, auto i) { return i == 7 ? 1e-25 : v; },                  // a small one, with none beside it
         [](double v, auto i) { return i == 4 ? 1 : 1e-25 * v; },              // nothing but small ones that count
         [](double v, auto i) { return i % 3 == 0 ? 0 : i == 7 ? 1e-25 : v; },
@@ -171,16 +171,17 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
 }
 
 /// Points that are x have the largest amplitudes by far and no part in the sum.
-TEST(TensorCoreFields, SignsBesideDuplicates) {
+TEST(TensorCoreFields, UnitsBesideDuplicates) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
     constexpr std::int64_t kM = 12, kN = 480, kK = 40;
     const Array x = uniform(Dtype::float32, {kM, kK}, 1);
     Array z = uniform(Dtype::float32, {kN, kK}, 2);
-    for (std::int64_t n = 0; n < 90; ++n)
-      for (std::int64_t k = 0; k < kK; ++k) z.set({n, k}, x(n % 3, k));  // thirty of each of three rows
+    for (std::int64_t n = 0; n < 180; ++n)
+      for (std::int64_t k = 0; k < kK; ++k) z.set({n, k}, x(n % 3, k));  // sixty of each of three rows
     const Array coef = normal(Dtype::float32, {3, kN}, 3);
-    for (const char* f : {"exp(-sum(abs(x-z))/0.7)", "exp(-sum(abs(x-z)))"})
+    for (const char* f : {"exp(-sum(abs(x-z))/0.7)", "exp(-sum(abs(x-z)))", "exp(-sum(abs(x-z)^1.3)/0.4)",
+                          "exp(-sum(abs(x-z)^1.3)/3)", "exp(-sum(abs(x-z)^1.5)/0.3)"})
       expect_gradient(f, x, z, coef, "duplicates", context);
   });
 }
@@ -247,6 +248,7 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
   const auto kind_of = [](const char* text) {
     return plan::factors_of(ir::split_field(Formula(text).prepared().field()).field).kind;
   };
+  EXPECT_EQ(plan::factors_of(parse("sum(sign(z-x)*sqrt(abs(z-x)))")->args[0]).power, 0.5);
   EXPECT_EQ(kind_of("exp(-sum(w*abs(x-z))/3)"), FieldFactors::Kind::sign);
   EXPECT_EQ(kind_of("sqrt(sum((x-z)^2))"), FieldFactors::Kind::values);
   EXPECT_EQ(kind_of("exp(-sum(abs(x-z)^p)/3)"), FieldFactors::Kind::values);
