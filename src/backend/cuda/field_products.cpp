@@ -38,8 +38,7 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
   // Ranges of n where rows alone do not fill the device.
   constexpr std::int64_t kMostRanges = 8;
   ranges_ = std::clamp<std::int64_t>(4 * job.hardware().multiprocessors / ceil_div(rows, kBlockRows), 1, kMostRanges);
-  constexpr std::int64_t kAmplitudes = 3 * kFloat;
-  row_amplitudes_ = workspace.add(ranges_ * rows * kAmplitudes);
+  row_amplitudes_ = workspace.add(ranges_ * rows * static_cast<std::int64_t>(sizeof(RowAmplitudes)));
   row_sums_ = workspace.add(ranges_ * columns * rows * kFloat);
   left_ = workspace.add(rows * mark_groups_);
   if (kernels.plan->of_signs()) return;
@@ -65,7 +64,7 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
   a.codes_ld = rows_;
   a.row_units = workspace.at<float>(row_units_);
   a.column_units = workspace.at<float>(column_units_);
-  a.row_amplitudes = workspace.at<>(row_amplitudes_);
+  a.row_amplitudes = workspace.at<RowAmplitudes>(row_amplitudes_);
   a.row_sums = workspace.at<float>(row_sums_);
   a.left = workspace.at<unsigned char>(left_);
   a.power_shifts = workspace.at<int>(shifts_);

@@ -336,6 +336,11 @@ struct FewFeaturesArguments {
   long long coefs_ld, rows_ld;
 };
 
+// Of the amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
+struct RowAmplitudes {
+  float largest, equal, others;
+};
+
 // A field on tensor cores (field_products.cuh, field_operands.cuh).
 struct FieldProductArguments {
   struct FieldArguments field;  // of some rows m
@@ -346,8 +351,8 @@ struct FieldProductArguments {
   const unsigned char* wanted;  // as `marks`: rows to be computed; null: all of them
   // Values in units (field_rows.cuh).
   float *row_units, *column_units;  // [m], [column]
-  void* row_amplitudes;             // [range][m] three floats of the amplitudes
-  float* row_sums;                  // [range][column][m] sums of magnitudes
+  struct RowAmplitudes* row_amplitudes;  // [range][m]
+  float* row_sums;                       // [range][column][m] sums of magnitudes
   unsigned char* left;              // as `wanted`, of those that cannot be
   int* power_shifts;                // [k] powers of two, of powers of differences
   unsigned* refused;                // set where no row can be, for the differences' sake

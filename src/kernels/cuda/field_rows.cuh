@@ -37,27 +37,23 @@ MERCER_INLINE Pack<float, 4> amplitudes_at(const FieldProductArguments& a, i64 m
   return values;
 }
 
-// The largest amplitude, the sum of those that are equal to it, and of the others.
-struct Amplitudes {
-  float largest, equal, others;
-  MERCER_METHOD void add(float v) {
-    if (v > largest) {
-      others += equal;
-      equal = 0;
-    }
-    (v >= largest ? equal : others) += v;
-    largest = max_nan(largest, v);
+MERCER_INLINE void add_amplitude(RowAmplitudes& of, float v) {
+  if (v > of.largest) {
+    of.others += of.equal;
+    of.equal = 0;
   }
-  MERCER_METHOD void add(const Amplitudes& other) {
-    const float most = max_nan(largest, other.largest), sums[2] = {equal, other.equal};
-    const bool are_largest[2] = {largest == most, other.largest == most};
-    others += other.others;
-    equal = 0;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) (are_largest[i] ? equal : others) += sums[i];
-    largest = most;
-  }
-};
+  (v >= of.largest ? of.equal : of.others) += v;
+  of.largest = max_nan(of.largest, v);
+}
+MERCER_INLINE void add_amplitudes(RowAmplitudes& of, const RowAmplitudes& more) {
+  const float most = max_nan(of.largest, more.largest), equal = of.equal;
+  const bool stays = of.largest == most;
+  of.others += more.others;
+  of.equal = 0;
+  (stays ? of.equal : of.others) += equal;
+  (more.largest == most ? of.equal : of.others) += more.equal;
+  of.largest = most;
+}
 
 // Of 16 rows a warp and a range of stages: their amplitudes, and for every column the sum of amplitudes times
 // coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and four points in a row.
@@ -70,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
   const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
             end = groups * (blockIdx.y + 1) / gridDim.y;
-  Amplitudes amplitudes[2] = {};
+  RowAmplitudes amplitudes[2] = {};
   float sum[kBlocks][4] = {};
 #pragma unroll 2
   for (i64 group = first; group < end; ++group) {
@@ -81,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
       const i64 m = m0 + 8 * h < a.field.m ? m0 + 8 * h : a.field.m - 1;
       rows[h] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
 #pragma unroll
-      for (int e = 0; e < 4; ++e) amplitudes[h].add(rows[h].value[e]);
+      for (int e = 0; e < 4; ++e) add_amplitude(amplitudes[h], rows[h].value[e]);
     }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -97,14 +93,14 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int offset = 2; offset >= 1; offset /= 2) {
-      const Amplitudes& own = amplitudes[h];
-      amplitudes[h].add({__shfl_xor_sync(0xffffffffu, own.largest, offset),
-                         __shfl_xor_sync(0xffffffffu, own.equal, offset),
-                         __shfl_xor_sync(0xffffffffu, own.others, offset)});
+      const RowAmplitudes& own = amplitudes[h];
+      add_amplitudes(amplitudes[h], {__shfl_xor_sync(0xffffffffu, own.largest, offset),
+                                     __shfl_xor_sync(0xffffffffu, own.equal, offset),
+                                     __shfl_xor_sync(0xffffffffu, own.others, offset)});
     }
     const i64 m = m0 + 8 * h;
     if (m >= a.field.m) continue;
-    if (quad == 0) ((Amplitudes*)a.row_amplitudes)[blockIdx.y * a.field.m + m] = amplitudes[h];
+    if (quad == 0) a.row_amplitudes[blockIdx.y * a.field.m + m] = amplitudes[h];
 #pragma unroll
     for (int i = 0; i < kBlocks * 2; ++i)
       a.row_sums[((i64)blockIdx.y * COLUMNS + i / 2 * 8 + quad * 2 + i % 2) * a.field.m + m] =
@@ -118,8 +114,8 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     judge_rows(const __grid_constant__ FieldProductArguments a) {
   const i64 m = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
   if (m >= a.field.m) return;
-  Amplitudes of = {};
-  for (int r = 0; r < a.ranges; ++r) of.add(((const Amplitudes*)a.row_amplitudes)[r * a.field.m + m]);
+  RowAmplitudes of = {};
+  for (int r = 0; r < a.ranges; ++r) add_amplitudes(of, a.row_amplitudes[r * a.field.m + m]);
   const float n = (float)a.field.n, largest = of.largest;
   const bool are_equal = !(of.others > 0);
   const float equal = are_equal ? 0.0f : of.equal, counted = are_equal ? of.equal : of.others;

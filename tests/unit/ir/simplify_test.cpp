@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/fit_power.h"
 #include "ir/passes.h"
 #include "pair_fixture.h"
 #include "random_formula.h"
@@ -95,6 +96,31 @@ TEST(Simplify, ShortPowersAreAccurate) {
       EXPECT_TRUE(identical(pair.at(e, 0), std::pow(integer ? u : std::abs(u), power))) << u << "^" << power;
     }
   }
+}
+
+/// As derivatives want them. What may be negative has a root of its own: pow(-Inf, 0.5) is Inf.
+TEST(Simplify, KeptPowersAreFoundAgain) {
+  EXPECT_TRUE(same(simplify_keeping_powers(abs(x) * sqrt(abs(x))), pow(abs(x), 1.5)));
+  EXPECT_TRUE(same(simplify_keeping_powers(sqrt(abs(x)) * abs(x)), pow(abs(x), 1.5)));
+  EXPECT_TRUE(same(simplify_keeping_powers(x * sqrt(x)), x * sqrt(x)));
+}
+
+/// Of a cubic, in relative error; its table and its steps round eight times.
+TEST(PowerTables, AreAsAccurateAsTheySay) {
+  for (const auto& [bits, most] : {std::pair(2, 8e-7), {3, 8e-7 / 16}})
+    for (double p : {0.05, 0.3, 0.4, 0.5, 1.3, 2.5, 3.0}) {
+      const PowerTable table = power_table(p, bits);
+      ASSERT_EQ(table.entries.size() * sizeof(float), static_cast<std::size_t>(power_table_bytes(bits)));
+      const float* c = table.coefficients;
+      for (float a = 1e-3f; a < 100; a *= 1.0007f)
+        for (const float d : {a, std::ldexp(std::round(std::ldexp(a, 6)), -6)}) {
+          if (d == 0) continue;
+          const std::size_t entry = std::bit_cast<std::uint32_t>(d) >> (23 - bits);
+          const float m = d * table.entries[2 * entry + 1];
+          const float poly = std::fma(std::fma(std::fma(c[3], m, c[2]), m, c[1]), m, c[0]);
+          EXPECT_NEAR(poly * table.entries[2 * entry] / std::pow(static_cast<double>(d), p), 1, most + 8 * 0x1p-24) << p;
+        }
+    }
 }
 
 TEST(Nonnegative, Table) {

@@ -154,7 +154,8 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
         gradient_field(field, x, z, amplitude, coef, out, {}, context);
         const Tensor a = amplitude;
         const Field expected = expected_field(field, x, z, coef, {}, &a);
-        // Each feature for itself: those of small points would be lost in the norm.
+        // Each feature for itself: those of small points would be lost in the norm. Small powers may lose 2^-21 of a
+        // sum, special functions and tables 3e-7 of a power, and tensor cores cut off at every of 8 additions.
         for (std::int64_t o = 0; o < 2; ++o)
           for (std::int64_t m = 0; m < kM; ++m)
             for (std::int64_t k = 0; k < 20; ++k) {
@@ -167,6 +168,69 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
             }
       }
     }
+  });
+}
+
+/// Which way a call goes shows in the bits of a feature that all calls share.
+TEST(TensorCoreFields, PowersAreInTf32WhereAFeatureRefuses) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 5, kN = 300, kK = 20;
+    const Array coef = uniform(Dtype::float32, {kN}, 3);
+    const auto first_of = [&](const char* f, double small, std::int64_t count) {
+      Array x = uniform(Dtype::float32, {kM, kK}, 1), z = uniform(Dtype::float32, {kN, kK}, 2);
+      for (std::int64_t n = 0; n < count; ++n) z.set({n, kK - 1}, small * z(n, kK - 1));
+      const Array out(Dtype::float32, {kM, kK});
+      const Tensor points = z;
+      kernel_gradient(parse(f), x, &points, coef, out, {}, context);
+      std::vector<double> values;
+      for (std::int64_t m = 0; m < kM; ++m) values.push_back(out(m, 0));
+      return values;
+    };
+    for (const char* f : {"sum(abs(x-z)^1.3)", "sum(abs(x-z)^1.5)"}) {
+      const std::vector<double> taken = first_of(f, 1, 0), refused = first_of(f, 1e-25, 100);
+      EXPECT_NE(taken, refused) << f;
+      EXPECT_EQ(taken, first_of(f, 1e-25, 2)) << f << ": 1 of 128 may be small";
+      EXPECT_EQ(refused, first_of(f, 1e-25, 200)) << f;
+    }
+  });
+}
+
+/// Scales of rows, columns and weights that a float holds one by one.
+TEST(TensorCoreFields, ScalesOfUnits) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 4, kN = 270, kK = 20;
+    const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
+    Array amplitude = uniform(Dtype::float32, {kM, kN}, 3), coef = normal(Dtype::float32, {2, kN}, 4);
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t n = 0; n < kN; ++n) amplitude.set({m, n}, 1e-15 * amplitude(m, n));
+    for (std::int64_t n = 0; n < kN; ++n) coef.set({1, n}, 1e-16 * coef(1, n));
+    const Tensor a = amplitude;
+    for (const char* phi : {"sign(x-z)", "sign(x-z)*abs(x-z)^0.3"}) {
+      const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+      const Array out(Dtype::float32, {2, kM, kK});
+      gradient_field(field, x, z, amplitude, coef, out, {}, context);
+      expect_field(out, expected_field(field, x, z, coef, {}, &a), phi, 8);
+    }
+    // Each feature for itself, of weights down to the last normal numbers.
+    Arguments arguments;
+    Array w(Dtype::float32, {kK});
+    Extra extra;
+    for (std::int64_t k = 0; k < kK; ++k) w.set({k}, k % 2 == 0 ? 1 : 1e-35);
+    for (std::int64_t k = 0; k < kK; ++k) extra.w.push_back(w(k));
+    arguments.w = w;
+    const Array ones = uniform(Dtype::float32, {kN}, 5), out(Dtype::float32, {kM, kK});
+    const Tensor points = z;
+    const Expr f = parse("sum(w*abs(x-z)^1.3)");
+    kernel_gradient(f, x, &points, ones, out, arguments, context);
+    const Field expected = expected_field(differentiate(f, mercer::points().x), x, z, ones, extra);
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t k = 0; k < kK; ++k) {
+        double size = 0;
+        for (std::int64_t n = 0; n < kN; ++n) size += 1.3 * ones(n) * w(k) * std::pow(std::abs(x(m, k) - z(n, k)), 0.3);
+        ASSERT_NEAR(out(m, k), expected.values[static_cast<std::size_t>(m * kK + k)], 1.2e-6 * size) << m << "," << k;
+      }
   });
 }
 
