@@ -193,15 +193,22 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
   return text + "}\n";
 }
 
-std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, bool panels, bool bytes, bool ranges,
-                      bool early, const std::string& functions) {
+/// What packing does beside writing panels (pack.cuh).
+struct Packing {
+  bool panels = true, bytes = false, ranges = false, pieces = false, early = false;
+};
+
+std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, const Packing& packing,
+                      const std::string& functions) {
   // The functions need what pack.cuh declares first, its kernel needs the functions.
   const std::string body(cuda_text("pack.cuh"));
   const std::size_t kernel = body.find("extern \"C\"");
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh"}) +
          define("POINT", element_type(points)) + define("SLOTS", slots) +
-         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", panels) + define("BYTES", bytes) +
-         define("RANGES", ranges) + define("EARLY", early) + (ranges ? skeleton({"panel_range.cuh"}) : "") +
+         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels) +
+         define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces) +
+         define("EARLY", packing.early) + (packing.ranges ? skeleton({"panel_range.cuh"}) : "") +
+         (packing.pieces ? skeleton({"difference_pieces.cuh"}) : "") +
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
@@ -227,7 +234,7 @@ std::string wide_text(const plan::BilinearTile& tile, bool halves) {
 }
 
 /// Which kernel of a plan: the tile of values, or one beside it.
-enum class TilePart : std::uint8_t { values, integers, doubles };
+enum class TilePart : std::uint8_t { values, integers, doubles, differences };
 
 std::string streams_defines(const GpuPairPlan& plan) {
   return define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size())) +
@@ -247,9 +254,10 @@ std::string double_products_text(const GpuPairPlan& plan) {
 
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
-  const bool doubles = part == TilePart::doubles;
+  const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
+  const plan::GpuTile& tile = doubles ? plan.double_tile : by_differences ? plan.difference_tile : plan.tile;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
-  text += tile_defines(doubles ? plan.double_tile : plan.tile) + define("DOUBLE_PRODUCTS", doubles);
+  text += tile_defines(tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
   text += define("PROMOTES", plan.promoted_states());
@@ -263,14 +271,17 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
+  const bool differs = plan.differs && part != TilePart::integers;
+  text += define("DIFFERENCES", by_differences ? 1 : differs ? 2 : 0);
   text += expanded_text(plan);
   text += define("BY_ROWS", plan.by_rows());
   const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
-  text += define("ZERO_IDENTITY", is_zero && problem.sizes.features <= plan::GpuSizes::Features::several);
+  const bool is_long = problem.sizes.features <= plan::GpuSizes::Features::several;
+  text += define("ZERO_IDENTITY", is_zero && is_long && !by_differences);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
   text += define("BYTES", plan.bytes);
-  text += define("MANY_TILES", plan.many_tiles());
+  text += define("MANY_TILES", by_differences || plan.many_tiles());
   text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
   text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
@@ -290,9 +301,13 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
+  if (mixed != 0 || differs) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
+  if (by_differences)
+    text += define("CLUSTER", 1) + skeleton({"warpgroups.cuh"}) +
+            product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
   text += skeleton({"pair_params.cuh"});
   text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
+  if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
     text += skeleton({"double_precision.cuh"});
@@ -329,6 +344,8 @@ std::string cuda_pair_source(const GpuPairPlan& plan) {
 }
 
 std::string cuda_integers_source(const GpuPairPlan& plan) { return pair_text(plan, TilePart::integers); }
+
+std::string cuda_differences_source(const GpuPairPlan& plan) { return pair_text(plan, TilePart::differences); }
 
 std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan, TilePart::doubles); }
 
@@ -460,20 +477,23 @@ std::string cuda_pair_weights_source(Dtype type) {
 }
 
 std::string cuda_quantise_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantise.cuh"});
+  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantise.cuh", "difference_pieces.cuh",
+                   "write_pieces.cuh"});
 }
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
   const int slots = of_x ? plan.row_slots : plan.col_slots;
-  const bool ranges = plan.mixed_sixteenths > 0;  // started by a kernel ahead, start_mixed
+  const bool ranges = plan.asks_ranges();  // started by a kernel ahead, start_mixed
   const bool early = ranges && slots == 0 && plan::are_points(streams);
-  return pack_text(plan.problem.type, points, slots, streams.size(), true, plan.bytes, ranges, early,
+  const Packing packing{
+      .bytes = plan.bytes, .ranges = ranges, .pieces = plan.packs_pieces(), .early = early};
+  return pack_text(plan.problem.type, points, slots, streams.size(), packing,
                    stages_function(plan, of_x) + streams_function(streams));
 }
 
 std::string cuda_plain_pack_source(Dtype type, Dtype points) {
-  return pack_text(type, points, 0, 1, false, false, false, false, streams_function({{.plain = true, .program = {}}}));
+  return pack_text(type, points, 0, 1, {.panels = false}, streams_function({{.plain = true, .program = {}}}));
 }
 
 std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }

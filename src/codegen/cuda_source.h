@@ -16,7 +16,9 @@ std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 /// The same on quantised panels, and the kernel `repair` behind it: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
 std::string cuda_repair_source(const plan::GpuPairPlan& plan);
-/// The kernels `start_mixed` and `quantise`.
+/// The same by differences of tensor cores (kernels/cuda/pair_differences.cuh).
+std::string cuda_differences_source(const plan::GpuPairPlan& plan);
+/// The kernels `start_mixed`, `quantise` and `write_pieces`.
 std::string cuda_quantise_source();
 
 /// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its

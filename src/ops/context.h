@@ -23,6 +23,7 @@ struct Context::State {
   std::atomic<Target> target;
   std::atomic<Precision> precision{Precision::fp32};
   double much_mixed_work = plan::kMuchMixedWork;  // tests take it down, before their first call
+  bool differs_always = false;  // by tensor cores, whatever the sizes (plan::fills_waves): tests
   double expanded_from = plan::kExpandedFrom;  // likewise
   double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
   double wide_from = plan::kWideFrom;                    // likewise

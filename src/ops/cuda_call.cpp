@@ -40,6 +40,7 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Co
   problem.columns = use.columns;
   problem.mixed_work = use.mixed_work;
   problem.expands = use.expands;
+  problem.differs = use.differs;
   problem.product = use.product;
   problem.plane_product = plane_tile(job, context);
   problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
@@ -255,8 +256,8 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key =
         cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
-                  use.columns, static_cast<int>(use.mixed_work), use.expands, use.product, problem.plane_product,
-                  normal_reciprocals, problem.by_value, job.device, problem.sizes);
+                  use.columns, static_cast<int>(use.mixed_work), use.expands, use.differs, use.product,
+                  problem.plane_product, normal_reciprocals, problem.by_value, job.device, problem.sizes);
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);

@@ -15,7 +15,7 @@ struct CudaUse {
   ReduceKind fold = ReduceKind::sum;
   int columns = 1;
   plan::MixedWork mixed_work = plan::MixedWork::little;  // plan::GpuPairProblem
-  bool expands = false;
+  bool expands = false, differs = false;
   plan::BilinearTile product = {};
 };
 

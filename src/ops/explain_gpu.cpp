@@ -10,6 +10,7 @@
 #include "ops/explain_parts.h"
 #include "ops/prepared.h"
 #include "ops/tuned_plan.h"
+#include "plan/differences.h"
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"
@@ -84,14 +85,19 @@ double points_bytes(ExplainShape shape, Dtype dtype) {
 }
 
 /// Values of all pairs, the epilogue `items` times. Planes are written and read by choice: no part of a floor.
-plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu) {
+plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu,
+                          bool quantised = true) {
   constexpr double kPieces = 3;
   const double pairs = pairs_of(shape);
   const bool differs = !plan.first_update.code.empty();  // one feature takes the shorter program
   const double features = static_cast<double>(shape.k - (differs ? 1 : 0));
-  plan::GpuTimes times = plan::gpu_times(plan::mean_update_cost(plan), plan.problem.type, pairs * features, gpu);
+  const plan::GpuCost cost = plan::mean_update_cost(plan, quantised);
+  plan::GpuTimes times = plan::gpu_times(cost, plan.problem.type, pairs * features, gpu);
   if (differs) times += plan::gpu_times(plan::count_gpu(plan.first_update), plan.problem.type, pairs, gpu);
   const double elements = pairs * static_cast<double>(shape.k);
+  constexpr double kNumbers = 16;  // of a difference by tensor cores
+  if (plan.differs && !(quantised && plan.mixed_sixteenths > 0))
+    times += plan::gpu_tensor_times(elements * kNumbers, gpu);
   for (const auto& plane : plan.planes)
     times += plane->has_double_products() ? plan::gpu_double_tensor_times(elements, gpu)
                                           : plan::gpu_tensor_times(elements * kPieces, gpu);
@@ -110,13 +116,14 @@ plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape,
 plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                             const GpuCall& call) {
   plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
-  if (call.mixed_pipes) problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
+  problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
+  problem.differs = plan::fills_waves(shape.m, shape.n, shape.k, gpu.multiprocessors, call.symmetric);
   if (call.products > 0)
     problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
   const auto plan = plan::plan_gpu_pairs(problem);
   const double items = static_cast<double>(call.items);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, items, call.products, gpu)
-                                        : pair_times(*plan, shape, items, gpu);
+                                        : pair_times(*plan, shape, items, gpu, call.mixed_pipes);
   const double half = call.symmetric ? 0.5 : 1;
   for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit, &times.tensor}) *time *= half;
   const double bytes = pairs_of(shape) * items * bytes_of(plan->problem.out) + points_bytes(shape, dtype) * half;
@@ -311,6 +318,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   plan::GpuPairProblem problem =
       problem_of({explained(f)}, shape, dtype, gpu.info, Context::shared().precision());
   problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
+  problem.differs = plan::fills_waves(shape.m, shape.n, shape.k, gpu.info.multiprocessors);
   problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Context::shared().precision(),
                                         gpu.info.multiprocessors);
   const auto plan = tuned_plan(plan::plan_gpu_pairs(problem), gpu.tiles);

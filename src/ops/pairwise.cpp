@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ops/call.h"
 #include "ops/cuda_call.h"
+#include "plan/differences.h"
 
 namespace mercer {
 namespace {
@@ -82,8 +83,11 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
         plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,
                             context.state().tensor_cores_from);
     product.by_warps = context.state().products_by_warps;
-    const auto kernels =
-        ops::cuda_kernels(call, job, {.out = out.dtype, .mixed_work = mixed, .product = product}, context);
+    const bool differs = context.state().differs_always ||
+                         plan::fills_waves(call.m(), call.n(), job.features, job.hardware().multiprocessors,
+                                           call.symmetric());
+    const auto kernels = ops::cuda_kernels(
+        call, job, {.out = out.dtype, .mixed_work = mixed, .differs = differs, .product = product}, context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

@@ -38,7 +38,8 @@ struct GpuTimes {
 };
 
 /// What a pair and feature costs on average: some pairs of a thread may run another program than `update`.
-GpuCost mean_update_cost(const GpuPairPlan& plan);
+/// `quantised`: the values are such that integers stand for them, where the plan has mixed pipes.
+GpuCost mean_update_cost(const GpuPairPlan& plan, bool quantised = true);
 
 /// `count` runs of a program of this cost and type.
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu);

@@ -11,6 +11,7 @@
 #include "ir/passes.h"
 #include "ir/ptx.h"
 #include "plan/absolute_sums.h"
+#include "plan/differences.h"
 #include "plan/sum_planes.h"
 
 namespace mercer::plan {
@@ -599,6 +600,7 @@ std::string GpuPairPlan::to_text() const {
   if (expanded)
     text += "squares of differences are expanded, a multiply-add a pair and feature, where norms allow it\n";
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
+  if (differs) text += differences_text(*this);
   if (mixed_sixteenths > 0)
     text += fmt::format(
         "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 16 by sad.u32, the others by two "
@@ -705,9 +707,10 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (split.states > 0) add_first_update(*plan);
   plan->wide = is_wide(*plan);
   add_mixed_pipes(*plan);
+  add_differences(*plan);
   add_allowance(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
-  const bool packs = plan->bilinear || plan->wide || problem.expands || plan->mixed_sixteenths > 0 ||
+  const bool packs = plan->bilinear || plan->wide || problem.expands || plan->asks_ranges() ||
                      problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
   plan->direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan);

@@ -94,6 +94,7 @@ struct GpuPairProblem {
   bool by_value = false;        // all parameters are numbers, in the kernel's arguments
   MixedWork mixed_work = MixedWork::little;
   bool expands = false;         // and for expanded squares
+  bool differs = false;         // and for differences by tensor cores
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts
   BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
@@ -130,6 +131,9 @@ struct GpuPairPlan {
                                                            // the states of `split` (plan/sum_planes.h)
   GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
+  bool differs = false;           // differences of x and z come from tensor cores, where their values have pieces
+                                  // (kernels/cuda/pair_differences.cuh): in this tile
+  GpuTile difference_tile;
   int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
   /// The plan of exp2(sum(x*z)) on expanded points, which the tile of values leaves all to where it can
   /// (kernels/cuda/expanded.cuh).
@@ -189,8 +193,13 @@ struct GpuPairPlan {
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
   std::int64_t shared_bytes(std::int64_t features) const { return shared_bytes(tile, features); }
   std::int64_t shared_bytes(const GpuTile& of, std::int64_t features) const;
-  /// The same of the tile on tensor cores.
+  /// The same of the tiles on tensor cores.
   std::int64_t product_shared_bytes() const;
+  std::int64_t difference_shared_bytes() const;
+  /// Whether the device decides, by the range of the values, which tile computes all.
+  /// Packing writes pieces of the values: differences are what is tried first.
+  bool packs_pieces() const { return differs && mixed_sixteenths == 0; }
+  bool asks_ranges() const { return mixed_sixteenths > 0 || differs; }
   std::string to_text() const;
 };
 

@@ -345,6 +345,31 @@ double described_element(std::uint64_t descriptor, int row, int k) {
   return element<kShape>(bits);
 }
 
+/// m64nNkK with both operands in shared memory, without swizzle: a warp's sixteen rows, computed by one lane for all.
+template <ProductShape kShape>
+void multiply_described(float* const (&d)[kShape.columns / 2], std::uint64_t a, std::uint64_t b, bool adds) {
+  constexpr int kDepth = kShape.depth();
+  const std::uint64_t* places = exchange(0xffffffffu, reinterpret_cast<std::uint64_t>(&d));
+  if (self->lane == 0) {
+    const int first = static_cast<int>(self->index.x) / kWarp % 4 * 16;
+    double left[16][kDepth];
+    for (int row = 0; row < 16; ++row)
+      for (int k = 0; k < kDepth; ++k) left[row][k] = described_element<kShape>(a, first + row, k);
+    for (int column = 0; column < kShape.columns; ++column) {
+      double right[kDepth];
+      for (int k = 0; k < kDepth; ++k) right[k] = described_element<kShape>(b, column, k);
+      for (int row = 0; row < 16; ++row) {
+        auto* sums = reinterpret_cast<float* const*>(places[row % 8 * 4 + column % 8 / 2]);
+        float& to = *sums[column / 8 * 4 + row / 8 * 2 + column % 2];
+        double sum = adds ? to : 0.0;
+        for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k];
+        to = truncated(sum);
+      }
+    }
+  }
+  exchange(0xffffffffu, 0);
+}
+
 /// m16n8k8 of tf32.
 inline void multiply_warp_wide(const Fragments& own) {
   constexpr ProductShape kShape{8, ProductShape::Type::tf32, true};
@@ -445,6 +470,8 @@ struct Instruction {
         multiply_registers<kShape>(
             sums, {std::get<kNext>(all), std::get<kNext + 1>(all), std::get<kNext + 2>(all), std::get<kNext + 3>(all)},
             std::get<kNext + 4>(all), std::get<kNext + 5>(all) != 0);
+      else if constexpr (kShape.type == ProductShape::Type::bf16)
+        multiply_described<kShape>(sums, std::get<kNext>(all), std::get<kNext + 1>(all), std::get<kNext + 2>(all) != 0);
       else
         multiply_group<kShape.columns>(sums, std::get<kNext>(all), std::get<kNext + 1>(all),
                                        std::get<kNext + 2>(all) != 0);

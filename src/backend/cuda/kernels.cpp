@@ -176,6 +176,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                                      plan.split.uniforms.size(), plan.uniforms));
   if (plan.mixed_sixteenths > 0) sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
+  if (plan.differs)
+    sources.differences = named("tile of differences", codegen::cuda_differences_source(plan));
   if (plan.expanded) {
     sources.expand = named("operands of expanded squares", codegen::cuda_expand_source(plan));
     sources.expanded = named("tile of expanded squares", plan.wide ? codegen::cuda_wide_source(*plan.expanded)
@@ -257,6 +259,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                              {&texts.merge, "merge_ranges", &of.merge},
                              {&texts.candidates, "tighten", &of.candidates},
                              {&texts.integers, "pair_tile", &of.integers},
+                             {&texts.differences, "pair_tile", &of.differences},
                              {&texts.expand, "start_expanded", &of.expand},
                              {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &of.expanded},
                              {&texts.product, product_function(*of.plan), &of.product},

@@ -27,6 +27,7 @@ struct PairSources {
   jit::CudaSource tile, pack_x, pack_z, uniforms;
   jit::CudaSource merge;       // of a fold, or empty
   jit::CudaSource candidates;  // of nearest neighbours, or empty
+  jit::CudaSource differences;  // of a plan with differences by tensor cores, or empty
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
   jit::CudaSource repair;             // of both, where pairs are stored
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
@@ -41,7 +42,7 @@ struct PairKernels {
   const CudaDevice* device = nullptr;
   Kernel tile, pack_x, pack_z, uniforms, merge;
   Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
-  Kernel integers, product, repair;
+  Kernel integers, differences, product, repair;
   Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
   Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
   Kernel kept_values, kept_products;  // what stores such values, and what multiplies them with all columns

@@ -10,9 +10,24 @@ namespace {
 constexpr std::int64_t kWarp = 32, kStartThreads = 256, kQuantiseThreads = 512, kRepairThreads = 256;
 constexpr int kSampleBlocks = 64;  // of 32 pairs
 constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kPiecesThreads = 256, kPiecesFeatures = 64;
+constexpr std::int64_t kBlocksOfValues = 2;  // of each that a multiprocessor holds, behind differences
+constexpr std::int64_t kFeedingThreads = 128;  // beside those of a tile of differences
 
 /// A repaired pair reads 64 bytes a feature: this many of 1024 features take what the integers save of 10^9 pairs.
 constexpr std::int64_t kMostRepairs = 1 << 18;
+
+/// Tiles that a block of differences stores one after the other, so that the next one's slices are on their way while
+/// one is finished: as many as keep all multiprocessors busy to the end.
+std::int64_t tiles_of_block(std::int64_t tiles_m, std::int64_t tiles_n, std::int64_t multiprocessors) {
+  constexpr std::int64_t kMost = 16;
+  std::int64_t best = 1, least = -1;
+  for (std::int64_t tiles = 1; tiles <= std::min(kMost, tiles_n); ++tiles) {
+    const std::int64_t turns = ceil_div(tiles_m * ceil_div(tiles_n, tiles), multiprocessors) * tiles;
+    if (least < 0 || turns <= least) best = tiles, least = turns;
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -20,17 +35,25 @@ MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Pan
     : kernels_(kernels), job_(job), start_(quantise_kernels(job)) {
   if (&panels.x() == &panels.z()) sides_ = 1;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
-  for (int s = 0; s < sides_; ++s) {
+  for (int s = 0; has_differences() && s < 2; ++s)
+    pieces_[s] = workspace.add((kernels.plan->packs_pieces() ? sides[s]->sets : 1) * bytes_of_pieces(sides[s]->ld));
+  for (int s = 0; has_integers() && s < sides_; ++s) {
     quantised_[s] = workspace.add(sides[s]->ld * job.features * kFloat);
     errors_[s] = workspace.add((sides[s]->ld + sides[s]->ld / MERCER_QUANTISED) * kFloat);
   }
   constexpr std::int64_t kPairsOfRepair = 64;
-  if (stores()) capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
+  if (stores() && has_integers())
+    capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
   sets_of_x_ = panels.x().sets;
   ranges_count_ = sets_of_x_ + (sides_ == 1 ? 0 : panels.z().sets);
   states_ = workspace.add(job.items * static_cast<std::int64_t>(sizeof(MixedState)));
   ranges_ = workspace.add(ranges_count_ * static_cast<std::int64_t>(sizeof(PanelRange)));
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
+}
+
+std::int64_t MixedPipes::bytes_of_pieces(std::int64_t ld) const {
+  constexpr std::int64_t kOfValue = 8;
+  return ld * round_up(job_.features, 2) * kOfValue;
 }
 
 PanelRanges MixedPipes::start(const Workspace& workspace) const {
@@ -40,7 +63,12 @@ PanelRanges MixedPipes::start(const Workspace& workspace) const {
   const std::int64_t blocks = ceil_div(std::max(a.state_count, a.range_count), kStartThreads);
   const std::int64_t most = kernels_.device->multiprocessors;
   launch_overlapping(start_, job_, {std::min(blocks, most)}, kStartThreads, a);
-  return {ranges, sides_ == 1 ? ranges : ranges + sets_of_x_};
+  PanelRanges wanted{ranges, sides_ == 1 ? ranges : ranges + sets_of_x_};
+  if (kernels_.plan->packs_pieces()) {
+    wanted.x_pieces = workspace.at<>(pieces_[0]);
+    wanted.z_pieces = workspace.at<>(pieces_[1]);
+  }
+  return wanted;
 }
 
 MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group, const PairArguments& one,
@@ -52,13 +80,18 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group,
   const void* values[] = {one.x, one.z};
   const std::int64_t counts[] = {one.m, one.n}, lds[] = {one.x_ld, one.z_ld};
   const std::int64_t of_sides[] = {sets.x, sets_of_x_ + sets.z};
-  for (int s = 0; s < sides_; ++s)
-    mixed.side[s] = {static_cast<const float*>(values[s]),
-                     workspace.at<float>(quantised_[s]),
-                     workspace.at<float>(errors_[s]),
-                     ranges + of_sides[s],
-                     counts[s],
-                     lds[s]};
+  const std::int64_t packed[] = {sets.x, sets.z};
+  for (int s = 0; s < 2; ++s) {
+    const int own = sides_ == 1 ? 0 : s;
+    const std::int64_t set = kernels_.plan->packs_pieces() ? packed[s] : 0;
+    mixed.side[s] = {static_cast<const float*>(values[own]),
+                     workspace.at<float>(quantised_[own]),
+                     workspace.at<float>(errors_[own]),
+                     workspace.at<char>(pieces_[s]) + set * bytes_of_pieces(lds[s]),
+                     ranges + of_sides[own],
+                     counts[own],
+                     lds[own]};
+  }
   mixed.k = one.k;
   mixed.sides = sides_;
   mixed.sampled_blocks = stores() ? kSampleBlocks : 0;
@@ -66,6 +99,7 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group,
 }
 
 void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed) const {
+  if (!has_integers()) return;
   if (!kernels_.plan->allowance.outputs.empty()) {
     PairArguments members = one;
     members.mixed = mixed.state;
@@ -81,17 +115,45 @@ void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mi
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments values = one;
   values.mixed = mixed.state;
+  values.x_range = mixed.side[0].range;
+  values.z_range = mixed.side[1].range;
   values.x_errors = mixed.side[0].errors;
   values.z_errors = mixed.side[sides_ - 1].errors;
   values.repairs = workspace.at<unsigned long long>(repairs_);
-  PairArguments integers = values;
-  integers.x = mixed.side[0].quantised;
-  integers.z = mixed.side[sides_ - 1].quantised;
   const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
-  launch_overlapping(kernels_.integers, job_, {blocks}, threads, integers, shared);
-  if (stores())
-    launch_overlapping(kernels_.repair, job_, {4 * kernels_.device->multiprocessors}, kRepairThreads, values);
+  if (has_integers()) {
+    PairArguments integers = values;
+    integers.x = mixed.side[0].quantised;
+    integers.z = mixed.side[sides_ - 1].quantised;
+    launch_overlapping(kernels_.integers, job_, {blocks}, threads, integers, shared);
+    if (stores())
+      launch_overlapping(kernels_.repair, job_, {4 * kernels_.device->multiprocessors}, kRepairThreads, values);
+  }
+  if (has_differences()) {
+    launch_differences(values, mixed);
+    blocks = std::min(blocks, kBlocksOfValues * plan.tile.min_blocks * kernels_.device->multiprocessors);
+  }
   launch_overlapping(kernels_.tile, job_, {blocks}, threads, values, shared);
+}
+
+void MixedPipes::launch_differences(const PairArguments& values, const MixedArguments& mixed) const {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  if (!plan.packs_pieces()) {
+    const std::int64_t panels = std::max(values.x_ld, values.z_ld) / MERCER_DIFFERENCE_PANEL;
+    launch_overlapping(beside(start_, "write_pieces", job_), job_, {panels, ceil_div(mixed.k, kPiecesFeatures), 2},
+                       kPiecesThreads, mixed);
+  }
+  PairArguments differences = values;
+  differences.x = mixed.side[0].pieces;
+  differences.z = mixed.side[1].pieces;
+  differences.tiles_m = ceil_div(values.m, plan.difference_tile.tile_m);
+  differences.tiles_n = ceil_div(values.n, plan.difference_tile.tile_n);
+  differences.splits = static_cast<int>(
+      ceil_div(differences.tiles_n, values.symmetric != 0 ? 1
+                                                         : tiles_of_block(differences.tiles_m, differences.tiles_n,
+                                                                          kernels_.device->multiprocessors)));
+  launch_overlapping(kernels_.differences, job_, {differences.tiles_m * differences.splits},
+                     plan.difference_tile.threads() + kFeedingThreads, differences, plan.difference_shared_bytes());
 }
 
 void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,

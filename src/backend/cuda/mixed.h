@@ -26,6 +26,11 @@ class MixedPipes {
                     const Workspace& workspace) const;
 
  private:
+  bool has_integers() const { return kernels_.plan->mixed_sixteenths > 0; }
+  bool has_differences() const { return kernels_.plan->differs; }
+  /// Of values that no integers stand for.
+  void launch_differences(const PairArguments& values, const MixedArguments& mixed) const;
+  std::int64_t bytes_of_pieces(std::int64_t ld) const;
   bool stores() const { return kernels_.plan->problem.consumer == plan::Consumer::store; }
 
   const PairKernels& kernels_;
@@ -35,7 +40,7 @@ class MixedPipes {
   std::int64_t capacity_ = 0;  // of the list of repairs: none of products
   std::int64_t sets_of_x_ = 1, ranges_count_ = 1;
   std::int64_t states_ = 0, ranges_ = 0, repairs_ = 0;
-  std::int64_t quantised_[2] = {}, errors_[2] = {};
+  std::int64_t quantised_[2] = {}, errors_[2] = {}, pieces_[2] = {};
 };
 
 }  // namespace mercer::cuda

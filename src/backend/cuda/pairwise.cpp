@@ -56,8 +56,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   const Panels panels(kernels, job, workspace);
   std::optional<MixedPipes> mixed;
   const auto products = matrix_products(kernels, job, panels, job.x.count, symmetric, workspace);
-  if (plan.mixed_sixteenths > 0)
-    mixed.emplace(kernels, job, panels, workspace);
+  if (plan.asks_ranges()) mixed.emplace(kernels, job, panels, workspace);
   std::optional<SumPlanes> sums;
   if (!kernels.sums.empty()) sums.emplace(kernels, job, SumPlanes::rows_of(kernels, job), workspace);
   BatchWalk groups, members;

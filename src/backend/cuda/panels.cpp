@@ -132,9 +132,12 @@ void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
   if (kernels_.plan->direct) return;
   PackArguments x = pack_arguments(true, workspace);
   x.ranges = ranges.x;
+  x.pieces[0] = ranges.x_pieces;
+  if (same_) x.pieces[1] = ranges.z_pieces;
   if (same_) return launch_pack(kernels_.pack_x, job_, {x});
   PackArguments z = pack_arguments(false, workspace);
   z.ranges = ranges.z;
+  z.pieces[1] = ranges.z_pieces;
   // One launch where both sides have one kernel.
   if (kernels_.pack_x.function == kernels_.pack_z.function) return launch_pack(kernels_.pack_x, job_, {x, z});
   launch_pack(kernels_.pack_x, job_, {x});

@@ -25,9 +25,11 @@ struct PackedPanels {
   std::int64_t values = 0, slots = 0;     // places in the workspace
 };
 
-/// Where ranges of the packed sets go (kernels/cuda/panel_range.cuh); null where nobody wants them.
+/// What packing leaves beside panels, null where nobody wants it: ranges of the packed sets
+/// (kernels/cuda/panel_range.cuh), pieces of their values (kernels/cuda/difference_pieces.cuh).
 struct PanelRanges {
   PanelRange *x = nullptr, *z = nullptr;
+  void *x_pieces = nullptr, *z_pieces = nullptr;
 };
 
 class Panels {

@@ -6,6 +6,7 @@
 #define MERCER_MAX_NUMBERS 32 // parameters passed by value
 #define MERCER_FILL_NUMBERS 480
 #define MERCER_PANEL 64  // points of a panel
+#define MERCER_DIFFERENCE_PANEL 128  // points of a panel of pieces (difference_pieces.cuh)
 #define MERCER_QUANTISED 32  // points of a block that makes integers of their values
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
@@ -38,7 +39,8 @@ struct PackArguments {
   void* values;          // [pack][ld / 64][k][stream][64]; without a formula [pack][k][ld]
   void* slots;           // [pack][slot][ld]
   void* weights_out;     // [k] in the computing type, or null
-  struct PanelRange* ranges;  // [pack] where values become integers
+  struct PanelRange* ranges;  // [pack] where values become integers, or have pieces
+  void* pieces[2];  // [pack] of x, of z, or null (difference_pieces.cuh)
   long long count, ld, k;
   long long point_stride, feature_stride, user_stride, weight_stride;
   long long blocks, sets;  // blocks of points in a packed set; packed sets
@@ -74,6 +76,7 @@ struct MixedSide {
   const float* values;   // panels
   float* quantised;      // panels of 2^23 + q
   float* errors;         // [ld] sum over the features of |value - quantised value|; then the largest of 32 points
+  void* pieces;          // [ld / 128][two features][128] of 16 bytes (difference_pieces.cuh)
   const struct PanelRange* range;
   long long count, ld;
 };
@@ -86,7 +89,7 @@ struct StartMixedArguments {
   unsigned capacity;
 };
 
-// Values of both sides become integers; one side when x and z are the same points.
+// Values of both sides become integers, one side when x and z are the same points, or pieces, both sides always.
 struct MixedArguments {
   struct MixedState* state;
   struct MixedSide side[2];
@@ -188,6 +191,7 @@ struct PairArguments {
   // Sums on two sets of pipes; null: everything is computed from the values themselves.
   struct MixedState* mixed;
   const float *x_errors, *z_errors;
+  const struct PanelRange *x_range, *z_range;
   unsigned long long* repairs;  // m << 32 | n
   // Squares of differences that may be expanded (expanded.cuh); null: they are not.
   struct ExpandedState* expanded;

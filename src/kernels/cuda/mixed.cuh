@@ -13,6 +13,14 @@
 #define MIXED_TOLERANCE 7e-7f
 #define MIXED_PRODUCT_TOLERANCE 1.2e-6f
 
+// Whether differences of these values can come from tensor cores (difference_pieces.cuh): all are finite, and no piece
+// is smaller than the least normal number.
+MERCER_INLINE bool have_pieces(const PanelRange& s) {
+  constexpr u32 kMinusInfinity = 0x007fffffu, kInfinity = 0xff800000u;
+  return s.low > kMinusInfinity && s.high < kInfinity && s.place >= -126;
+}
+MERCER_INLINE bool have_pieces(const PanelRange& x, const PanelRange& z) { return have_pieces(x) && have_pieces(z); }
+
 // Whether the quantised tile's results are kept, all or but for the listed pairs.
 MERCER_INLINE bool mixed_stands(const MixedState& s) {
   return s.step > 0 && s.doubtful == 0 && s.listed <= s.capacity;

@@ -8,6 +8,7 @@
 //
 //   REAL computing type, POINT element type, STREAMS, STAGES, SLOTS; plain stream s: the feature itself
 //   RANGES   the range of each set's values is wanted (panel_range.cuh)
+//   PIECES   pieces of the values are wanted too, as those of x, of z, or both (difference_pieces.cuh)
 //   EARLY    points alone are read, and the kernel ahead waited for them and for the readers of older panels
 #define PACK_POINTS 32
 #define PACK_FEATURES 32
@@ -128,6 +129,24 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     fetch.store(tile);
     __syncthreads();
     if (k0 + step < a.k) fetch.load(a, side, k0 + step);
+#if PIECES
+    const i64 point = side.first + lane, pairs = (a.k + 1) / 2, set_size = a.ld * pairs * 16;
+    for (int kk = 2 * warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 16) {
+      REAL values[2] = {0, 0};
+#pragma unroll
+      for (int f = 0; f < 2; ++f) {
+        if (k0 + kk + f >= a.k) break;
+        REAL stream[1];
+        make_streams(stream, tile[kk + f][lane], a, k0 + kk + f, slot_values, lane, params);
+        range.include(stream[0]);
+        values[f] = stream[0];
+        ((REAL*)a.values)[place_of(a, set, k0 + kk + f, 0, side.first) + lane] = stream[0];
+      }
+      const i64 pair = (k0 + kk) / 2;
+      if (a.pieces[0]) store_pieces<false>((u8*)a.pieces[0] + set * set_size, point, pair, pairs, values[0], values[1]);
+      if (a.pieces[1]) store_pieces<true>((u8*)a.pieces[1] + set * set_size, point, pair, pairs, values[0], values[1]);
+    }
+#else
     for (int kk = warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 32) {
       REAL stream[STREAMS + (STREAMS == 0)];
       const POINT feature = tile[kk][lane];
@@ -138,6 +157,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       for (int s = 0; s < STREAMS; ++s)
         ((REAL*)a.values)[place_of(a, set, k0 + kk, s, side.first) + lane] = stream[s];
     }
+#endif
   }
 #if EARLY
   wait_for_kernel_ahead();

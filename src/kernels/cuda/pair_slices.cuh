@@ -7,17 +7,38 @@
 #define VECTOR (16 / (int)sizeof(REAL))
 #define VECTOR_M (THREAD_M < VECTOR ? THREAD_M : VECTOR)
 #define VECTOR_N (THREAD_N < VECTOR ? THREAD_N : VECTOR)
-// A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point].
-#define PANEL_X (TILE_M < MERCER_PANEL ? TILE_M : MERCER_PANEL)
-#define PANEL_Z (TILE_N < MERCER_PANEL ? TILE_N : MERCER_PANEL)
-#define SLICE_X (TILE_K * X_STREAMS * TILE_M)
-#define SLICE_Z (TILE_K * Z_STREAMS * TILE_N)
+// A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point]. Pieces of a
+// value (pair_differences.cuh) take as much as two, and lie by two features.
+#if DIFFERENCES == 1
+#define PANEL_POINTS MERCER_DIFFERENCE_PANEL
+#define ONES_X_BYTES (64 * 16)  // of either feature of a pair; before the slices
+#define ONES_Z_BYTES (128 * 16) // and behind them
+#define WORDS_X 2
+#define WORDS_Z 2
+#define PANEL_ROWS(k) (((k) + 1) / 2 * 2)
+#define WORDS_BEFORE (2 * ONES_X_BYTES / 4)
+#define WORDS_BEHIND (2 * ONES_Z_BYTES / 4)
+#define FEEDING_THREADS 128
+#else
+#define PANEL_POINTS MERCER_PANEL
+#define WORDS_X X_STREAMS
+#define WORDS_Z Z_STREAMS
+#define PANEL_ROWS(k) (k)
+#define WORDS_BEFORE 0
+#define WORDS_BEHIND 0
+#define FEEDING_THREADS 0
+#endif
+#define PANEL_X (TILE_M < PANEL_POINTS ? TILE_M : PANEL_POINTS)
+#define PANEL_Z (TILE_N < PANEL_POINTS ? TILE_N : PANEL_POINTS)
+#define SLICE_X (TILE_K * WORDS_X * TILE_M)
+#define SLICE_Z (TILE_K * WORDS_Z * TILE_N)
 #define SLICE (SLICE_X + SLICE_Z)
 #define PROMOTED_SIZE (PROMOTES * TILE_M * TILE_N)
 // Tiles that follow each other in a block have slices on their way while one is finished; a tile alone uses their
 // memory.
 #define ONE_TILE (CONSUMER == STORE && !MANY_TILES)
-#define SCRATCH_PLACE (ONE_TILE ? 0 : STAGES * SLICE + (a.k > a.chunk ? PROMOTED_SIZE : 0))
+#define SCRATCH_PLACE \
+  (ONE_TILE ? 0 : STAGES * SLICE + WORDS_BEHIND + (DIFFERENCES != 1 && a.k > a.chunk ? PROMOTED_SIZE : 0))
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
@@ -63,8 +84,8 @@ struct OperandPlaces {
     return place_of<STREAMS, PANEL>(kk, s, i / kVector * kGroup + i % kVector);
   }
 };
-using PlacesX = OperandPlaces<X_STREAMS, PANEL_X, TILE_M, THREAD_M>;
-using PlacesZ = OperandPlaces<Z_STREAMS, PANEL_Z, TILE_N, THREAD_N>;
+using PlacesX = OperandPlaces<WORDS_X, PANEL_X, TILE_M, THREAD_M>;
+using PlacesZ = OperandPlaces<WORDS_Z, PANEL_Z, TILE_N, THREAD_N>;
 
 // How the update of a feature is told where its operands are. On mixed pipes their places are found for each feature
 // anew: that takes more instructions and 2.6 % less time (docs/kernels/pairwise-cuda.md).
@@ -95,7 +116,7 @@ MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int d
       const int c = first + threadIdx.x, row = c / kRow, at = c % kRow * VECTOR;
       if (row < depth * STREAMS && (kChunks % THREADS == 0 || c < kChunks))
         copy_16(to + (panel * TILE_K * STREAMS + row) * PANEL + at,
-                from + panel * panel_size + row * MERCER_PANEL + at);
+                from + panel * panel_size + row * PANEL_POINTS + at);
     }
 }
 
@@ -103,9 +124,9 @@ MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int d
 template <int STREAMS, int POINTS>
 MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, int depth, u32 barrier) {
 #pragma unroll
-  for (int panel = 0; panel < POINTS / MERCER_PANEL; ++panel)
-    copy_bulk(shared_address(to + panel * TILE_K * STREAMS * MERCER_PANEL), from + panel * panel_size,
-              depth * STREAMS * MERCER_PANEL * sizeof(REAL), barrier);
+  for (int panel = 0; panel < POINTS / PANEL_POINTS; ++panel)
+    copy_bulk(shared_address(to + panel * TILE_K * STREAMS * PANEL_POINTS), from + panel * panel_size,
+              depth * STREAMS * PANEL_POINTS * sizeof(REAL), barrier);
 }
 #endif
 
@@ -147,7 +168,7 @@ MERCER_INLINE i64 column_of(const PairArguments& a, int tile) {
 MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
   const i64 n0 = column_of(a, b.tile);
   b.next_x = b.x;
-  b.next_z = b.z + n0 / MERCER_PANEL * b.z_panel + n0 % MERCER_PANEL;
+  b.next_z = b.z + n0 / PANEL_POINTS * b.z_panel + n0 % PANEL_POINTS;
 }
 
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
@@ -170,10 +191,11 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
   b.x_set = batch_offset(a.groups, a.x_step, b.group);
   b.z_set = batch_offset(a.groups, a.z_step, b.group);
   b.item = batch_offset(a.groups, a.item_step, b.group);
-  b.x_panel = (i64)a.k * X_STREAMS * MERCER_PANEL;
-  b.z_panel = (i64)a.k * Z_STREAMS * MERCER_PANEL;
-  b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / MERCER_PANEL) + b.m0 / MERCER_PANEL) * b.x_panel + b.m0 % MERCER_PANEL;
-  b.z = (const REAL*)a.z + b.z_set * (a.z_ld / MERCER_PANEL) * b.z_panel;
+  b.x_panel = (i64)PANEL_ROWS(a.k) * WORDS_X * PANEL_POINTS;
+  b.z_panel = (i64)PANEL_ROWS(a.k) * WORDS_Z * PANEL_POINTS;
+  b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / PANEL_POINTS) + b.m0 / PANEL_POINTS) * b.x_panel +
+        b.m0 % PANEL_POINTS;
+  b.z = (const REAL*)a.z + b.z_set * (a.z_ld / PANEL_POINTS) * b.z_panel;
   b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((FEATURES + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
   b.copy_k = b.stage = 0;
@@ -182,7 +204,7 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
 MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u64* full) {
-  const int k = FEATURES, depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : k - b.copy_k;
+  const int k = FEATURES, depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : PANEL_ROWS(k - b.copy_k);
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
 #if DIRECT
@@ -192,16 +214,16 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
                                           a.z_point, a.z_feature, b.copy_k, depth);
 #elif BULK
   const u32 barrier = shared_address(full + b.stage);
-  barrier_expect(barrier, depth * (X_STREAMS * TILE_M + Z_STREAMS * TILE_N) * sizeof(REAL));
-  copy_panels_bulk<X_STREAMS, TILE_M>(slice, x, b.x_panel, depth, barrier);
-  copy_panels_bulk<Z_STREAMS, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
+  barrier_expect(barrier, depth * (WORDS_X * TILE_M + WORDS_Z * TILE_N) * sizeof(REAL));
+  copy_panels_bulk<WORDS_X, TILE_M>(slice, x, b.x_panel, depth, barrier);
+  copy_panels_bulk<WORDS_Z, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
 #else
-  copy_panels<X_STREAMS, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
-  copy_panels<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
+  copy_panels<WORDS_X, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
+  copy_panels<WORDS_Z, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
 #endif
   b.copy_k += TILE_K;
-  b.next_x = x + TILE_K * X_STREAMS * MERCER_PANEL;
-  b.next_z = z + TILE_K * Z_STREAMS * MERCER_PANEL;
+  b.next_x = x + TILE_K * WORDS_X * PANEL_POINTS;
+  b.next_z = z + TILE_K * WORDS_Z * PANEL_POINTS;
   if (b.copy_k >= k) {
     b.copy_k = 0;
     ++b.tile;
@@ -211,7 +233,45 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   --b.left;
 }
 
-#if BULK
+#if DIFFERENCES == 1
+// A warp of its own asks for the slices: those that multiply go in step, and would all wait for the one that asks.
+struct SliceTurns {
+  u64 *full, *empty;
+  int stage = 0;
+  u32 parity = 0;
+
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL*, bool) const {
+    if (threadIdx.x == 0) {
+      find_place(block, a, place_of_block);
+      for (int s = 0; s < STAGES; ++s) {
+        barrier_init(shared_address(full + s), 1);
+        barrier_init(shared_address(empty + s), THREADS / 32);
+      }
+      barrier_init_done();
+    }
+    __syncthreads();
+  }
+  MERCER_METHOD void feed(Block& block, const PairArguments& a, REAL* shared) {
+    if (threadIdx.x != THREADS) return;
+    while (block.left > 0) {
+      barrier_await(shared_address(empty + stage), parity ^ 1);
+      copy_slice(block, a, shared, full);
+      advance();
+    }
+  }
+  MERCER_METHOD void wait() const { barrier_wait(shared_address(full + stage), parity); }
+  // Products have been waited for, and nothing else reads a slice.
+  MERCER_METHOD void next() {
+    if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+    advance();
+  }
+
+ private:
+  MERCER_METHOD void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+#elif BULK
 // A block's way through the places of its slices. A place is filled again one step after it was read, so that no warp
 // waits for the slowest; and warps take turns in asking for slices, since the first ones of all blocks share a
 // scheduler.

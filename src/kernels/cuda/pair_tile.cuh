@@ -54,15 +54,15 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   const Position at = position();
   const REAL features = (REAL)a.features;
   bool is_wanted = true;
-#if MIXED
+#if (MIXED || DIFFERENCES) && DIFFERENCES != 2
   // One thread asks: the answer changes when the list of repairs overflows.
   __shared__ bool answer;
   if (threadIdx.x == 0) {
     const bool stands = a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed)
                                                              : all_allowed(*a.mixed, MIXED_PRODUCT_TOLERANCE));
-    answer = is_wanted = stands == (MIXED == 1);
+    answer = is_wanted = DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
   }
-#if MIXED == 2 || !BULK  // which leaves most often, or where all threads copy; otherwise the first slices are asked for
+#if MIXED != 1 || !BULK  // which leaves most often, or where all threads copy; otherwise the first slices are asked for
   __syncthreads();
   if (!answer) return;
 #endif
@@ -82,6 +82,13 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if ALTERNATIVE_EIGHTHS
   load_power_table();
 #endif
+#if DIFFERENCES == 1
+  // Before the slices of x and behind those of z.
+  u8 *const ones_x = (u8*)shared - 2 * ONES_X_BYTES, *const ones_z = (u8*)(shared + STAGES * SLICE);
+  write_ones(ones_x, 64);
+  write_ones(ones_z, 128);
+  async_fence();
+#endif
   SliceTurns turns;
 #if BULK
 #if MIXED == 1
@@ -96,6 +103,14 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   Block block;
 #endif
   turns.start(block, a, place_of_block, shared, is_wanted);
+#if DIFFERENCES == 1
+  if (threadIdx.x >= THREADS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24));
+    return turns.feed(block, a, shared);
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(240));
+  const DifferenceOperands operands(shared_address(ones_x), shared_address(shared), shared_address(ones_z));
+#endif
 #if MIXED == 1 && BULK
   if (!answer) return;
 #endif
@@ -130,11 +145,15 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #if PROMOTES
     bool promoted_before = false;
-    REAL* const promoted = shared + STAGES * SLICE;
+    REAL* const promoted = shared + STAGES * SLICE + WORDS_BEHIND;
 #endif
     // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
     for (int k0 = 0; k0 < FEATURES;) {
       const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
+#if DIFFERENCES == 1
+      accumulate_differences(acc, operands, turns, chunk_end - k0, (const REAL*)a.w + k0, points, params, features);
+      k0 = chunk_end;
+#else
 #pragma unroll 1
       for (; k0 < chunk_end; k0 += TILE_K) {
         turns.wait(block, a, shared);
@@ -153,6 +172,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
         turns.next(block, a, shared);
       }
+#endif
 #if PROMOTES
       if (k0 < FEATURES) {
 #if MIXED == 1
@@ -183,12 +203,13 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
-#if REGIONS && BULK
+#if (REGIONS || DIFFERENCES == 2) && BULK
   turns.end();
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(const __grid_constant__ PairArguments a) {
+extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOCKS)
+    pair_tile(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
   extern __shared__ __align__(128) unsigned char shared_bytes[];
 #if REGIONS
@@ -197,6 +218,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) pair_tile(cons
 #if FALLBACK || DOUBLE_PRODUCTS
   if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
 #endif
-  run_block(a, blockIdx.x, (REAL*)shared_bytes);
+#if DIFFERENCES == 2
+  // Few blocks: most often they leave.
+  if (mixed_stands(*a.mixed) || have_pieces(*a.x_range, *a.z_range)) return;
+  const u32 places = (u32)(a.tiles_m * (ONE_TILE ? a.tiles_n : a.splits));
+  for (u32 place = blockIdx.x; place < places; place += gridDim.x) run_block(a, place, (REAL*)shared_bytes);
+#else
+  run_block(a, blockIdx.x, (REAL*)shared_bytes + WORDS_BEFORE);
+#endif
 #endif
 }

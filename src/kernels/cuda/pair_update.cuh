@@ -89,6 +89,7 @@ MERCER_INLINE void start(Accumulators& acc) {
 }
 #endif
 
+#if DIFFERENCES != 1
 // The operands' feature, then they stand at the next. FIRST: the states have no values yet. Pairs go in blocks of two
 // rows and four columns: the compiler then finds registers that collide less in their banks.
 template <bool FIRST = false>
@@ -157,6 +158,7 @@ MERCER_INLINE void accumulate_slice(Accumulators& acc, const REAL* slice, const 
       accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
   }
 }
+#endif
 
 #if BYTES
 // Sums of bytes are integers.
@@ -169,7 +171,9 @@ MERCER_INLINE void to_floats(Accumulators& acc) {
 #endif
 
 #if PROMOTES
-// Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread].
+// Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread]. Vectors of them settle the
+// register banks of accumulators, which sums of differences leave to the compiler (pair_differences.cuh).
+#define PROMOTED_TOGETHER (DIFFERENCES == 1 ? 1 : VECTOR_N)
 MERCER_INLINE void promote(Accumulators& acc, REAL* promoted, bool first, bool last) {
   int slot = 0;
 #pragma unroll
@@ -178,13 +182,13 @@ MERCER_INLINE void promote(Accumulators& acc, REAL* promoted, bool first, bool l
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
-      for (int j = 0; j < THREAD_N; j += VECTOR_N) {
-        const int place = ((slot * THREAD_M + i) * THREAD_N + j) * THREADS + threadIdx.x * VECTOR_N;
-        Pack<REAL, VECTOR_N>& sum = *(Pack<REAL, VECTOR_N>*)(promoted + place);
-        Pack<REAL, VECTOR_N> total;
+      for (int j = 0; j < THREAD_N; j += PROMOTED_TOGETHER) {
+        const int place = ((slot * THREAD_M + i) * THREAD_N + j) * THREADS + threadIdx.x * PROMOTED_TOGETHER;
+        Pack<REAL, PROMOTED_TOGETHER>& sum = *(Pack<REAL, PROMOTED_TOGETHER>*)(promoted + place);
+        Pack<REAL, PROMOTED_TOGETHER> total;
         if (!first) total = sum;
 #pragma unroll
-        for (int c = 0; c < VECTOR_N; ++c) {
+        for (int c = 0; c < PROMOTED_TOGETHER; ++c) {
           REAL& value = acc.value[i][j + c][s];
           total.value[c] = first ? value : total.value[c] + value;
           value = last ? total.value[c] : (REAL)0;

@@ -22,6 +22,7 @@
 #include "core/parallel.h"
 #include "device/nvrtc.h"
 #include "ir/passes.h"
+#include "plan/differences.h"
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"
@@ -86,6 +87,7 @@ const TileRow kTiles[] = {
     {.name = "tiny", .text = kL1, .sizes = kTiny},
     // Several kernels for a call.
     {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
+    {.name = "cubes", .text = "sum(abs(x-z)^3)^(1/3)", .sizes = kWhole, .mixed_pipes = true},
     {.name = "mixed-product-1", .text = kLaplace, .sizes = {100000, 100000, 16}, .consumer = Consumer::product,
      .mixed_pipes = true},
     {.name = "mixed-product-16", .text = kLaplace, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
@@ -290,6 +292,9 @@ class Collection {
     add({name + ".merge", std::move(sources.merge), 128});
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
+    if (plan->differs)
+      add({name + ".differences", std::move(sources.differences), plan->difference_tile.threads(),
+           plan->difference_tile.min_blocks, plan->difference_shared_bytes()});
     if (plan->has_double_products())
       add({name + ".products", std::move(sources.product), plan->double_tile.threads(), plan->double_tile.min_blocks,
            plan->shared_bytes(plan->double_tile, 1 << 20)});
@@ -334,6 +339,7 @@ class Collection {
     if (row.tensor_cores && row.consumer != Consumer::nearest)
       problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
     if (row.mixed_pipes) problem.mixed_work = plan::MixedWork::much;
+    problem.differs = plan::fills_waves(m, n, k, 132);
     problem.expands = row.expands;
     problem.subtracts = row.subtracts;
     if (row.consumer == Consumer::store) problem.out = row.out;

@@ -45,9 +45,12 @@ TEST(GpuFloor, CountsBothProgramsOfAPower) {
   EXPECT_NE(explain(Formula(power), kLarge, Dtype::float32, "sm_90").find("pairs in 8"), std::string::npos);
 }
 
+/// Sixteen multiply-adds of 16 bits, at 700 TFLOP/s.
+constexpr double kByTensorCores = 16 * 2e3 * 30000.0 * 30000.0 * 1024 / 700e12;
+
 TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
   const char* text = "sum(abs(x-z))";
-  EXPECT_NEAR(floor_of(text, kLarge, Dtype::float32, {.mixed_pipes = false}), 2 * 27.55, 0.1);
+  EXPECT_NEAR(floor_of(text, kLarge, Dtype::float32, {.mixed_pipes = false}), kByTensorCores, 0.1);
   EXPECT_NEAR(floor_of(text), 1.375 * 27.55, 0.1);  // five pairs in eight take one slot, three take two
   EXPECT_NEAR(floor_of(text, {2048, 2048, 256}), 0.0441, 0.001);
   EXPECT_NEAR(floor_of(text, {1024, 1024, 256}), 0.0160, 0.001);  // too small to pay for it
@@ -56,7 +59,9 @@ TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
 
 TEST(GpuFloor, CountsBytesFourAnInstruction) {
   EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::uint8), 0.5 * 27.55, 0.1);
-  EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8, {.products = 0}), 2 * 27.55, 0.1);
+  EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8, {.products = 0}), kByTensorCores, 0.1);
+  EXPECT_NEAR(floor_of("sum(abs(x-z)^3)"), 2 * 27.55, 0.1);  // a third instruction is the tensor cores'
+  EXPECT_NEAR(floor_of("sum(abs(x-z)^3)", {3000, 3000, 1024}), 3 * 0.2755, 0.01);
   EXPECT_NE(explain(Formula("sum(abs(x-z))"), kLarge, Dtype::uint8, "sm_90").find("on average 0.5 slots"),
             std::string::npos);
 }

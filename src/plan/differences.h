@@ -1,0 +1,20 @@
+// Sums of functions of x - z whose differences come from tensor cores (kernels/cuda/pair_differences.cuh).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plan/gpu_plan.h"
+
+namespace mercer::plan {
+
+/// Whether tiles of 128 x 128 pairs, one at a time on a multiprocessor, keep nine in ten busy. Of a symmetric matrix
+/// half are left, some of which take longer.
+bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors, bool symmetric = false);
+
+/// Of a plan whose programs are there, and that knows whether it has mixed pipes.
+void add_differences(GpuPairPlan& plan);
+
+std::string differences_text(const GpuPairPlan& plan);
+
+}  // namespace mercer::plan
