@@ -22,6 +22,12 @@ bool reads_differences(const Expr& e) {
   return std::all_of(e->args.begin(), e->args.end(), reads_differences);
 }
 
+/// Weights and parameters beside 192 registers of differences and sums spill.
+bool reads_only_points(const ir::Program& update) {
+  using enum ir::Site;
+  return !reads_site(update, {w, row, col, param, index_i, index_j});
+}
+
 /// Measured on an H200: a product takes as long as an addition, or one and a half that meet others in their banks, and
 /// half-rate instructions take longer beside it. Of three instructions without them a tenth is saved. Beside integers
 /// they cost two launches more, of kernels that leave at once.
@@ -50,7 +56,7 @@ void add_differences(GpuPairPlan& plan) {
                       !plan.bilinear && plan.planes.empty() && plan.split.states == 1 && plan.promoted[0] &&
                       problem.capability == kOfWarpgroups && !problem.product.by_warps &&
                       plan.sides.x_streams.size() == 1 && plan.sides.z_streams.size() == 1 &&
-                      reads_differences(plan.split.updates()[0]);
+                      reads_differences(plan.split.updates()[0]) && reads_only_points(plan.update);
   if (!serves || !pays_differences(plan)) return;
   plan.difference_tile = kDifferences;
   plan.differs = plan.difference_shared_bytes() <= problem.shared_per_block;

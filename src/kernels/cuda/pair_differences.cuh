@@ -62,14 +62,15 @@ MERCER_INLINE void wait_for_differences(float (&d)[DIFFERENCES_A_THREAD]) {
 }
 
 // In the order of the product's registers, the last ones first: the compiler then finds banks in which a sum, a
-// difference and what is made of it meet least. Points of a warp are stored so that row_of and col_of hold.
-MERCER_INLINE void add_differences(Accumulators& acc, const float (&d)[DIFFERENCES_A_THREAD], REAL w,
-                                   const PointValues& points, const REAL* params, REAL features) {
+// difference and what is made of it meet least. Points of a warp are stored so that row_of and col_of hold. Formulas
+// read nothing else here (plan/differences.cpp).
+MERCER_INLINE void add_differences(Accumulators& acc, const float (&d)[DIFFERENCES_A_THREAD]) {
 #pragma unroll
   for (int at = DIFFERENCES_A_THREAD - 1; at >= 0; --at) {
     const int i = at / 2 % 2, j = at / 4 * 2 + at % 2;
     const REAL x[1] = {d[at]}, z[1] = {0};  // x - 0 is x, whatever x
-    update(acc.value[i][j], x, z, w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
+    update(acc.value[i][j], x, z, 0, nullptr, nullptr, nullptr, 0, 0, 0);
+    keep(acc.value[i][j][0]);  // otherwise squares of several features are gathered first, and spill
   }
 }
 
@@ -77,48 +78,42 @@ MERCER_INLINE void add_differences(Accumulators& acc, const float (&d)[DIFFERENC
 // `second` or the next `first` while they take the other.
 struct DifferenceSteps {
   Accumulators& acc;
-  const PointValues& points;
-  const REAL *w, *params;
-  REAL features;
   float first[DIFFERENCES_A_THREAD], second[DIFFERENCES_A_THREAD];
 
-  MERCER_METHOD void take(const float (&d)[DIFFERENCES_A_THREAD], int k) {
-    add_differences(acc, d, READS_WEIGHTS ? w[k] : (REAL)0, points, params, features);
-  }
+  MERCER_METHOD explicit DifferenceSteps(Accumulators& sums) : acc(sums) {}
   MERCER_METHOD void start(const DifferenceOperands& at) {
     ask_differences(first, at.x[0], at.z[0]);
     wait_for_differences(first);
   }
-  MERCER_METHOD void take_first(const DifferenceOperands& at, int k) {
+  MERCER_METHOD void take_first(const DifferenceOperands& at) {
     ask_differences(second, at.x[1], at.z[1]);
-    take(first, k);
+    add_differences(acc, first);
     wait_for_differences(second);
   }
-  MERCER_METHOD void take_second(const DifferenceOperands& next, int k) {
+  MERCER_METHOD void take_second(const DifferenceOperands& next) {
     ask_differences(first, next.x[0], next.z[0]);
-    take(second, k);
+    add_differences(acc, second);
     wait_for_differences(first);
   }
 };
 
 // `count` features, from the slice on at which `turns` stands.
 template <class Turns>
-MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOperands& slices, Turns& turns, int count,
-                                          const REAL* w, const PointValues& points, const REAL* params, REAL features) {
+MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOperands& slices, Turns& turns, int count) {
   const auto here = [&] {
     DifferenceOperands at = slices;
     at.move(turns.stage * (SLICE * (u32)sizeof(REAL)));
     return at;
   };
-  DifferenceSteps steps{acc, points, w, params, features};
+  DifferenceSteps steps(acc);
   turns.wait();
   DifferenceOperands at = here();
   steps.start(at);
   int k = 0;
   const auto pass_pair = [&] {
-    steps.take_first(at, k);
+    steps.take_first(at);
     at.move(PAIR_OF_FEATURES_BYTES);
-    steps.take_second(at, k + 1);
+    steps.take_second(at);
     k += 2;
   };
 #pragma unroll 1
@@ -131,13 +126,13 @@ MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOpe
 #pragma unroll 1
       while (k + 2 < end) pass_pair();
     }
-    steps.take_first(at, k);
+    steps.take_first(at);
     turns.next();
     if (end == count) break;
     turns.wait();
     at = here();
-    steps.take_second(at, k + 1);
+    steps.take_second(at);
     k = end;
   }
-  if (WHOLE_SLICES || k + 1 < count) steps.take(steps.second, k + 1);
+  if (WHOLE_SLICES || k + 1 < count) add_differences(acc, steps.second);
 }

@@ -151,7 +151,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     for (int k0 = 0; k0 < FEATURES;) {
       const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
 #if DIFFERENCES == 1
-      accumulate_differences(acc, operands, turns, chunk_end - k0, (const REAL*)a.w + k0, points, params, features);
+      accumulate_differences(acc, operands, turns, chunk_end - k0);
       k0 = chunk_end;
 #else
 #pragma unroll 1

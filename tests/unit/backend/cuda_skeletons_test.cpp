@@ -87,6 +87,7 @@ const TileRow kTiles[] = {
     {.name = "tiny", .text = kL1, .sizes = kTiny},
     // Several kernels for a call.
     {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
+    {.name = "squares", .text = "sum(square(x-z))", .sizes = kWhole, .mixed_pipes = true},
     {.name = "cubes", .text = "sum(abs(x-z)^3)^(1/3)", .sizes = kWhole, .mixed_pipes = true},
     {.name = "mixed-product-1", .text = kLaplace, .sizes = {100000, 100000, 16}, .consumer = Consumer::product,
      .mixed_pipes = true},

@@ -148,9 +148,10 @@ TEST(TensorCoreDifferences, ThePlanChoosesThem) {
   };
   const auto as_it_is = [](plan::GpuPairProblem&) {};
   for (const char* text :
-       {kCubes, "sum(abs(z-x)^3)", "sum((x-z)^3)", "sum(abs(x-z))", "sum(w*abs(x-z))", "sum((x-z)^2)"})
+       {kCubes, "sum(abs(z-x)^3)", "sum((x-z)^3)", "sum(abs(x-z))", "sum((x-z)^2)"})
     EXPECT_TRUE(differs(text, as_it_is)) << text;
-  for (const char* text : {"sum((x-z)*x)", "sum(max(abs(x-z)-1,0)^2)", "max(abs(x-z))", "sum(abs(x-z)^1.3)", "x*0"})
+  for (const char* text : {"sum((x-z)*x)", "sum(max(abs(x-z)-1,0)^2)", "max(abs(x-z))", "sum(abs(x-z)^1.3)",
+                           "sum(w*abs(x-z))"})
     EXPECT_FALSE(differs(text, as_it_is)) << text;
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.capability = 100; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.type = Dtype::float64; }));
