@@ -99,7 +99,8 @@ struct DifferenceSteps {
 
 // `count` features, from the slice on at which `turns` stands.
 template <class Turns>
-MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOperands& slices, Turns& turns, int count) {
+MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOperands& slices, Turns& turns,
+                                          int count) {
   const auto here = [&] {
     DifferenceOperands at = slices;
     at.move(turns.stage * (SLICE * (u32)sizeof(REAL)));
