@@ -99,13 +99,19 @@ def test_text_of_bars(line, text):
 
 @pytest.mark.parametrize(
     ("formula", "slots"),
-    [("sqrt(sum((x-z)^2))", 2), ("max(abs(x-z))", 2), ("sum(max(abs(x-z)-c,0)^2)", 4)],
+    [("sum(abs(x-z)^3)", 2), ("max(abs(x-z))", 2), ("sum(max(abs(x-z)-c,0)^2)", 4)],
 )
 def test_floor(formula, slots):
     floor = engine.gpu_floor(formula, gpu_rows.LARGE, "float32", "sm_90", products=0)
     assert floor["ms"] == pytest.approx(slots * 27.5, rel=0.01)
     assert floor["memory"] == pytest.approx(0.85, abs=0.1)
     assert floor["ms"] == max(floor.values())
+
+
+def test_floor_of_differences():
+    floor = engine.gpu_floor("sqrt(sum((x-z)^2))", gpu_rows.LARGE, "float32", "sm_90", products=0)
+    assert floor["ms"] == floor["tensor"] == pytest.approx(42.1, rel=0.01)  # 16 multiply-adds each
+    assert floor["issue"] == pytest.approx(27.5, rel=0.01)
 
 
 def test_floor_of_tensor_cores():
