@@ -252,6 +252,21 @@ std::string double_products_text(const GpuPairPlan& plan) {
   return text + skeleton({"double_units.cuh", "double_products.cuh"});
 }
 
+/// Parameters, and what the update reads beside operands.
+std::string update_defines(const GpuPairPlan& plan) {
+  const std::size_t params = plan.split.params.size() + plan.split.uniforms.size();
+  const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};
+  return define("PARAMS", static_cast<std::int64_t>(params)) +
+         define("UPDATE_READS_POINTS", plan::reads_site(plan.update, points)) +
+         define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
+         define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+}
+
+std::string differences_text(const plan::GpuTile& tile) {
+  return define("CLUSTER", 1) + skeleton({"warpgroups.cuh"}) +
+         product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
+}
+
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
@@ -263,16 +278,12 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("PROMOTES", plan.promoted_states());
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
-  const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};
-  text += define("UPDATE_READS_POINTS", plan::reads_site(plan.update, points));
-  text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  text += define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
-  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+  text += update_defines(plan);
   text += define("LONG_EPILOGUE", plan.long_epilogue());
   const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
-  const bool differs = plan.differs && part != TilePart::integers;
-  text += define("DIFFERENCES", by_differences ? 1 : differs ? 2 : 0);
+  const int differences = !plan.differs || part == TilePart::integers ? 0 : by_differences ? 1 : 2;
+  text += define("DIFFERENCES", differences);
   text += expanded_text(plan);
   text += define("BY_ROWS", plan.by_rows());
   const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
@@ -280,8 +291,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("ZERO_IDENTITY", is_zero && is_long && !by_differences);
   text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
-  text += define("BYTES", plan.bytes);
-  text += define("MANY_TILES", by_differences || plan.many_tiles());
+  text += define("BYTES", plan.bytes) + define("MANY_TILES", by_differences || plan.many_tiles());
   text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
   text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
   text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
@@ -301,10 +311,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != 0 || differs) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
-  if (by_differences)
-    text += define("CLUSTER", 1) + skeleton({"warpgroups.cuh"}) +
-            product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
+  if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
+  if (by_differences) text += differences_text(tile);
   text += skeleton({"pair_params.cuh"});
   text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
   if (by_differences) text += skeleton({"pair_differences.cuh"});

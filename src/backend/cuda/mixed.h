@@ -1,5 +1,6 @@
-// Sums of absolute differences on two sets of pipes (kernels/cuda/mixed.cuh): quantised panels, the list of repairs,
-// and the kernels around the tiles. Which tile's results stand is decided on the device.
+// Sums of differences that take other pipes where their values allow it: absolute ones on two sets of pipes
+// (kernels/cuda/mixed.cuh), with quantised panels and a list of repairs, and such whose differences tensor cores make
+// (kernels/cuda/pair_differences.cuh), from pieces. Which tile's results stand is decided on the device.
 #pragma once
 
 #include "backend/cuda/panels.h"

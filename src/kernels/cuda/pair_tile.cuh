@@ -14,7 +14,8 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh; this file is the kernel. It computes what
+// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh, pair_differences.cuh (DIFFERENCES 1; 2 is
+// the tile of values that have no pieces); this file is the kernel. It computes what
 // products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing.
 // With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
 

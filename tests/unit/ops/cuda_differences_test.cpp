@@ -136,6 +136,28 @@ TEST(TensorCoreDifferences, SymmetricBatchedStrided) {
   });
 }
 
+/// Outputs that share their sums, by an epilogue with a parameter.
+TEST(TensorCoreDifferences, OutputsThatShareTheirSums) {
+  by_differences([](TestContext& context) {
+    const PointPair points{drawn(140, 150, 1, kUniform), drawn(260, 150, 2, kUniform)};
+    const Tensor z = points.z;
+    Array widths(Dtype::float32, {2}), out(Dtype::float32, {2, 140, 260});
+    widths.set({0}, 20);
+    widths.set({1}, 35);
+    Arguments arguments;
+    arguments.params["h"] = widths.tensor();
+    pairwise("exp(-sum(abs(x-z)^3)/h)", points.x, &z, out, arguments, context);
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t i = 0; i < 140; ++i)
+        for (std::int64_t j = 0; j < 260; ++j) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < 150; ++k) sum += cube(points.x(i, k) - points.z(j, k));
+          const double power = sum / (b == 0 ? 20 : 35), wanted = std::exp(-power);
+          ASSERT_NEAR(out(b, i, j), wanted, 2e-6 * (1 + power) * wanted) << b << "," << i << "," << j;
+        }
+  });
+}
+
 TEST(TensorCoreDifferences, ThePlanChoosesThem) {
   const auto differs = [](const char* text, auto change) {
     plan::GpuPairProblem problem;
