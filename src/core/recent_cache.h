@@ -38,6 +38,12 @@ class RecentCache {
     return value;
   }
 
+  /// Takes the place of what is there; nothing where that has gone.
+  void replace(const std::string& key, std::shared_ptr<const Value> value) {
+    std::lock_guard lock(mutex_);
+    if (auto found = index_.find(key); found != index_.end()) found->second->second = std::move(value);
+  }
+
   /// What is there, or null.
   std::shared_ptr<const Value> find(const std::string& key) const {
     std::lock_guard lock(mutex_);

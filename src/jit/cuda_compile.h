@@ -20,6 +20,7 @@ struct CudaSource {
   std::string text;  ///< CUDA C++; #include "prelude.cuh" finds the files of src/kernels/cuda/
   std::string architecture;          ///< "sm_90a": CudaDevice::architecture()
   std::vector<std::string> options;  ///< beyond the architecture and C++17: "-DTILE_M=128", "--ptxas-options=-v"
+  bool quickly = false;              ///< by --Ofast-compile=mid (quick_compile.h): for compile_now and compile_all_now
 };
 
 struct CudaBinary {

@@ -87,11 +87,15 @@ bool is_wanted() {
          default_thread_count() > 1;
 }
 
+bool same(const CudaSource& a, const CudaSource& b) {
+  return a.text == b.text && a.architecture == b.architecture && a.options == b.options;
+}
+
 /// Its functions are compiled on several threads.
 CudaSource quick(CudaSource source, std::size_t sources) {
   constexpr std::size_t kMostThreads = 8;
   const std::size_t threads = static_cast<std::size_t>(default_thread_count()) / sources;
-  source.options.emplace_back("--Ofast-compile=mid");
+  source.quickly = true;
   source.options.emplace_back("-DMERCER_QUICK=1");
   source.options.push_back(fmt::format("--split-compile={}", std::clamp<std::size_t>(threads, 1, kMostThreads)));
   source.name += ", quickly";
@@ -132,15 +136,17 @@ std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources) {
   CudaCompiler& compiler = CudaCompiler::shared();
   std::vector<QuickBinary> binaries(sources.size());
-  std::vector<std::size_t> missing;
+  std::vector<std::pair<std::size_t, std::size_t>> missing;  // a source, its text
   std::vector<CudaSource> texts;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (auto found = compiler.find(sources[i])) {
       binaries[i].binary = std::move(*found);
       continue;
     }
-    missing.push_back(i);
-    texts.push_back(sources[i]);
+    const auto known =
+        std::find_if(texts.begin(), texts.end(), [&](const CudaSource& text) { return same(text, sources[i]); });
+    missing.emplace_back(i, known - texts.begin());
+    if (known == texts.end()) texts.push_back(sources[i]);
   }
   if (missing.empty()) return binaries;
   std::vector<QuickBinary> made;
@@ -151,7 +157,10 @@ std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources)
   }
   if (made.empty())
     for (CudaBinary& binary : compiler.compile_all(texts)) made.emplace_back().binary = std::move(binary);
-  for (std::size_t j = 0; j < missing.size(); ++j) binaries[missing[j]] = std::move(made[j]);
+  for (const auto& [i, text] : missing) {
+    binaries[i] = made[text];
+    binaries[i].binary.name = sources[i].name;
+  }
   return binaries;
 }
 

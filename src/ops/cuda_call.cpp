@@ -51,7 +51,8 @@ plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Co
   return problem;
 }
 
-/// What the context has under this key. A rehearsal that loads nothing leaves nothing there.
+/// What the context has under this key; kernels that were quick ones are full ones from the second call on. A rehearsal
+/// that loads nothing leaves nothing there.
 template <class Kernels, class Make>
 std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::string& key, const cuda::PairJob& job,
                                     const Make& make) {
@@ -61,10 +62,16 @@ std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::stri
     if (auto known = of_this_device ? cache.find(key) : nullptr) return known;
     return make();
   }
-  return cache.get(key, [&] {
+  bool are_new = false;
+  auto kernels = cache.get(key, [&] {
     cuda::require_no_capture(job);
+    are_new = true;
     return make();
   });
+  if (are_new || !kernels->are_quick()) return kernels;
+  kernels = cuda::finish_kernels(*kernels, job);
+  cache.replace(key, kernels);
+  return kernels;
 }
 
 RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& context) {

@@ -21,14 +21,17 @@
 namespace mercer::cuda {
 namespace {
 
+template <class Owner>
 struct KernelRow {
   const jit::CudaSource* source;
   const char* function;
-  Kernel* kernel;
+  Kernel Owner::* place;
+  Owner* owner;
 };
 
-void erase_empty(std::vector<KernelRow>& rows) {
-  std::erase_if(rows, [](const KernelRow& row) { return row.source->text.empty(); });
+template <class Owner>
+void erase_empty(std::vector<KernelRow<Owner>>& rows) {
+  std::erase_if(rows, [](const KernelRow<Owner>& row) { return row.source->text.empty(); });
 }
 
 /// Whether kernels are compiled and loaded in this call; if not, its rehearsal lists them.
@@ -42,17 +45,61 @@ Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& 
   return kernel;
 }
 
+/// Whether the time that a quick kernel may lose in this call is less than its compilation saves. Trials, and calls
+/// that only prepare others, want the kernels that stay.
+bool wants_quick_kernels(const PairJob& job) {
+  constexpr double kMost = 1e12;  // pairs times features, some 0.1 s
+  const double work = static_cast<double>(job.x.count) * static_cast<double>(job.z.count) *
+                      static_cast<double>(job.features) * static_cast<double>(job.items);
+  return job.rehearsal() == nullptr && job.queue->trial == nullptr && work <= kMost;
+}
+
+std::vector<jit::QuickBinary> compile(const std::vector<jit::CudaSource>& texts, bool quickly) {
+  if (quickly) return jit::compile_quickly(texts);
+  std::vector<jit::QuickBinary> binaries;
+  for (jit::CudaBinary& binary : jit::compile_all(texts)) binaries.emplace_back().binary = std::move(binary);
+  return binaries;
+}
+
 /// Compiles and loads, or lists what would be.
-void get_kernels(const std::vector<KernelRow>& rows, const PairJob& job) {
+template <class Owner>
+void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job) {
   if (!is_loaded(job)) {
-    for (const KernelRow& row : rows) job.rehearsal()->sources.push_back(*row.source);
+    for (const KernelRow<Owner>& row : rows) job.rehearsal()->sources.push_back(*row.source);
     return;
   }
   std::vector<jit::CudaSource> texts;
-  for (const KernelRow& row : rows) texts.push_back(*row.source);
-  const std::vector<jit::CudaBinary> binaries = jit::compile_all(texts);
+  for (const KernelRow<Owner>& row : rows) texts.push_back(*row.source);
+  const std::vector<jit::QuickBinary> binaries = compile(texts, wants_quick_kernels(job));
   prepare_pool(job.device, job.op);
-  for (std::size_t i = 0; i < rows.size(); ++i) *rows[i].kernel = load(binaries[i], rows[i].function, job);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const KernelRow<Owner>& row = rows[i];
+    Kernel& kernel = row.owner->*row.place = load(binaries[i].binary, row.function, job);
+    kernel.is_quick = binaries[i].full.valid();
+    if (kernel.is_quick) row.owner->full.push_back({row.place, row.function, binaries[i].full});
+  }
+}
+
+/// The full kernel of one that was quick, which stays where the full one cannot be had.
+Kernel full_kernel(Kernel quick, const std::shared_future<jit::CudaBinary>& full, const char* function,
+                   const PairJob& job) {
+  try {
+    const CaptureBreak loads;
+    return load(full.get(), function, job);
+  } catch (const Error& error) {
+    log_once(LogLevel::warning, "cuda: {} stays as it was compiled first: {}", function, error.what());
+    quick.is_quick = false;
+    return quick;
+  }
+}
+
+template <class Owner>
+std::shared_ptr<Owner> with_full_kernels(const Owner& quick, const PairJob& job) {
+  auto kernels = std::make_shared<Owner>(quick);
+  for (const FullKernel<Owner>& full : quick.full)
+    kernels.get()->*full.place = full_kernel(quick.*full.place, full.binary, full.function, job);
+  kernels->full.clear();
+  return kernels;
 }
 
 /// Kernels by their names, on all devices.
@@ -77,17 +124,10 @@ struct SharedRow {
   std::function<std::string()> make_text;
 };
 
-/// The full kernel of one that was quick, which stays where the full one cannot be had.
-Kernel finish_kernel(SharedKernels::Entry entry, const SharedRow& row, const PairJob& job) {
-  try {
-    const CaptureBreak loads;
-    entry.kernel = load(entry.full.get(), row.function, job);
-  } catch (const Error& error) {
-    log_once(LogLevel::warning, "cuda: {} stays as it was compiled first: {}", row.name, error.what());
-    entry.kernel.is_quick = false;
-  }
+Kernel finish_kernel(const SharedKernels::Entry& entry, const SharedRow& row, const PairJob& job) {
+  const Kernel kernel = full_kernel(entry.kernel, entry.full, row.function, job);
   std::lock_guard lock(shared().mutex);
-  return (shared().known[{row.name, job.device}] = {entry.kernel, {}}).kernel;
+  return (shared().known[{row.name, job.device}] = {kernel, {}}).kernel;
 }
 
 std::optional<Kernel> find_kernel(const SharedRow& row, const PairJob& job) {
@@ -98,7 +138,7 @@ std::optional<Kernel> find_kernel(const SharedRow& row, const PairJob& job) {
     if (found == shared().known.end()) return std::nullopt;
     entry = found->second;
   }
-  return entry.kernel.is_quick ? finish_kernel(std::move(entry), row, job) : entry.kernel;
+  return entry.kernel.is_quick ? finish_kernel(entry, row, job) : entry.kernel;
 }
 
 /// Rows have names of their own.
@@ -119,9 +159,7 @@ std::vector<Kernel> shared_kernels(const std::vector<SharedRow>& rows, const Pai
     std::move(texts.begin(), texts.end(), std::back_inserter(job.rehearsal()->sources));
     return kernels;
   }
-  std::vector<jit::QuickBinary> binaries;
-  if (quickly) binaries = jit::compile_quickly(texts);
-  else for (jit::CudaBinary& binary : jit::compile_all(texts)) binaries.emplace_back().binary = std::move(binary);
+  std::vector<jit::QuickBinary> binaries = compile(texts, quickly);
   prepare_pool(job.device, job.op);
   for (std::size_t j = 0; j < missing.size(); ++j) {
     const SharedRow& row = rows[missing[j]];
@@ -245,28 +283,28 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
                                                         const PairJob& job) {
   auto kernels = std::make_shared<PairKernels>();
   std::list<PairSources> sources;
-  std::vector<KernelRow> rows;
+  std::vector<KernelRow<PairKernels>> rows;
   const auto add = [&](PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> own, Dtype stored) {
     of.plan = std::move(own);
     of.device = &job.hardware();
     const PairSources& texts =
         sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
-    rows.insert(rows.end(), {{&texts.tile, tile_function(*of.plan), &of.tile},
-                             {&texts.pack_x, "pack", &of.pack_x},
-                             {&texts.pack_z, "pack", &of.pack_z},
-                             {&texts.uniforms, "uniforms", &of.uniforms},
-                             {&texts.field_uniforms, "uniforms", &of.field_uniforms},
-                             {&texts.merge, "merge_ranges", &of.merge},
-                             {&texts.candidates, "tighten", &of.candidates},
-                             {&texts.integers, "pair_tile", &of.integers},
-                             {&texts.differences, "pair_tile", &of.differences},
-                             {&texts.expand, "start_expanded", &of.expand},
-                             {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &of.expanded},
-                             {&texts.product, product_function(*of.plan), &of.product},
-                             {&texts.rated, "bilinear_tile", &of.rated},
-                             {&texts.kept_values, "bilinear_tile", &of.kept_values},
-                             {&texts.kept_products, "bilinear_tile", &of.kept_products},
-                             {&texts.repair, "repair", &of.repair}});
+    rows.insert(rows.end(), {{&texts.tile, tile_function(*of.plan), &PairKernels::tile, &of},
+                             {&texts.pack_x, "pack", &PairKernels::pack_x, &of},
+                             {&texts.pack_z, "pack", &PairKernels::pack_z, &of},
+                             {&texts.uniforms, "uniforms", &PairKernels::uniforms, &of},
+                             {&texts.field_uniforms, "uniforms", &PairKernels::field_uniforms, &of},
+                             {&texts.merge, "merge_ranges", &PairKernels::merge, &of},
+                             {&texts.candidates, "tighten", &PairKernels::candidates, &of},
+                             {&texts.integers, "pair_tile", &PairKernels::integers, &of},
+                             {&texts.differences, "pair_tile", &PairKernels::differences, &of},
+                             {&texts.expand, "start_expanded", &PairKernels::expand, &of},
+                             {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
+                             {&texts.product, product_function(*of.plan), &PairKernels::product, &of},
+                             {&texts.rated, "bilinear_tile", &PairKernels::rated, &of},
+                             {&texts.kept_values, "bilinear_tile", &PairKernels::kept_values, &of},
+                             {&texts.kept_products, "bilinear_tile", &PairKernels::kept_products, &of},
+                             {&texts.repair, "repair", &PairKernels::repair, &of}});
   };
   add(*kernels, plan, out);
   for (const auto& plane : plan->planes) {
@@ -284,17 +322,31 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   auto kernels = std::make_shared<FieldKernels>();
   kernels->plan = plan;
   const FieldSources sources = field_sources(*plan, job.hardware().architecture());
-  std::vector<KernelRow> rows = {{&sources.field, "field", &kernels->field},
-                                 {&sources.uniforms, "uniforms", &kernels->uniforms},
-                                 {&sources.products, "field_products", &kernels->products},
-                                 {&sources.operands, "write_coefs", &kernels->operands},
-                                 {&sources.units, "field_products", &kernels->units},
-                                 {&sources.rows, "judge_rows", &kernels->rows},
-                                 {&sources.linear, "finish_field", &kernels->linear},
-                                 {&sources.linear_tile, "bilinear_tile", &kernels->linear_tile}};
+  std::vector<KernelRow<FieldKernels>> rows = {{&sources.field, "field", &FieldKernels::field, kernels.get()},
+                                 {&sources.uniforms, "uniforms", &FieldKernels::uniforms, kernels.get()},
+                                 {&sources.products, "field_products", &FieldKernels::products, kernels.get()},
+                                 {&sources.operands, "write_coefs", &FieldKernels::operands, kernels.get()},
+                                 {&sources.units, "field_products", &FieldKernels::units, kernels.get()},
+                                 {&sources.rows, "judge_rows", &FieldKernels::rows, kernels.get()},
+                                 {&sources.linear, "finish_field", &FieldKernels::linear, kernels.get()},
+                                 {&sources.linear_tile, "bilinear_tile", &FieldKernels::linear_tile, kernels.get()}};
   erase_empty(rows);
   get_kernels(rows, job);
   return kernels;
+}
+
+bool PairKernels::are_quick() const {
+  return !full.empty() || std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum->are_quick(); });
+}
+
+std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job) {
+  auto kernels = with_full_kernels(quick, job);
+  for (auto& sum : kernels->sums) sum = finish_kernels(*sum, job);
+  return kernels;
+}
+
+std::shared_ptr<const FieldKernels> finish_kernels(const FieldKernels& quick, const PairJob& job) {
+  return with_full_kernels(quick, job);
 }
 
 void require_no_capture(const PairJob& job) {

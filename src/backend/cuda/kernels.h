@@ -1,6 +1,7 @@
 // Compiled kernels of one plan on one device.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,14 @@ struct Kernel {
   const jit::CudaFunction* function = nullptr;
   bool is_quick = false;  // for one call (jit/quick_compile.h)
   explicit operator bool() const { return function != nullptr; }
+};
+
+/// What takes the place of a quick kernel of `Owner` at the next call.
+template <class Owner>
+struct FullKernel {
+  Kernel Owner::* place;
+  const char* function;
+  std::shared_future<jit::CudaBinary> binary;
 };
 
 /// What is compiled for a plan, by the dtype of the points.
@@ -49,8 +58,11 @@ struct PairKernels {
   Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
                             // is `rank_rows`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
+  std::vector<FullKernel<PairKernels>> full;
+  bool are_quick() const;
 };
-/// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
+/// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes. A call
+/// that is short enough has quick kernels (jit/quick_compile.h), for once.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
                                                         const PairJob& job);
 
@@ -68,9 +80,15 @@ struct FieldKernels {
   Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
   Kernel units, rows;         // `judge_rows`; its module has the others of field_rows.cuh
   Kernel linear, linear_tile;  // `finish_field`; its module has the others of linear_field.cuh
+  std::vector<FullKernel<FieldKernels>> full;
+  bool are_quick() const { return !full.empty(); }
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
                                                           const PairJob& job);
+
+/// The same with full kernels where some are quick. Waits for them; even while a graph is captured.
+std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job);
+std::shared_ptr<const FieldKernels> finish_kernels(const FieldKernels& quick, const PairJob& job);
 
 /// Kernels that depend on no formula, compiled once a process and device. Throw inside a graph capture when that is
 /// still to be done.

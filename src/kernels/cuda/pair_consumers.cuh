@@ -71,7 +71,7 @@ MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, 
 }
 #endif
 
-MERCER_INLINE void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+MERCER_STEP void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
                               const TilePlace& place, REAL* scratch) {
 #if !LONG_EPILOGUE
   constexpr int kLongest = VECTOR_N > VECTOR_M ? VECTOR_N : VECTOR_M;

@@ -1,5 +1,9 @@
 // Geometry of a tile, and its slices of features: from memory to shared memory, STAGES of them on their way
 // (pair_tile.cuh).
+#if MERCER_QUICK && UNROLL > 4
+#undef UNROLL
+#define UNROLL 4
+#endif
 #define THREADS_N (TILE_N / THREAD_N)
 #define THREADS_M (TILE_M / THREAD_M)
 #undef THREADS

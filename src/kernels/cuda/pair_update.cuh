@@ -174,7 +174,7 @@ MERCER_INLINE void to_floats(Accumulators& acc) {
 // Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread]. Vectors of them settle the
 // register banks of accumulators, which sums of differences leave to the compiler (pair_differences.cuh).
 #define PROMOTED_TOGETHER (DIFFERENCES == 1 ? 1 : VECTOR_N)
-MERCER_INLINE void promote(Accumulators& acc, REAL* promoted, bool first, bool last) {
+MERCER_STEP void promote(Accumulators& acc, REAL* promoted, bool first, bool last) {
   int slot = 0;
 #pragma unroll
   for (int s = 0; s < STATES; ++s) {
@@ -245,7 +245,7 @@ MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
 
 // Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may
 // have lost too much are listed, where any can. A point is not listed with itself.
-MERCER_INLINE void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
+MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const float step = a.mixed->step;
 #if CONSUMER != 0
   if (RATE_SLOT >= 0) return;

@@ -84,8 +84,9 @@ TEST(QuickCompile, WrongTextsAreRefused) {
   }));
 }
 
-/// A loop over memory that --Ofast-compile=max and -opt=0, which NVRTC 13.0 keeps for the rest of a process, have read
-/// its parameters by generic addresses.
+/// Settings that NVRTC 13.0 keeps for the rest of a process change these: after --Ofast-compile=max and -opt=0 a loop
+/// over memory reads its parameters by generic addresses, after --Ofast-compile=mid a quotient is computed again where
+/// one of two ways there has it.
 CudaSource walk_source(const std::string& name) {
   return {name, R"(
 struct Walk { int count; long long extent[6], step[6]; const float* in; float* out; };
@@ -99,6 +100,12 @@ static __device__ __forceinline__ long long offset(const Walk& walk, long long i
 }
 extern "C" __global__ void walk(const __grid_constant__ Walk walk) {
   for (long long i = threadIdx.x; i < walk.extent[0]; i += blockDim.x) walk.out[i] = walk.in[offset(walk, i)];
+}
+extern "C" __global__ void divide(int* __restrict__ out, const int* __restrict__ in, int n, int m) {
+  int s = 0;
+  if (m > 3) out[1] = s = n / m;
+  out[0] = s + n / m;
+  for (int i = 0; i < n; ++i) out[i] += in[n / m];
 }
 // )" + name, "sm_90", {}};
 }

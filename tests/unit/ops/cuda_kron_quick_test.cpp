@@ -4,23 +4,15 @@
 #include "core/cuda_driver.h"
 #include "core/testing.h"
 #include "ops/kron_calls.h"
+#include "ops/quick_kernels.h"
 
 namespace mercer {
 namespace {
 
 using namespace testing_support;
 
-class QuickKron : public ::testing::Test {
+class QuickKron : public QuickKernels {
  protected:
-  QuickKron() {
-    ::setenv("MERCER_QUICK_COMPILE", "1", 1);
-    ::setenv("MERCER_THREADS", "4", 1);
-  }
-  ~QuickKron() override {
-    ::setenv("MERCER_QUICK_COMPILE", "0", 1);
-    ::unsetenv("MERCER_THREADS");
-  }
-
   /// Factors of sizes that no cache is likely to have seen.
   Call draw(int least, int most, int factors) {
     std::uniform_int_distribution<int> size(least, most);
