@@ -779,6 +779,9 @@ def add_lapack_file(file: str, shared: bool) -> None:
 def set_cuda_store(folder: str) -> None:
     """Names the folder of GPU kernels that came with the package."""
 
+def finish_compiling() -> None:
+    """Waits for all GPU kernels that are still compiled behind quick ones."""
+
 def cache_path() -> str:
     """The folder of compiled kernels (MERCER_CACHE_DIR)."""
 

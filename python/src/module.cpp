@@ -9,6 +9,7 @@
 #include "core/lapack.h"
 #include "core/nvrtc.h"
 #include "jit/cuda_compile.h"
+#include "jit/quick_compile.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"
@@ -169,6 +170,8 @@ void bind_machine(nb::module_& module) {
   module.def(
       "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
       "Names the folder of GPU kernels that came with the package.");
+  module.def("finish_compiling", jit::finish_compiling, nb::call_guard<nb::gil_scoped_release>(),
+             "Waits for all GPU kernels that are still compiled behind quick ones.");
   bind_cache(module);
 }
 

@@ -208,7 +208,7 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
          define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels) +
          define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces) +
          define("EARLY", packing.early) + (packing.ranges ? skeleton({"panel_range.cuh"}) : "") +
-         (packing.pieces ? skeleton({"difference_pieces.cuh"}) : "") +
+         (packing.pieces ? skeleton({"difference_pieces.cuh"}) : "") + skeleton({"feature_fetch.cuh"}) +
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
 
@@ -313,7 +313,9 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
   if (by_differences) text += differences_text(tile);
-  text += skeleton({"pair_params.cuh"});
+  text += skeleton({"pair_params.cuh", "overlap.cuh"});
+  const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
+  text += define("REPAIRS", repairs) + (repairs ? skeleton({"store_pair.cuh", "mixed_repair.cuh"}) : "");
   text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
   if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
@@ -323,7 +325,6 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
     text += skeleton({"split_precision.cuh"});
   if (doubles) text += double_products_text(plan);
   if (regions) text += skeleton({"pair_regions.cuh"});
-  text += skeleton({"overlap.cuh"});
   if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }
@@ -360,9 +361,8 @@ std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan,
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
-  text += define("SPLIT", static_cast<bool>(plan.bilinear));
-  if (!plan.bilinear) return text + skeleton({"mixed.cuh", "overlap.cuh", "repair.cuh"});
-  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) + skeleton({"overlap.cuh", "repair.cuh"});
+  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
+         skeleton({"overlap.cuh", "store_pair.cuh", "repair.cuh"});
 }
 
 namespace {
@@ -485,8 +485,14 @@ std::string cuda_pair_weights_source(Dtype type) {
 }
 
 std::string cuda_quantise_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantise.cuh", "difference_pieces.cuh",
-                   "write_pieces.cuh"});
+  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantised_steps.cuh", "quantise.cuh",
+                   "difference_pieces.cuh", "write_pieces.cuh"});
+}
+
+std::string cuda_quantise_points_source(Dtype points) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + define("POINT", element_type(points)) +
+         skeleton({"mixed.cuh", "overlap.cuh", "panel_range.cuh", "feature_fetch.cuh", "quantised_steps.cuh",
+                   "quantise_points.cuh"});
 }
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {

@@ -13,19 +13,21 @@ namespace mercer::codegen {
 /// The kernel `pair_tile` (kernels/cuda/pair_tile.cuh).
 std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 
-/// The same on quantised panels, and the kernel `repair` behind it: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
+/// The same on quantised panels: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
-std::string cuda_repair_source(const plan::GpuPairPlan& plan);
 /// The same by differences of tensor cores (kernels/cuda/pair_differences.cuh).
 std::string cuda_differences_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_mixed`, `quantise` and `write_pieces`.
 std::string cuda_quantise_source();
+/// The kernels `find_ranges` and `quantise_points`.
+std::string cuda_quantise_points_source(Dtype points);
 
 /// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its
 /// operands, `find_centre`, `examine`, `write_pieces` and `sample_pairs`. Its pairs that cancel take `repair` and
 /// `pair_tile`. Where plan.rates() there is a kernel `rated` beside it, launched first; the device decides which one
 /// leaves.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan, bool rated = false);
+std::string cuda_repair_source(const plan::GpuPairPlan& plan);
 /// `bilinear_tile` that stores values, where plan.keeps(); and `write_kept`, which makes operands of v.
 std::string cuda_kept_source(const plan::GpuPairPlan& plan);
 std::string cuda_kept_operands_source();

@@ -28,7 +28,7 @@ const std::vector<EnvRow>& env_table() {
        "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
       {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
       {"MERCER_QUICK_COMPILE", "1",
-       "0 compiles Kronecker products for GPUs with full care at their first call, not at their second."},
+       "0 compiles for GPUs with full care at the first call, not at the second."},
   };
   return table;
 }

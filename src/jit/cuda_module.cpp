@@ -93,6 +93,15 @@ void CudaFunction::opt_in_to_shared(std::int64_t dynamic_shared) const {
   opted_in_.store(dynamic_shared, std::memory_order_release);
 }
 
+// A multiprocessor divides its memory between the first-level cache and shared memory, by what the kernel on it would
+// have, and does so anew only when it is empty: kernels that ask for different shares never overlap.
+void CudaFunction::share_alike() const {
+  constexpr int kAllShared = 100;  // percent
+  if (shares_alike_.exchange(true, std::memory_order_relaxed)) return;
+  const int result = need_cuda("cuda").set_function_attribute(handle_, kCuFunctionCarveout, kAllShared);
+  check_cuda(result, "cuda: cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
+}
+
 void CudaFunction::prepare(Dim3 grid, Dim3 block, std::int64_t dynamic_shared) const {
   constexpr std::int64_t kMostGridX = (std::int64_t{1} << 31) - 1, kMostGridYZ = 65535;
   const bool grid_ok =
@@ -150,6 +159,7 @@ void CudaFunction::launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int
     attributes[count++].value.cluster = {u(cluster.x), u(cluster.y), u(cluster.z)};
   }
   if (overlap) {
+    share_alike();
     attributes[count].id = kCuLaunchProgrammaticSerialization;
     attributes[count++].value.programmatic_serialization = 1;
   }

@@ -46,6 +46,7 @@ class CudaFunction {
   void prepare(Dim3 grid, Dim3 block, std::int64_t dynamic_shared) const;
   void check_launch(int result, Dim3 grid, Dim3 block, std::int64_t dynamic_shared) const;
   void opt_in_to_shared(std::int64_t dynamic_shared) const;
+  void share_alike() const;
 
   CuFunction handle_;
   std::string name_;
@@ -53,6 +54,7 @@ class CudaFunction {
   int registers_ = 0, local_bytes_ = 0, static_shared_ = 0, max_threads_ = 0;
   mutable std::mutex mutex_;
   mutable std::atomic<std::int64_t> opted_in_{0};  // bytes of dynamic shared memory
+  mutable std::atomic<bool> shares_alike_{false};
 };
 
 /// A loaded cubin. Loading synchronises the device, so it must not happen inside a graph capture; nor is it undone by

@@ -47,6 +47,15 @@ class Background {
     return result;
   }
 
+  void wait() {
+    std::vector<std::shared_future<CudaBinary>> results;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Worker& worker : workers_) results.push_back(worker.result);
+    }
+    for (const auto& result : results) result.wait();
+  }
+
   static void wait_at_exit() {
     std::atexit([] { shared().finish(); });
   }
@@ -91,13 +100,15 @@ bool same(const CudaSource& a, const CudaSource& b) {
   return a.text == b.text && a.architecture == b.architecture && a.options == b.options;
 }
 
-/// Its functions are compiled on several threads.
+/// Its functions are compiled on several threads, but for those of products of warpgroups: they all stand in one
+/// function, about which NVRTC 13.0 has remarks then that it prints itself.
 CudaSource quick(CudaSource source, std::size_t sources) {
   constexpr std::size_t kMostThreads = 8;
   const std::size_t threads = static_cast<std::size_t>(default_thread_count()) / sources;
   source.quickly = true;
   source.options.emplace_back("-DMERCER_QUICK=1");
-  source.options.push_back(fmt::format("--split-compile={}", std::clamp<std::size_t>(threads, 1, kMostThreads)));
+  if (source.text.find("wgmma.mma_async") == std::string::npos)
+    source.options.push_back(fmt::format("--split-compile={}", std::clamp<std::size_t>(threads, 1, kMostThreads)));
   source.name += ", quickly";
   return source;
 }
@@ -163,5 +174,7 @@ std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources)
   }
   return binaries;
 }
+
+void finish_compiling() { Background::shared().wait(); }
 
 }  // namespace mercer::jit

@@ -26,4 +26,7 @@ struct QuickBinary {
 /// compiled.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
 
+/// Waits for all that is still compiled behind quick kernels.
+void finish_compiling();
+
 }  // namespace mercer::jit

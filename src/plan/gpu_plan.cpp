@@ -231,7 +231,7 @@ bool pays_mixed_pipes(const GpuPairProblem& problem, bool has_allowance) {
   if (problem.consumer == Consumer::product) return has_allowance && problem.mixed_work == MixedWork::much;
   if (sizes.features >= few || sizes.exact_features > 0 || sizes.less_than_a_slice) return false;
   if (sizes.features <= hundreds) return problem.mixed_work >= MixedWork::some;
-  if (has_allowance) return problem.mixed_work >= MixedWork::more;
+  if (has_allowance) return problem.by_value && problem.mixed_work >= MixedWork::more;
   return sizes.features == several && problem.mixed_work == MixedWork::much;
 }
 

@@ -74,6 +74,10 @@ void compile(Program& program, const std::string& text) {
 }
 
 void build(Program& program, const std::vector<std::string>& options) {
+  if (program.text.empty()) {  // compiled for its options alone
+    program.code = "nothing";
+    return;
+  }
   const std::string text = emulator::translate(program.text, options);
   Compiled& all = compiled();
   {

@@ -46,7 +46,8 @@ class Stopwatch:
 
     def median(self, call: Call) -> float:
         """Median of the repeats, after calls that compile, allocate and warm up."""
-        call()
+        call()  # by quick kernels
+        call()  # waits for those that stay
         self.synchronize()
         first = self.once(call)
         count = max(1, math.ceil(SHORTEST / max(first, 1e-3)))
@@ -58,6 +59,7 @@ class Stopwatch:
     def in_turn(self, call: Callable[[int], object], count: int) -> float:
         """Milliseconds of one of ``count`` calls, which are told their number: the median of
         replays of a graph of them all, behind calls that compile and allocate."""
+        call(0)
         call(0)
         if not self.device.startswith("cuda"):
             return self.once(lambda: [call(turn) for turn in range(count)]) / count

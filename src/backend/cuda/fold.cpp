@@ -75,7 +75,7 @@ class FoldLaunch {
     }
     groups_.merge(job_.op);
     if (!workspace_.take(job_)) return false;
-    panels_.run(workspace_, mixed_ ? mixed_->start(workspace_) : PanelRanges{});
+    panels_.run(workspace_, mixed_ ? mixed_->start(job_.items, workspace_) : PanelRanges{});
     if (v) pack(panel_, job_, workspace_);
     if (sums_) sums_->prepare(workspace_);
     for (std::int64_t row = 0; row < job_.x.count; row += rows_) {
@@ -119,7 +119,7 @@ class FoldLaunch {
       const bool prepares = first == 0 || job_.items > 1;
       if (mixed_) {
         const MixedArguments mixed = mixed_->arguments(a, group, one, workspace_);
-        if (prepares) mixed_->prepare(one, mixed);
+        if (prepares) mixed_->prepare(one, mixed, workspace_);
         mixed_->launch_tiles(one, mixed, blocks / job_.items, workspace_);
         continue;
       }

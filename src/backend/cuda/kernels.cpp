@@ -233,8 +233,7 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   }
   if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
-  const bool repairs = plan.mixed_sixteenths > 0 && problem.consumer == plan::Consumer::store;
-  if (lists || repairs) sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  if (lists) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
   else if ((problem.consumer == plan::Consumer::product && !problem.rank_field) ||
@@ -373,6 +372,11 @@ Kernel nearest_kernel(const PairJob& job) {
 
 Kernel quantise_kernels(const PairJob& job) {
   return shared_kernel("start_mixed", "quantise", job, codegen::cuda_quantise_source);
+}
+
+Kernel quantise_points_kernels(Dtype points, const PairJob& job) {
+  return shared_kernel("find_ranges", fmt::format("quantise points {}", name_of(points)), job,
+                       [&] { return codegen::cuda_quantise_points_source(points); });
 }
 
 Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {

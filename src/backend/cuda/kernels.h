@@ -38,7 +38,7 @@ struct PairSources {
   jit::CudaSource candidates;  // of nearest neighbours, or empty
   jit::CudaSource differences;  // of a plan with differences by tensor cores, or empty
   jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
-  jit::CudaSource repair;             // of both, where pairs are stored
+  jit::CudaSource repair;             // of products of pairs that are stored
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
   jit::CudaSource rated;              // of products with many columns, or empty
   jit::CudaSource kept_values, kept_products;  // of products with very many, in place of it
@@ -108,6 +108,8 @@ Kernel sum_splits(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
 Kernel quantise_kernels(const PairJob& job);
+/// `find_ranges`; its module has `quantise_points`.
+Kernel quantise_points_kernels(Dtype points, const PairJob& job);
 /// `write_v` (wide_operands.cuh).
 Kernel wide_operands(const PairJob& job);
 /// `write_kept`.

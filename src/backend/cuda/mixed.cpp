@@ -7,15 +7,20 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kWarp = 32, kStartThreads = 256, kQuantiseThreads = 512, kRepairThreads = 256;
+constexpr std::int64_t kWarp = 32, kStartThreads = 256, kRangeThreads = 512, kQuantiseThreads = 512;
 constexpr int kSampleBlocks = 64;  // of 32 pairs
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kPiecesThreads = 256, kPiecesFeatures = 64;
-constexpr std::int64_t kBlocksOfValues = 2;  // of each that a multiprocessor holds, behind differences
 constexpr std::int64_t kFeedingThreads = 128;  // beside those of a tile of differences
 
 /// A repaired pair reads 64 bytes a feature: this many of 1024 features take what the integers save of 10^9 pairs.
 constexpr std::int64_t kMostRepairs = 1 << 18;
+
+/// Whether panels have the points' own features, and nothing beside them.
+bool reads_plain_points(const plan::GpuPairPlan& plan) {
+  return plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams) && plan.row_slots == 0 &&
+         plan.col_slots == 0;
+}
 
 /// Tiles that a block of differences stores one after the other, so that the next one's slices are on their way while
 /// one is finished: as many as keep all multiprocessors busy to the end.
@@ -32,7 +37,7 @@ std::int64_t tiles_of_block(std::int64_t tiles_m, std::int64_t tiles_n, std::int
 }  // namespace
 
 MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace)
-    : kernels_(kernels), job_(job), start_(quantise_kernels(job)) {
+    : kernels_(kernels), job_(job) {
   if (&panels.x() == &panels.z()) sides_ = 1;
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   for (int s = 0; has_differences() && s < 2; ++s)
@@ -46,24 +51,34 @@ MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Pan
     capacity_ = std::min(ceil_div(job.x.count * job.z.count, kPairsOfRepair), kMostRepairs);
   sets_of_x_ = panels.x().sets;
   ranges_count_ = sets_of_x_ + (sides_ == 1 ? 0 : panels.z().sets);
+  reads_points_ = has_integers() && reads_plain_points(*kernels.plan) && sets_of_x_ == 1 && panels.z().sets == 1;
+  if (!reads_points_ || has_differences() || job.items > 1) start_ = quantise_kernels(job);
+  if (reads_points_) {
+    find_ranges_ = quantise_points_kernels(job.x.points.dtype, job);
+    block_ranges_ = workspace.add(range_blocks() * sides_ * static_cast<std::int64_t>(sizeof(PanelRange)));
+  }
   states_ = workspace.add(job.items * static_cast<std::int64_t>(sizeof(MixedState)));
   ranges_ = workspace.add(ranges_count_ * static_cast<std::int64_t>(sizeof(PanelRange)));
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
 }
+
+std::int64_t MixedPipes::range_blocks() const { return kernels_.device->multiprocessors; }
 
 std::int64_t MixedPipes::bytes_of_pieces(std::int64_t ld) const {
   constexpr std::int64_t kOfValue = 8;
   return ld * round_up(job_.features, 2) * kOfValue;
 }
 
-PanelRanges MixedPipes::start(const Workspace& workspace) const {
+PanelRanges MixedPipes::start(std::int64_t groups, const Workspace& workspace) {
+  reads_points_ = reads_points_ && groups == 1;
+  if (reads_points_) return {.packs = false};
   PanelRange* const ranges = workspace.at<PanelRange>(ranges_);
   const StartMixedArguments a{workspace.at<MixedState>(states_), ranges, job_.items, ranges_count_,
                               static_cast<unsigned>(capacity_)};
   const std::int64_t blocks = ceil_div(std::max(a.state_count, a.range_count), kStartThreads);
   const std::int64_t most = kernels_.device->multiprocessors;
   launch_overlapping(start_, job_, {std::min(blocks, most)}, kStartThreads, a);
-  PanelRanges wanted{ranges, sides_ == 1 ? ranges : ranges + sets_of_x_};
+  PanelRanges wanted{.x = ranges, .z = sides_ == 1 ? ranges : ranges + sets_of_x_};
   if (kernels_.plan->packs_pieces()) {
     wanted.x_pieces = workspace.at<>(pieces_[0]);
     wanted.z_pieces = workspace.at<>(pieces_[1]);
@@ -98,16 +113,35 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group,
   return mixed;
 }
 
-void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed) const {
+QuantisePointsArguments MixedPipes::of_points(const MixedArguments& mixed, const Workspace& workspace) const {
+  QuantisePointsArguments a{};
+  a.mixed = mixed;
+  const JobSide* sides[] = {&job_.x, &job_.z};
+  for (int s = 0; s < sides_; ++s) {
+    const JobSide& side = *sides[s];
+    a.points[s] = {side.points.data, side.count, job_.features, side.point_stride, side.feature_stride};
+  }
+  a.of_blocks = workspace.at<PanelRange>(block_ranges_);
+  a.ranges = workspace.at<PanelRange>(ranges_);
+  a.range_blocks = static_cast<int>(range_blocks()) * sides_;
+  a.capacity = static_cast<unsigned>(capacity_);
+  return a;
+}
+
+void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, const Workspace& workspace) const {
   if (!has_integers()) return;
+  const QuantisePointsArguments points = reads_points_ ? of_points(mixed, workspace) : QuantisePointsArguments{};
+  if (reads_points_) launch_overlapping(find_ranges_, job_, {range_blocks(), sides_}, kRangeThreads, points);
   if (!kernels_.plan->allowance.outputs.empty()) {
     PairArguments members = one;
     members.mixed = mixed.state;
     launch_overlapping(beside(kernels_.integers, "allow", job_), job_, {1}, kWarp, members);
   }
-  const std::int64_t blocks = std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED;
-  launch_overlapping(beside(start_, "quantise", job_), job_, {blocks + mixed.sampled_blocks, sides_}, kQuantiseThreads,
-                     mixed);
+  const jit::Dim3 blocks{std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};
+  if (reads_points_)
+    launch_overlapping(beside(find_ranges_, "quantise_points", job_), job_, blocks, kQuantiseThreads, points);
+  else
+    launch_overlapping(beside(start_, "quantise", job_), job_, blocks, kQuantiseThreads, mixed);
 }
 
 void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mixed, std::int64_t blocks,
@@ -126,13 +160,9 @@ void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mi
     integers.x = mixed.side[0].quantised;
     integers.z = mixed.side[sides_ - 1].quantised;
     launch_overlapping(kernels_.integers, job_, {blocks}, threads, integers, shared);
-    if (stores())
-      launch_overlapping(kernels_.repair, job_, {4 * kernels_.device->multiprocessors}, kRepairThreads, values);
   }
-  if (has_differences()) {
-    launch_differences(values, mixed);
-    blocks = std::min(blocks, kBlocksOfValues * plan.tile.min_blocks * kernels_.device->multiprocessors);
-  }
+  if (has_differences()) launch_differences(values, mixed);
+  if (stores()) blocks = std::min<std::int64_t>(blocks, plan.tile.min_blocks * kernels_.device->multiprocessors);
   launch_overlapping(kernels_.tile, job_, {blocks}, threads, values, shared);
 }
 
@@ -161,7 +191,7 @@ void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t b
   for (std::int64_t group = 0; group < groups; ++group) {
     const PairArguments one = group_of(a, group, *kernels_.plan, out);
     const MixedArguments mixed = arguments(a, group, one, workspace);
-    prepare(one, mixed);
+    prepare(one, mixed, workspace);
     launch_tiles(one, mixed, blocks_of_group, workspace);
   }
 }

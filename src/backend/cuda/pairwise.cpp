@@ -80,7 +80,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   groups.merge(job.op);
   members.merge(job.op);
   if (!workspace.take(job)) return false;
-  panels.run(workspace, mixed ? mixed->start(workspace) : PanelRanges{});
+  panels.run(workspace, mixed ? mixed->start(group_count, workspace) : PanelRanges{});
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
   a.out_row = out.row_stride;

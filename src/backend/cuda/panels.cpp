@@ -129,7 +129,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 
 void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
   params_.run(kernels_.uniforms, workspace);
-  if (kernels_.plan->direct) return;
+  if (kernels_.plan->direct || !ranges.packs) return;
   PackArguments x = pack_arguments(true, workspace);
   x.ranges = ranges.x;
   x.pieces[0] = ranges.x_pieces;

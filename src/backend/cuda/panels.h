@@ -26,8 +26,10 @@ struct PackedPanels {
 };
 
 /// What packing leaves beside panels, null where nobody wants it: ranges of the packed sets
-/// (kernels/cuda/panel_range.cuh), pieces of their values (kernels/cuda/difference_pieces.cuh).
+/// (kernels/cuda/panel_range.cuh), pieces of their values (kernels/cuda/difference_pieces.cuh). Or panels are left to
+/// whoever wants them so (mixed.h).
 struct PanelRanges {
+  bool packs = true;
   PanelRange *x = nullptr, *z = nullptr;
   void *x_pieces = nullptr, *z_pieces = nullptr;
 };

@@ -98,6 +98,20 @@ struct MixedArguments {
   int sampled_blocks;  // of pairs that are asked whether they keep the contract
 };
 
+// Points as they are.
+struct PlainPoints {
+  const void* points;
+  long long count, k, point_stride, feature_stride;
+};
+struct QuantisePointsArguments {
+  struct MixedArguments mixed;
+  struct PlainPoints points[2];
+  struct PanelRange* of_blocks;  // [range_blocks] of either side one after the other
+  struct PanelRange* ranges;     // [sides] that of both
+  int range_blocks;
+  unsigned capacity;
+};
+
 // Parameters that every term of a sum is multiplied with, or divided by. They scale the operands.
 struct UniformFactors {
   const void* params;  // of the item, in the computing type; null: numbers

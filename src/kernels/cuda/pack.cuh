@@ -10,7 +10,7 @@
 //   RANGES   the range of each set's values is wanted (panel_range.cuh)
 //   PIECES   pieces of the values are wanted too, as those of x, of z, or both (difference_pieces.cuh)
 //   EARLY    points alone are read, and the kernel ahead waited for them and for the readers of older panels
-#define PACK_POINTS 32
+#define PACK_POINTS FETCHED_POINTS
 #define PACK_FEATURES 32
 #define PACK_THREADS 256
 
@@ -19,42 +19,11 @@ struct PackSide {
   i64 first;  // point
 };
 
-// 32 features of the block's points on their way to shared memory, four values a thread, along what lies closer.
-struct FeatureFetch {
-  static constexpr int kPasses = PACK_FEATURES / (PACK_THREADS / 32);
-  POINT values[kPasses];
-  bool along_k;
-
-  MERCER_METHOD explicit FeatureFetch(const PackArguments& a) {
-    along_k = (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
-              (a.point_stride < 0 ? -a.point_stride : a.point_stride);
-  }
-  MERCER_METHOD int feature_of(int pass) const { return along_k ? threadIdx.x % 32 : slow(pass); }
-  MERCER_METHOD int point_of(int pass) const { return along_k ? slow(pass) : threadIdx.x % 32; }
-
-  MERCER_METHOD void load(const PackArguments& a, const PackSide& side, i64 k0) {
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      i64 point = side.first + point_of(pass);
-      if (point >= a.count) point = a.count - 1;
-      const i64 feature = k0 + feature_of(pass);
-      if (feature < a.k) values[pass] = side.points[point * a.point_stride + feature * a.feature_stride];
-    }
-  }
-  // What lies behind the last feature may be anything.
-  MERCER_METHOD void store(POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) const {
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) tile[feature_of(pass)][point_of(pass)] = values[pass];
-  }
-
- private:
-  MERCER_METHOD static int slow(int pass) { return threadIdx.x / 32 + pass * (PACK_THREADS / 32); }
-};
-
+using PackFetch = FeatureFetch<PACK_FEATURES, PACK_THREADS>;
 MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0,
-                                 POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1]) {
-  FeatureFetch fetch(a);
-  fetch.load(a, side, k0);
+                                 POINT (&tile)[PACK_FEATURES][FETCHED_POINTS + 1]) {
+  PackFetch fetch(a);
+  fetch.load(a, side.points, side.first, k0);
   fetch.store(tile);
 }
 
@@ -75,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
 #endif
   const PackArguments& a = both.side[blockIdx.z];
   if (blockIdx.x >= a.blocks * a.sets) return;
-  __shared__ POINT tile[PACK_FEATURES][PACK_POINTS + 1];
+  __shared__ POINT tile[PACK_FEATURES][FETCHED_POINTS + 1];
   __shared__ double slot_values[SLOTS + 1][PACK_POINTS];
   const i64 set = blockIdx.x / a.blocks, block = blockIdx.x % a.blocks;
   const PackSide side{(const POINT*)a.points + batch_offset(a.axes, a.points_step, set), block * PACK_POINTS};
@@ -119,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
 #endif
   // The features are shared among blockIdx.y. While some are written the next are on their way.
   const i64 step = (i64)gridDim.y * PACK_FEATURES;
-  FeatureFetch fetch(a);
-  fetch.load(a, side, (i64)blockIdx.y * PACK_FEATURES);
+  PackFetch fetch(a);
+  fetch.load(a, side.points, side.first, (i64)blockIdx.y * PACK_FEATURES);
 #if RANGES
   ThreadRange range;
 #endif
@@ -128,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     __syncthreads();
     fetch.store(tile);
     __syncthreads();
-    if (k0 + step < a.k) fetch.load(a, side, k0 + step);
+    if (k0 + step < a.k) fetch.load(a, side.points, side.first, k0 + step);
 #if PIECES
     const i64 point = side.first + lane, pairs = (a.k + 1) / 2, set_size = a.ld * pairs * 16;
     for (int kk = 2 * warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 16) {

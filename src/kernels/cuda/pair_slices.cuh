@@ -46,6 +46,15 @@
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
+// Matrices that other tiles have stored already, most often: a few blocks, which take all tiles by turns. As many as
+// tiles took 41 us to leave 16384 of them.
+#define FEW_BLOCKS (CONSUMER == 0 && (DIFFERENCES == 2 || (MIXED == 2 && !DIFFERENCES)))
+
+// Blocks find their places and start their barriers before they wait for the kernel ahead, where they know without it
+// that they are wanted, or ask only for the first slices.
+#define EARLY_PLACE \
+  (BULK && CONSUMER == 0 && (MIXED == 1 || !(MIXED || DIFFERENCES)) && !REGIONS && !DOUBLE_PRODUCTS)
+
 enum { STORE, PRODUCT, FOLD, NEAREST };
 enum { FOLD_SUM, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_LOGSUMEXP };
 
@@ -237,6 +246,16 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   --b.left;
 }
 
+#if BULK
+MERCER_INLINE void init_barriers(u64* full, u64* empty) {
+  for (int s = 0; s < STAGES; ++s) {
+    barrier_init(shared_address(full + s), 1);
+    barrier_init(shared_address(empty + s), THREADS / 32);
+  }
+  barrier_init_done();
+}
+#endif
+
 #if DIFFERENCES == 1
 // A warp of its own asks for the slices: those that multiply go in step, and would all wait for the one that asks.
 struct SliceTurns {
@@ -244,14 +263,11 @@ struct SliceTurns {
   int stage = 0;
   u32 parity = 0;
 
-  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL*, bool) const {
+  template <class Wanted>
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL*, const Wanted&) const {
     if (threadIdx.x == 0) {
       find_place(block, a, place_of_block);
-      for (int s = 0; s < STAGES; ++s) {
-        barrier_init(shared_address(full + s), 1);
-        barrier_init(shared_address(empty + s), THREADS / 32);
-      }
-      barrier_init_done();
+      init_barriers(full, empty);
     }
     __syncthreads();
   }
@@ -291,15 +307,18 @@ struct SliceTurns {
   int turn;
 #endif
 
-  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared, bool is_wanted) {
+  template <class Wanted>
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared,
+                           const Wanted& is_wanted) {
     if (threadIdx.x == 0) {
       find_place(block, a, place_of_block);
-      if (!is_wanted) block.left = 0;
-      for (int s = 0; s < STAGES; ++s) {
-        barrier_init(shared_address(full + s), 1);
-        barrier_init(shared_address(empty + s), THREADS / 32);
-      }
-      barrier_init_done();
+      init_barriers(full, empty);
+    }
+#if EARLY_PLACE
+    wait_for_kernel_ahead();
+#endif
+    if (threadIdx.x == 0) {
+      if (!is_wanted()) block.left = 0;
 #pragma unroll 1
       for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
     }
@@ -360,7 +379,9 @@ struct SliceTurns {
 // All threads copy a part of each slice, and meet before they read one.
 struct SliceTurns {
   int stage = 0;
-  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared, bool) const {
+  template <class Wanted>
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared,
+                           const Wanted&) const {
     find_place(block, a, place_of_block);
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) {

@@ -54,27 +54,27 @@ MERCER_INLINE void store_members(Accumulators& acc, const PairArguments& a, cons
 MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
-  bool is_wanted = true;
-#if (MIXED || DIFFERENCES) && DIFFERENCES != 2
+#if (MIXED || DIFFERENCES) && !FEW_BLOCKS
   // One thread asks: the answer changes when the list of repairs overflows.
   __shared__ bool answer;
-  if (threadIdx.x == 0) {
+  const auto ask = [&] {
     const bool stands = a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed)
                                                              : all_allowed(*a.mixed, MIXED_PRODUCT_TOLERANCE));
-    answer = is_wanted = DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
-  }
+    return answer = DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
+  };
 #if MIXED != 1 || !BULK  // which leaves most often, or where all threads copy; otherwise the first slices are asked for
+  if (threadIdx.x == 0) ask();
   __syncthreads();
   if (!answer) return;
+  const auto is_wanted = [] { return true; };
+#else
+  const auto& is_wanted = ask;
 #endif
+#else
+  const auto is_wanted = [] { return true; };
 #endif
 #if EXPANDED
   if (a.expanded->stands != (EXPANDED == 1)) return;
-#endif
-#if MIXED == 1 && CONSUMER != 0
-  const REAL step = a.mixed->step;
-#else
-  const REAL step = 1;
 #endif
 #if ZERO_IDENTITY
   __shared__ __align__(16) float zeros[4];
@@ -114,6 +114,11 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #if MIXED == 1 && BULK
   if (!answer) return;
+#endif
+#if MIXED == 1 && CONSUMER != 0
+  const REAL step = a.mixed->step;
+#else
+  const REAL step = 1;
 #endif
 #if CONSUMER != 0
   Fold fold;
@@ -204,14 +209,16 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
 #endif
-#if (REGIONS || DIFFERENCES == 2) && BULK
+#if (REGIONS || FEW_BLOCKS) && BULK
   turns.end();
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOCKS)
     pair_tile(const __grid_constant__ PairArguments a) {
+#if !EARLY_PLACE
   wait_for_kernel_ahead();
+#endif
   extern __shared__ __align__(128) unsigned char shared_bytes[];
 #if REGIONS
   run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });
@@ -219,11 +226,18 @@ extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOC
 #if FALLBACK || DOUBLE_PRODUCTS
   if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
 #endif
-#if DIFFERENCES == 2
-  // Few blocks: most often they leave.
-  if (mixed_stands(*a.mixed) || have_pieces(*a.x_range, *a.z_range)) return;
+#if FEW_BLOCKS
+#if REPAIRS
+  if (mixed_stands(*a.mixed)) return repair_listed(a);
+#endif
+#if DIFFERENCES
+  if (have_pieces(*a.x_range, *a.z_range)) return;
+#endif
   const u32 places = (u32)(a.tiles_m * (ONE_TILE ? a.tiles_n : a.splits));
-  for (u32 place = blockIdx.x; place < places; place += gridDim.x) run_block(a, place, (REAL*)shared_bytes);
+  for (u32 place = blockIdx.x; place < places; place += gridDim.x) {
+    run_block(a, place, (REAL*)shared_bytes);
+    if (!BULK) __syncthreads();
+  }
 #else
   run_block(a, blockIdx.x, (REAL*)shared_bytes + WORDS_BEFORE);
 #endif

@@ -532,6 +532,7 @@ class Collection {
     }
     if (all_) add({"lu-panels", cuda_source("lu-panels", codegen::cuda_lu_panel_source(), target_), 256});
     add_plain("quantise", codegen::cuda_quantise_source());
+    add_plain("quantise-points", codegen::cuda_quantise_points_source(Dtype::float32));
     add_plain("wide-operands", codegen::cuda_wide_operands_source());
     add_plain("kept-operands", codegen::cuda_kept_operands_source());
     for (bool squares : {false, true})

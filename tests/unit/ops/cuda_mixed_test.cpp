@@ -351,8 +351,9 @@ TEST(MixedPipes, ThePlanSaysSo) {
 /// Sums of few features, and products, need values that may lose something of small sums.
 TEST(MixedPipes, ThePlanAsksForAnAllowance) {
   const auto is_mixed = [](const char* text, plan::Consumer consumer, std::int64_t features,
-                           plan::MixedWork work = plan::MixedWork::much) {
+                           plan::MixedWork work = plan::MixedWork::much, bool numbers = true) {
     plan::GpuPairProblem problem;
+    problem.by_value = numbers;
     problem.outputs = {ir::simplify(parse(text))};
     problem.mixed_work = work;
     problem.consumer = consumer;
@@ -367,6 +368,7 @@ TEST(MixedPipes, ThePlanAsksForAnAllowance) {
     EXPECT_FALSE(is_mixed(text, store, 24)) << text << ": bound by its stores";
     EXPECT_FALSE(is_mixed(text, product, 8)) << text;
     EXPECT_TRUE(is_mixed(text, store, 128, plan::MixedWork::more)) << text;
+    EXPECT_FALSE(is_mixed(text, store, 128, plan::MixedWork::more, false)) << text << ": several share their sums";
     EXPECT_FALSE(is_mixed(text, store, 128, plan::MixedWork::some)) << text;
     EXPECT_TRUE(is_mixed(text, store, 256, plan::MixedWork::some)) << text;
     EXPECT_FALSE(is_mixed(text, product, 256, plan::MixedWork::more)) << text;

@@ -1,0 +1,20 @@
+// The values of one pair, computed apart: its sum, through the epilogue, to all that share it.
+MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
+  REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[s * a.x_ld + m];
+#pragma unroll
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[s * a.z_ld + n];
+#pragma unroll 1
+  for (i64 member = 0; member < a.member_count; ++member) {
+    const i64 item = batch_offset(a.members, a.member_item_step, member);
+    const REAL* params = params_of(a, item);
+    OUT* out = (OUT*)a.out + batch_offset(a.members, a.member_out_step, member);
+    REAL outputs[OUTPUTS];
+    epilogue(outputs, &sum, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
+    OUT value;
+    convert(value, outputs[0]);
+    out[m * a.out_row + n * a.out_col] = value;
+    if (a.symmetric) out[n * a.out_row + m * a.out_col] = value;
+  }
+}
