@@ -26,7 +26,9 @@ static __device__ __noinline__ void store_rows(const PairArguments& a, const REA
   }
 }
 
-#if !LONG_EPILOGUE
+// Quick kernels are compiled sooner without it.
+#define HAS_FAST_PATH (!LONG_EPILOGUE && !MERCER_QUICK)
+#if HAS_FAST_PATH
 // The fast path: whole tiles, vectors of values along n; of a symmetric matrix those above the diagonal, and their
 // mirror images as vectors along m.
 MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
@@ -72,8 +74,8 @@ MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, 
 #endif
 
 MERCER_STEP void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
-                              const TilePlace& place, REAL* scratch) {
-#if !LONG_EPILOGUE
+                            const TilePlace& place, REAL* scratch) {
+#if HAS_FAST_PATH
   constexpr int kLongest = VECTOR_N > VECTOR_M ? VECTOR_N : VECTOR_M;
   const bool whole = place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n && a.out_col == 1 &&
                      a.out_row % kLongest == 0 && (u64)out % (kLongest * sizeof(OUT)) == 0 &&
