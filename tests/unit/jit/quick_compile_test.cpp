@@ -2,9 +2,12 @@
 #include "jit/quick_compile.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -137,6 +140,24 @@ TEST(QuickCompile, KernelsBesideAreAsBefore) {
     is_over = true;
     beside.join();
     return others == 0;
+  }));
+}
+
+/// A fork has none of the threads that compile, and must not wait for them.
+TEST(QuickCompile, AForkEndsWithoutThem) {
+  MERCER_NEEDS_NVRTC();
+  EXPECT_TRUE(holds("1", "2", [] {
+    const std::vector<QuickBinary> binaries = compile_quickly({new_source(), new_source()});
+    const pid_t fork = ::fork();
+    if (fork == 0) std::exit(0);
+    int status = 0;
+    for (int turn = 0; turn < 3000; ++turn) {
+      if (::waitpid(fork, &status, WNOHANG) == fork) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ::kill(fork, SIGKILL);
+    ::waitpid(fork, &status, 0);
+    return false;
   }));
 }
 
