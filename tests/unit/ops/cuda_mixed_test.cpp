@@ -189,6 +189,26 @@ TEST(MixedPipes, EpiloguesAndLayouts) {
   });
 }
 
+/// Points are read where they lie: values that are the same have the same results, in any dtype and layout.
+TEST(MixedPipes, PointsAsTheyLie) {
+  on_mixed_pipes([](TestContext& context) {
+    constexpr std::int64_t m = 150, n = 140, k = 300;  // more features than a block reads at once
+    for (Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
+      const Array x = copy(drawn(m, k, 1, kUniform), dtype), z = copy(drawn(n, k, 2, kUniform), dtype);
+      const Array plain_x = copy(x, Dtype::float32), plain_z = copy(z, Dtype::float32);
+      const Tensor zt = z, plain_zt = plain_z;
+      Array wanted(Dtype::float32, {m, n});
+      pairwise(kL1, plain_x, &plain_zt, wanted, {}, context);
+      for (const Shape& strides : {Shape{k, 1}, {1, m}, {k + 10, 1}, {-k, 1}, {2, 2 * m}, {k, -1}}) {
+        const Array view = copy(x, dtype, strides);
+        Array out(Dtype::float32, {m, n});
+        pairwise(kL1, view, &zt, out, {}, context);
+        EXPECT_TRUE(same_bits(out, wanted)) << name_of(dtype) << " " << strides[0] << "," << strides[1];
+      }
+    }
+  });
+}
+
 TEST(MixedPipes, ItemsOfABatchAreAlone) {
   on_mixed_pipes([](TestContext& context) {
     for (std::int64_t features : {12, 90}) expect_items_alone(kLaplace, 30, features, context);
