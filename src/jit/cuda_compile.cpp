@@ -213,31 +213,25 @@ void run_on_threads(std::size_t count, const Work& work) {
 /// Of equal sources one is compiled.
 template <class Compile>
 std::vector<CudaBinary> compile_each(const std::vector<CudaSource>& sources, const Compile& compile) {
-  std::map<std::string, std::size_t> places;  // of distinct texts
-  std::vector<std::size_t> distinct, place_of;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto [known, is_new] = places.try_emplace(key_of(sources[i], kAnyCompiler), distinct.size());
-    if (is_new) distinct.push_back(i);
-    place_of.push_back(known->second);
-  }
-  std::vector<CudaBinary> compiled(distinct.size());
-  std::vector<std::exception_ptr> errors(distinct.size());
+  const DistinctSources of = distinct(sources);
+  std::vector<CudaBinary> compiled(of.first.size());
+  std::vector<std::exception_ptr> errors(of.first.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < distinct.size(); i = next++) {
+    for (std::size_t i = next++; i < of.first.size(); i = next++) {
       try {
-        compiled[i] = compile(sources[distinct[i]]);
+        compiled[i] = compile(sources[of.first[i]]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
     }
   };
-  run_on_threads(std::min(distinct.size(), static_cast<std::size_t>(default_thread_count())), work);
+  run_on_threads(std::min(of.first.size(), static_cast<std::size_t>(default_thread_count())), work);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
   std::vector<CudaBinary> binaries;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    binaries.push_back(compiled[place_of[i]]);
+    binaries.push_back(compiled[of.place_of[i]]);
     binaries.back().name = sources[i].name;
   }
   return binaries;
@@ -255,6 +249,17 @@ int number_before(std::string_view line, std::string_view unit) {
 }
 
 }  // namespace
+
+DistinctSources distinct(const std::vector<CudaSource>& sources) {
+  std::map<std::string, std::size_t> places;
+  DistinctSources of;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto [known, is_new] = places.try_emplace(key_of(sources[i], kAnyCompiler), of.first.size());
+    if (is_new) of.first.push_back(i);
+    of.place_of.push_back(known->second);
+  }
+  return of;
+}
 
 CudaCompiler::CudaCompiler(FileCache cache, fs::path store)
     : cache_(std::move(cache)), store_(FileCache::read_only(std::move(store))) {}

@@ -23,6 +23,12 @@ struct CudaSource {
   bool quickly = false;              ///< by --Ofast-compile=mid (quick_compile.h): for compile_now and compile_all_now
 };
 
+/// Of equal sources the first one each, and for every source which of these it is.
+struct DistinctSources {
+  std::vector<std::size_t> first, place_of;
+};
+DistinctSources distinct(const std::vector<CudaSource>& sources);
+
 struct CudaBinary {
   enum class Origin { store, cache, compiled };
   std::string name, architecture;

@@ -96,10 +96,6 @@ bool is_wanted() {
          default_thread_count() > 1;
 }
 
-bool same(const CudaSource& a, const CudaSource& b) {
-  return a.text == b.text && a.architecture == b.architecture && a.options == b.options;
-}
-
 /// Its functions are compiled on several threads, but for those of products of warpgroups: they all stand in one
 /// function, about which NVRTC 13.0 has remarks then that it prints itself.
 CudaSource quick(CudaSource source, std::size_t sources) {
@@ -146,33 +142,33 @@ std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
 
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources) {
   CudaCompiler& compiler = CudaCompiler::shared();
-  std::vector<QuickBinary> binaries(sources.size());
-  std::vector<std::pair<std::size_t, std::size_t>> missing;  // a source, its text
+  const DistinctSources of = distinct(sources);
+  std::vector<QuickBinary> binaries(of.first.size());
+  std::vector<std::size_t> missing;
   std::vector<CudaSource> texts;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (auto found = compiler.find(sources[i])) {
+  for (std::size_t i = 0; i < of.first.size(); ++i) {
+    if (auto found = compiler.find(sources[of.first[i]])) {
       binaries[i].binary = std::move(*found);
       continue;
     }
-    const auto known =
-        std::find_if(texts.begin(), texts.end(), [&](const CudaSource& text) { return same(text, sources[i]); });
-    missing.emplace_back(i, known - texts.begin());
-    if (known == texts.end()) texts.push_back(sources[i]);
+    missing.push_back(i);
+    texts.push_back(sources[of.first[i]]);
   }
-  if (missing.empty()) return binaries;
   std::vector<QuickBinary> made;
   try {
-    if (is_wanted()) made = compile_both(texts);
+    if (!texts.empty() && is_wanted()) made = compile_both(texts);
   } catch (const std::system_error& error) {
     log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
   }
   if (made.empty())
     for (CudaBinary& binary : compiler.compile_all(texts)) made.emplace_back().binary = std::move(binary);
-  for (const auto& [i, text] : missing) {
-    binaries[i] = made[text];
-    binaries[i].binary.name = sources[i].name;
+  for (std::size_t j = 0; j < missing.size(); ++j) binaries[missing[j]] = std::move(made[j]);
+  std::vector<QuickBinary> all;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    all.push_back(binaries[of.place_of[i]]);
+    all.back().binary.name = sources[i].name;
   }
-  return binaries;
+  return all;
 }
 
 void finish_compiling() { Background::shared().wait(); }

@@ -74,7 +74,7 @@ plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape s
   problem.plane_product =
       plan::plane_tile(shape.m, shape.n, shape.k, precision, gpu.multiprocessors, plan::kTensorCoresFrom,
                        std::max<std::int64_t>(1, cuda::kPartBytes / row_bytes));
-  problem.by_value = true;
+  problem.by_value = true;  // parameters are numbers, one set of them
   return problem;
 }
 

@@ -45,10 +45,11 @@ Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& 
   return kernel;
 }
 
-/// Whether the time that a quick kernel may lose in this call is less than its compilation saves. Trials, and calls
-/// that only prepare others, want the kernels that stay.
+/// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more. What
+/// first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here. Trials, and
+/// calls that only prepare others, want the kernels that stay.
 bool wants_quick_kernels(const PairJob& job) {
-  constexpr double kMost = 1e12;  // pairs times features, some 0.1 s
+  constexpr double kMost = 1e11;  // pairs times features
   const double work = static_cast<double>(job.x.count) * static_cast<double>(job.z.count) *
                       static_cast<double>(job.features) * static_cast<double>(job.items);
   return job.rehearsal() == nullptr && job.queue->trial == nullptr && work <= kMost;
@@ -74,9 +75,8 @@ void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job) 
   prepare_pool(job.device, job.op);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const KernelRow<Owner>& row = rows[i];
-    Kernel& kernel = row.owner->*row.place = load(binaries[i].binary, row.function, job);
-    kernel.is_quick = binaries[i].full.valid();
-    if (kernel.is_quick) row.owner->full.push_back({row.place, row.function, binaries[i].full});
+    row.owner->*row.place = load(binaries[i].binary, row.function, job);
+    if (binaries[i].full.valid()) row.owner->full.push_back({row.place, row.function, binaries[i].full});
   }
 }
 

@@ -19,7 +19,7 @@ namespace mercer::cuda {
 struct Kernel {
   std::shared_ptr<const jit::CudaModule> module;
   const jit::CudaFunction* function = nullptr;
-  bool is_quick = false;  // for one call (jit/quick_compile.h)
+  bool is_quick = false;  // of shared ones: for one call (jit/quick_compile.h)
   explicit operator bool() const { return function != nullptr; }
 };
 

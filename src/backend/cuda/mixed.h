@@ -12,8 +12,8 @@ class MixedPipes {
   /// Lays its memory out in `workspace`. Integers and repairs are of one item of a batch, and are taken by the next one
   /// in the order of the stream.
   MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
-  /// Before the panels are packed. Those of plain points that are no batch are left to prepare(), which reads points
-  /// once less so.
+  /// Before the panels are packed. Those of plain points that are no batch are left to prepare(), whose kernels make
+  /// panels and integers together.
   PanelRanges start(std::int64_t groups, const Workspace& workspace);
   /// Stores the pairs of every group of `a`.
   void run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,

@@ -46,8 +46,8 @@
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
-// Matrices that other tiles have stored already, most often: a few blocks, which take all tiles by turns. As many as
-// tiles took 41 us to leave 16384 of them.
+// Matrices that other tiles have stored already, most often: a few blocks, which take all tiles by turns. A block for
+// each tile took some 20 us of nothing but leaving, 16384 of them.
 #define FEW_BLOCKS (CONSUMER == 0 && (DIFFERENCES == 2 || (MIXED == 2 && !DIFFERENCES)))
 
 // Blocks find their places and start their barriers before they wait for the kernel ahead, where they know without it

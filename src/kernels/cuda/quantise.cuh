@@ -25,7 +25,7 @@ MERCER_INLINE PanelRange range_of_both(const MixedArguments& a) {
 }
 
 // 8 threads take four points each, so many features at once.
-MERCER_INLINE void quantise_points(const MixedArguments& a, const MixedSide& side, i64 first, const PanelRange& range) {
+MERCER_INLINE void quantise_panels(const MixedArguments& a, const MixedSide& side, i64 first, const PanelRange& range) {
   __shared__ double residuals[QUANTISE_WARPS][MERCER_QUANTISED];
   const int quad = threadIdx.x % QUADS, row = threadIdx.x / QUADS;
   const i64 place = first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL + quad * 4;
@@ -84,6 +84,6 @@ extern "C" __global__ void __launch_bounds__(QUANTISE_THREADS) quantise(const __
   if (sampled >= 0) {
     if (blockIdx.y == 0) sample_pairs(a, range, (int)sampled);
   } else if (block * MERCER_QUANTISED < side.ld) {
-    quantise_points(a, side, block * MERCER_QUANTISED, range);
+    quantise_panels(a, side, block * MERCER_QUANTISED, range);
   }
 }

@@ -80,7 +80,7 @@ TEST_F(QuickPairs, TheSecondCallHasTheSameBits) {
     EXPECT_EQ(quick_in(context), 0);
     EXPECT_TRUE(same_bits(first, second));
     verb.call(f, x, z, by_host, host);
-    // Two paths within 2e-6 of a sum of terms; terms of a field and of a product with v have both signs.
+    // Each of two paths keeps 1e-6 (1 + |s f' / f|) of a value f of sums s, which is 5e-6 of these at most.
     double largest = 0;
     const Tensor wanted = by_host, got = first;
     each_index(wanted.shape, [&](const Shape& at) { largest = std::max(largest, std::abs(read(wanted, at))); });
