@@ -45,9 +45,9 @@ Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& 
   return kernel;
 }
 
-/// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more. What
-/// first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here. Trials, and
-/// calls that only prepare others, want the kernels that stay.
+/// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more.
+/// What first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here.
+/// Trials, and calls that only prepare others, want the kernels that stay.
 bool wants_quick_kernels(const PairJob& job) {
   constexpr double kMost = 1e11;  // pairs times features
   const double work = static_cast<double>(job.x.count) * static_cast<double>(job.z.count) *
