@@ -2,12 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <thread>
 #include <vector>
 
 #include "core/aligned.h"
@@ -137,18 +134,11 @@ TEST(Hash, is_the_published_function) {
   EXPECT_NE(hash64("a", 1), hash64("a", 2));
 }
 
-TEST(Clock, is_that_of_the_core_while_others_run_on_it) {
-  const double alone = measure_clock();
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> others;
-  for (unsigned other = 0; other < std::min(4 * std::thread::hardware_concurrency(), 64u); ++other)
-    others.emplace_back([&] {
-      while (!stop) {}
-    });
-  const double crowded = measure_clock();
-  stop = true;
-  for (std::thread& other : others) other.join();
-  EXPECT_GT(crowded, 0.6 * alone);
+// No comparison of two measurements: a virtual core may be taken away while its thread's clock goes on.
+TEST(Clock, is_one_that_a_core_can_have) {
+  const double clock = measure_clock();
+  EXPECT_GT(clock, 0.01);
+  EXPECT_LT(clock, 10.0);  // more: the additions were not waited for, or not made
 }
 
 TEST(Library, takes_the_first_that_loads) {
