@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <vector>
 
 #include "core/aligned.h"
 #include "core/env.h"
