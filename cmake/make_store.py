@@ -8,6 +8,7 @@ it says so in a line and makes nothing: kernels are then compiled by their first
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import pathlib
 import sys
@@ -47,14 +48,15 @@ def load_module(folder: pathlib.Path) -> types.ModuleType:
 
 
 def write(module: types.ModuleType, rows: dict, architectures: list[str], folder: str) -> None:
-    for name, *options in rows["formula"]:
+    verbs = [words[0] for words in rows["verb"]]
+    for (name, *options), (m, n, k, *own) in itertools.product(rows["formula"], rows["shape"]):
         module.write_cuda_store(
             folder,
             name,
-            shapes=[tuple(map(int, words)) for words in rows["shape"]],
+            shapes=[(int(m), int(n), int(k))],
             dtypes=[words[0] for words in rows["dtype"]],
             layouts=[words[0] for words in rows["layout"]],
-            verbs=[words[0] for words in rows["verb"]],
+            verbs=own or verbs,
             devices=architectures,
             **{key: float(value) for key, value in (option.split("=") for option in options)},
         )

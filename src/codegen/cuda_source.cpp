@@ -267,11 +267,18 @@ std::string differences_text(const plan::GpuTile& tile) {
          product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
 }
 
+/// Of values that tensor cores store: one division for all pairs, those that they leave to others too.
+std::string division_text(const GpuPairPlan& plan) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  const bool stores = problem.consumer == plan::Consumer::store;
+  return plan.bilinear && stores && problem.type == Dtype::float32 ? define("UNIT_DIVISION", 1) : "";
+}
+
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
   const plan::GpuTile& tile = doubles ? plan.double_tile : by_differences ? plan.difference_tile : plan.tile;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
+  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(problem.type);
   text += tile_defines(tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
@@ -311,7 +318,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"}) + allowance_function(plan);
+  if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"});
+  if (mixed == 1 || problem.consumer != plan::Consumer::store) text += allowance_function(plan);
   if (by_differences) text += differences_text(tile);
   text += skeleton({"pair_params.cuh", "overlap.cuh"});
   const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
@@ -360,9 +368,19 @@ std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan,
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
+  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(problem.type);
+  text += epilogue_text(plan, epilogue_function(plan));
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
          skeleton({"overlap.cuh", "store_pair.cuh", "repair.cuh"});
+}
+
+std::string cuda_finish_source(const GpuPairPlan& plan) {
+  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan, epilogue_function(plan));
+  if (!plan.allowance.outputs.empty())
+    text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
+            skeleton({"overlap.cuh", "allowance.cuh"});
+  return text + skeleton({"finish_stored.cuh"});
 }
 
 namespace {

@@ -17,6 +17,9 @@ std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
 /// The same by differences of tensor cores (kernels/cuda/pair_differences.cuh).
 std::string cuda_differences_source(const plan::GpuPairPlan& plan);
+/// The kernel `finish_stored`: a formula without the sum that it is of (plan/bare_sums.h); and `allow`, where the plan
+/// has an allowance.
+std::string cuda_finish_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_mixed`, `quantise` and `write_pieces`.
 std::string cuda_quantise_source();
 /// The kernels `find_ranges` and `quantise_points`.

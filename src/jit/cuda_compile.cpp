@@ -261,6 +261,10 @@ DistinctSources distinct(const std::vector<CudaSource>& sources) {
   return of;
 }
 
+bool FoundBinaries::is_complete() const {
+  return std::all_of(binaries.begin(), binaries.end(), [](const auto& binary) { return binary.has_value(); });
+}
+
 CudaCompiler::CudaCompiler(FileCache cache, fs::path store)
     : cache_(std::move(cache)), store_(FileCache::read_only(std::move(store))) {}
 
@@ -303,6 +307,12 @@ std::optional<CudaBinary> CudaCompiler::find(const CudaSource& source) {
   binary.cubin = std::move(*cubin);
   binary.seconds = seconds_since(start);
   return binary;
+}
+
+FoundBinaries CudaCompiler::find_all(const std::vector<CudaSource>& sources) {
+  FoundBinaries found{distinct(sources), {}};
+  for (const std::size_t i : found.of.first) found.binaries.push_back(find(sources[i]));
+  return found;
 }
 
 CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {

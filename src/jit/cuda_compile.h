@@ -38,6 +38,13 @@ struct CudaBinary {
   double seconds = 0;  ///< that getting it took
 };
 
+/// Of equal sources one each, where it is there.
+struct FoundBinaries {
+  DistinctSources of;
+  std::vector<std::optional<CudaBinary>> binaries;
+  bool is_complete() const;
+};
+
 /// What a kernel takes, as --ptxas-options=-v prints it, one entry a kernel of the log.
 struct PtxasReport {
   std::string kernel;
@@ -59,6 +66,7 @@ class CudaCompiler {
   std::vector<CudaBinary> compile_all(const std::vector<CudaSource>& sources);
   /// From store or cache, if it is there. Takes less than a millisecond.
   std::optional<CudaBinary> find(const CudaSource& source);
+  FoundBinaries find_all(const std::vector<CudaSource>& sources);
   /// By NVRTC, past store and cache.
   CudaBinary compile_now(const CudaSource& source) const;
   /// The same, equal ones once, on several threads.

@@ -109,30 +109,22 @@ CudaSource quick(CudaSource source, std::size_t sources) {
   return source;
 }
 
-/// The full ones begin behind the quick ones, for beside each other both take longer. Their threads are asked for
-/// first: NVRTC hangs where it gets none. Without quick ones they serve, or say why not.
+/// Quick kernels in the place of the full ones; without them these serve, or say why not.
 std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
+  std::vector<CudaSource> quick_ones;
+  for (const CudaSource& source : sources) quick_ones.push_back(quick(source, sources.size()));
+  std::optional<FirstBinaries> made = compile_first(quick_ones, sources);
   std::vector<QuickBinary> binaries;
-  std::vector<CudaBinary> compiled;
-  {
-    const Start start;
-    std::vector<CudaSource> quick_ones;
-    for (const CudaSource& source : sources) {
-      binaries.push_back({{}, Background::shared().compile(source, start.future)});
-      quick_ones.push_back(quick(source, sources.size()));
-    }
-    try {
-      compiled = CudaCompiler::shared().compile_all_now(quick_ones);
-    } catch (const Error& error) {
-      log(LogLevel::info, "cuda: {}", error.what());
-    }
+  if (!made) {
+    for (CudaBinary& binary : CudaCompiler::shared().compile_all(sources)) binaries.push_back({std::move(binary), {}});
+    return binaries;
   }
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (compiled.empty()) {
-      binaries[i] = {binaries[i].full.get(), {}};
+    if (made->first.empty()) {
+      binaries.push_back({made->full[i].get(), {}});
     } else {
-      binaries[i].binary = std::move(compiled[i]);
-      binaries[i].binary.name = sources[i].name;
+      binaries.push_back({std::move(made->first[i]), made->full[i]});
+      binaries.back().binary.name = sources[i].name;
     }
   }
   return binaries;
@@ -140,35 +132,51 @@ std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
 
 }  // namespace
 
-std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources) {
-  CudaCompiler& compiler = CudaCompiler::shared();
-  const DistinctSources of = distinct(sources);
-  std::vector<QuickBinary> binaries(of.first.size());
+// The full ones begin behind the first ones, for beside each other both take longer. Their threads are asked for
+// before: NVRTC hangs where it gets none.
+std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full) {
+  if (!is_wanted()) return std::nullopt;
+  FirstBinaries made;
+  try {
+    const Start start;
+    for (const CudaSource& source : full) made.full.push_back(Background::shared().compile(source, start.future));
+    try {
+      made.first = CudaCompiler::shared().compile_all_now(first);
+    } catch (const Error& error) {
+      log(LogLevel::info, "cuda: {}", error.what());
+    }
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
+    return std::nullopt;
+  }
+  return made;
+}
+
+std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources, FoundBinaries found) {
+  std::vector<QuickBinary> binaries(found.binaries.size());
   std::vector<std::size_t> missing;
   std::vector<CudaSource> texts;
-  for (std::size_t i = 0; i < of.first.size(); ++i) {
-    if (auto found = compiler.find(sources[of.first[i]])) {
-      binaries[i].binary = std::move(*found);
+  for (std::size_t i = 0; i < binaries.size(); ++i) {
+    if (found.binaries[i]) {
+      binaries[i].binary = std::move(*found.binaries[i]);
       continue;
     }
     missing.push_back(i);
-    texts.push_back(sources[of.first[i]]);
+    texts.push_back(sources[found.of.first[i]]);
   }
   std::vector<QuickBinary> made;
-  try {
-    if (!texts.empty() && is_wanted()) made = compile_both(texts);
-  } catch (const std::system_error& error) {
-    log_once(LogLevel::warning, "cuda: no thread could be started to compile: {}", error.what());
-  }
-  if (made.empty())
-    for (CudaBinary& binary : compiler.compile_all(texts)) made.emplace_back().binary = std::move(binary);
+  if (!texts.empty()) made = compile_both(texts);
   for (std::size_t j = 0; j < missing.size(); ++j) binaries[missing[j]] = std::move(made[j]);
   std::vector<QuickBinary> all;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    all.push_back(binaries[of.place_of[i]]);
+    all.push_back(binaries[found.of.place_of[i]]);
     all.back().binary.name = sources[i].name;
   }
   return all;
+}
+
+std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources) {
+  return compile_quickly(sources, CudaCompiler::shared().find_all(sources));
 }
 
 void finish_compiling() { Background::shared().wait(); }

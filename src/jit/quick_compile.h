@@ -9,6 +9,7 @@
 #pragma once
 
 #include <future>
+#include <optional>
 #include <vector>
 
 #include "jit/cuda_compile.h"
@@ -25,6 +26,16 @@ struct QuickBinary {
 /// where the quick one does not compile. Throws as compile_all does. A process waits at its end for what is still
 /// compiled.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
+/// The same of sources that were looked for before.
+std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources, FoundBinaries found);
+
+struct FirstBinaries {
+  std::vector<CudaBinary> first;  ///< empty where one did not compile
+  std::vector<std::shared_future<CudaBinary>> full;
+};
+/// Compiles what a first call runs, and behind it what takes its place from the second call on. Nothing where this
+/// compiler, a single thread or MERCER_QUICK_COMPILE=0 leave no choice, or where no thread can be had.
+std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full);
 
 /// Waits for all that is still compiled behind quick kernels.
 void finish_compiling();

@@ -9,12 +9,16 @@
 
 namespace mercer::ops {
 
+/// Whether kernels that store sums for first calls of other formulas are among them (plan/bare_sums.h).
+enum class BareSums : bool { left_out, listed };
+
 /// The kernels of every combination of the request on this device, or for this architecture without a device; equal
 /// ones may be there several times. Throws as mercer::compile does.
 std::vector<jit::CudaSource> cuda_sources(const Formula& f, const CompileRequest& request,
-                                          const CompileRequest::Where& where, Context& context = Context::shared());
+                                          const CompileRequest::Where& where, BareSums sums = BareSums::left_out,
+                                          Context& context = Context::shared());
 
-/// Compiles them and adds them to a folder of kernels that will be shipped.
+/// Compiles them, bare sums too, and adds them to a folder of kernels that will be shipped.
 void write_cuda_store(const std::filesystem::path& folder, const Formula& f, const CompileRequest& request,
                       Context& context = Context::shared());
 

@@ -267,7 +267,9 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
                   problem.plane_product, normal_reciprocals, problem.by_value, job.device, problem.sizes);
     return kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
-      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job);
+      const bool stores = use.consumer == plan::Consumer::store;
+      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job,
+                                        stores ? cuda::FirstCall::on_bare_sums : cuda::FirstCall::quick);
     });
   };
   if (problem.by_value && job.type == Dtype::float32) {

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "jit/quick_compile.h"
+#include "plan/bare_sums.h"
 
 namespace mercer::cuda {
 namespace {
@@ -45,18 +46,30 @@ Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& 
   return kernel;
 }
 
+/// Trials, and calls that only prepare others, want the kernels that stay.
+bool comes_first(const PairJob& job) { return job.rehearsal() == nullptr && job.queue->trial == nullptr; }
+
 /// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more.
 /// What first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here.
-/// Trials, and calls that only prepare others, want the kernels that stay.
 bool wants_quick_kernels(const PairJob& job) {
   constexpr double kMost = 1e11;  // pairs times features
   const double work = static_cast<double>(job.x.count) * static_cast<double>(job.z.count) *
                       static_cast<double>(job.features) * static_cast<double>(job.items);
-  return job.rehearsal() == nullptr && job.queue->trial == nullptr && work <= kMost;
+  return comes_first(job) && work <= kMost;
 }
 
-std::vector<jit::QuickBinary> compile(const std::vector<jit::CudaSource>& texts, bool quickly) {
-  if (quickly) return jit::compile_quickly(texts);
+template <class Owner>
+std::vector<jit::CudaSource> texts_of(const std::vector<KernelRow<Owner>>& rows) {
+  std::vector<jit::CudaSource> texts;
+  for (const KernelRow<Owner>& row : rows) texts.push_back(*row.source);
+  return texts;
+}
+
+/// `found`, where the texts were looked for before.
+std::vector<jit::QuickBinary> compile(const std::vector<jit::CudaSource>& texts, bool quickly,
+                                      std::optional<jit::FoundBinaries> found = std::nullopt) {
+  if (!found && quickly) found = jit::CudaCompiler::shared().find_all(texts);
+  if (found && (quickly || found->is_complete())) return jit::compile_quickly(texts, std::move(*found));
   std::vector<jit::QuickBinary> binaries;
   for (jit::CudaBinary& binary : jit::compile_all(texts)) binaries.emplace_back().binary = std::move(binary);
   return binaries;
@@ -64,14 +77,13 @@ std::vector<jit::QuickBinary> compile(const std::vector<jit::CudaSource>& texts,
 
 /// Compiles and loads, or lists what would be.
 template <class Owner>
-void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job) {
+void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job,
+                 std::optional<jit::FoundBinaries> found = std::nullopt) {
   if (!is_loaded(job)) {
     for (const KernelRow<Owner>& row : rows) job.rehearsal()->sources.push_back(*row.source);
     return;
   }
-  std::vector<jit::CudaSource> texts;
-  for (const KernelRow<Owner>& row : rows) texts.push_back(*row.source);
-  const std::vector<jit::QuickBinary> binaries = compile(texts, wants_quick_kernels(job));
+  const std::vector<jit::QuickBinary> binaries = compile(texts_of(rows), wants_quick_kernels(job), std::move(found));
   prepare_pool(job.device, job.op);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const KernelRow<Owner>& row = rows[i];
@@ -276,43 +288,104 @@ const char* product_function(const plan::GpuPairPlan& plan) {
   return plan.wide ? "wide_tile" : "bilinear_tile";
 }
 
+using PairRows = std::vector<KernelRow<PairKernels>>;
+
+/// What a plan's kernels are compiled from, in `sources`, and where they go.
+PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan, Dtype stored, const PairJob& job,
+                 std::list<PairSources>& sources) {
+  of.plan = std::move(plan);
+  of.device = &job.hardware();
+  const PairSources& texts =
+      sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
+  PairRows rows = {{&texts.tile, tile_function(*of.plan), &PairKernels::tile, &of},
+                   {&texts.pack_x, "pack", &PairKernels::pack_x, &of},
+                   {&texts.pack_z, "pack", &PairKernels::pack_z, &of},
+                   {&texts.uniforms, "uniforms", &PairKernels::uniforms, &of},
+                   {&texts.field_uniforms, "uniforms", &PairKernels::field_uniforms, &of},
+                   {&texts.merge, "merge_ranges", &PairKernels::merge, &of},
+                   {&texts.candidates, "tighten", &PairKernels::candidates, &of},
+                   {&texts.integers, "pair_tile", &PairKernels::integers, &of},
+                   {&texts.differences, "pair_tile", &PairKernels::differences, &of},
+                   {&texts.expand, "start_expanded", &PairKernels::expand, &of},
+                   {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
+                   {&texts.product, product_function(*of.plan), &PairKernels::product, &of},
+                   {&texts.rated, "bilinear_tile", &PairKernels::rated, &of},
+                   {&texts.kept_values, "bilinear_tile", &PairKernels::kept_values, &of},
+                   {&texts.kept_products, "bilinear_tile", &PairKernels::kept_products, &of},
+                   {&texts.repair, "repair", &PairKernels::repair, &of}};
+  erase_empty(rows);
+  return rows;
+}
+
+/// Those that store sums for first calls of other formulas.
+void list_bare_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
+  const auto bare = plan::bare_sums(plan);
+  if (bare == nullptr) return;
+  PairKernels kernels;
+  std::list<PairSources> sources;
+  for (const auto& row : rows_of(kernels, bare, job.type, job, sources))
+    job.rehearsal()->sources.push_back(*row.source);
+}
+
+bool has_arrays(const PairJob& job) {
+  return std::any_of(job.params.begin(), job.params.end(), [](const JobParam& param) { return !param.is_number(); });
+}
+
+/// Whether store and cache have the kernels of its sums; then `kernels` are these, what makes values of them is compiled
+/// now, and what is missing of `rows` behind it.
+bool take_bare_sums(PairKernels& kernels, const PairRows& rows, const jit::FoundBinaries& known, const PairJob& job) {
+  const auto plan = plan::bare_sums(*kernels.plan);
+  if (plan == nullptr) return false;
+  auto bare = std::make_shared<PairKernels>();
+  std::list<PairSources> sources;
+  const PairRows bare_rows = rows_of(*bare, plan, job.type, job, sources);
+  const jit::FoundBinaries found = jit::CudaCompiler::shared().find_all(texts_of(bare_rows));
+  if (!found.is_complete()) return false;
+
+  const auto uniforms =
+      std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.place == &PairKernels::uniforms; });
+  std::vector<jit::CudaSource> first, full;
+  first.push_back(cuda_source("values of sums " + kernels.plan->problem.outputs.front().to_text(),
+                              codegen::cuda_finish_source(*kernels.plan), job.hardware().architecture()));
+  if (has_arrays(job)) first.push_back(*uniforms->source);
+  for (const std::size_t i : known.of.first) full.push_back(*rows[i].source);
+  const auto made = jit::compile_first(first, full);
+  if (!made || made->first.empty()) return false;
+
+  prepare_pool(job.device, job.op);
+  for (std::size_t i = 0; i < bare_rows.size(); ++i)
+    bare.get()->*bare_rows[i].place = load(*found.binaries[found.of.place_of[i]], bare_rows[i].function, job);
+  kernels.finish = load(made->first[0], "finish_stored", job);
+  bare->values = kernels.plan;
+  if (!plan->allowance.outputs.empty()) bare->allow = beside(kernels.finish, "allow", job);
+  if (has_arrays(job)) kernels.uniforms = load(made->first[1], uniforms->function, job);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    kernels.full.push_back({rows[i].place, rows[i].function, made->full[known.of.place_of[i]]});
+  kernels.bare = std::move(bare);
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
-                                                        const PairJob& job) {
+                                                        const PairJob& job, FirstCall first) {
   auto kernels = std::make_shared<PairKernels>();
   std::list<PairSources> sources;
-  std::vector<KernelRow<PairKernels>> rows;
-  const auto add = [&](PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> own, Dtype stored) {
-    of.plan = std::move(own);
-    of.device = &job.hardware();
-    const PairSources& texts =
-        sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
-    rows.insert(rows.end(), {{&texts.tile, tile_function(*of.plan), &PairKernels::tile, &of},
-                             {&texts.pack_x, "pack", &PairKernels::pack_x, &of},
-                             {&texts.pack_z, "pack", &PairKernels::pack_z, &of},
-                             {&texts.uniforms, "uniforms", &PairKernels::uniforms, &of},
-                             {&texts.field_uniforms, "uniforms", &PairKernels::field_uniforms, &of},
-                             {&texts.merge, "merge_ranges", &PairKernels::merge, &of},
-                             {&texts.candidates, "tighten", &PairKernels::candidates, &of},
-                             {&texts.integers, "pair_tile", &PairKernels::integers, &of},
-                             {&texts.differences, "pair_tile", &PairKernels::differences, &of},
-                             {&texts.expand, "start_expanded", &PairKernels::expand, &of},
-                             {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
-                             {&texts.product, product_function(*of.plan), &PairKernels::product, &of},
-                             {&texts.rated, "bilinear_tile", &PairKernels::rated, &of},
-                             {&texts.kept_values, "bilinear_tile", &PairKernels::kept_values, &of},
-                             {&texts.kept_products, "bilinear_tile", &PairKernels::kept_products, &of},
-                             {&texts.repair, "repair", &PairKernels::repair, &of}});
-  };
-  add(*kernels, plan, out);
+  PairRows rows = rows_of(*kernels, plan, out, job, sources);
+  std::optional<jit::FoundBinaries> known;
+  const bool lists = job.rehearsal() != nullptr && job.rehearsal()->lists_bare_sums;
+  if (first == FirstCall::on_bare_sums && lists) list_bare_sums(*plan, job);
+  if (first == FirstCall::on_bare_sums && comes_first(job) && plan->planes.empty()) {
+    known = jit::CudaCompiler::shared().find_all(texts_of(rows));
+    if (!known->is_complete() && take_bare_sums(*kernels, rows, *known, job)) return kernels;
+  }
   for (const auto& plane : plan->planes) {
     auto sum = std::make_shared<PairKernels>();
-    add(*sum, plane, job.type);
+    const PairRows more = rows_of(*sum, plane, job.type, job, sources);
+    rows.insert(rows.end(), more.begin(), more.end());
     kernels->sums.push_back(std::move(sum));
   }
-  erase_empty(rows);
-  get_kernels(rows, job);
+  get_kernels(rows, job, std::move(known));
   return kernels;
 }
 
@@ -340,6 +413,9 @@ bool PairKernels::are_quick() const {
 
 std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job) {
   auto kernels = with_full_kernels(quick, job);
+  const bool is_complete = std::all_of(quick.full.begin(), quick.full.end(),
+                                       [&](const auto& full) { return bool((*kernels).*full.place); });
+  if (is_complete) kernels->bare = nullptr, kernels->finish = {};
   for (auto& sum : kernels->sums) sum = finish_kernels(*sum, job);
   return kernels;
 }

@@ -58,13 +58,23 @@ struct PairKernels {
   Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
                             // is `rank_rows`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
+  /// Of a first call on sums whose kernels are at hand: these kernels, which store them (plan/bare_sums.h), and what
+  /// makes values of them. All others are there from the second call on.
+  std::shared_ptr<const PairKernels> bare;
+  Kernel finish;
+  std::shared_ptr<const plan::GpuPairPlan> values;  // of bare sums: the plan of what becomes of them
+  Kernel allow;                                     // and its allowance, where it has one
   std::vector<FullKernel<PairKernels>> full;
   bool are_quick() const;
 };
-/// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes. A call
-/// that is short enough has quick kernels (jit/quick_compile.h), for once.
+/// What a first call may run before its kernels are compiled with full care.
+enum class FirstCall : bool {
+  quick,         ///< quick kernels, where it is short enough (jit/quick_compile.h)
+  on_bare_sums,  ///< before them, stored sums by kernels that are at hand: calls of `pairwise` (operations.h)
+};
+/// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
-                                                        const PairJob& job);
+                                                        const PairJob& job, FirstCall first = FirstCall::quick);
 
 struct FieldSources {
   jit::CudaSource field, uniforms;

@@ -6,6 +6,7 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/sum_planes.h"
 #include "core/error.h"
+#include "core/integers.h"
 
 namespace mercer::cuda {
 namespace {
@@ -112,9 +113,41 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
 
 }  // namespace
 
+namespace {
+
+/// A first call: sums take the place of the values, then values that of the sums.
+void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric,
+              Workspace& workspace) {
+  constexpr std::int64_t kThreads = 256, kMostRows = 1024, kMostItems = 65535;
+  const ParamTable params(param_plan(*kernels.plan), job, workspace);
+  run_pairwise(*kernels.bare, job, out, symmetric, workspace);
+  params.run(kernels.uniforms, workspace);
+  PairArguments a{};
+  BatchWalk members{.extent = job.batch, .steps = {params.item_steps(), out.batch_strides}};
+  members.merge(job.op);
+  a.members = members.axes();
+  a.member_count = job.items;
+  members.write(0, a.member_item_step);
+  members.write(1, a.member_out_step);
+  a.out = out.data;
+  a.out_row = out.row_stride;
+  a.out_col = out.col_stride;
+  a.m = job.x.count;
+  a.n = job.z.count;
+  a.features = static_cast<int>(job.features);
+  a.param_count = params.count();
+  params.write_narrow(a.params, a.numbers, workspace);
+  const jit::Dim3 blocks{ceil_div(a.n, kThreads), std::min<std::int64_t>(a.m, kMostRows),
+                         std::min(job.items, kMostItems)};
+  launch(kernels.finish, job, blocks, kThreads, 0, a);
+}
+
+}  // namespace
+
 void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
   const JobScope scope(job);
   Workspace workspace;
+  if (kernels.bare && job.rehearsal() == nullptr) return run_bare(kernels, job, out, symmetric, workspace);
   if (kernels.sums.empty()) {
     run_pairwise(kernels, job, out, symmetric, workspace);
     return;

@@ -18,6 +18,7 @@ struct Rehearsal {
   };
   Purpose purpose;
   const CudaDevice* device = nullptr;  ///< to plan for; null: that of the arrays
+  bool lists_bare_sums = false;        ///< beside the call's own kernels (plan/bare_sums.h)
   std::vector<jit::CudaSource> sources = {};
   std::int64_t bytes = 0;
 };

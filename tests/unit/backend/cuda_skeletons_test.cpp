@@ -22,6 +22,7 @@
 #include "core/parallel.h"
 #include "device/nvrtc.h"
 #include "ir/passes.h"
+#include "plan/bare_sums.h"
 #include "plan/differences.h"
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
@@ -309,6 +310,8 @@ class Collection {
       add_product(name + ".kept-products", std::move(sources.kept_products), *plan->kept_products);
     }
     add({name + ".repair", std::move(sources.repair)});
+    if (plan::bare_sums(*plan) != nullptr)
+      add({name + ".finish", cuda_source(name, codegen::cuda_finish_source(*plan), target_)});
     add({name + ".expand", std::move(sources.expand)});
     if (plan->wide)
       add({name + ".expanded", std::move(sources.expanded), plan->problem.product.threads(),

@@ -1,8 +1,13 @@
 // First calls of a formula: quick kernels, and full ones behind them, with the same bits.
 #include <cmath>
+#include <filesystem>
 #include <functional>
+#include <iostream>
 #include <random>
 
+#include "core/testing.h"
+#include "jit/quick_compile.h"
+#include "ops/compile_sources.h"
 #include "ops/context.h"
 #include "ops/device_arrays.h"
 #include "ops/drawn_data.h"
@@ -109,6 +114,118 @@ TEST_F(QuickPairs, CapturesWaitForTheFullKernels) {
   recording.play();
   EXPECT_TRUE(same_bits(first, arrays.download(out)));
 }
+
+/// A formula of a sum whose kernels are at hand, and how its call is made.
+struct OfKnownSum {
+  const char* name;
+  std::int64_t features;
+  const char* of_store;  // a formula of that sum
+  std::string formula;
+  Dtype dtype = Dtype::float32;
+  bool symmetric = false;
+  std::vector<double> scales = {};  // of the parameter s, an array
+  Dtype out = Dtype::float32;
+  bool is_bare = true;
+  Draw draw = kUniform;
+};
+
+int bare_in(TestContext& test) {
+  int count = 0;
+  static_cast<Context&>(test).state().cuda_pairs.erase_if(
+      [&](const auto& kernels) { return count += kernels.bare ? 1 : 0, false; });
+  return count;
+}
+
+/// The first call of a formula whose sum is in the store, and its second.
+void expect_bare_sums(const OfKnownSum& known, const std::filesystem::path& store) {
+  constexpr std::int64_t kRows = 70, kColumns = 66;
+  TestContext context{TestContext::Cuda()};
+  static_cast<Context&>(context).state().much_mixed_work = 0;
+  static_cast<Context&>(context).state().differs_always = true;
+  static_cast<Context&>(context).state().tensor_cores_from = 0;
+  const Array x = drawn(kRows, known.features, 1, known.draw, known.dtype);
+  const Array other = drawn(kColumns, known.features, 2, known.draw, known.dtype);
+  const Tensor z = other;
+  Shape shape = {kRows, known.symmetric ? kRows : kColumns};
+  const auto call = [&](const Formula& f, const Tensor& out, const Arguments& arguments) {
+    pairwise(f, x, known.symmetric ? nullptr : &z, out, arguments, context);
+  };
+  CompileRequest request;
+  request.shapes = {{1, kRows, kColumns, known.features}};
+  request.dtypes = {known.dtype};
+  request.devices = {{{DeviceKind::cuda, 0}, ""}};
+  ops::write_cuda_store(store, parse(known.of_store), request, context);
+
+  Arguments arguments;
+  Array scales(Dtype::float64, {static_cast<std::int64_t>(known.scales.size())});
+  for (std::size_t i = 0; i < known.scales.size(); ++i) scales.set({static_cast<std::int64_t>(i)}, known.scales[i]);
+  if (!known.scales.empty()) {
+    arguments.params["s"] = scales.tensor();
+    shape.insert(shape.begin(), scales.shape()[0]);
+  }
+  Array first(known.out, shape, column_major(shape)), second = first;
+  const Formula f = parse(known.formula);
+  call(f, first, arguments);
+  EXPECT_EQ(bare_in(context), known.is_bare ? 1 : 0);
+  EXPECT_EQ(quick_in(context), 1);
+  call(f, second, arguments);
+  EXPECT_EQ(bare_in(context), 0);
+  EXPECT_EQ(quick_in(context), 0);
+  EXPECT_TRUE(same_bits(first, second));
+}
+
+/// In processes of their own, whose caches are empty at first.
+class BareSums : public QuickPairs, public ::testing::WithParamInterface<const char*> {
+ protected:
+  BareSums() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  std::vector<OfKnownSum> calls() {
+    // A feature far from the others makes integers coarse: what sums may lose decides whether they serve, and shows.
+    const Draw far = [](double, double u, std::int64_t k, std::int64_t) { return k == 0 ? 1000 : u; };
+    const std::string c = fresh();
+    return {
+        {.name = "mixed_pipes", .features = 160, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c},
+        {.name = "allowance", .features = 300, .of_store = "exp(-sum(abs(x-z))/7)",
+         .formula = "exp(-sum(abs(x-z))/30000)*" + c, .draw = far},
+        {.name = "differences", .features = 161, .of_store = "sum(abs(x-z)^3)", .formula = c + "*sum(abs(x-z)^3)"},
+        {.name = "squares", .features = 70, .of_store = "sum((x-z)^2)", .formula = "exp(-sum((x-z)^2)/9)*" + c},
+        {.name = "maxima", .features = 20, .of_store = "max(abs(x-z))", .formula = "exp(-max(abs(x-z)))*" + c},
+        {.name = "doubles", .features = 20, .of_store = "sum(abs(x-z)^1.7)",
+         .formula = "log(1 + sum(abs(x-z)^1.7)/" + c + ")", .dtype = Dtype::float64, .out = Dtype::float64},
+        {.name = "symmetric", .features = 20, .of_store = "sum(abs(x-z))",
+         .formula = "1/(1 + sum(abs(x-z))*" + c + ")", .symmetric = true},
+        {.name = "arrays", .features = 300, .of_store = "sum(x*z)", .formula = "(sum(x*z)*s + " + c + ")^3",
+         .scales = {0.5, 2, 3}},
+        {.name = "half_precision", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c,
+         .out = Dtype::float16, .is_bare = false},
+        {.name = "quotients", .features = 70, .of_store = "sum((x-z)^2)",
+         .formula = "1/(1 + sum((x-z)^2)*" + c + ")"},
+        {.name = "indices", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z)) + i*" + c,
+         .is_bare = false},
+    };
+  }
+};
+
+TEST_P(BareSums, TheSecondCallHasTheSameBits) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  const auto run = [&] {
+    {
+      const TemporaryFolder cache, store;
+      ::setenv("MERCER_CACHE_DIR", cache.path().c_str(), 1);
+      ::setenv("MERCER_STORE", store.path().c_str(), 1);
+      for (const OfKnownSum& known : calls())
+        if (std::string(known.name) == GetParam()) expect_bare_sums(known, store.path());
+      jit::finish_compiling();
+    }
+    const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+    for (int i = 0; i < result.total_part_count(); ++i) std::cerr << result.GetTestPartResult(i).message() << "\n";
+    std::_Exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+INSTANTIATE_TEST_SUITE_P(Calls, BareSums,
+                         ::testing::Values("mixed_pipes", "allowance", "differences", "squares", "maxima", "doubles",
+                                           "symmetric", "arrays", "half_precision", "quotients", "indices"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace mercer

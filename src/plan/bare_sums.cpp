@@ -1,0 +1,43 @@
+#include "plan/bare_sums.h"
+
+#include "ir/passes.h"
+
+namespace mercer::plan {
+namespace {
+
+bool stores_one_sum(const GpuPairPlan& plan) {
+  const GpuPairProblem& problem = plan.problem;
+  return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.out == problem.type &&
+         !problem.subtracts && plan.split.states == 1 && plan.planes.empty();
+}
+
+bool sum_reads_params(const GpuPairPlan& plan) {
+  return !plan.accumulation_params.empty() || reads_site(plan.update, {ir::Site::param}) ||
+         reads_site(plan.first_update, {ir::Site::param});
+}
+
+}  // namespace
+
+std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
+  using enum ir::Site;
+  if (!stores_one_sum(plan) || sum_reads_params(plan)) return nullptr;
+  if (reads_site(plan.epilogue, {row, col, index_i, index_j})) return nullptr;
+  // Items of a batch that share sums share the least of their allowances too.
+  const bool has_allowance = !plan.allowance.outputs.empty();
+  if (has_allowance && !plan.problem.by_value) return nullptr;
+  auto bare = std::make_shared<GpuPairPlan>(plan);
+  bare->problem.by_value = true;
+  bare->split.epilogue = {ir::leaf(ir::Op::accumulator, 0)};
+  bare->split.params.clear();
+  bare->split.uniforms.clear();
+  bare->uniforms = {};
+  bare->reciprocals.clear();
+  ir::LowerOptions options;
+  options.type = plan.problem.type;
+  options.processor = ir::Processor::gpu;
+  bare->epilogue = ir::lower(bare->split.epilogue, options);
+  if (has_allowance) bare->allowance = ir::lower({Expr(0.0)}, options);
+  return bare;
+}
+
+}  // namespace mercer::plan
