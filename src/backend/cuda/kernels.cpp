@@ -331,8 +331,8 @@ bool has_arrays(const PairJob& job) {
   return std::any_of(job.params.begin(), job.params.end(), [](const JobParam& param) { return !param.is_number(); });
 }
 
-/// Whether store and cache have the kernels of its sums; then `kernels` are these, what makes values of them is compiled
-/// now, and what is missing of `rows` behind it.
+/// Whether store and cache have the kernels of its sums. Then `kernels` are these; what makes values of them is
+/// compiled now, and all of `rows` behind it.
 bool take_bare_sums(PairKernels& kernels, const PairRows& rows, const jit::FoundBinaries& known, const PairJob& job) {
   const auto plan = plan::bare_sums(*kernels.plan);
   if (plan == nullptr) return false;
