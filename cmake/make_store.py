@@ -48,15 +48,18 @@ def load_module(folder: pathlib.Path) -> types.ModuleType:
 
 
 def write(module: types.ModuleType, rows: dict, architectures: list[str], folder: str) -> None:
-    verbs = [words[0] for words in rows["verb"]]
-    for (name, *options), (m, n, k, *own) in itertools.product(rows["formula"], rows["shape"]):
+    shapes: dict[tuple[str, ...], list[tuple[int, ...]]] = {}  # that have the same verbs
+    for m, n, k, *own in rows["shape"]:
+        verbs = tuple(own) or tuple(words[0] for words in rows["verb"])
+        shapes.setdefault(verbs, []).append((int(m), int(n), int(k)))
+    for (name, *options), verbs in itertools.product(rows["formula"], shapes):
         module.write_cuda_store(
             folder,
             name,
-            shapes=[(int(m), int(n), int(k))],
+            shapes=shapes[verbs],
             dtypes=[words[0] for words in rows["dtype"]],
             layouts=[words[0] for words in rows["layout"]],
-            verbs=own or verbs,
+            verbs=list(verbs),
             devices=architectures,
             **{key: float(value) for key, value in (option.split("=") for option in options)},
         )

@@ -113,8 +113,19 @@ std::string epilogue_function(const std::string& body) {
          "                            const REAL* params, REAL i, REAL j, REAL features) {\n" +
          body + "}\n";
 }
+/// Values that tensor cores store divide alike for all pairs, those that they leave to other kernels too.
+bool divides_by_unit(const GpuPairPlan& plan) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  return plan.bilinear && problem.consumer == plan::Consumer::store && problem.type == Dtype::float32;
+}
+
 std::string epilogue_function(const GpuPairPlan& plan) {
-  return epilogue_function(statements(plan.epilogue, "outputs"));
+  constexpr std::string_view kExact = "quotient(", kUnit = "unit_quotient(";
+  std::string text = statements(plan.epilogue, "outputs");
+  if (divides_by_unit(plan))
+    for (auto at = text.find(kExact); at != std::string::npos; at = text.find(kExact, at + kUnit.size()))
+      text.replace(at, kExact.size(), kUnit);
+  return epilogue_function(text);
 }
 /// What a tile makes of its sums.
 std::string tile_epilogue_function(const GpuPairPlan& plan) {
@@ -267,18 +278,11 @@ std::string differences_text(const plan::GpuTile& tile) {
          product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
 }
 
-/// Of values that tensor cores store: one division for all pairs, those that they leave to others too.
-std::string division_text(const GpuPairPlan& plan) {
-  const plan::GpuPairProblem& problem = plan.problem;
-  const bool stores = problem.consumer == plan::Consumer::store;
-  return plan.bilinear && stores && problem.type == Dtype::float32 ? define("UNIT_DIVISION", 1) : "";
-}
-
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
   const plan::GpuTile& tile = doubles ? plan.double_tile : by_differences ? plan.difference_tile : plan.tile;
-  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(problem.type);
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
   text += tile_defines(tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
@@ -368,14 +372,14 @@ std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan,
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(problem.type);
+  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
          skeleton({"overlap.cuh", "store_pair.cuh", "repair.cuh"});
 }
 
 std::string cuda_finish_source(const GpuPairPlan& plan) {
-  std::string text = division_text(plan) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
   if (!plan.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +

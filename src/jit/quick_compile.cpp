@@ -89,13 +89,6 @@ struct Start {
   }
 };
 
-bool is_wanted() {
-  if (env_text("MERCER_QUICK_COMPILE") && !env_flag("MERCER_QUICK_COMPILE")) return false;
-  const Nvrtc* compiler = nvrtc();
-  return compiler != nullptr && std::pair(compiler->major(), compiler->minor()) >= std::pair(12, 9) &&
-         default_thread_count() > 1;
-}
-
 /// Its functions are compiled on several threads, but for those of products of warpgroups: they all stand in one
 /// function, about which NVRTC 13.0 has remarks then that it prints itself.
 CudaSource quick(CudaSource source, std::size_t sources) {
@@ -113,7 +106,8 @@ CudaSource quick(CudaSource source, std::size_t sources) {
 std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
   std::vector<CudaSource> quick_ones;
   for (const CudaSource& source : sources) quick_ones.push_back(quick(source, sources.size()));
-  std::optional<FirstBinaries> made = compile_first(quick_ones, sources);
+  std::optional<FirstBinaries> made;
+  if (compiles_first()) made = compile_first(quick_ones, sources);
   std::vector<QuickBinary> binaries;
   if (!made) {
     for (CudaBinary& binary : CudaCompiler::shared().compile_all(sources)) binaries.push_back({std::move(binary), {}});
@@ -132,10 +126,16 @@ std::vector<QuickBinary> compile_both(const std::vector<CudaSource>& sources) {
 
 }  // namespace
 
+bool compiles_first() {
+  if (env_text("MERCER_QUICK_COMPILE") && !env_flag("MERCER_QUICK_COMPILE")) return false;
+  const Nvrtc* compiler = nvrtc();
+  return compiler != nullptr && std::pair(compiler->major(), compiler->minor()) >= std::pair(12, 9) &&
+         default_thread_count() > 1;
+}
+
 // The full ones begin behind the first ones, for beside each other both take longer. Their threads are asked for
 // before: NVRTC hangs where it gets none.
 std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full) {
-  if (!is_wanted()) return std::nullopt;
   FirstBinaries made;
   try {
     const Start start;

@@ -29,15 +29,18 @@ std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources)
 /// The same of sources that were looked for before.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources, FoundBinaries found);
 
+/// Whether a first call may have kernels of its own here.
+bool compiles_first();
+
 struct FirstBinaries {
   std::vector<CudaBinary> first;  ///< empty where one did not compile
   std::vector<std::shared_future<CudaBinary>> full;
 };
-/// Compiles what a first call runs, and behind it what takes its place from the second call on. Nothing where this
-/// compiler, a single thread or MERCER_QUICK_COMPILE=0 leave no choice, or where no thread can be had.
+/// Compiles what a first call runs, and behind it what takes its place from the second call on. Of a process that
+/// compiles first; nothing where no thread can be had.
 std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full);
 
-/// Waits for all that is still compiled behind quick kernels.
+/// Waits for all that is still compiled behind first calls.
 void finish_compiling();
 
 }  // namespace mercer::jit

@@ -62,13 +62,12 @@ std::shared_ptr<const Kernels> kept(RecentCache<Kernels>& cache, const std::stri
     if (auto known = of_this_device ? cache.find(key) : nullptr) return known;
     return make();
   }
-  bool are_new = false;
+  std::shared_ptr<const Kernels> made;
   auto kernels = cache.get(key, [&] {
     cuda::require_no_capture(job);
-    are_new = true;
-    return make();
+    return made = make();
   });
-  if (are_new || !kernels->are_quick()) return kernels;
+  if (kernels == made || !kernels->are_quick()) return kernels;  // or those of a first call on another thread
   kernels = cuda::finish_kernels(*kernels, job);
   cache.replace(key, kernels);
   return kernels;
@@ -265,12 +264,14 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
         cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
                   use.columns, static_cast<int>(use.mixed_work), use.expands, use.differs, use.product,
                   problem.plane_product, normal_reciprocals, problem.by_value, job.device, problem.sizes);
-    return kept(pairs_of(job, context), key, job, [&] {
+    auto kernels = kept(pairs_of(job, context), key, job, [&] {
       problem.outputs = {call.formula().expression};
-      const bool stores = use.consumer == plan::Consumer::store;
-      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job,
-                                        stores ? cuda::FirstCall::on_bare_sums : cuda::FirstCall::quick);
+      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job, use.first);
     });
+    if (kernels->bare && use.first != cuda::FirstCall::on_bare_sums)
+      fail(ErrorKind::compile, "{}: kernels must compile that another call did without. Received an error before.",
+           job.op);
+    return kernels;
   };
   if (problem.by_value && job.type == Dtype::float32) {
     auto kernels = compiled(true);

@@ -17,6 +17,7 @@ struct CudaUse {
   plan::MixedWork mixed_work = plan::MixedWork::little;  // plan::GpuPairProblem
   bool expands = false, differs = false;
   plan::BilinearTile product = {};
+  cuda::FirstCall first = cuda::FirstCall::quick;
 };
 
 /// Throws inside a graph capture when they are still to be compiled.

@@ -87,7 +87,13 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
                          plan::fills_waves(call.m(), call.n(), job.features, job.hardware().multiprocessors,
                                            call.symmetric());
     const auto kernels = ops::cuda_kernels(
-        call, job, {.out = out.dtype, .mixed_work = mixed, .differs = differs, .product = product}, context);
+        call, job,
+        {.out = out.dtype,
+         .mixed_work = mixed,
+         .differs = differs,
+         .product = product,
+         .first = cuda::FirstCall::on_bare_sums},
+        context);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

@@ -11,9 +11,10 @@ bool stores_one_sum(const GpuPairPlan& plan) {
          !problem.subtracts && plan.split.states == 1 && plan.planes.empty();
 }
 
+/// Or what is made of them, and of the number of features.
 bool sum_reads_params(const GpuPairPlan& plan) {
-  return !plan.accumulation_params.empty() || reads_site(plan.update, {ir::Site::param}) ||
-         reads_site(plan.first_update, {ir::Site::param});
+  return reads_site(plan.update, {ir::Site::param}) || reads_site(plan.first_update, {ir::Site::param}) ||
+         reads_params(plan.sides) || !plan.bilinear.uniforms.empty() || !plan.accumulation_params.empty();
 }
 
 }  // namespace

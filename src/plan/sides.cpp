@@ -74,4 +74,13 @@ bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> site
   return false;
 }
 
+bool reads_params(const Sides& sides, bool of_x) {
+  const auto reads = [](const ir::Program& program) { return reads_site(program, {ir::Site::param}); };
+  for (const Sides::Stage& s : sides.stages)
+    if (s.of_x == of_x && (reads(s.update) || reads(s.finish))) return true;
+  for (const Sides::Stream& s : of_x ? sides.x_streams : sides.z_streams)
+    if (reads(s.program)) return true;
+  return false;
+}
+
 }  // namespace mercer::plan

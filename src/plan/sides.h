@@ -37,5 +37,8 @@ std::vector<double> numbers_of(const std::vector<Expr>& identities);
 /// Parameters that the reductions of these expressions read.
 std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs);
 bool reads_site(const ir::Program& program, std::initializer_list<ir::Site> sites);
+/// Whether what is made of one side's features, or of either's, reads parameters or what is made of them.
+bool reads_params(const Sides& sides, bool of_x);
+inline bool reads_params(const Sides& sides) { return reads_params(sides, true) || reads_params(sides, false); }
 
 }  // namespace mercer::plan

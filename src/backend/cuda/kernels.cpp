@@ -92,14 +92,14 @@ void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job,
   }
 }
 
-/// The full kernel of one that was quick, which stays where the full one cannot be had.
+/// The full kernel, or what was there first where that cannot be had.
 Kernel full_kernel(Kernel quick, const std::shared_future<jit::CudaBinary>& full, const char* function,
                    const PairJob& job) {
   try {
     const CaptureBreak loads;
     return load(full.get(), function, job);
   } catch (const Error& error) {
-    log_once(LogLevel::warning, "cuda: {} stays as it was compiled first: {}", function, error.what());
+    log_once(LogLevel::warning, "cuda: first calls go on, for {} cannot be had: {}", function, error.what());
     quick.is_quick = false;
     return quick;
   }
@@ -331,17 +331,31 @@ bool has_arrays(const PairJob& job) {
   return std::any_of(job.params.begin(), job.params.end(), [](const JobParam& param) { return !param.is_number(); });
 }
 
-/// Whether store and cache have the kernels of its sums. Then `kernels` are these; what makes values of them is
-/// compiled now, and all of `rows` behind it.
-bool take_bare_sums(PairKernels& kernels, const PairRows& rows, const jit::FoundBinaries& known, const PairJob& job) {
-  const auto plan = plan::bare_sums(*kernels.plan);
-  if (plan == nullptr) return false;
-  auto bare = std::make_shared<PairKernels>();
+/// The kernels of its sums, where store and cache have all of them and they serve here. Items of a batch that share
+/// sums would make them each: those with parameters of their own have none.
+std::shared_ptr<PairKernels> find_bare_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
+  if (!jit::compiles_first() || (has_arrays(job) && job.items > 1)) return nullptr;
+  const auto bare = plan::bare_sums(plan);
+  if (bare == nullptr) return nullptr;
+  auto kernels = std::make_shared<PairKernels>();
   std::list<PairSources> sources;
-  const PairRows bare_rows = rows_of(*bare, plan, job.type, job, sources);
-  const jit::FoundBinaries found = jit::CudaCompiler::shared().find_all(texts_of(bare_rows));
-  if (!found.is_complete()) return false;
+  const PairRows rows = rows_of(*kernels, bare, job.type, job, sources);
+  const jit::FoundBinaries found = jit::CudaCompiler::shared().find_all(texts_of(rows));
+  if (!found.is_complete()) return nullptr;
+  try {
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      kernels.get()->*rows[i].place = load(*found.binaries[found.of.place_of[i]], rows[i].function, job);
+  } catch (const Error& error) {
+    log_once(LogLevel::warning, "cuda: a first call goes without stored sums: {}", error.what());
+    return nullptr;
+  }
+  return kernels;
+}
 
+/// Where its sums are at hand, what makes values of them is compiled now, and what is missing of `rows` behind it.
+bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinaries& known, const PairJob& job) {
+  const std::shared_ptr<PairKernels> sums = find_bare_sums(*kernels.plan, job);
+  if (sums == nullptr) return false;
   const auto uniforms =
       std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.place == &PairKernels::uniforms; });
   std::vector<jit::CudaSource> first, full;
@@ -350,18 +364,20 @@ bool take_bare_sums(PairKernels& kernels, const PairRows& rows, const jit::Found
   if (has_arrays(job)) first.push_back(*uniforms->source);
   for (const std::size_t i : known.of.first) full.push_back(*rows[i].source);
   const auto made = jit::compile_first(first, full);
-  if (!made || made->first.empty()) return false;
-
-  prepare_pool(job.device, job.op);
-  for (std::size_t i = 0; i < bare_rows.size(); ++i)
-    bare.get()->*bare_rows[i].place = load(*found.binaries[found.of.place_of[i]], bare_rows[i].function, job);
-  kernels.finish = load(made->first[0], "finish_stored", job);
-  bare->values = kernels.plan;
-  if (!plan->allowance.outputs.empty()) bare->allow = beside(kernels.finish, "allow", job);
-  if (has_arrays(job)) kernels.uniforms = load(made->first[1], uniforms->function, job);
+  if (!made) return false;
+  if (made->first.empty()) {  // nor will the full ones compile, most likely: they say why
+    for (std::size_t i = 0; i < known.binaries.size(); ++i) known.binaries[i] = made->full[i].get();
+    return false;
+  }
+  auto bare = std::make_shared<BareSums>();
+  bare->finish = load(made->first[0], "finish_stored", job);
+  if (has_arrays(job)) bare->uniforms = load(made->first[1], uniforms->function, job);
+  const bool allows = !kernels.plan->allowance.outputs.empty();
+  sums->values = std::make_shared<BareValues>(kernels.plan, allows ? beside(bare->finish, "allow", job) : Kernel{});
+  bare->sums = sums;
+  kernels.bare = bare;
   for (std::size_t i = 0; i < rows.size(); ++i)
     kernels.full.push_back({rows[i].place, rows[i].function, made->full[known.of.place_of[i]]});
-  kernels.bare = std::move(bare);
   return true;
 }
 
@@ -413,9 +429,10 @@ bool PairKernels::are_quick() const {
 
 std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job) {
   auto kernels = with_full_kernels(quick, job);
+  // Where one cannot be had, calls go on with bare sums.
   const bool is_complete = std::all_of(quick.full.begin(), quick.full.end(),
-                                       [&](const auto& full) { return bool((*kernels).*full.place); });
-  if (is_complete) kernels->bare = nullptr, kernels->finish = {};
+                                       [&](const auto& full) { return bool(kernels.get()->*full.place); });
+  if (is_complete) kernels->bare = nullptr;
   for (auto& sum : kernels->sums) sum = finish_kernels(*sum, job);
   return kernels;
 }

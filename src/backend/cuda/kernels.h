@@ -23,7 +23,7 @@ struct Kernel {
   explicit operator bool() const { return function != nullptr; }
 };
 
-/// What takes the place of a quick kernel of `Owner` at the next call.
+/// What takes its place in `Owner` at the next call: that of a quick kernel, or of none behind bare sums.
 template <class Owner>
 struct FullKernel {
   Kernel Owner::* place;
@@ -46,6 +46,9 @@ struct PairSources {
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
+struct BareSums;
+struct BareValues;
+
 struct PairKernels {
   std::shared_ptr<const plan::GpuPairPlan> plan;
   const CudaDevice* device = nullptr;
@@ -58,15 +61,23 @@ struct PairKernels {
   Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
                             // is `rank_rows`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
-  /// Of a first call on sums whose kernels are at hand: these kernels, which store them (plan/bare_sums.h), and what
-  /// makes values of them. All others are there from the second call on.
-  std::shared_ptr<const PairKernels> bare;
-  Kernel finish;
-  std::shared_ptr<const plan::GpuPairPlan> values;  // of bare sums: the plan of what becomes of them
-  Kernel allow;                                     // and its allowance, where it has one
+  std::shared_ptr<const BareSums> bare;    // of a first call that takes them: nothing else is sure to be there
+  std::shared_ptr<const BareValues> values;  // of bare sums: what becomes of them
   std::vector<FullKernel<PairKernels>> full;
   bool are_quick() const;
 };
+/// What a first call runs where the kernels of its sums are at hand (plan/bare_sums.h): these, which store the sums,
+/// then what makes values of them in their places, of parameters that are arrays behind `uniforms`.
+struct BareSums {
+  std::shared_ptr<const PairKernels> sums;
+  Kernel finish, uniforms;
+};
+/// What the values may lose of the sums: `allow` of their plan, where that has an allowance.
+struct BareValues {
+  std::shared_ptr<const plan::GpuPairPlan> plan;
+  Kernel allow;
+};
+
 /// What a first call may run before its kernels are compiled with full care.
 enum class FirstCall : bool {
   quick,         ///< quick kernels, where it is short enough (jit/quick_compile.h)

@@ -135,11 +135,11 @@ void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, 
   if (!kernels_.plan->allowance.outputs.empty()) {
     PairArguments members = one;
     members.mixed = mixed.state;
-    if (kernels_.allow) {
+    if (kernels_.values) {
       Workspace none;  // its parameters are numbers
-      ParamTable(param_plan(*kernels_.values), job_, none).write_narrow(members.params, members.numbers, none);
+      ParamTable(param_plan(*kernels_.values->plan), job_, none).write_narrow(members.params, members.numbers, none);
     }
-    const Kernel allow = kernels_.allow ? kernels_.allow : beside(kernels_.integers, "allow", job_);
+    const Kernel allow = kernels_.values ? kernels_.values->allow : beside(kernels_.integers, "allow", job_);
     launch_overlapping(allow, job_, {1}, kWarp, members);
   }
   const jit::Dim3 blocks{std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};

@@ -23,7 +23,7 @@ bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPai
 /// Axes along which the sums in planes differ, or no items share an accumulation.
 std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
   std::vector<bool> differ(job.batch.size(), plan.problem.by_value);
-  const bool packed = sides_read_params(plan);
+  const bool packed = plan::reads_params(plan.sides);
   for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
     for (const JobSide* side : {&job.x, &job.z})
       differ[axis] = differ[axis] || side->points.steps(axis) || side->user.steps(axis);
@@ -120,8 +120,8 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
               Workspace& workspace) {
   constexpr std::int64_t kThreads = 256, kMostRows = 1024, kMostItems = 65535;
   const ParamTable params(param_plan(*kernels.plan), job, workspace);
-  run_pairwise(*kernels.bare, job, out, symmetric, workspace);
-  params.run(kernels.uniforms, workspace);
+  run_pairwise(*kernels.bare->sums, job, out, symmetric, workspace);
+  params.run(kernels.bare->uniforms, workspace);
   PairArguments a{};
   BatchWalk members{.extent = job.batch, .steps = {params.item_steps(), out.batch_strides}};
   members.merge(job.op);
@@ -139,7 +139,7 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   params.write_narrow(a.params, a.numbers, workspace);
   const jit::Dim3 blocks{ceil_div(a.n, kThreads), std::min<std::int64_t>(a.m, kMostRows),
                          std::min(job.items, kMostItems)};
-  launch(kernels.finish, job, blocks, kThreads, 0, a);
+  launch(kernels.bare->finish, job, blocks, kThreads, 0, a);
 }
 
 }  // namespace

@@ -28,15 +28,6 @@ std::int64_t columns_of_blocks(const plan::GpuPairPlan& plan, std::int64_t tiles
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, tiles_n));
 }
 
-bool reads_params(const plan::Sides& sides, bool of_x) {
-  const auto reads = [](const ir::Program& program) { return plan::reads_site(program, {ir::Site::param}); };
-  for (const plan::Sides::Stage& s : sides.stages)
-    if (s.of_x == of_x && (reads(s.update) || reads(s.finish))) return true;
-  for (const plan::Sides::Stream& s : of_x ? sides.x_streams : sides.z_streams)
-    if (plan::reads_site(s.program, {ir::Site::param})) return true;
-  return false;
-}
-
 bool plain(const plan::Sides& sides) {
   return sides.stages.empty() && plan::are_points(sides.x_streams) && plan::are_points(sides.z_streams);
 }
@@ -77,10 +68,6 @@ std::vector<std::int64_t> full(const std::vector<std::int64_t>& steps, std::size
 
 ParamPlan param_plan(const plan::GpuPairPlan& plan) {
   return {&plan.split.params, &plan.uniforms, plan.split.uniforms.size()};
-}
-
-bool sides_read_params(const plan::GpuPairPlan& plan) {
-  return reads_params(plan.sides, true) || reads_params(plan.sides, false);
 }
 
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {

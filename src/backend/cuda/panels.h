@@ -14,9 +14,6 @@ ParamPlan param_plan(const plan::GpuPairPlan& plan);
 /// numbers.
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job);
 
-/// Whether a side's values of points, or what it makes of its features, read parameters.
-bool sides_read_params(const plan::GpuPairPlan& plan);
-
 /// One side of a call, packed: which batch axes it differs along, and where it lies.
 struct PackedPanels {
   // Packed sets per step of each batch axis, 0 where it is the same; elements of points that are not packed.

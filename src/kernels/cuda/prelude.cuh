@@ -97,12 +97,15 @@ MERCER_INLINE float square_root(float a) {
 }
 MERCER_INLINE double square_root(double a) { return sqrt(a); }
 
-// UNIT_DIVISION: within 2 units of the last place, without branches.
-MERCER_INLINE float quotient(float a, float b) {
-#ifdef UNIT_DIVISION
+// Within 2 units of the last place, without branches.
+MERCER_INLINE float unit_quotient(float a, float b) {
   float r;
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
+}
+MERCER_INLINE float quotient(float a, float b) {
+#ifdef UNIT_DIVISION
+  return unit_quotient(a, b);
 #else
   return a / b;
 #endif

@@ -631,7 +631,7 @@ void check_limits(const Kernel& kernel, const Measured& got, const plan::GpuInfo
 class CudaSkeletons : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaSkeletons, CompileWithinTheirLimits) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MERCER_SANITIZED
   GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
 #endif
   MERCER_NEEDS_NVRTC();

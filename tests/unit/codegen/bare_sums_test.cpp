@@ -73,6 +73,9 @@ TEST(BareSums, WhatTheyCannotStandFor) {
   EXPECT_TRUE(refused(problem_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))"))) << "norms";
   EXPECT_TRUE(refused(problem_of("sum(abs(x-z)/(1 + h))^2 + sum(where(x > h, z, 0))"))) << "parameters in sums";
   EXPECT_TRUE(refused(problem_of("sum(abs(x-z)^p)"))) << "an exponent that is no number";
+  for (const char* text : {"sum(abs(x/K - z/K))^2", "sum(abs(x*K - z))*2", "tanh(sum((x-mean(x))*(z-mean(z))))"})
+    EXPECT_TRUE(refused(problem_of(text))) << text << ": the number of features in a sum";
+  EXPECT_FALSE(refused(problem_of("mean(abs(x-z))^2")));
   EXPECT_TRUE(refused(problem_of("row*col"))) << "no sum";
   GpuPairProblem problem = problem_of("exp(-sum(abs(x-z))/h)");
   EXPECT_FALSE(refused(problem));

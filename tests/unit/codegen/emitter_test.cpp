@@ -16,7 +16,7 @@ using namespace testing;  // NOLINT
 
 /// How many programs to try of `count`: a tenth under the sanitizers, more where the environment says so.
 int programs(int count) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MERCER_SANITIZED
   count /= 10;
 #endif
   const char* text = std::getenv("MERCER_TEST_PROGRAMS");

@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "mercer/explain.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef MERCER_SANITIZED
 // A refused allocation must reach us as the C library reports it.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif

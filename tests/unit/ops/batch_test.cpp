@@ -270,7 +270,7 @@ TEST(Batch, FoldsOfAnItemAloneGiveTheSameBits) {
 }
 
 TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MERCER_SANITIZED
   const std::vector<int> counts{3};  // slow there
 #else
   const std::vector<int> counts{1, 2, 3, 7};

@@ -15,7 +15,7 @@ namespace {
 using namespace testing_support;
 
 std::int64_t resident_bytes() {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MERCER_SANITIZED
   return 0;  // the sanitizer keeps freed memory for a while
 #endif
   std::ifstream statm("/proc/self/statm");

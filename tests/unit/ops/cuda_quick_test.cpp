@@ -126,6 +126,7 @@ struct OfKnownSum {
   std::vector<double> scales = {};  // of the parameter s, an array
   Dtype out = Dtype::float32;
   bool is_bare = true;
+  bool column_major = false;
   Draw draw = kUniform;
 };
 
@@ -136,26 +137,28 @@ int bare_in(TestContext& test) {
   return count;
 }
 
-/// The first call of a formula whose sum is in the store, and its second.
-void expect_bare_sums(const OfKnownSum& known, const std::filesystem::path& store) {
-  constexpr std::int64_t kRows = 70, kColumns = 66;
-  TestContext context{TestContext::Cuda()};
-  static_cast<Context&>(context).state().much_mixed_work = 0;
-  static_cast<Context&>(context).state().differs_always = true;
-  static_cast<Context&>(context).state().tensor_cores_from = 0;
-  const Array x = drawn(kRows, known.features, 1, known.draw, known.dtype);
-  const Array other = drawn(kColumns, known.features, 2, known.draw, known.dtype);
-  const Tensor z = other;
-  Shape shape = {kRows, known.symmetric ? kRows : kColumns};
-  const auto call = [&](const Formula& f, const Tensor& out, const Arguments& arguments) {
-    pairwise(f, x, known.symmetric ? nullptr : &z, out, arguments, context);
-  };
+constexpr std::int64_t kRows = 70, kColumns = 66;
+
+/// What is tried of small calls is what large ones take; the store has the kernels of a formula.
+void prepare(Context& context, const OfKnownSum& known, const std::filesystem::path& store) {
+  context.state().much_mixed_work = 0;
+  context.state().differs_always = true;
+  context.state().tensor_cores_from = 0;
   CompileRequest request;
   request.shapes = {{1, kRows, kColumns, known.features}};
   request.dtypes = {known.dtype};
   request.devices = {{{DeviceKind::cuda, 0}, ""}};
   ops::write_cuda_store(store, parse(known.of_store), request, context);
+}
 
+/// The first call of a formula whose sum is in the store, and its second.
+void expect_bare_sums(const OfKnownSum& known, const std::filesystem::path& store) {
+  TestContext context{TestContext::Cuda()};
+  prepare(context, known, store);
+  const Array x = drawn(kRows, known.features, 1, known.draw, known.dtype);
+  const Array other = drawn(kColumns, known.features, 2, known.draw, known.dtype);
+  const Tensor z = other;
+  Shape shape = {kRows, known.symmetric ? kRows : kColumns};
   Arguments arguments;
   Array scales(Dtype::float64, {static_cast<std::int64_t>(known.scales.size())});
   for (std::size_t i = 0; i < known.scales.size(); ++i) scales.set({static_cast<std::int64_t>(i)}, known.scales[i]);
@@ -163,27 +166,80 @@ void expect_bare_sums(const OfKnownSum& known, const std::filesystem::path& stor
     arguments.params["s"] = scales.tensor();
     shape.insert(shape.begin(), scales.shape()[0]);
   }
-  Array first(known.out, shape, column_major(shape)), second = first;
+  Array first(known.out, shape, known.column_major ? column_major(shape) : row_major(shape)), second = first;
   const Formula f = parse(known.formula);
-  call(f, first, arguments);
+  const auto call = [&](const Tensor& out) {
+    pairwise(f, x, known.symmetric ? nullptr : &z, out, arguments, context);
+  };
+  call(first);
   EXPECT_EQ(bare_in(context), known.is_bare ? 1 : 0);
   EXPECT_EQ(quick_in(context), 1);
-  call(f, second, arguments);
+  call(second);
   EXPECT_EQ(bare_in(context), 0);
   EXPECT_EQ(quick_in(context), 0);
   EXPECT_TRUE(same_bits(first, second));
+}
+
+/// A call of another verb, which stores values too, does not run on bare sums, nor on what they left behind.
+void expect_neighbours(const OfKnownSum& known, const std::filesystem::path& store) {
+  for (const bool behind : {false, true}) {
+    TestContext context{TestContext::Cuda()};
+    prepare(context, known, store);
+    const Array x = drawn(kRows, known.features, 1, kUniform), z = drawn(kColumns, known.features, 2, kUniform);
+    const Formula f = parse(known.formula + (behind ? "*2" : "*3"));
+    Array values(Dtype::float32, {kRows, kColumns}), least(Dtype::float32, {kRows, 2});
+    Array places(Dtype::int64, {kRows, 2});
+    const Tensor other = z;
+    if (behind) pairwise(f, x, &other, values, {}, context);
+    EXPECT_EQ(bare_in(context), behind ? 1 : 0);
+    knn(f, x, &other, 2, least, places, {}, context);
+    EXPECT_EQ(bare_in(context), behind ? 1 : 0);
+    if (!behind) pairwise(f, x, &other, values, {}, context);
+    for (std::int64_t m = 0; m < kRows; ++m) EXPECT_EQ(least(m, 0), values(m, static_cast<std::int64_t>(places(m, 0))));
+  }
+}
+
+/// Two calls into a graph, after a first one on bare sums.
+void expect_captures(const OfKnownSum& known, const std::filesystem::path& store) {
+  TestContext context{TestContext::Cuda()};
+  prepare(context, known, store);
+  const DeviceStream stream;
+  DeviceArrays arrays(stream, 1 << 20);
+  const Tensor x = arrays.take(drawn(kRows, known.features, 1, kUniform));
+  const Tensor z = arrays.take(drawn(kColumns, known.features, 2, kUniform));
+  const Tensor out = arrays.take(Dtype::float32, {kRows, kColumns});
+  const Formula f = parse(known.formula);
+  Arguments arguments;
+  arguments.queue.stream = static_cast<CuStream>(stream);
+  const auto call = [&] { mercer::pairwise(f, x, &z, out, arguments, context); };
+  call();
+  const Array first = arrays.download(out);
+  EXPECT_EQ(bare_in(context), 1);
+  const Recording recording(stream, call);
+  EXPECT_EQ(bare_in(context), 0);
+  arrays.poison(out);
+  recording.play();
+  EXPECT_TRUE(same_bits(first, arrays.download(out)));
 }
 
 /// In processes of their own, whose caches are empty at first.
 class BareSums : public QuickPairs, public ::testing::WithParamInterface<const char*> {
  protected:
   BareSums() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  OfKnownSum known(const std::string& name) {
+    for (const OfKnownSum& call : calls())
+      if (call.name == name) return call;
+    throw std::logic_error("no call is named " + name);
+  }
+
+ private:
   std::vector<OfKnownSum> calls() {
     // A feature far from the others makes integers coarse: what sums may lose decides whether they serve, and shows.
     const Draw far = [](double, double u, std::int64_t k, std::int64_t) { return k == 0 ? 1000 : u; };
     const std::string c = fresh();
     return {
-        {.name = "mixed_pipes", .features = 160, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c},
+        {.name = "mixed_pipes", .features = 160, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c,
+         .column_major = true},
         {.name = "allowance", .features = 300, .of_store = "exp(-sum(abs(x-z))/7)",
          .formula = "exp(-sum(abs(x-z))/30000)*" + c, .draw = far},
         {.name = "differences", .features = 161, .of_store = "sum(abs(x-z)^3)", .formula = c + "*sum(abs(x-z)^3)"},
@@ -194,38 +250,62 @@ class BareSums : public QuickPairs, public ::testing::WithParamInterface<const c
         {.name = "symmetric", .features = 20, .of_store = "sum(abs(x-z))",
          .formula = "1/(1 + sum(abs(x-z))*" + c + ")", .symmetric = true},
         {.name = "arrays", .features = 300, .of_store = "sum(x*z)", .formula = "(sum(x*z)*s + " + c + ")^3",
-         .scales = {0.5, 2, 3}},
+         .scales = {0.5}},
+        {.name = "mixed_arrays", .features = 160, .of_store = "sum(abs(x-z))", .formula = "s*sum(abs(x-z)) + " + c,
+         .scales = {0.5}},
+        {.name = "square_doubles", .features = 70, .of_store = "sum((x-z)^2)",
+         .formula = "exp(-sum((x-z)^2)/9)*" + c, .dtype = Dtype::float64, .out = Dtype::float64},
+        {.name = "items_with_arrays", .features = 300, .of_store = "sum(x*z)",
+         .formula = "(sum(x*z)*s + " + c + ")^3", .scales = {0.5, 2, 3}, .is_bare = false},
+        {.name = "features", .features = 20, .of_store = "sum(abs(x/K-z/K))",
+         .formula = "exp(-sum(abs(x/K-z/K)))*" + c, .is_bare = false},
         {.name = "half_precision", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c,
          .out = Dtype::float16, .is_bare = false},
         {.name = "quotients", .features = 70, .of_store = "sum((x-z)^2)",
-         .formula = "1/(1 + sum((x-z)^2)*" + c + ")"},
+         .formula = "1/(1 + sum((x-z)^2)*" + c + ")", .column_major = true},
+        {.name = "neighbours", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c},
         {.name = "indices", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z)) + i*" + c,
          .is_bare = false},
     };
   }
 };
 
+using Expectation = void (*)(const OfKnownSum& known, const std::filesystem::path& store);
+
+/// Ends the process, with 0 where nothing failed.
+[[noreturn]] void run(const OfKnownSum& known, Expectation expect) {
+  {
+    const TemporaryFolder cache, store;
+    ::setenv("MERCER_CACHE_DIR", cache.path().c_str(), 1);
+    ::setenv("MERCER_STORE", store.path().c_str(), 1);
+    expect(known, store.path());
+    jit::finish_compiling();
+  }
+  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+  for (int i = 0; i < result.total_part_count(); ++i) std::cerr << result.GetTestPartResult(i).message() << "\n";
+  std::_Exit(result.Failed() ? 1 : 0);
+}
+
 TEST_P(BareSums, TheSecondCallHasTheSameBits) {
   if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
-  const auto run = [&] {
-    {
-      const TemporaryFolder cache, store;
-      ::setenv("MERCER_CACHE_DIR", cache.path().c_str(), 1);
-      ::setenv("MERCER_STORE", store.path().c_str(), 1);
-      for (const OfKnownSum& known : calls())
-        if (std::string(known.name) == GetParam()) expect_bare_sums(known, store.path());
-      jit::finish_compiling();
-    }
-    const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
-    for (int i = 0; i < result.total_part_count(); ++i) std::cerr << result.GetTestPartResult(i).message() << "\n";
-    std::_Exit(HasFailure() ? 1 : 0);
-  };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(run(known(GetParam()), expect_bare_sums), ::testing::ExitedWithCode(0), "");
 }
 INSTANTIATE_TEST_SUITE_P(Calls, BareSums,
                          ::testing::Values("mixed_pipes", "allowance", "differences", "squares", "maxima", "doubles",
-                                           "symmetric", "arrays", "half_precision", "quotients", "indices"),
+                                           "symmetric", "arrays", "mixed_arrays", "square_doubles",
+                                           "items_with_arrays", "features", "half_precision", "quotients", "indices"),
                          [](const auto& info) { return std::string(info.param); });
+
+class BareSumsOfOthers : public BareSums {};
+TEST_P(BareSumsOfOthers, NeighboursHaveKernelsOfTheirOwn) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  EXPECT_EXIT(run(known(GetParam()), expect_neighbours), ::testing::ExitedWithCode(0), "");
+}
+TEST_P(BareSumsOfOthers, CapturesWaitForTheFullKernels) {
+  if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
+  EXPECT_EXIT(run(known(GetParam()), expect_captures), ::testing::ExitedWithCode(0), "");
+}
+INSTANTIATE_TEST_SUITE_P(Calls, BareSumsOfOthers, ::testing::Values("neighbours"));
 
 }  // namespace
 }  // namespace mercer

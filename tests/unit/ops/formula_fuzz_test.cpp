@@ -28,7 +28,7 @@ int number_from(const char* variable, int usual) {
 }
 
 int formulas() {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MERCER_SANITIZED
   return number_from("MERCER_TEST_FORMULAS", 200);
 #else
   return number_from("MERCER_TEST_FORMULAS", 2000);
