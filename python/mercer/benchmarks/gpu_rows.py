@@ -562,5 +562,5 @@ SEVERAL = (
 
 # Milliseconds on any machine: the host's part.
 CACHED_CALL_BAR = 12e-3
-COLD_BARS = {"cold-l1": 300.0, "cold-lp": 450.0}
+COLD_BARS = {"cold-l1": 300.0, "cold-l2": 800.0, "cold-lp": 450.0}
 DISK_BAR = 5.0

@@ -20,6 +20,7 @@
 #include "codegen/cuda_source.h"
 #include "codegen/kron_cuda.h"
 #include "core/parallel.h"
+#include "core/sanitized.h"
 #include "device/nvrtc.h"
 #include "ir/passes.h"
 #include "plan/bare_sums.h"
@@ -631,9 +632,7 @@ void check_limits(const Kernel& kernel, const Measured& got, const plan::GpuInfo
 class CudaSkeletons : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaSkeletons, CompileWithinTheirLimits) {
-#ifdef MERCER_SANITIZED
-  GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
-#endif
+  if (testing_support::kSanitized) GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
   MERCER_NEEDS_NVRTC();
   const std::string target = GetParam();
   if (!nvrtc()->knows(target)) GTEST_SKIP() << target << " is newer or older than " << describe_nvrtc();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/cpu_features.h"
+#include "core/sanitized.h"
 #include "plan/registers.h"
 #include "plan/rotation.h"
 #include "unit/codegen/skeleton_check.h"
@@ -16,9 +17,7 @@ using namespace testing;  // NOLINT
 
 /// How many programs to try of `count`: a tenth under the sanitizers, more where the environment says so.
 int programs(int count) {
-#ifdef MERCER_SANITIZED
-  count /= 10;
-#endif
+  if (testing_support::kSanitized) count /= 10;
   const char* text = std::getenv("MERCER_TEST_PROGRAMS");
   return text ? count * std::max(1, std::atoi(text)) : count;
 }

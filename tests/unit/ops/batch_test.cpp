@@ -1,6 +1,7 @@
 // Leading axes: broadcasting, parameters of each item, shared accumulations; bitwise independence of items and threads.
 #include <atomic>
 
+#include "core/sanitized.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -270,11 +271,7 @@ TEST(Batch, FoldsOfAnItemAloneGiveTheSameBits) {
 }
 
 TEST(Batch, BitsDoNotDependOnThreadsNorOnTheRun) {
-#ifdef MERCER_SANITIZED
-  const std::vector<int> counts{3};  // slow there
-#else
-  const std::vector<int> counts{1, 2, 3, 7};
-#endif
+  const std::vector<int> counts = kSanitized ? std::vector{3} : std::vector{1, 2, 3, 7};
   for (Dtype dtype : kWide)
     on_each_target([&](TestContext& context) {
       context.set_threads(1);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/exec_memory.h"
+#include "core/sanitized.h"
 #include "ops/testing.h"
 
 namespace mercer {
@@ -15,9 +16,7 @@ namespace {
 using namespace testing_support;
 
 std::int64_t resident_bytes() {
-#ifdef MERCER_SANITIZED
-  return 0;  // the sanitizer keeps freed memory for a while
-#endif
+  if (kSanitized) return 0;  // the sanitizer keeps freed memory for a while
   std::ifstream statm("/proc/self/statm");
   std::int64_t total = 0, resident = 0;
   statm >> total >> resident;
@@ -30,11 +29,12 @@ TEST(ContextTest, AStreamOfFormulasDoesNotGrowMemory) {
   const Tensor zt = z;
   Context context;
   std::int64_t resident = 0, mappings = 0;
-  for (int i = 0; i < 10000; ++i) {
+  constexpr int kFormulas = kSanitized ? 1000 : 10000, kOfFullCaches = kSanitized ? 600 : 6000;
+  for (int i = 0; i < kFormulas; ++i) {
     const std::string text = "exp(-sum(abs(x-z))/" + std::to_string(i + 2) + ")";
     pairwise(text.c_str(), x, &zt, out, {}, context);
     if (i % 20 == 0) kernel_gradient(text.c_str(), x, &zt, coef, gradient, {}, context);
-    if (i == 6000) {  // both caches are full
+    if (i == kOfFullCaches) {
       resident = resident_bytes();
       mappings = ExecutableMemory::alive();
     }
@@ -53,7 +53,7 @@ TEST(ContextTest, ExponentsAsNumbersDoNotGrowMemory) {
   Context context;
   const Formula f("sum(abs(x-z)^p)^(1/p)");
   std::int64_t resident = 0;
-  for (int i = 0; i < 800; ++i) {
+  for (int i = 0; i < (kSanitized ? 80 : 800); ++i) {
     Arguments arguments;
     arguments.params["p"] = 1 + i * 1e-3;
     pairwise(f, x, &zt, out, arguments, context);

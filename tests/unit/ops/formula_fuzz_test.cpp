@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/sanitized.h"
 #include "fuzz/error_bound.h"
 #include "fuzz/formula_generator.h"
 #include "mercer/mercer.h"
@@ -27,13 +28,7 @@ int number_from(const char* variable, int usual) {
   return text ? std::max(1, std::atoi(text)) : usual;
 }
 
-int formulas() {
-#ifdef MERCER_SANITIZED
-  return number_from("MERCER_TEST_FORMULAS", 200);
-#else
-  return number_from("MERCER_TEST_FORMULAS", 2000);
-#endif
-}
+int formulas() { return number_from("MERCER_TEST_FORMULAS", testing_support::kSanitized ? 200 : 2000); }
 
 /// Another stream of formulas.
 std::uint64_t first_seed() {

@@ -1,4 +1,5 @@
 // A user's PTX through the operations: its meaning on CPUs and in float64, its text in float32 on GPUs.
+#include "core/sanitized.h"
 #include "jit/cuda_compile.h"
 #include "mercer/compile.h"
 #include "ops/compile_sources.h"
@@ -114,6 +115,7 @@ std::vector<jit::CudaSource> sources_of(const char* text, Dtype dtype = Dtype::f
 }
 
 TEST(PtxCalls, EveryKernelCompiles) {
+  if (testing_support::kSanitized) GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
   MERCER_NEEDS_NVRTC();
   jit::CudaCompiler compiler(FileCache({}, 0), {});
   for (const Row& row : kRows) {
