@@ -36,6 +36,34 @@ int quick_in(TestContext& test) {
   return count;
 }
 
+int bare_in(TestContext& test) {
+  int count = 0;
+  static_cast<Context&>(test).state().cuda_pairs.erase_if(
+      [&](const auto& kernels) { return count += kernels.bare ? 1 : 0, false; });
+  return count;
+}
+
+/// A graph keeps the kernels that it was captured with, so those are full ones. `bare`: of the first call's.
+void expect_full_kernels_in_captures(const Formula& f, const Array& x_values, const Array& z_values, int bare,
+                                     TestContext& context) {
+  const DeviceStream stream;
+  DeviceArrays arrays(stream, 1 << 20);
+  const Tensor x = arrays.take(x_values), z = arrays.take(z_values);
+  const Tensor out = arrays.take(Dtype::float32, {x.shape[0], z.shape[0]});
+  Arguments arguments;
+  arguments.queue.stream = static_cast<CuStream>(stream);
+  const auto call = [&] { mercer::pairwise(f, x, &z, out, arguments, context); };
+  call();
+  const Array first = arrays.download(out);
+  EXPECT_GT(quick_in(context), 0);
+  EXPECT_EQ(bare_in(context), bare);
+  const Recording recording(stream, call);
+  EXPECT_EQ(quick_in(context), 0);
+  arrays.poison(out);
+  recording.play();
+  EXPECT_TRUE(same_bits(first, arrays.download(out)));
+}
+
 struct Verb {
   const char* name;
   std::int64_t features;
@@ -93,26 +121,11 @@ TEST_F(QuickPairs, TheSecondCallHasTheSameBits) {
   }
 }
 
-/// A graph keeps the kernels that it was captured with, so those are full ones.
 TEST_F(QuickPairs, CapturesWaitForTheFullKernels) {
   if (!cuda_serves()) GTEST_SKIP() << cuda_missing();
   TestContext context{TestContext::Cuda()};
   const Formula f = parse("exp(-sum((x-z)^2)/9)*" + fresh());
-  const DeviceStream stream;
-  DeviceArrays arrays(stream, 1 << 20);
-  const Tensor x = arrays.take(drawn(kM, 40, 1, kUniform)), z = arrays.take(drawn(kN, 40, 2, kUniform));
-  const Tensor out = arrays.take(Dtype::float32, {kM, kN});
-  Arguments arguments;
-  arguments.queue.stream = static_cast<CuStream>(stream);
-  const auto call = [&] { mercer::pairwise(f, x, &z, out, arguments, context); };
-  call();
-  const Array first = arrays.download(out);
-  EXPECT_GT(quick_in(context), 0);
-  const Recording recording(stream, call);
-  EXPECT_EQ(quick_in(context), 0);
-  arrays.poison(out);
-  recording.play();
-  EXPECT_TRUE(same_bits(first, arrays.download(out)));
+  expect_full_kernels_in_captures(f, drawn(kM, 40, 1, kUniform), drawn(kN, 40, 2, kUniform), 0, context);
 }
 
 /// A formula of a sum whose kernels are at hand, and how its call is made.
@@ -129,13 +142,6 @@ struct OfKnownSum {
   bool column_major = false;
   Draw draw = kUniform;
 };
-
-int bare_in(TestContext& test) {
-  int count = 0;
-  static_cast<Context&>(test).state().cuda_pairs.erase_if(
-      [&](const auto& kernels) { return count += kernels.bare ? 1 : 0, false; });
-  return count;
-}
 
 constexpr std::int64_t kRows = 70, kColumns = 66;
 
@@ -199,27 +205,11 @@ void expect_neighbours(const OfKnownSum& known, const std::filesystem::path& sto
   }
 }
 
-/// Two calls into a graph, after a first one on bare sums.
 void expect_captures(const OfKnownSum& known, const std::filesystem::path& store) {
   TestContext context{TestContext::Cuda()};
   prepare(context, known, store);
-  const DeviceStream stream;
-  DeviceArrays arrays(stream, 1 << 20);
-  const Tensor x = arrays.take(drawn(kRows, known.features, 1, kUniform));
-  const Tensor z = arrays.take(drawn(kColumns, known.features, 2, kUniform));
-  const Tensor out = arrays.take(Dtype::float32, {kRows, kColumns});
-  const Formula f = parse(known.formula);
-  Arguments arguments;
-  arguments.queue.stream = static_cast<CuStream>(stream);
-  const auto call = [&] { mercer::pairwise(f, x, &z, out, arguments, context); };
-  call();
-  const Array first = arrays.download(out);
-  EXPECT_EQ(bare_in(context), 1);
-  const Recording recording(stream, call);
-  EXPECT_EQ(bare_in(context), 0);
-  arrays.poison(out);
-  recording.play();
-  EXPECT_TRUE(same_bits(first, arrays.download(out)));
+  const Array x = drawn(kRows, known.features, 1, kUniform), z = drawn(kColumns, known.features, 2, kUniform);
+  expect_full_kernels_in_captures(parse(known.formula), x, z, 1, context);
 }
 
 /// In processes of their own, whose caches are empty at first.
