@@ -247,7 +247,7 @@ CudaDevice device_like(const std::string& architecture) {
 
 void compile_for_cuda(const Formula& f, const CompileRequest& request, const CompileRequest::Where& where,
                       Context& context) {
-  jit::compile_all(ops::cuda_sources(f, request, where, ops::BareSums::left_out, context));
+  jit::compile_all(ops::cuda_sources(f, request, where, ops::SourcesOf::calls, context));
   if (!where.architecture.empty()) return;
   Rehearsal loading{Rehearsal::Purpose::kernels, &cuda_device(where.device.index)};
   rehearse_all(f, request, loading, context);
@@ -256,11 +256,11 @@ void compile_for_cuda(const Formula& f, const CompileRequest& request, const Com
 }  // namespace
 
 std::vector<jit::CudaSource> ops::cuda_sources(const Formula& f, const CompileRequest& request,
-                                               const CompileRequest::Where& where, BareSums sums, Context& context) {
+                                               const CompileRequest::Where& where, SourcesOf of, Context& context) {
   check(request);
   const CudaDevice device =
       where.architecture.empty() ? cuda_device(where.device.index) : device_like(where.architecture);
-  Rehearsal listing{Rehearsal::Purpose::sources, &device, sums == BareSums::listed};
+  Rehearsal listing{Rehearsal::Purpose::sources, &device, of == SourcesOf::store};
   rehearse_all(f, request, listing, context);
   return std::move(listing.sources);
 }
@@ -268,7 +268,7 @@ std::vector<jit::CudaSource> ops::cuda_sources(const Formula& f, const CompileRe
 void ops::write_cuda_store(const std::filesystem::path& folder, const Formula& f, const CompileRequest& request,
                            Context& context) {
   for (const CompileRequest::Where& where : request.devices) {
-    const std::vector<jit::CudaSource> sources = cuda_sources(f, request, where, BareSums::listed, context);
+    const std::vector<jit::CudaSource> sources = cuda_sources(f, request, where, SourcesOf::store, context);
     const std::vector<jit::CudaBinary> binaries = jit::compile_all(sources);
     for (std::size_t i = 0; i < sources.size(); ++i) jit::add_to_cuda_store(folder, sources[i], binaries[i]);
   }

@@ -9,13 +9,13 @@
 
 namespace mercer::ops {
 
-/// Whether kernels that store sums for first calls of other formulas are among them (plan/bare_sums.h).
-enum class BareSums : bool { left_out, listed };
+/// A store has kernels besides those of the calls: of bare sums, for first calls of other formulas (plan/bare_sums.h).
+enum class SourcesOf : bool { calls, store };
 
 /// The kernels of every combination of the request on this device, or for this architecture without a device; equal
 /// ones may be there several times. Throws as mercer::compile does.
 std::vector<jit::CudaSource> cuda_sources(const Formula& f, const CompileRequest& request,
-                                          const CompileRequest::Where& where, BareSums sums = BareSums::left_out,
+                                          const CompileRequest::Where& where, SourcesOf of = SourcesOf::calls,
                                           Context& context = Context::shared());
 
 /// Compiles them, bare sums too, and adds them to a folder of kernels that will be shipped.

@@ -269,7 +269,9 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
       return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job, use.first);
     });
     if (kernels->bare && use.first != cuda::FirstCall::on_bare_sums)
-      fail(ErrorKind::compile, "{}: kernels must compile that another call did without. Received an error before.",
+      fail(ErrorKind::compile,
+           "{}: the formula's kernels must compile; calls of pairwise go on without. Received an error, which is in the "
+           "log as a warning.",
            job.op);
     return kernels;
   };

@@ -369,6 +369,7 @@ bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinari
     for (std::size_t i = 0; i < known.binaries.size(); ++i) known.binaries[i] = made->full[i].get();
     return false;
   }
+  prepare_pool(job.device, job.op);
   auto bare = std::make_shared<BareSums>();
   bare->finish = load(made->first[0], "finish_stored", job);
   if (has_arrays(job)) bare->uniforms = load(made->first[1], uniforms->function, job);
