@@ -171,7 +171,7 @@ void bind_machine(nb::module_& module) {
       "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
       "Names the folder of GPU kernels that came with the package.");
   module.def("finish_compiling", jit::finish_compiling, nb::call_guard<nb::gil_scoped_release>(),
-             "Waits for all GPU kernels that are still compiled behind quick ones.");
+             "Waits for all GPU kernels that are still compiled behind first calls.");
   bind_cache(module);
 }
 

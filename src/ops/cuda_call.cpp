@@ -270,8 +270,8 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     });
     if (kernels->bare && use.first != cuda::FirstCall::on_bare_sums)
       fail(ErrorKind::compile,
-           "{}: the formula's kernels must compile; calls of pairwise go on without. Received an error, which is in the "
-           "log as a warning.",
+           "{}: the formula's kernels must compile; calls of pairwise go on without. Received an error, which the log "
+           "has as a warning.",
            job.op);
     return kernels;
   };
