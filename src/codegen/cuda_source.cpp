@@ -451,10 +451,13 @@ std::string cuda_kept_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
 }
 
-std::string cuda_operands_source(bool squares, bool weighted) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh", "overlap.cuh",
-                   "split_operands.cuh"});
+std::string cuda_operands_source(bool squares, bool weighted, bool as_they_lie) {
+  std::string text = skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) +
+                     define("WEIGHTED", weighted) +
+                     skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
+                               "overlap.cuh", "split_operands.cuh"});
+  if (as_they_lie) text += define("POINT", "float") + skeleton({"feature_fetch.cuh", "split_points.cuh"});
+  return text;
 }
 
 std::string cuda_double_operands_source(bool squares, bool weighted) {

@@ -95,7 +95,7 @@ std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n
 
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              bool symmetric, Workspace& workspace)
-    : kernels_(kernels), job_(job), find_centre_(operand_kernels(kernels.plan->bilinear, job)) {
+    : kernels_(kernels), job_(job), find_centre_(operand_kernels(*kernels.plan, job)) {
   const plan::BilinearTile& product = kernels.plan->problem.product;
   if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear) && product.weight_units == 0) sides_ = 1;
   units_ = ceil_div(job.features, 32);
@@ -116,6 +116,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   }
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
+  block_largest_ = workspace.add(range_blocks() * kFloat);
   if (product.wide > 0) v_.emplace(kernels, job, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
   capacity_ = ceil_div(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
@@ -131,6 +132,15 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   arrivals_ = strips * product.cluster * columns * kWarps;
   arrived_ = workspace.add(arrivals_ * static_cast<std::int64_t>(sizeof(unsigned)));
   partial_ = workspace.add(strips * product.cluster * columns * ranges_ * product.kRows * product.columns * kFloat);
+}
+
+std::int64_t SplitProducts::range_blocks() const { return kernels_.device->multiprocessors; }
+
+bool SplitProducts::packs(std::int64_t groups) {
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  packs_ = groups == 1 && chunks_ == 1 && takes_points_as_they_lie(plan) && packs_points(plan, job_.x, true) &&
+           packs_points(plan, job_.z, false);
+  return packs_;
 }
 
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
@@ -176,6 +186,8 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.uniforms = uniform_factors(*kernels_.plan, a);
   const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;
   split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;
+  split.block_largest = workspace.at<float>(block_largest_);
+  split.range_blocks = static_cast<int>(range_blocks());
   return split;
 }
 
@@ -186,9 +198,15 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   const auto launch_step = [&](const char* name, jit::Dim3 blocks) {
     launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
-  launch_step("find_centre", {ceil_div(split.k, kThreads / 32)});
-  launch_step("examine", {ld / MERCER_PANEL, sides_, chunks_});
-  launch_step("write_pieces", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
+  const std::int64_t centring = ceil_div(split.k, kThreads / 32);
+  if (packs_) {
+    launch_step("start_points", {centring + range_blocks()});
+    launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
+  } else {
+    launch_step("find_centre", {centring});
+    launch_step("examine", {ld / MERCER_PANEL, sides_, chunks_});
+    launch_step("write_pieces", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
+  }
   if (chunks_ > 1) launch_step("join_norms", {ceil_div(ld, kThreads), sides_});
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
   const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;

@@ -20,6 +20,8 @@ class SplitProducts : public MatrixProducts {
  public:
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
+  /// Of few features: kernels/cuda/split_points.cuh.
+  bool packs(std::int64_t groups) override;
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
@@ -36,6 +38,7 @@ class SplitProducts : public MatrixProducts {
   void find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
  private:
+  std::int64_t range_blocks() const;
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
@@ -45,6 +48,8 @@ class SplitProducts : public MatrixProducts {
   std::int64_t capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
+  bool packs_ = false;
+  std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;
   struct Side {

@@ -139,8 +139,10 @@ Kernel kept_operands(const PairJob& job);
 Kernel rank_field_kernels(const PairJob& job);
 /// `weigh_pairs`; its module has the others of pair_weights.cuh.
 Kernel pair_weight_kernels(const PairJob& job);
-/// `find_centre`; its module has the others of split_operands.cuh.
-Kernel operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
+/// Whether operands of few features may be made of points that nothing has packed (kernels/cuda/split_points.cuh).
+bool takes_points_as_they_lie(const plan::GpuPairPlan& plan);
+/// `find_centre`; its module has the others of split_operands.cuh, and those of split_points.cuh.
+Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job);
 /// `start_doubles`; its module has the others of double_operands.cuh.
 Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);
 

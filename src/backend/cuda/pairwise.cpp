@@ -81,7 +81,10 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   groups.merge(job.op);
   members.merge(job.op);
   if (!workspace.take(job)) return false;
-  panels.run(workspace, mixed ? mixed->start(group_count, workspace) : PanelRanges{});
+  PanelRanges ranges;
+  if (mixed) ranges = mixed->start(group_count, workspace);
+  if (products) ranges.packs = !products->packs(group_count);
+  panels.run(workspace, ranges);
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
   a.out_row = out.row_stride;

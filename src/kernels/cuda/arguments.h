@@ -162,6 +162,8 @@ struct SplitArguments {
   int own_scales;        // each point has one; else 32 share it
   unsigned capacity, most_sampled;
   struct UniformFactors uniforms;
+  float* block_largest;  // [range_blocks] largest |value| of points that need no packing (split_points.cuh)
+  int range_blocks;
 };
 
 // Of each row, the pairs that may be among its nearest (candidates.cuh).

@@ -8,8 +8,6 @@
 // The second one has asked for its first features before it waits for the kernels ahead, none of which writes points.
 //   POINT  element type of the points
 #define RANGE_THREADS 512
-#define RANGE_WARPS (RANGE_THREADS / 32)
-#define RANGE_RUN 256  // elements that a warp reads together
 #define POINTS_THREADS 512
 #define POINTS_WARPS (POINTS_THREADS / 32)
 #define POINTS_DEPTH 256  // features on their way at once
@@ -22,25 +20,8 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS, 3)
   wait_for_kernel_ahead();
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *a.mixed.state = {0, 0, 0, 0, a.capacity, {0, 0}, 0};
   const PlainPoints& points = a.points[blockIdx.y];
-  const bool along_k = FeatureFetch<POINTS_DEPTH, POINTS_THREADS>::lies_along_k(points);
-  i64 rows = along_k ? points.count : points.k, length = along_k ? points.k : points.count;
-  const i64 step = along_k ? points.feature_stride : points.point_stride;
-  const i64 row_step = along_k ? points.point_stride : points.feature_stride;
-  if (row_step == length * step) length *= rows, rows = 1;
-  const i64 runs = (length + RANGE_RUN - 1) / RANGE_RUN;
   ThreadRange range;
-  for (i64 unit = (i64)blockIdx.x * RANGE_WARPS + threadIdx.x / 32; unit < rows * runs;
-       unit += (i64)gridDim.x * RANGE_WARPS) {
-    const i64 row = runs == 1 ? unit : unit / runs, first = (unit - row * runs) * RANGE_RUN + threadIdx.x % 32;
-    const POINT* from = (const POINT*)points.points + row * row_step + first * step;
-    POINT values[RANGE_RUN / 32];
-#pragma unroll
-    for (int i = 0; i < RANGE_RUN / 32; ++i)
-      if (first + i * 32 < length) values[i] = from[i * 32 * step];
-#pragma unroll
-    for (int i = 0; i < RANGE_RUN / 32; ++i)
-      if (first + i * 32 < length) range.include(widen<float>(values[i]));
-  }
+  read_points(points, blockIdx.x, gridDim.x, [&](float value) { range.include(value); });
   range.gather<RANGE_THREADS>();
   if (threadIdx.x == 0) a.of_blocks[blockIdx.y * gridDim.x + blockIdx.x] = {range.low, range.high, range.place};
 }

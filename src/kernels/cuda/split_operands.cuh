@@ -10,7 +10,7 @@
 #define SPLIT_THREADS 256
 
 // Centres of the features (operand_values.cuh). Of the caller's points they are found while panels are still packed.
-extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
+MERCER_INLINE void centre_features(const SplitArguments& a) {
   const i64 k = centred_feature(SPLIT_THREADS);
   const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr;
   float samples[2] = {};
@@ -34,6 +34,9 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __
     write_sample(a.centre + k, samples, place);
   else if (k < a.k && threadIdx.x % 32 == 0)
     a.centre[k] = 0;
+}
+extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
+  centre_features(a);
 }
 
 // Values of which the squares, sums of squares and powers of two stay within the floats.
@@ -116,9 +119,18 @@ MERCER_INLINE double double_power_of_two(int exponent) { return float_of((u64)(e
 // A block takes 32 points, 64 features at a time. A thread has 4 features of one point, and the 4 that are 32 features
 // further on: eight threads write whole sectors.
 #define POINT_THREADS 8
+struct PieceFactors {
+  float centres[PIECE_FEATURES], times[PIECE_FEATURES];
+  MERCER_METHOD void load(const SplitArguments& a, int s, i64 k0) {
+    if (threadIdx.x >= PIECE_FEATURES) return;
+    const i64 k = k0 + threadIdx.x;
+    centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
+    times[threadIdx.x] = k < a.k ? multiplier<float>(a, s, k) : 0.0f;
+  }
+};
 struct PieceBlock {
   float tile[MERCER_IMAGE_ROWS][PIECE_FEATURES + 1];
-  float centres[PIECE_FEATURES], times[PIECE_FEATURES];
+  PieceFactors factors;
 };
 
 // Features k0 … of the block's points, from a panel, [point][feature].
@@ -138,11 +150,7 @@ MERCER_INLINE void load_features(PieceBlock& block, const SplitArguments& a, int
     for (int c = 0; c < 4; ++c)
       block.tile[threadIdx.x % kPacks * 4 + c][threadIdx.x / kPacks + pass * (SPLIT_THREADS / kPacks)] =
           loaded[pass].value[c];
-  if (threadIdx.x < PIECE_FEATURES) {
-    const i64 k = k0 + threadIdx.x;
-    block.centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
-    block.times[threadIdx.x] = k < a.k ? multiplier<float>(a, s, k) : 0.0f;
-  }
+  block.factors.load(a, s, k0);
   __syncthreads();
 }
 
@@ -155,7 +163,7 @@ struct PiecePoint {
 };
 
 // Four values as pieces; the square of what they are is added to `norm`.
-MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, const PieceBlock& block,
+MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, const PieceFactors& factors,
                                 const PiecePoint& point, const Pack<float, 4>& raw, int kk) {
 #pragma unroll
   for (int c = 0; c < 4; c += 2) {
@@ -163,7 +171,7 @@ MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, con
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       value[i] = point.carried
-                     ? (raw.value[c + i] - block.centres[kk + c + i]) * block.times[kk + c + i] * point.up
+                     ? (raw.value[c + i] - factors.centres[kk + c + i]) * factors.times[kk + c + i] * point.up
                      : 0.0f;
     high[c / 2] = half_pair(value[0], value[1]);
     low[c / 2] = half_pair(value[0] - half_value(high[c / 2], 0), value[1] - half_value(high[c / 2], 1));
@@ -215,6 +223,15 @@ MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
   for (int s = blockIdx.y; s < (a.sides == 1 ? 2 : blockIdx.y + 1); ++s) atomicMax(&a.state->most_norm[s], most);
 }
 
+// Of the threads of a point, for the one of the first warp that has it.
+MERCER_INLINE double gather_norms(double (&norms)[POINT_THREADS][MERCER_IMAGE_ROWS], double norm) {
+  norms[threadIdx.x % POINT_THREADS][threadIdx.x / POINT_THREADS] = norm;
+  __syncthreads();
+  double sum = norms[0][threadIdx.x % MERCER_IMAGE_ROWS];
+  for (int t = 1; t < POINT_THREADS; ++t) sum += norms[t][threadIdx.x % MERCER_IMAGE_ROWS];
+  return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
   wait_for_kernel_ahead();
   __shared__ PieceBlock block;
@@ -245,17 +262,14 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
       u32 high[2], low[2];
 #pragma unroll
       for (int c = 0; c < 4; ++c) raw.value[c] = block.tile[p][kk + c];
-      split_values(high, low, norm, block, point, raw, kk);
+      split_values(high, low, norm, block.factors, point, raw, kk);
       if (side.rows_out != nullptr && k < a.row_length) store_pack(point.row + k, raw);
       if (!point.has_low || k < a.units * 32) write_unit(point, high, low, k, half);
     }
   }
-  norms[place][p] = norm;
   if (place == 0) largest_of_points[p] = largest;
-  __syncthreads();
+  norm = gather_norms(norms, norm);
   if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
-  norm = norms[0][threadIdx.x];
-  for (int t = 1; t < POINT_THREADS; ++t) norm += norms[t][threadIdx.x];
   if (a.chunks > 1)
     side.norms[blockIdx.z * side.ld + first + threadIdx.x] = norm;
   else

@@ -542,7 +542,7 @@ class Collection {
     for (bool squares : {false, true})
       for (bool weighted : {false, true})
         add_plain(fmt::format("operands{}{}", squares ? "-squares" : "", weighted ? "-weighted" : ""),
-                  codegen::cuda_operands_source(squares, weighted));
+                  codegen::cuda_operands_source(squares, weighted, !weighted));
     for (Dtype points : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32, Dtype::float64})
       add_plain(fmt::format("plain-pack-{}", name_of(points)),
                 codegen::cuda_plain_pack_source(compute_type(points), points));

@@ -93,11 +93,12 @@ TEST(TensorCores, EveryKindOfData) {
 
 TEST(TensorCores, OutliersAndSpecialValues) {
   on_tensor_cores([](TestContext& context) {
-    for (double special : {1e6, -1e30, 3e38, kNan, kInf, -kInf}) {
-      PointPair points{drawn(300, 100, 1, kUniform), drawn(400, 100, 2, kUniform)};
+    for (const auto& [special, features] : {std::pair{1e6, 100}, {-1e30, 100}, {3e38, 100}, {kNan, 100}, {kInf, 100},
+                                            {-kInf, 100}, {1e6, 40}, {3e38, 40}, {kNan, 40}, {-kInf, 40}}) {
+      PointPair points{drawn(300, features, 1, kUniform), drawn(400, features, 2, kUniform)};
       points.x.set({17, 3}, special);
       points.z.set({18, 3}, special);
-      for (std::int64_t k = 0; k < 100; ++k) points.x.set({40, k}, 0.25);
+      for (std::int64_t k = 0; k < features; ++k) points.x.set({40, k}, 0.25);
       Array out(Dtype::float32, {300, 400});
       const Tensor z = points.z;
       for (const char* f : {kSquare, "sum(x*z)"}) {
@@ -111,8 +112,47 @@ TEST(TensorCores, OutliersAndSpecialValues) {
             if (std::isinf(wanted) || std::isnan(wanted)) bound = 0;
             if (std::isfinite(wanted) && std::abs(wanted) > 1e38) continue;
             ASSERT_TRUE(within(out(i, j), wanted, bound, Dtype::float32))
-                << f << " with " << special << " at " << i << "," << j << ": " << out(i, j) << " for " << wanted;
+                << f << " with " << special << " of " << features << " at " << i << "," << j << ": " << out(i, j)
+                << " for " << wanted;
           }
+      }
+    }
+  });
+}
+
+/// Few features of float32 are read where they lie, whatever their strides.
+TEST(TensorCores, FewFeaturesAsTheyLie) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 150, kN = 140;
+    for (const std::int64_t k : {20, 33, 64}) {
+      const Array x = drawn(kM, k, 1, kinds()[0].draw), other = drawn(kN, k, 2, kinds()[0].draw);
+      const Tensor z = other;
+      for (const char* f : {kSquare, "sum(x*z)"}) {
+        Array wanted(Dtype::float32, {kM, kN});
+        pairwise(f, x, &z, wanted, {}, context);
+        for (std::int64_t i = 0; i < kM; ++i)
+          for (std::int64_t j = 0; j < kN; ++j) {
+            const double sum = f == kSquare ? square_distance(x, z, i, j) : dot(x, z, i, j);
+            const double bound =
+                f == kSquare ? 2e-6 * sum : 1e-6 * std::sqrt(dot(x, x, i, i) * dot(z, z, j, j));
+            ASSERT_TRUE(within(wanted(i, j), sum, bound, Dtype::float32))
+                << f << " of " << k << " at " << i << "," << j;
+          }
+        for (const Shape& strides : {Shape{1, kM}, {k + 10, 1}, {-k, 1}, {2, 2 * kM}, {k, -1}}) {
+          const Array view = copy(x, Dtype::float32, strides);
+          Array out(Dtype::float32, {kM, kN});
+          pairwise(f, view, &z, out, {}, context);
+          EXPECT_TRUE(same_bits(out, wanted)) << f << " of " << k << ", " << strides[0] << "," << strides[1];
+        }
+      }
+      Array own(Dtype::float32, {kM, kM}), alias = own;
+      const Tensor again = x;
+      pairwise(kSquare, x, nullptr, own, {}, context);
+      pairwise(kSquare, x, &again, alias, {}, context);
+      EXPECT_TRUE(same_bits(own, alias));
+      for (std::int64_t m = 0; m < kM; ++m) {
+        EXPECT_EQ(own(m, m), 0);
+        for (std::int64_t n = 0; n < m; ++n) EXPECT_EQ(own(m, n), own(n, m));
       }
     }
   });
