@@ -168,8 +168,8 @@ int attribute(const CudaDriver& cuda, int which, int device) {
 }
 
 CudaDevice query_device(const CudaDriver& cuda, int index) {
-  constexpr int kClock = 13, kMultiprocessors = 16, kMemoryClock = 36, kMemoryBits = 37, kL2 = 38, kMajor = 75,
-                kMinor = 76, kShared = 81, kSharedOptIn = 97, kMemoryPools = 115;
+  constexpr int kMultiprocessors = 16, kL2 = 38, kMajor = 75, kMinor = 76, kShared = 81, kSharedOptIn = 97,
+                kMemoryPools = 115;
   int handle = 0;
   check_cuda(cuda.device_get(&handle, index), "cuda: cuDeviceGet");
   std::array<char, 256> name{};
@@ -186,9 +186,6 @@ CudaDevice query_device(const CudaDriver& cuda, int index) {
   device.shared_per_block = attribute(cuda, kSharedOptIn, handle);
   device.shared_per_multiprocessor = attribute(cuda, kShared, handle);
   device.l2_bytes = attribute(cuda, kL2, handle);
-  device.clock_khz = attribute(cuda, kClock, handle);
-  // kHz, two transfers a clock, bits.
-  device.memory_rate = 2e3 * attribute(cuda, kMemoryClock, handle) * attribute(cuda, kMemoryBits, handle) / 8;
   device.memory_pools = attribute(cuda, kMemoryPools, handle) != 0;
   return device;
 }
@@ -270,6 +267,17 @@ const CudaDevice& cuda_device(int index) {
     fail(ErrorKind::unsupported, "cuda: compute capability 8.0 or newer is needed. Received {}.{} ({}).", device.major,
          device.minor, device.name);
   return device;
+}
+
+CudaRates cuda_rates(const CudaDevice& device) {
+  constexpr int kClock = 13, kMemoryClock = 36, kMemoryBits = 37;  // kHz, kHz, bits
+  constexpr double kTransfers = 2;                                 // a clock
+  const CudaDriver& cuda = need_cuda("cuda");
+  int handle = 0;
+  check_cuda(cuda.device_get(&handle, device.index), "cuda: cuDeviceGet");
+  const double bytes = attribute(cuda, kMemoryBits, handle) / 8.0;
+  return {1e3 * attribute(cuda, kClock, handle),
+          kTransfers * 1e3 * attribute(cuda, kMemoryClock, handle) * bytes};
 }
 
 int cuda_device_of(const void* pointer) {

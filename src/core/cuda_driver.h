@@ -184,8 +184,6 @@ struct CudaDevice {
   std::int64_t memory = 0;                                           // bytes, as are the next three
   std::int64_t shared_per_block = 0, shared_per_multiprocessor = 0;  // a block's: the most it can opt in to
   std::int64_t l2_bytes = 0;
-  int clock_khz = 0;          // 0 where the driver does not say
-  double memory_rate = 0;     // bytes a second by its clock and width, likewise
   bool memory_pools = false;  // memory_alloc_async works
 
   int capability() const { return major * 10 + minor; }
@@ -199,6 +197,12 @@ int cuda_device_count();
 /// Throws unsupported where there is no driver or the device is older than compute capability 8.0, invalid_argument
 /// for an index that there is not, device in a forked child.
 const CudaDevice& cuda_device(int index);
+struct CudaRates {
+  double clock = 0;   // Hz; 0 where the driver does not say
+  double memory = 0;  // bytes a second by its clock and width, likewise
+};
+/// Asked of the driver at every call, which takes it 0.9 ms (H200).
+CudaRates cuda_rates(const CudaDevice& device);
 /// The device that an address belongs to; -1 for memory of the host.
 int cuda_device_of(const void* pointer);
 /// True while a CUDA graph is being recorded from this stream: nothing may be compiled, allocated or waited for.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <set>
 #include <system_error>
@@ -62,14 +63,16 @@ std::vector<NvrtcHeader> headers_of(const CudaSource& source) {
   return headers;
 }
 
-/// Readable at its beginning, for `mercer cache list`; the hash stands for everything but the name.
+/// Readable at its beginning, for `mercer cache list`; the hash stands for everything but the name. Texts, of a hundred
+/// thousand characters, are hashed where they lie: a call asks for some ten keys.
 std::string key_of(const CudaSource& source, const std::string& compiler) {
-  std::string all;
-  const auto add = [&all](std::string_view part) { all += fmt::format("{}:{}", part.size(), part); };
-  add(source.text);
-  for (const NvrtcHeader& header : headers_of(source)) add(header.name), add(header.text);
-  for (const std::string& option : source.options) add(option);
-  return fmt::format("cubin\n{}\n{}\n{}", source.architecture, compiler, hash128(all).to_text());
+  std::string parts = hash128(source.text).to_text();
+  for (const NvrtcHeader& header : headers_of(source))
+    fmt::format_to(std::back_inserter(parts), "{}:{}{}", header.name.size(), header.name,
+                   hash128(header.text).to_text());
+  for (const std::string& option : source.options)
+    fmt::format_to(std::back_inserter(parts), "{}:{}", option.size(), option);
+  return fmt::format("cubin\n{}\n{}\n{}", source.architecture, compiler, hash128(parts).to_text());
 }
 
 /// What a file holds: the kernel's name in a line, for people, and the cubin.

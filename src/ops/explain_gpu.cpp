@@ -38,8 +38,9 @@ NamedGpu gpu_of_machine(int index) {
   NamedGpu gpu{plan::gpu_info(device.capability()), device.name, ops::DeviceName::of(device)};
   gpu.info.multiprocessors = device.multiprocessors;
   gpu.info.shared_per_block = device.shared_per_block;
-  if (device.clock_khz > 0) gpu.info.gigahertz = device.clock_khz * 1e-6;
-  if (device.memory_rate > 0) gpu.info.bytes_per_second = kReached * device.memory_rate;
+  const CudaRates rates = cuda_rates(device);
+  if (rates.clock > 0) gpu.info.gigahertz = rates.clock * 1e-9;
+  if (rates.memory > 0) gpu.info.bytes_per_second = kReached * rates.memory;
   return gpu;
 }
 

@@ -134,7 +134,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   partial_ = workspace.add(strips * product.cluster * columns * ranges_ * product.kRows * product.columns * kFloat);
 }
 
-std::int64_t SplitProducts::range_blocks() const { return kernels_.device->multiprocessors; }
+std::int64_t SplitProducts::range_blocks() const { return 2 * kernels_.device->multiprocessors; }
 
 bool SplitProducts::packs(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;

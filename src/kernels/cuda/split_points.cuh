@@ -37,22 +37,36 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) start_points(const _
     keep_largest(a, blockIdx.x - centring, a.range_blocks);
 }
 
-// Of |value - centre| times its factor, of all that pieces carry; by a warp.
-MERCER_INLINE float bound_of_values(const SplitArguments& a, int s) {
-  float most = 0, bound = 0;
-  for (int block = threadIdx.x % 32; block < a.range_blocks; block += 32) most = fmaxf(most, a.block_largest[block]);
-  most = float_of(__reduce_max_sync(0xffffffffu, bits_of(most)));
-  for (int k = threadIdx.x % 32; k < a.k; k += 32)
-    for (int side = 0; side < a.sides; ++side)
-      bound = fmaxf(bound, (most + fabsf(a.centre[k])) * fabsf(multiplier<float>(a, side, k)));
-  return fminf(float_of(__reduce_max_sync(0xffffffffu, bits_of(bound))), MOST_LARGEST);
-}
-
 struct PointBlock {
   float tile[PIECE_FEATURES][FETCHED_POINTS + 1];
   PieceFactors factors;
   double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
-  float largest[MERCER_IMAGE_ROWS], bound;
+  float largest[MERCER_IMAGE_ROWS];
+  float most[SPLIT_THREADS / 32], times[PIECE_FEATURES], bound;  // for the bound of all values
+
+  // Every thread asks for its part at once: loads that follow one another would take longer than all else here.
+  MERCER_METHOD void load_bound(const SplitArguments& a) {
+    float own = 0;
+    for (int b = threadIdx.x; b < a.range_blocks; b += SPLIT_THREADS) own = fmaxf(own, a.block_largest[b]);
+    float largest_times = 0;
+    for (int s = 0; s < a.sides && threadIdx.x < a.k; ++s)
+      largest_times = fmaxf(largest_times, fabsf(multiplier<float>(a, s, threadIdx.x)));
+    if (threadIdx.x < PIECE_FEATURES) times[threadIdx.x] = largest_times;
+    own = float_of(__reduce_max_sync(0xffffffffu, bits_of(own)));
+    if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = own;
+  }
+  // Of |value - centre| times its factor, of all that pieces carry; by a warp.
+  MERCER_METHOD void find_bound() {
+    const int lane = threadIdx.x % 32;
+    float largest_value = 0, own = 0;
+#pragma unroll
+    for (int warp = 0; warp < SPLIT_THREADS / 32; ++warp) largest_value = fmaxf(largest_value, most[warp]);
+#pragma unroll
+    for (int k = lane; k < PIECE_FEATURES; k += 32)
+      own = fmaxf(own, (largest_value + fabsf(factors.centres[k])) * times[k]);
+    own = fminf(float_of(__reduce_max_sync(0xffffffffu, bits_of(own))), MOST_LARGEST);
+    if (lane == 0) bound = own;
+  }
 };
 
 // The largest value of the thread's point, which eight neighbours share.
@@ -86,12 +100,9 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   fetch.store(block.tile);
   wait_for_kernel_ahead();
   block.factors.load(a, s, 0);
-  if (warp == SPLIT_THREADS / 32 - 1) {
-    const float bound = bound_of_values(a, s);
-    if (lane == 0) block.bound = bound;
-    if (lane == 0 && blockIdx.x == 0 && s == 0) a.state->largest = bits_of(bound);
-  }
+  block.load_bound(a);
   __syncthreads();
+  if (warp == 0) block.find_bound();
   float* values = (float*)side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL;
   for (int kk = warp; kk < a.k; kk += SPLIT_THREADS / 32) values[kk * MERCER_PANEL + lane] = block.tile[kk][lane];
   const float largest = largest_of_point(block, a, p, place);
