@@ -6,10 +6,8 @@ function is opaque to it, so it is shown the registered operator instead. PyTorc
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from mercer import _mercer
@@ -22,31 +20,46 @@ NAMES = (
 KRON = ("matmul", "kron_matmul")
 _modules = sys.modules
 
+# Arguments go on one by one: as a tuple and a dict the compiled function has them 0.3 us later.
+_BODY = """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
 
-def _signature_of(compiled: Any) -> inspect.Signature:
+        return traced.{name}({arguments})
+    {shortcut}return _mercer.{name}({arguments})
+"""
+_SHORTCUT = """if not {params}:
+        return _mercer.{name}({arguments})
+    """
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    name = parameter.name
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        return f"{name}={name}"
+    return f"**{name}" if parameter.kind is inspect.Parameter.VAR_KEYWORD else name
+
+
+def _define(name: str, module: str) -> None:
+    """The verb among the names of this module, where torch.compile looks for what it reads."""
+    head, doc = getattr(_mercer, name).__nb_signature__[0][:2]
     scope: dict[str, Any] = {}
-    exec(f"from __future__ import annotations\n{compiled.__nb_signature__[0][0]}: ...", scope)
-    return inspect.signature(scope[compiled.__name__])
-
-
-def _traceable(name: str, module: str) -> Callable[..., Any]:
-    compiled = getattr(_mercer, name)
-
-    @functools.wraps(compiled)
-    def verb(*args: Any, **kwargs: Any) -> Any:
-        if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
-            from mercer._torch import traced
-
-            return getattr(traced, name)(*args, **kwargs)
-        return compiled(*args, **kwargs)
-
+    exec(f"from __future__ import annotations\n{head}: ...", scope)
+    parameters = list(inspect.signature(scope[name]).parameters.values())
+    arguments = [_argument(parameter) for parameter in parameters]
+    shortcut = ""
+    if arguments[-1].startswith("**"):
+        shortcut = _SHORTCUT.format(
+            name=name, params=parameters[-1].name, arguments=", ".join(arguments[:-1])
+        )
+    body = _BODY.format(name=name, arguments=", ".join(arguments), shortcut=shortcut)
+    exec(compile(f"from __future__ import annotations\n{head}:{body}", __file__, "exec"), globals())
+    verb = globals()[name]
     verb.__module__ = module
-    verb.__doc__ = compiled.__nb_signature__[0][1]
-    verb.__signature__ = _signature_of(compiled)
-    return verb
+    verb.__doc__ = doc
 
 
 for _name in NAMES:
-    globals()[_name] = _traceable(_name, "mercer")
+    _define(_name, "mercer")
 for _name in KRON:
-    globals()[_name] = _traceable(_name, "mercer.kron")
+    _define(_name, "mercer.kron")

@@ -336,7 +336,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   else if (plan.bilinear)
     text += skeleton({"split_precision.cuh"});
   if (doubles) text += double_products_text(plan);
-  if (regions) text += skeleton({"pair_regions.cuh"});
+  if (regions) text += skeleton({"areas.cuh", "pair_regions.cuh"});
   if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }
@@ -375,7 +375,8 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
-         skeleton({"overlap.cuh", "store_pair.cuh", "repair.cuh"});
+         skeleton({"overlap.cuh", "store_pair.cuh", "areas.cuh", "repair.cuh"}) +
+         (plan::repairs_areas(plan) ? skeleton({"repair_areas.cuh"}) : "");
 }
 
 std::string cuda_finish_source(const GpuPairPlan& plan) {
@@ -428,7 +429,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
     text += skeleton({"split_pieces.cuh"}) + row_sums_text(plan) + allowance_function(plan) +
             (has_rate ? rate_function(plan) : "") + skeleton({"bilinear_values.cuh", "bilinear_kept.cuh"});
   else if (consumer == plan::Consumer::store)
-    text += skeleton({"bilinear_epilogue.cuh"});
+    text += skeleton({"areas.cuh", "bilinear_epilogue.cuh"});
   else
     text += row_sums_text(plan) + allowance_function(plan) + (rated ? rate_function(plan) : "") +
             skeleton({"bilinear_values.cuh"}) +

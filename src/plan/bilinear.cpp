@@ -169,6 +169,7 @@ std::string BilinearTile::to_text() const {
   if (brief > 0) text += fmt::format(", brief of {}", brief);
   if (resident) text += ", x resident";
   if (single) text += ", single";
+  if (areas) text += ", repairs by areas";
   if (keeps) text += ", values stored";
   if (own_scales) text += ", a scale a column";
   if (by_warps) text += ", by warps";
@@ -180,7 +181,7 @@ std::string BilinearTile::to_text() const {
 BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const {
   constexpr int kMostStages = 4, kLeastStages = 2;
   BilinearTile tile{.columns = 128, .stages = kMostStages, .cluster = 1, .single = single, .by_warps = true,
-                    .own_scales = own_scales};
+                    .own_scales = own_scales, .areas = areas};
   const auto fits = [&] { return tile.shared_bytes(col_slots, product_columns) <= shared_per_block; };
   while (!fits() && tile.stages > kLeastStages) --tile.stages;
   return fits() ? tile : BilinearTile{};
@@ -188,7 +189,7 @@ BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from, std::int64_t rows) {
-  constexpr double kMostPairs = 17179869184.0;  // 2^34: the list counts in 32 bits
+  constexpr double kMostPairs = 17179869184.0;  // 2^34: lists of a gigabyte and a half
   if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
   if (rows > 0) m = std::min(m, rows);
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
@@ -204,6 +205,10 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
       tile = tried;
     }
   }
+  // A kernel more in the call, 2 us.
+  constexpr double kAreasFrom = 34359738368.0;  // 2^35
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  tile.areas = k > kChunk && (from == 0 || work >= kAreasFrom);
   tile.single = precision != Precision::fp32;
   return tile;
 }

@@ -485,6 +485,11 @@ bool reads_rows(const GpuPairPlan& plan) {
   return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || folds);
 }
 
+bool repairs_areas(const GpuPairPlan& plan) {
+  return plan.problem.product.areas && plan.problem.consumer == Consumer::store && reads_rows(plan) &&
+         plan.problem.shared_per_block >= kRepairAreasBytes;
+}
+
 bool leaves_pairs(const GpuPairPlan& plan) {
   return plan.bilinear.kind == BilinearKind::square || !plan.bilinear.uniforms.empty();
 }

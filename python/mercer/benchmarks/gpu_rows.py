@@ -305,6 +305,7 @@ PAIRS = (
     p2_row("p2-mixed", 9.8, 8.4, data="mixed"),
     p2_row("p2-clusters-1%", 13, None, data="100 clusters in order"),
     p2_row("p2-scattered-1%", 17, None, data="100 clusters"),
+    p2_row("p2-scattered-10%", 60, None, data="10 clusters"),
     p2_row("p2-clusters-10%", 30, None, data="10 clusters in order"),
     p2_row("p2-halves", 76, None, data="2 clusters in order"),
     p2_row("p2-small", 0.055, 0.03, shape=SMALL),

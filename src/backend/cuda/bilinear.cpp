@@ -1,6 +1,7 @@
 #include "backend/cuda/bilinear.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/integers.h"
 
@@ -10,8 +11,12 @@ namespace {
 constexpr std::int64_t kThreads = 256, kRowBytes = 128;
 constexpr std::int64_t kFloat = sizeof(float);
 
-/// Pairs of an output for one that is listed: of a hundred, one may cancel.
-constexpr std::int64_t kPairsOfRepair = 90, kFewRepairs = 1 << 16;
+/// Pairs of an area for one that is listed: of a hundred, two may cancel, and eleven where repairs by areas cost less
+/// than direct differences of all. Few areas have room for more.
+constexpr std::int64_t kPairsOfRepair = 45, kPairsOfAreaRepair = 9, kFewRepairs = 1 << 16;
+constexpr std::int64_t kAreaThreads = 512;
+/// From as many on, reading an area's rows once takes less than reading those of each pair.
+constexpr unsigned kDenseArea = 512;
 
 /// From so many pairs and features on it pays to ask a sample first.
 constexpr double kSampleFrom = 17179869184.0;  // 2^34
@@ -119,8 +124,13 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   block_largest_ = workspace.add(range_blocks() * kFloat);
   if (product.wide > 0) v_.emplace(kernels, job, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
-  capacity_ = ceil_div(rows * job.z.count, kPairsOfRepair) + kFewRepairs;
-  repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
+  areas_ = ceil_div(rows, MERCER_AREA) * ceil_div(job.z.count, MERCER_AREA);
+  const std::int64_t pairs =
+      std::min<std::int64_t>(rows, MERCER_AREA) * std::min<std::int64_t>(job.z.count, MERCER_AREA);
+  const std::int64_t for_one = plan::repairs_areas(*kernels.plan) ? kPairsOfAreaRepair : kPairsOfRepair;
+  area_capacity_ = std::min(pairs, ceil_div(pairs, for_one) + ceil_div(kFewRepairs, areas_));
+  area_counts_ = workspace.add(areas_ * static_cast<std::int64_t>(sizeof(unsigned)));
+  area_pairs_ = workspace.add(areas_ * area_capacity_ * static_cast<std::int64_t>(sizeof(unsigned)));
   marks_ = workspace.add(ceil_div(rows, MERCER_REGION) * ceil_div(job.z.count, MERCER_REGION) *
                          static_cast<std::int64_t>(sizeof(unsigned)));
   const std::int64_t strips = ceil_div(rows, product.kRows * product.cluster),
@@ -182,10 +192,11 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
   split.pieces = tile.single ? 1 : tile.brief > 0 ? 2 : 0;
   split.own_scales = tile.own_scales ? 1 : 0;
-  split.capacity = static_cast<unsigned>(capacity_);
   split.uniforms = uniform_factors(*kernels_.plan, a);
   const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;
   split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;
+  split.area_counts = stores ? workspace.at<unsigned>(area_counts_) : nullptr;
+  split.areas = stores ? areas_ : 0;
   split.block_largest = workspace.at<float>(block_largest_);
   split.range_blocks = static_cast<int>(range_blocks());
   return split;
@@ -254,11 +265,14 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   BilinearArguments all = products_from(part, first, workspace);
   PairArguments& a = all.pairs;
   a.marks = workspace.at<unsigned>(marks_);
-  a.repairs = workspace.at<unsigned long long>(repairs_);
-  if (first.m > 0 && job_.rehearsal() == nullptr) {  // the list of the rows before has been repaired
-    const auto listed = reinterpret_cast<CuPointer>(&a.split->listed);
-    check_cuda(cuda_driver()->set_words_async(listed, 0, 1, job_.stream()), job_.op);
-  }
+  a.area_counts = workspace.at<unsigned>(area_counts_);
+  a.area_pairs = workspace.at<unsigned>(area_pairs_);
+  a.area_capacity = static_cast<unsigned>(area_capacity_);
+  const bool by_areas = plan::repairs_areas(plan);
+  a.dense_area = by_areas ? kDenseArea : std::numeric_limits<unsigned>::max();
+  if (first.m > 0 && job_.rehearsal() == nullptr)  // the lists of the rows before have been repaired
+    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.area_counts), 0, areas_, job_.stream()),
+               job_.op);
   if (ranges_ > 1) {
     all.ranges = ranges_;
     all.partial = workspace.at<float>(partial_);
@@ -272,6 +286,9 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::allowed : Overlap::none;
   launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
+  if (by_areas)
+    launch(beside(kernels_.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
+           plan::kRepairAreasBytes, a);
   launch_overlapping(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
                      plan.shared_bytes(job_.features), overlap);
 }

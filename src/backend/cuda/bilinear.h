@@ -45,8 +45,8 @@ class SplitProducts : public MatrixProducts {
   const PairJob& job_;
   Kernel find_centre_;
   int sides_ = 2;
-  std::int64_t capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
-  std::int64_t state_ = 0, centre_ = 0, repairs_ = 0, marks_ = 0;
+  std::int64_t areas_ = 0, area_capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
+  std::int64_t state_ = 0, centre_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
   bool packs_ = false;
   std::int64_t block_largest_ = 0;

@@ -16,6 +16,7 @@
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
 #define MERCER_EXPANDED 8  // features of points whose squares of differences are expanded
+#define MERCER_AREA 384  // rows and columns of the pairs that are listed together: whole regions, whole tiles
 #define MERCER_REGION 64  // rows and columns of the pairs that are computed again together
 
 // A walk over batch axes: the index of an item, taken apart, gives offsets (in elements, or in packed sets).
@@ -123,9 +124,7 @@ struct UniformFactors {
 struct SplitState {
   unsigned low;      // some value has a low piece
   unsigned largest;  // bits of the largest |value - centre| that pieces carry
-  unsigned listed;   // pairs to repair; those beyond `capacity` are not in the list
   unsigned sampled;  // of a sample, pairs that cancel; MERCER_NO_PRODUCTS where operands cannot be had
-  unsigned capacity;
   unsigned most_sampled;  // with more of them, products do not pay
   double scale;           // of values of both sides of squares, of x in products
   unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
@@ -160,8 +159,10 @@ struct SplitArguments {
   int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   int own_scales;        // each point has one; else 32 share it
-  unsigned capacity, most_sampled;
+  unsigned most_sampled;
   struct UniformFactors uniforms;
+  unsigned* area_counts;  // [areas] of pairs to repair (areas.cuh)
+  long long areas;
   float* block_largest;  // [range_blocks] largest |value| of points that need no packing (split_points.cuh)
   int range_blocks;
 };
@@ -216,6 +217,9 @@ struct PairArguments {
   // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
   struct SplitState* split;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
+  unsigned* area_counts;  // [area of m][area of n] pairs to repair (areas.cuh)
+  unsigned* area_pairs;   // [area][area_capacity] row of the area << 16 | column; those beyond have no place
+  unsigned area_capacity, dense_area;  // an area of as many pairs is left to repair_areas
   const float *x_rows, *z_rows;  // of the computing type
   const double *x_norms, *z_norms;  // of products in float64
   long long row_length;

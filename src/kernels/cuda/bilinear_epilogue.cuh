@@ -159,6 +159,8 @@ MERCER_INLINE i64 marked_column(i64 n, int bit) {
 MERCER_INLINE i64 marked_row(i64 m, int bit) { return m + threadIdx.x % 32 / 4 + ((15 - bit % 16) & 2 ? 8 : 0); }
 
 MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS_N], i64 m, i64 n0) {
+  const u32 area = area_of(p, m, n0);
+  const i64 m_in = m % MERCER_AREA, n_in = n0 % MERCER_AREA;
   const int lane = threadIdx.x % 32;
   int count[2] = {0, 0};
 #pragma unroll
@@ -177,7 +179,7 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
   }
   const int firsts = __shfl_sync(0xffffffffu, end[0], 31), all = firsts + __shfl_sync(0xffffffffu, end[1], 31);
   u32 base = 0;
-  if (lane == 0 && all > 0) base = atomicAdd(&p.split->listed, (u32)all);
+  if (lane == 0 && all > 0) base = atomicAdd(p.area_counts + area, (u32)all);
   base = __shfl_sync(0xffffffffu, base, 0);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -187,8 +189,8 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
 #pragma unroll 1
       for (u32 left = masks[region] & (half ? SECOND_ROWS : ~SECOND_ROWS); left; left &= left - 1, ++to) {
         const int bit = __ffs(left) - 1;
-        const u64 row = (u64)marked_row(m, bit), column = (u64)marked_column(n0 + region * 64, bit);
-        if (to < p.split->capacity) p.repairs[to] = row << 32 | column;
+        const u32 row = (u32)marked_row(m_in, bit), column = (u32)marked_column(n_in + region * 64, bit);
+        if (to < p.area_capacity) p.area_pairs[(i64)area * p.area_capacity + to] = row << 16 | column;
       }
   }
 }
@@ -235,7 +237,7 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
     }
     if (lane == 0 && n < p.n) marks[n / MERCER_REGION * 4] = (u8)mark;
   }
-  if (lists) list_pairs(p, masks, m, n0);
+  if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else marks say enough (linear_field.cuh)
 }
 
 // Sums of a warp's 16 rows x 32 columns, or of eight of these rows and 64 columns, to shared memory; the signs of their

@@ -9,7 +9,7 @@
 extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
     start_doubles(const __grid_constant__ DoubleArguments a) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {0, 0, 0, 0, 0, a.most_sampled, 1};
+    *a.state = {0, 0, 0, a.most_sampled, 1};
     write_scale<double>(a.state, a.uniforms);
   }
   const i64 k = centred_feature(OPERAND_THREADS);

@@ -77,7 +77,7 @@ MERCER_INLINE Pack<float, 4> column_values(const LinearArguments& a, i64 j, i64 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
     find_field_centre(const __grid_constant__ LinearArguments a) {
   // Both pieces, and products that stand (split_precision.cuh) until a column proves otherwise.
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {1, 0, 0, 0, 0, 0};
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {1, 0, 0, 0};
   const i64 k = (i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (!DIFFERENCE || k >= a.field.k) return;
   const float* x = (const float*)a.field.x + k * a.field.x_ld;

@@ -1,12 +1,13 @@
 // Tiles of which too many pairs cancel in a product (split_precision.cuh), in blocks that stay: most calls have none.
 
-// Whether region `place` is to be computed again. Pairs that the list had no room for are in marked regions too.
+// Whether region `place` is to be computed again. Pairs that an area's list had no room for are in marked regions too.
 MERCER_INLINE bool is_wanted_region(const PairArguments& a, i64 place) {
   if (a.symmetric && place % a.tiles_n < place / a.tiles_n) return false;
   if (!products_stand(*a.split)) return true;
   const u32 strips = a.marks[place];
-  if (a.split->listed > a.split->capacity) return strips != 0;
-  return (strips & 0x02020202u) != 0;
+  if ((strips & 0x02020202u) != 0) return true;
+  const u32 area = area_of(a, place / a.tiles_n * MERCER_REGION, place % a.tiles_n * MERCER_REGION);
+  return strips != 0 && a.area_counts[area] > a.area_capacity;
 }
 
 // The place of a region in the order of find_place: eight rows of tiles go together through n.

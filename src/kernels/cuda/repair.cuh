@@ -1,15 +1,27 @@
-// Listed pairs of products that cancel (split_precision.cuh), again from the values themselves: a warp a few pairs of
-// one row, sums in double.
+// Listed pairs of products that cancel (areas.cuh), again from the values themselves: a warp a few pairs of one row,
+// sums in double. Areas of many pairs are left to repair_areas.cuh.
 #define REPAIR_THREADS 256
 #define REPAIR_RUN 8
+#define REPAIR_WARPS 64  // share an area
+#define REPAIR_AREAS 8   // that a warp asks for at once
+
+struct ListedPairs {
+  const u32* pairs;
+  i64 m0, n0;  // of the area
+  MERCER_METHOD ListedPairs(const PairArguments& a, u32 area)
+      : pairs(pairs_of_area(a, area)), m0((i64)(area / areas_along(a.n)) * MERCER_AREA),
+        n0((i64)(area % areas_along(a.n)) * MERCER_AREA) {}
+  MERCER_METHOD i64 row(u32 at) const { return m0 + row_in_area(pairs[at]); }
+  MERCER_METHOD i64 column(u32 at) const { return n0 + column_in_area(pairs[at]); }
+};
 
 template <int COUNT>
-MERCER_INLINE void repair_together(const PairArguments& a, u32 at) {
+MERCER_INLINE void repair_together(const PairArguments& a, const ListedPairs& list, u32 at) {
   i64 n[COUNT];
   double sums[COUNT];
 #pragma unroll
-  for (int c = 0; c < COUNT; ++c) n[c] = (i64)(u32)a.repairs[at + c];
-  const i64 m = (i64)(a.repairs[at] >> 32);
+  for (int c = 0; c < COUNT; ++c) n[c] = list.column(at + c);
+  const i64 m = list.row(at);
   direct_sums<COUNT, 4, COUNT == 1 ? 4 : 2>(sums, a, m, n);
   if (threadIdx.x % 32 != 0) return;
 #pragma unroll
@@ -17,23 +29,34 @@ MERCER_INLINE void repair_together(const PairArguments& a, u32 at) {
 }
 
 // Neighbours in the list share a row, whose values are loaded once for up to four of them.
-MERCER_INLINE void repair_run(const PairArguments& a, u32 at, u32 end) {
+MERCER_INLINE void repair_run(const PairArguments& a, const ListedPairs& list, u32 at, u32 end) {
   while (at < end) {
-    const u32 row = (u32)(a.repairs[at] >> 32);
-    const auto has_row = [&](u32 pair) { return pair < end && (u32)(a.repairs[pair] >> 32) == row; };
+    const i64 row = list.row(at);
+    const auto has_row = [&](u32 pair) { return pair < end && list.row(pair) == row; };
     const int more = !has_row(at + 1) ? 1 : has_row(at + 2) && has_row(at + 3) ? 4 : 2;
-    if (more == 4) repair_together<4>(a, at);
-    else if (more == 2) repair_together<2>(a, at);
-    else repair_together<1>(a, at);
+    if (more == 4) repair_together<4>(a, list, at);
+    else if (more == 2) repair_together<2>(a, list, at);
+    else repair_together<1>(a, list, at);
     at += more;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
-  if (!products_stand(*a.split) || a.split->listed > a.split->capacity) return;
-  const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, warps = gridDim.x * (REPAIR_THREADS / 32);
-  const u32 count = a.split->listed;
-  for (u32 first = warp * REPAIR_RUN; first < count; first += warps * REPAIR_RUN)
-    repair_run(a, first, first + REPAIR_RUN < count ? first + REPAIR_RUN : count);
+  if (!products_stand(*a.split)) return;
+  const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const u32 begin = warp % REPAIR_WARPS * REPAIR_RUN, step = REPAIR_WARPS * REPAIR_RUN;
+  const u32 areas = areas_along(a.m) * areas_along(a.n);
+  const u32 together = gridDim.x * (REPAIR_THREADS / 32) / REPAIR_WARPS * REPAIR_AREAS;
+  for (u32 first = warp / REPAIR_WARPS * REPAIR_AREAS; first < areas; first += together) {
+    const u32 own = lane < REPAIR_AREAS && first + lane < areas ? a.area_counts[first + lane] : 0;
+    const bool wanted = own > begin && own < a.dense_area && own <= a.area_capacity;
+    for (u32 left = __ballot_sync(0xffffffffu, wanted); left; left &= left - 1) {
+      const int place = __ffs(left) - 1;
+      const u32 count = __shfl_sync(0xffffffffu, own, place);
+      const ListedPairs list(a, first + place);
+      for (u32 at = begin; at < count; at += step)
+        repair_run(a, list, at, at + REPAIR_RUN < count ? at + REPAIR_RUN : count);
+    }
+  }
 }

@@ -23,7 +23,7 @@ MERCER_INLINE void centre_features(const SplitArguments& a) {
   }
   wait_for_kernel_ahead();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, 0, a.capacity, a.most_sampled, 1, {0, 0}, 0};
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0};
     write_scale<float>(a.state, a.uniforms);
   }
   if (centres && !early) {
@@ -37,6 +37,13 @@ MERCER_INLINE void centre_features(const SplitArguments& a) {
 }
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
   centre_features(a);
+}
+
+// No pair is listed yet.
+MERCER_INLINE void clear_areas(const SplitArguments& a) {
+  const i64 block = blockIdx.x + (i64)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const i64 threads = (i64)gridDim.x * gridDim.y * gridDim.z * SPLIT_THREADS;
+  for (i64 area = block * SPLIT_THREADS + threadIdx.x; area < a.areas; area += threads) a.area_counts[area] = 0;
 }
 
 // Values of which the squares, sums of squares and powers of two stay within the floats.
@@ -234,6 +241,7 @@ MERCER_INLINE double gather_norms(double (&norms)[POINT_THREADS][MERCER_IMAGE_RO
 
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
   wait_for_kernel_ahead();
+  clear_areas(a);
   __shared__ PieceBlock block;
   __shared__ double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   __shared__ float largest_of_points[MERCER_IMAGE_ROWS];

@@ -93,12 +93,13 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
-  if (first >= side.ld) return;
   const PlainPoints points = points_of(a, s);
   FeatureFetch<PIECE_FEATURES, SPLIT_THREADS> fetch(points);
   fetch.load(points, (const float*)points.points, first, 0);
   fetch.store(block.tile);
   wait_for_kernel_ahead();
+  clear_areas(a);
+  if (first >= side.ld) return;
   block.factors.load(a, s, 0);
   block.load_bound(a);
   __syncthreads();

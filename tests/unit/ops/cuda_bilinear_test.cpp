@@ -187,6 +187,54 @@ TEST(TensorCores, CancellingPairs) {
   });
 }
 
+/// Each area of 384 x 384 has a thousand pairs that cancel and more, scattered: they are repaired from shared memory.
+/// What products say of them is off by a tenth and more.
+TEST(TensorCores, AreasOfManyRepairs) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 500, kN = 450, kClusters = 60;
+    for (const std::int64_t k : {72, 200}) {
+      const Array centres = drawn(kClusters, k, 9, kinds()[0].draw);
+      PointPair points{drawn(kM, k, 1, kinds()[0].draw), drawn(kN, k, 2, kinds()[0].draw)};
+      const auto cluster = [](std::int64_t point) { return point * 37 % kClusters; };
+      for (Array* side : {&points.x, &points.z})
+        for (std::int64_t m = 0; m < side->tensor().shape[0]; ++m)
+          for (std::int64_t i = 0; i < k; ++i) side->set({m, i}, centres(cluster(m), i) + 1e-3 * (*side)(m, i));
+      Array w(Dtype::float32, {k});
+      for (std::int64_t i = 0; i < k; ++i) w.set({i}, 0.25 * static_cast<double>(1 + i % 5));
+      Arguments weighted;
+      weighted.w = w.tensor();
+      const Tensor z = points.z;
+      Array plain(Dtype::float32, {kM, kN}), of_weights(Dtype::float32, {kM, kN}), own(Dtype::float32, {kM, kM});
+      pairwise(kL2, points.x, &z, plain, {}, context);
+      pairwise("sum(w*(x-z)^2)^0.5", points.x, &z, of_weights, weighted, context);
+      pairwise(kL2, points.x, nullptr, own, {}, context);
+      const auto distance = [&](const Tensor& other, std::int64_t m, std::int64_t n, bool weighs) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < k; ++i) {
+          const double d = points.x(m, i) - value_at(other, n, i);
+          sum += (weighs ? w(i) : 1) * d * d;
+        }
+        return std::sqrt(sum);
+      };
+      for (std::int64_t m = 0; m < kM; ++m) {
+        for (std::int64_t n = 0; n < kN; ++n) {
+          if (cluster(m) != cluster(n)) continue;
+          for (const bool weighs : {false, true}) {
+            const double value = (weighs ? of_weights : plain)(m, n), wanted = distance(z, m, n, weighs);
+            ASSERT_TRUE(within(value, wanted, 1e-6 * wanted, Dtype::float32)) << weighs << " " << m << "," << n;
+          }
+        }
+        for (std::int64_t n = 0; n < kM; ++n) {
+          ASSERT_EQ(own(m, n), own(n, m)) << m << "," << n;
+          if (cluster(m) != cluster(n)) continue;
+          const double wanted = distance(points.x, m, n, false);
+          ASSERT_TRUE(within(own(m, n), wanted, 1e-6 * wanted, Dtype::float32)) << "own " << m << "," << n;
+        }
+      }
+    }
+  });
+}
+
 TEST(TensorCores, SymmetricHalves) {
   on_tensor_cores([](TestContext& context) {
     for (std::int64_t m : {65, 129, 385, 1000}) {
