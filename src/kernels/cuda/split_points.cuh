@@ -3,8 +3,9 @@
 //   start_points   centres; the largest value that each block reads; the state starts
 //   write_points   panels, rows, pieces, norms: what pack, examine and write_pieces make of more features
 //
-// Both read points before they wait for the kernels ahead, none of which writes any. All is as split_operands.cuh has
-// it, but for the quantum of norms: that follows a bound of all values in place of the largest one.
+// The second one has asked for its points before it waits: all that may write them has ended when the first one starts
+// to read. All is as split_operands.cuh has it, but for the quantum of norms: that follows a bound of all values in place
+// of the largest one.
 MERCER_INLINE PlainPoints points_of(const SplitArguments& a, int s) {
   const SplitSide& side = a.side[s];
   return {side.points, side.count, a.k, side.point_stride, side.feature_stride};
@@ -21,7 +22,6 @@ MERCER_INLINE void keep_largest(const SplitArguments& a, int block, int blocks) 
     });
   const u32 of_warp = __reduce_max_sync(0xffffffffu, bits_of(most));
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-  wait_for_kernel_ahead();
   __syncthreads();
   if (threadIdx.x != 0) return;
   u32 of_block = 0;
@@ -30,6 +30,7 @@ MERCER_INLINE void keep_largest(const SplitArguments& a, int block, int blocks) 
 }
 
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) start_points(const __grid_constant__ SplitArguments a) {
+  wait_for_kernel_ahead();
   const int centring = gridDim.x - a.range_blocks;
   if (blockIdx.x < centring)
     centre_features(a);

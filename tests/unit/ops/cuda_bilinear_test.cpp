@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "mercer/pairwise.h"
+#include "ops/device_arrays.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
 #include "plan/gpu_plan.h"
@@ -154,6 +156,34 @@ TEST(TensorCores, FewFeaturesAsTheyLie) {
         EXPECT_EQ(own(m, m), 0);
         for (std::int64_t n = 0; n < m; ++n) EXPECT_EQ(own(m, n), own(n, m));
       }
+    }
+  });
+}
+
+/// Points that the call before writes, by a long kernel that lets the next one start early: nobody reads them too soon.
+TEST(TensorCores, PointsOfTheCallBefore) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 1024, kFeatures = 64, kK = 16384, kN = 300;
+    const DeviceStream stream;
+    DeviceArrays arrays(stream, 1 << 28);
+    const Tensor z = arrays.take(drawn(kFeatures, kK, 2, kinds()[0].draw));
+    const Tensor x = arrays.take(Dtype::float32, {kM, kK}), out = arrays.take(Dtype::float32, {kM, kN});
+    const Tensor points = arrays.take(Dtype::float32, {kM, kFeatures});
+    Tensor few = points;
+    few.shape[0] = kN;
+    Arguments arguments;
+    arguments.queue.stream = static_cast<CuStream>(stream);
+    for (int trial = 0; trial < 3; ++trial) {
+      arrays.upload(x, drawn(kM, kK, 10 + trial, kinds()[0].draw));
+      std::vector<Array> results;
+      for (const bool waits : {true, false}) {
+        arrays.poison(points);
+        mercer::pairwise("max(abs(x-z))*8", x, &z, points, arguments, context);
+        if (waits) arrays.download(points);
+        mercer::pairwise(kL2, points, &few, out, arguments, context);
+        results.push_back(arrays.download(out));
+      }
+      ASSERT_TRUE(same_bits(results[0], results[1])) << trial;
     }
   });
 }
