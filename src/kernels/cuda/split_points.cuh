@@ -4,8 +4,8 @@
 //   write_points   panels, rows, pieces, norms: what pack, examine and write_pieces make of more features
 //
 // The second one has asked for its points before it waits: all that may write them has ended when the first one starts
-// to read. All is as split_operands.cuh has it, but for the quantum of norms: that follows a bound of all values in place
-// of the largest one.
+// to read. All is as split_operands.cuh has it, but for the quantum of norms: that follows a bound of all values in
+// place of the largest one.
 MERCER_INLINE PlainPoints points_of(const SplitArguments& a, int s) {
   const SplitSide& side = a.side[s];
   return {side.points, side.count, a.k, side.point_stride, side.feature_stride};
