@@ -376,7 +376,7 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
   text += epilogue_text(plan, epilogue_function(plan));
   return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
          skeleton({"overlap.cuh", "store_pair.cuh", "areas.cuh", "repair.cuh"}) +
-         (plan::repairs_areas(plan) ? skeleton({"repair_areas.cuh"}) : "");
+         (problem.product.areas ? skeleton({"repair_areas.cuh"}) : "");
 }
 
 std::string cuda_finish_source(const GpuPairPlan& plan) {

@@ -189,7 +189,7 @@ BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            double from, std::int64_t rows) {
-  constexpr double kMostPairs = 17179869184.0;  // 2^34: lists of a gigabyte and a half
+  constexpr double kMostPairs = 17179869184.0;  // 2^34: lists of up to 7 GiB, an eighth of the output
   if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
   if (rows > 0) m = std::min(m, rows);
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
@@ -205,10 +205,11 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
       tile = tried;
     }
   }
-  // A kernel more in the call, 2 us.
+  // A kernel more in the call, 2 us, of which a block takes an area.
   constexpr double kAreasFrom = 34359738368.0;  // 2^35
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  tile.areas = k > kChunk && (from == 0 || work >= kAreasFrom);
+  const bool fill = ceil_div(m, kArea) * ceil_div(n, kArea) >= 2 * multiprocessors;
+  tile.areas = k > kChunk && (from == 0 || (work >= kAreasFrom && fill));
   tile.single = precision != Precision::fp32;
   return tile;
 }

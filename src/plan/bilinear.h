@@ -80,6 +80,9 @@ struct BilinearTile {
   std::string to_text() const;
 };
 
+/// Pairs that cancel are listed by areas of so many rows and columns (kernels/cuda/areas.cuh).
+inline constexpr std::int64_t kArea = 384;
+
 /// Pairs times features from which sums that are products of matrices run on tensor cores.
 inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 /// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.

@@ -485,11 +485,6 @@ bool reads_rows(const GpuPairPlan& plan) {
   return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || folds);
 }
 
-bool repairs_areas(const GpuPairPlan& plan) {
-  return plan.problem.product.areas && plan.problem.consumer == Consumer::store && reads_rows(plan) &&
-         plan.problem.shared_per_block >= kRepairAreasBytes;
-}
-
 bool leaves_pairs(const GpuPairPlan& plan) {
   return plan.bilinear.kind == BilinearKind::square || !plan.bilinear.uniforms.empty();
 }
@@ -696,6 +691,9 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   else if (plan->bilinear)
     plan->problem.product = product_on_device(*plan);
   if (!plan->problem.product && !plan->has_double_products()) plan->bilinear = {};
+  plan->problem.product.areas = plan->problem.product.areas && problem.consumer == Consumer::store &&
+                                !problem.subtracts && reads_rows(*plan) &&
+                                problem.shared_per_block >= kRepairAreasBytes;
   add_epilogue(*plan);
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {

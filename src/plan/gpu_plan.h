@@ -207,10 +207,8 @@ struct GpuPairPlan {
 /// inner products only are where pieces cannot carry a point: panels will do.
 bool reads_rows(const GpuPairPlan& plan);
 
-/// Whether listed pairs of areas that have many of them are repaired together, from shared memory.
-bool repairs_areas(const GpuPairPlan& plan);
 /// What that takes, in bytes: two slices of 32 features of an area's points, sums of 1536 pairs.
-inline constexpr std::int64_t kRepairAreasBytes = 2 * 2 * 384 * 128 + 1536 * 4;
+inline constexpr std::int64_t kRepairAreasBytes = 2 * 2 * kArea * 128 + 1536 * 4;
 
 /// Whether products of float64 may leave everything to the tile: squares that cancel, or scales that cannot be had.
 bool leaves_pairs(const GpuPairPlan& plan);

@@ -15,6 +15,7 @@ constexpr std::int64_t kFloat = sizeof(float);
 /// than direct differences of all. Few areas have room for more.
 constexpr std::int64_t kPairsOfRepair = 45, kPairsOfAreaRepair = 9, kFewRepairs = 1 << 16;
 constexpr std::int64_t kAreaThreads = 512;
+static_assert(plan::kArea == MERCER_AREA);
 /// From as many on, reading an area's rows once takes less than reading those of each pair.
 constexpr unsigned kDenseArea = 512;
 
@@ -127,7 +128,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   areas_ = ceil_div(rows, MERCER_AREA) * ceil_div(job.z.count, MERCER_AREA);
   const std::int64_t pairs =
       std::min<std::int64_t>(rows, MERCER_AREA) * std::min<std::int64_t>(job.z.count, MERCER_AREA);
-  const std::int64_t for_one = plan::repairs_areas(*kernels.plan) ? kPairsOfAreaRepair : kPairsOfRepair;
+  const std::int64_t for_one = product.areas ? kPairsOfAreaRepair : kPairsOfRepair;
   area_capacity_ = std::min(pairs, ceil_div(pairs, for_one) + ceil_div(kFewRepairs, areas_));
   area_counts_ = workspace.add(areas_ * static_cast<std::int64_t>(sizeof(unsigned)));
   area_pairs_ = workspace.add(areas_ * area_capacity_ * static_cast<std::int64_t>(sizeof(unsigned)));
@@ -268,8 +269,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   a.area_counts = workspace.at<unsigned>(area_counts_);
   a.area_pairs = workspace.at<unsigned>(area_pairs_);
   a.area_capacity = static_cast<unsigned>(area_capacity_);
-  const bool by_areas = plan::repairs_areas(plan);
-  a.dense_area = by_areas ? kDenseArea : std::numeric_limits<unsigned>::max();
+  a.dense_area = tile.areas ? kDenseArea : std::numeric_limits<unsigned>::max();
   if (first.m > 0 && job_.rehearsal() == nullptr)  // the lists of the rows before have been repaired
     check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.area_counts), 0, areas_, job_.stream()),
                job_.op);
@@ -286,7 +286,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::allowed : Overlap::none;
   launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
-  if (by_areas)
+  if (tile.areas)
     launch(beside(kernels_.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
            plan::kRepairAreasBytes, a);
   launch_overlapping(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,

@@ -209,7 +209,7 @@ struct PairArguments {
   struct MixedState* mixed;
   const float *x_errors, *z_errors;
   const struct PanelRange *x_range, *z_range;
-  unsigned long long* repairs;  // m << 32 | n
+  unsigned long long* repairs;  // of those, m << 32 | n
   // Squares of differences that may be expanded (expanded.cuh); null: they are not.
   struct ExpandedState* expanded;
   float *x_expanded, *z_expanded, *v_expanded, *row_factors;

@@ -26,8 +26,9 @@ struct PointNorm {
 MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
   const float scale = x.scale * z.scale, norms = x.norm + z.norm;
 #if SQUARES
-  const float square = mul_add(scale, sum, norms) + (x.tail + z.tail);
-  test = mul_add(-CANCELS_BELOW, norms, square);
+  // Beside one far point the norms of all others are tails alone.
+  const float tails = x.tail + z.tail, square = mul_add(scale, sum, norms) + tails;
+  test = mul_add(-CANCELS_BELOW, norms + tails, square);
   // Below zero it cancels, and is computed again; but for who only subtracts.
   return FACTOR * (SUBTRACTS ? fmaxf(square, 0.0f) : square);
 #else

@@ -1,7 +1,7 @@
 // Tiles of pairs whose sums are products of matrices (split_precision.cuh), on tensor cores of compute capability 9.0.
 //
 //   acc[m][n] = x · z or |x - z|^2, of pieces in split precision        value = epilogue(acc, row[m], col[n], i, j, …)
-//   STORE    out[m][n] = value; pairs that cancel are listed for repair.cuh        bilinear_epilogue.cuh
+//   STORE    out[m][n] = value; pairs that cancel are listed (areas.cuh)           bilinear_epilogue.cuh
 //   PRODUCT  out[m][e] = sum over n of value * v[n][e]                             bilinear_fold.cuh, wide_fold.cuh
 //   NEAREST  values that may be among the smallest of row m are kept               bilinear_candidates.cuh
 //

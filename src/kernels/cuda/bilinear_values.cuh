@@ -86,7 +86,8 @@ MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, in
   const ColumnNorms<4> z(columns, column);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    const float norms = x[i / 2 % 2].norm + z.at(i / 4, i % 2).norm;
+    const PointNorm own = z.at(i / 4, i % 2), row = x[i / 2 % 2];
+    const float norms = (row.norm + own.norm) + (row.tail + own.tail);
     if (norms >= 0 && norms <= most) mask &= ~(0x8000u >> i);
   }
   return mask;

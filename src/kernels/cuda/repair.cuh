@@ -2,8 +2,8 @@
 // sums in double. Areas of many pairs are left to repair_areas.cuh.
 #define REPAIR_THREADS 256
 #define REPAIR_RUN 8
-#define REPAIR_WARPS 64  // share an area
-#define REPAIR_AREAS 8   // that a warp asks for at once
+#define REPAIR_WARPS 64u  // share an area at least
+#define REPAIR_AREAS 8u   // that a warp asks for at once, at most
 
 struct ListedPairs {
   const u32* pairs;
@@ -45,11 +45,12 @@ extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid
   wait_for_kernel_ahead();
   if (!products_stand(*a.split)) return;
   const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  const u32 begin = warp % REPAIR_WARPS * REPAIR_RUN, step = REPAIR_WARPS * REPAIR_RUN;
-  const u32 areas = areas_along(a.m) * areas_along(a.n);
-  const u32 together = gridDim.x * (REPAIR_THREADS / 32) / REPAIR_WARPS * REPAIR_AREAS;
-  for (u32 first = warp / REPAIR_WARPS * REPAIR_AREAS; first < areas; first += together) {
-    const u32 own = lane < REPAIR_AREAS && first + lane < areas ? a.area_counts[first + lane] : 0;
+  const u32 areas = areas_along(a.m) * areas_along(a.n), warps = gridDim.x * (REPAIR_THREADS / 32);
+  const u32 sharing = max(REPAIR_WARPS, warps / areas), groups = warps / sharing, group = warp / sharing;
+  const u32 at_once = min(REPAIR_AREAS, (areas + groups - 1) / groups);
+  const u32 begin = warp % sharing * REPAIR_RUN, step = sharing * REPAIR_RUN;
+  for (u32 first = group * at_once; group < groups && first < areas; first += groups * at_once) {
+    const u32 own = lane < at_once && first + lane < areas ? a.area_counts[first + lane] : 0;
     const bool wanted = own > begin && own < a.dense_area && own <= a.area_capacity;
     for (u32 left = __ballot_sync(0xffffffffu, wanted); left; left &= left - 1) {
       const int place = __ffs(left) - 1;

@@ -1,6 +1,6 @@
 // Operands of products in split precision (split_precision.cuh), from panels:
 //
-//   find_centre → examine → write_pieces [→ join_norms] → the tiles of products → repair, tiles of regions
+//   find_centre → examine → write_pieces [→ join_norms] → the tiles of products → repair, areas, tiles of regions
 //
 // Features of few points go in chunks, each by blocks of its own.
 //
@@ -314,6 +314,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) sample_pairs(const _
   }
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  const bool cancels = !(sum >= CANCELS_BELOW * (x.norm[m] + z.norm[n]));
+  const float norms = (x.norm[m] + z.norm[n]) + (x.norm_tail[m] + z.norm_tail[n]);
+  const bool cancels = !(sum >= CANCELS_BELOW * norms);
   if (lane == 0 && cancels && a.state->sampled != MERCER_NO_PRODUCTS) atomicAdd(&a.state->sampled, 1u);
 }

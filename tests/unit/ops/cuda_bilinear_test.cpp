@@ -192,7 +192,7 @@ TEST(TensorCores, PointsOfTheCallBefore) {
 TEST(TensorCores, CancellingPairs) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 900, kN = 1000, kK = 96;
-    for (std::int64_t clusters : {1, 2, 5, 30, 300})
+    for (std::int64_t clusters : {1, 2, 5, 10, 30, 300})
       for (bool sorted : {true, false})
         for (double spread : {1e-4, 0.3, 0.6}) {
           const Array centres = drawn(clusters, kK, 9, kinds()[0].draw);
@@ -214,6 +214,39 @@ TEST(TensorCores, CancellingPairs) {
           expect_distances(out, points.x, z, 20000, what);
           ASSERT_EQ(out(7, 5), 0);
         }
+  });
+}
+
+/// What norms and tests of cancelling pairs are scaled by is far larger than most of the data. Near and equal points
+/// are among them.
+TEST(TensorCores, OffsetsAndFarPoints) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 300, kN = 333;
+    for (const std::int64_t features : {24, 64, 200})
+      for (const char* data : {"an offset", "an offset of one feature", "a far point"}) {
+        PointPair points{drawn(kM, features, 1, kinds()[0].draw), drawn(kN, features, 2, kinds()[0].draw)};
+        for (Array* side : {&points.x, &points.z})
+          for (std::int64_t m = 0; m < side->tensor().shape[0]; ++m)
+            for (std::int64_t k = 0; k < features; ++k) {
+              if (data == std::string("an offset")) side->set({m, k}, 2000 + (*side)(m, k));
+              if (data == std::string("an offset of one feature") && k == 5) side->set({m, k}, 1e5 + (*side)(m, k));
+            }
+        if (data == std::string("a far point")) points.x.set({11, 3}, 1e4);
+        std::mt19937 random(5);
+        std::normal_distribution<double> noise(0, 1e-2);
+        for (std::int64_t n = 0; n < kN; n += 3)
+          for (std::int64_t k = 0; k < features; ++k)
+            points.z.set({n, k}, points.x(n % kM, k) + (n % 2 == 0 ? 0 : noise(random)));
+        const Tensor z = points.z;
+        Array out(Dtype::float32, {kM, kN});
+        pairwise(kL2, points.x, &z, out, {}, context);
+        const std::string what = std::string(data) + ", " + std::to_string(features);
+        expect_distances(out, points.x, z, 20000, what);
+        for (std::int64_t n = 0; n < kN; n += 3) {
+          const double wanted = std::sqrt(square_distance(points.x, z, n % kM, n));
+          ASSERT_TRUE(within(out(n % kM, n), wanted, 1e-6 * wanted, Dtype::float32)) << what << " near " << n;
+        }
+      }
   });
 }
 
