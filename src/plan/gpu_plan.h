@@ -207,7 +207,8 @@ struct GpuPairPlan {
 /// inner products only are where pieces cannot carry a point: panels will do.
 bool reads_rows(const GpuPairPlan& plan);
 
-/// What that takes, in bytes: two slices of 32 features of an area's points, sums of 1536 pairs.
+/// Shared memory of repairs by areas (kernels/cuda/repair_areas.cuh), in bytes: two slices of 32 features of an area's
+/// points, sums of 1536 pairs.
 inline constexpr std::int64_t kRepairAreasBytes = 2 * 2 * kArea * 128 + 1536 * 4;
 
 /// Whether products of float64 may leave everything to the tile: squares that cancel, or scales that cannot be had.

@@ -147,11 +147,11 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
 
 std::int64_t SplitProducts::range_blocks() const { return 2 * kernels_.device->multiprocessors; }
 
-bool SplitProducts::packs(std::int64_t groups) {
+bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  packs_ = groups == 1 && chunks_ == 1 && takes_points_as_they_lie(plan) && packs_points(plan, job_.x, true) &&
-           packs_points(plan, job_.z, false);
-  return packs_;
+  takes_points_ = groups == 1 && chunks_ == 1 && takes_points_as_they_lie(plan) &&
+                  packs_points(plan, job_.x, true) && packs_points(plan, job_.z, false);
+  return takes_points_;
 }
 
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
@@ -211,7 +211,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
     launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
   const std::int64_t centring = ceil_div(split.k, kThreads / 32);
-  if (packs_) {
+  if (takes_points_) {
     launch_step("start_points", {centring + range_blocks()});
     launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
   } else {

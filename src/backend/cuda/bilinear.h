@@ -21,7 +21,7 @@ class SplitProducts : public MatrixProducts {
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
   /// Of few features: kernels/cuda/split_points.cuh.
-  bool packs(std::int64_t groups) override;
+  bool takes_points(std::int64_t groups) override;
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
@@ -48,7 +48,7 @@ class SplitProducts : public MatrixProducts {
   std::int64_t areas_ = 0, area_capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
-  bool packs_ = false;
+  bool takes_points_ = false;
   std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;

@@ -12,8 +12,8 @@ namespace mercer::cuda {
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
-  /// Before the panels of so many groups are packed: whether they are left to prepare().
-  virtual bool packs(std::int64_t) { return false; }
+  /// Before the panels of so many groups would be packed: whether prepare() makes them, of points as they lie.
+  virtual bool takes_points(std::int64_t) { return false; }
   /// Makes the operands of one group (panels.h, group_of).
   virtual void prepare(const PairArguments& group, const Workspace& workspace) const = 0;
   /// Stores its pairs from `first` on, which `part` are (panels.h, part_of).

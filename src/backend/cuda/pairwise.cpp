@@ -83,7 +83,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   if (!workspace.take(job)) return false;
   PanelRanges ranges;
   if (mixed) ranges = mixed->start(group_count, workspace);
-  if (products) ranges.packs = !products->packs(group_count);
+  if (products) ranges.packs = !products->takes_points(group_count);
   panels.run(workspace, ranges);
   PairArguments a = panels.arguments(workspace);
   a.out = out.data;
