@@ -408,6 +408,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("RATED", rated ? 1 : plan.rates() || plan.keeps() ? 2 : 0) + define("KEEPS", kept) +
           define("HAS_RATE", has_rate);
   text += define("SUBTRACTS", plan.problem.subtracts);
+  text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
           define("WEIGHT_UNITS", tile.weight_units);

@@ -178,12 +178,26 @@ void fail_of_ptx(const CudaSource& source, const Nvrtc& compiler, const std::str
        "NVRTC {}:\n{}", source.name, source.architecture, texts, compiler.version(), errors);
 }
 
+/// Messages of a log, with a blank line behind each, that tell of errors; all where none does.
+std::string errors_of(std::string_view log) {
+  std::string errors;
+  for (std::string_view rest = log; !rest.empty();) {
+    const auto end = rest.find("\n\n");
+    const std::string_view message = rest.substr(0, end);
+    if (message.find("error") != std::string_view::npos || message.find("fatal") != std::string_view::npos)
+      fmt::format_to(std::back_inserter(errors), "{}\n\n", message);
+    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 2);
+  }
+  return errors.empty() ? std::string(log) : errors;
+}
+
 [[noreturn]] void fail_of_text(const CudaSource& source, const Nvrtc& compiler, const std::string& log) {
   fail_of_ptx(source, compiler, log);
   constexpr std::size_t kMostLog = 8000;
+  const std::string errors = errors_of(log);
   fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}", source.name,
-       source.architecture, compiler.version(), log.substr(0, kMostLog),
-       lines_concerned(log, source.text, headers_of(source)));
+       source.architecture, compiler.version(), errors.substr(0, kMostLog),
+       lines_concerned(errors, source.text, headers_of(source)));
 }
 
 std::mutex store_mutex;

@@ -195,6 +195,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.own_scales = tile.own_scales ? 1 : 0;
   split.uniforms = uniform_factors(*kernels_.plan, a);
   const bool stores = kernels_.plan->problem.consumer == plan::Consumer::store;
+  split.quads = stores ? 1 : 0;
   split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;
   split.area_counts = stores ? workspace.at<unsigned>(area_counts_) : nullptr;
   split.areas = stores ? areas_ : 0;

@@ -159,6 +159,7 @@ struct SplitArguments {
   int chunks;            // of the features
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   int own_scales;        // each point has one; else 32 share it
+  int quads;             // points of the image are in the order of quad_row (split_pieces.cuh)
   unsigned most_sampled;
   struct UniformFactors uniforms;
   unsigned* area_counts;  // [areas] of pairs to repair (areas.cuh)

@@ -1,25 +1,23 @@
 // From the sums of a tile to its values, and the pairs that cancel (bilinear_tile.cuh).
 //
-// A warp's 16 rows x TILE_N columns pass through its part of shared memory, 512 pairs at a time: written by
-// accumulators, read by rows of four columns, and for the half below the diagonal by columns of four rows. In row r,
-// 16-byte chunk c lies at c ^ (2 (r % 4) + r / 4 % 2), so that neither side collides. Strips are 16 rows high, but of
-// several members 64 columns wide: there stores take most of the time, and memory takes 256 neighbouring bytes faster
-// than 128 (docs/kernels/pairwise-cuda.md).
-template <int WIDTH>
+// Of a warp's 16 rows, a lane has two, and of each 16 columns four neighbours (own_row, own_column). Whole tiles of one
+// member go to memory as lanes have them, of four lanes 64 bytes of a row. Of several members, stores take most of the
+// time, and memory takes 256 neighbouring bytes faster: 8 rows x 64 columns at a time pass through the warp's part of
+// shared memory. So do strips of 16 rows x 32 columns where there are edges, any strides, or a half below the diagonal.
 struct Strip {
-  static constexpr int kRows = 512 / WIDTH;
+  static constexpr int kRows = 16, kColumns = 32;
   i64 m, n0;          // of its first row, of the tile's first column
-  u32 values;         // address of the strip
+  u32 values;         // address of the warp's part
   u32 columns;        // of the tile's columns
   int column;         // its first one, in the tile
   MERCER_METHOD i64 n() const { return n0 + column; }
+  // 16-byte chunk c of row r lies where neither two rows of four lanes collide nor a column's rows 4 i + c.
   MERCER_METHOD u32 place(int row, int at) const {
-    return values + row * (WIDTH * 4) + ((at / 4 ^ ((row & 3) << 1 | (row >> 2 & 1))) << 4) + at % 4 * 4;
+    return values + row * (kColumns * 4) + ((at / 4 ^ row / 4 << 1 ^ (row & 1) << 2) << 4) + at % 4 * 4;
   }
 };
 
-template <int WIDTH>
-MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip<WIDTH>& strip, int column) {
+MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& strip, int column) {
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s)
     slots[s] = shared_float(strip.columns + ((POINT_PLANES + s) * PLANE_ROW + strip.column + column) * 4);
@@ -59,33 +57,58 @@ MERCER_INLINE bool takes_packs(const PairArguments& p) {
   return takes;
 }
 
-// All pairs of a strip are there and on one side of the diagonal; groups of four lie on multiples of their size. All
-// loads come first, once for all members.
-template <bool MIRROR, int WIDTH>
-MERCER_INLINE void store_whole(const PairArguments& p, const Strip<WIDTH>& strip) {
-  static_assert(!MIRROR || WIDTH == 32, "four lanes of four rows");
-  constexpr int kRowLanes = WIDTH / 4;
-  const int lane = threadIdx.x % 32;
-  // The lane's first pair of four passes; four rows or columns follow one another in each.
-  const int row = MIRROR ? lane % 4 * 4 : lane / kRowLanes, column = MIRROR ? lane / 4 : lane % kRowLanes * 4;
-  constexpr int kPassRows = MIRROR ? 0 : 32 / kRowLanes, kPassColumns = MIRROR ? 8 : 0;
-  constexpr int kRows = MIRROR, kColumns = !MIRROR;
-  const i64 m = strip.m + row, n = strip.n() + column;
-  const i64 place = MIRROR ? n * p.out_row + m : m * p.out_row + n;
-  const i64 step = (MIRROR ? kPassColumns : kPassRows) * p.out_row;
-  float values[4][4], rows[4][ROW_SLOTS + 1], cols[4][COL_SLOTS + 1];
+// Four packs of four pairs that a lane stores, and which rows and columns of a strip they have. Pack i lies
+// `row_step(i)` rows and `column_step(i)` columns behind the first one. Its own, ...
+struct OwnPacks {
+  static constexpr bool kMirror = false;
+  static constexpr int kRows = 2, kColumns = 8;
+  MERCER_METHOD int row(int i) const { return own_row(i); }
+  MERCER_METHOD int column(int i) const { return own_column(i / 2) + i % 2; }
+  static MERCER_METHOD int row_of(int pack, int) { return pack / 2; }
+  static MERCER_METHOD int column_of(int pack, int c) { return pack % 2 * 4 + c; }
+  static MERCER_METHOD int row_step(int pack) { return pack / 2 * 2; }
+  static MERCER_METHOD int column_step(int pack) { return pack % 2 * 16; }
+};
+// ... of 64 columns and the rows `half`, ...
+struct WidePacks {
+  static constexpr bool kMirror = false;
+  static constexpr int kRows = 4, kColumns = 4;
+  int half;
+  MERCER_METHOD int row(int i) const { return 4 * i + threadIdx.x % 32 / 16 + 2 * half; }
+  MERCER_METHOD int column(int i) const { return threadIdx.x % 16 * 4 + i; }
+  static MERCER_METHOD int row_of(int pack, int) { return pack; }
+  static MERCER_METHOD int column_of(int, int c) { return c; }
+  static MERCER_METHOD int row_step(int pack) { return 4 * pack; }
+  static MERCER_METHOD int column_step(int) { return 0; }
+};
+// ... or of the mirror image, where neighbours are rows.
+struct MirrorPacks {
+  static constexpr bool kMirror = true;
+  static constexpr int kRows = 4, kColumns = 4;
+  MERCER_METHOD int row(int i) const { return threadIdx.x % 4 * 4 + i; }
+  MERCER_METHOD int column(int i) const { return threadIdx.x % 32 / 4 + 8 * i; }
+  static MERCER_METHOD int row_of(int, int c) { return c; }
+  static MERCER_METHOD int column_of(int pack, int) { return pack; }
+  static MERCER_METHOD int row_step(int) { return 0; }
+  static MERCER_METHOD int column_step(int pack) { return 8 * pack; }
+};
+
+// All pairs are there and on one side of the diagonal; packs lie on multiples of their size. Slots are loaded first,
+// once for all members.
+template <class Packs>
+MERCER_INLINE void store_packs(const PairArguments& p, const Strip& strip, const Packs& packs,
+                               const float (&sums)[4][4]) {
+  float rows[Packs::kRows][ROW_SLOTS + 1], cols[Packs::kColumns][COL_SLOTS + 1];
 #pragma unroll
-  for (int pass = 0; pass < 4; ++pass) {
-    load_row_slots(rows[pass], p, m + pass * (kPassRows + kRows));
-    load_col_slots(cols[pass], strip, column + pass * (kPassColumns + kColumns));
-    if (MIRROR) {
+  for (int i = 0; i < Packs::kRows; ++i) load_row_slots(rows[i], p, strip.m + packs.row(i));
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        values[pass][c] = shared_float(strip.place(row + c, column + pass * kPassColumns));
-    } else {
-      shared_floats(values[pass], strip.place(row + pass * kPassRows, column));
-    }
-  }
+  for (int i = 0; i < Packs::kColumns; ++i) load_col_slots(cols[i], strip, packs.column(i));
+  const i64 m = strip.m + packs.row(0), n = strip.n() + packs.column(0);
+  const i64 first = Packs::kMirror ? n * p.out_row + m : m * p.out_row + n;
+  const auto behind = [&](int i) {
+    const i64 row = packs.row_step(i), column = packs.column_step(i);
+    return Packs::kMirror ? column * p.out_row + row : row * p.out_row + column;
+  };
   Params own, next;
   if (LOADS_AHEAD) own.load(p, 0);
 #pragma unroll 1
@@ -93,70 +116,78 @@ MERCER_INLINE void store_whole(const PairArguments& p, const Strip<WIDTH>& strip
     if (LOADS_AHEAD && member + 1 < member_count(p)) next.load(p, member + 1);
     if (KEEPS_PARAMS && !LOADS_AHEAD) own.load(p, member);
     const float* params = KEEPS_PARAMS ? own.value : member_params(p, member);
-    OUT* to = member_out(p, member) + place;
+    OUT* const to = member_out(p, member) + first;
     Pack<OUT, 4> before[4] = {};
 #pragma unroll
-    for (int pass = 0; SUBTRACTS && pass < 4; ++pass) before[pass] = *(const Pack<OUT, 4>*)(to + pass * step);
+    for (int i = 0; SUBTRACTS && i < 4; ++i) before[i] = *(const Pack<OUT, 4>*)(to + behind(i));
 #pragma unroll
-    for (int pass = 0; pass < 4; ++pass, to += step) {
+    for (int i = 0; i < 4; ++i) {
       Pack<OUT, 4> pack;
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        pack.value[c] = stored(before[pass].value[c],
-                               pair_value(p, values[pass][c], rows[MIRROR ? c : pass], cols[MIRROR ? pass : c], params,
-                                          m + pass * kPassRows + c * kRows, n + pass * kPassColumns + c * kColumns));
-      store_pack(to, pack);
+      for (int c = 0; c < 4; ++c) {
+        const int row = packs.row_of(i, c), column = packs.column_of(i, c);
+        pack.value[c] = stored(before[i].value[c],
+                               pair_value(p, sums[i][c], rows[row], cols[column], params, strip.m + packs.row(row),
+                                          strip.n() + packs.column(column)));
+      }
+      store_pack(to + behind(i), pack);
     }
     if (LOADS_AHEAD) own = next;
   }
 }
 
-// Edges, the diagonal, any strides: a pair a lane.
-template <int WIDTH>
-MERCER_INLINE void store_part(const PairArguments& p, const Strip<WIDTH>& strip, const float* params, OUT* out) {
+// Edges, the diagonal, any strides: a column a lane.
+MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const float* params, OUT* out) {
+  const int column = threadIdx.x % 32;
+  const i64 n = strip.n() + column;
+  if (n >= p.n) return;
+  float rows[ROW_SLOTS + 1], cols[COL_SLOTS + 1];
+  load_col_slots(cols, strip, column);
 #pragma unroll 1
-  for (int column = threadIdx.x % 32; column < WIDTH; column += 32) {
-    const i64 n = strip.n() + column;
-    if (n >= p.n) return;
-    float rows[ROW_SLOTS + 1], cols[COL_SLOTS + 1];
-    load_col_slots(cols, strip, column);
-#pragma unroll 1
-    for (int row = 0; row < strip.kRows; ++row) {
-      const i64 m = strip.m + row;
-      if (m >= p.m || (p.symmetric && n < m)) continue;
-      load_row_slots(rows, p, m);
-      const OUT value = pair_value(p, shared_float(strip.place(row, column)), rows, cols, params, m, n);
-      OUT& pair = out[m * p.out_row + n * p.out_col];
-      pair = stored(pair, value);
-      if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
-    }
+  for (int row = 0; row < strip.kRows; ++row) {
+    const i64 m = strip.m + row;
+    if (m >= p.m || (p.symmetric && n < m)) continue;
+    load_row_slots(rows, p, m);
+    const OUT value = pair_value(p, shared_float(strip.place(row, column)), rows, cols, params, m, n);
+    OUT& pair = out[m * p.out_row + n * p.out_col];
+    pair = stored(pair, value);
+    if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
   }
 }
 
-template <int WIDTH>
-MERCER_INLINE void store_strip(const PairArguments& p, const Strip<WIDTH>& strip) {
-  const i64 n = strip.n();
-  const bool whole = strip.m + strip.kRows <= p.m && n + WIDTH <= p.n && (!p.symmetric || n >= strip.m + strip.kRows);
-  if (!LONG_EPILOGUE && whole && takes_packs(p)) {
-    store_whole<false>(p, strip);
-    if constexpr (WIDTH == 32)
-      if (mirrors(p)) store_whole<true>(p, strip);
-    return;
-  }
+// The sums of a strip through shared memory.
+MERCER_INLINE void store_strip(const PairArguments& p, const Strip& strip, float (&sums)[4][4], bool aligned) {
+  const OwnPacks own{};
+  const MirrorPacks mirror{};
+  const bool packs = aligned && strip.m + strip.kRows <= p.m && strip.n() + strip.kColumns <= p.n &&
+                     (!p.symmetric || strip.n() >= strip.m + strip.kRows);
+  if (packs) store_packs(p, strip, own, sums);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) store_floats(strip.place(own.row(i / 2), own.column(i % 2 * 4)), sums[i]);
+  __syncwarp();
+  if (packs && mirrors(p)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums[i][c] = shared_float(strip.place(mirror.row(c), mirror.column(i)));
+    store_packs(p, strip, mirror, sums);
+  } else if (!packs) {
 #pragma unroll 1
-  for (i64 member = 0; member < member_count(p); ++member)
-    store_part(p, strip, member_params(p, member), member_out(p, member));
+    for (i64 member = 0; member < member_count(p); ++member)
+      store_part(p, strip, member_params(p, member), member_out(p, member));
+  }
+  __syncwarp();
 }
 
-// Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold rows r and r + 8. The masks are of 64 columns
-// each. Bit b of a mask: of the first 32 columns in the upper half, of the last in the lower; with place = 15 - b % 16,
-// column group place / 4 of eight, row r or (place & 2) r + 8, the even or (place & 1) odd one of the lane's columns.
-#define SECOND_ROWS 0x33333333u
+// Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold two of them. The masks are of 64 columns each.
+// Bit b of a mask: of the first 32 columns in the upper half, of the last in the lower; with place = 15 - b % 16, of
+// these columns own_column(place / 2 % 4), and the one behind it where place is odd, in row own_row(place / 8).
+#define SECOND_ROWS 0x00ff00ffu
 MERCER_INLINE i64 marked_column(i64 n, int bit) {
-  const int place = 15 - bit % 16, lane = threadIdx.x % 32;
-  return n + (bit < 16 ? 32 : 0) + place / 4 * 8 + lane % 4 * 2 + place % 2;
+  const int place = 15 - bit % 16;
+  return n + (bit < 16 ? 32 : 0) + own_column(place / 2 % 4) + place % 2;
 }
-MERCER_INLINE i64 marked_row(i64 m, int bit) { return m + threadIdx.x % 32 / 4 + ((15 - bit % 16) & 2 ? 8 : 0); }
+MERCER_INLINE i64 marked_row(i64 m, int bit) { return m + own_row((15 - bit % 16) / 8); }
 
 MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS_N], i64 m, i64 n0) {
   const u32 area = area_of(p, m, n0);
@@ -240,61 +271,89 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
   if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else marks say enough (linear_field.cuh)
 }
 
-// Sums of a warp's 16 rows x 32 columns, or of eight of these rows and 64 columns, to shared memory; the signs of their
-// tests, where they lie in a mask.
-MERCER_INLINE u32 write_sums(const Strip<32>& strip, const float* sum, const PointNorm (&x)[2]) {
-  const int lane = threadIdx.x % 32;
-  float values[16];
-  const u32 mask = sums_of_pairs(values, sum, x, strip.columns, strip.column);
+// Of row h of a lane, the packs of 32 columns, and behind those of `mask` the signs of their tests.
+MERCER_INLINE void sums_of_row(float (&first)[4], float (&second)[4], u32& mask, const float* sum, int h,
+                               const PointNorm& x, const ColumnNorms& z) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j)
+  for (int i = 0; i < 8; ++i) {
+    float test;
+    (i < 4 ? first : second)[i % 4] = pair_sum(sum[i / 2 * 4 + h * 2 + i % 2], x, z.at(i / 2, i % 2), test);
+    mask = __funnelshift_l(bits_of(test), mask, 1);
+  }
+}
+MERCER_INLINE u32 sums_of_strip(float (&sums)[4][4], const float* sum, const PointNorm (&x)[2], const Strip& strip) {
+  const ColumnNorms z(strip.columns, strip.column);
+  u32 mask = 0;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float* const pair = values + j * 4 + h * 2;
-      store_floats(strip.place(lane / 4 + 8 * h, j * 8 + lane % 4 * 2), pair[0], pair[1]);
-    }
+  for (int h = 0; h < 2; ++h) sums_of_row(sums[2 * h], sums[2 * h + 1], mask, sum, h, x[h], z);
   return mask;
 }
-MERCER_INLINE u32 write_sums(const Strip<64>& strip, const float* sum, const PointNorm& x, int half) {
-  const int lane = threadIdx.x % 32;
-  float values[16];
-  const u32 mask = sums_of_half(values, sum + 2 * half, x, strip.columns, strip.column);
+
+// 64 columns of a tile of several members.
+MERCER_INLINE u32 store_wide(const PairArguments& p, const Strip& strip, const float* sum, const PointNorm (&x)[2]) {
+  const int lane = threadIdx.x % 32, row = lane / 4;
+  const auto place = [&](int row, int at) { return strip.values + row * 256 + ((at / 4 ^ (row & 1) << 2) << 4); };
+  u32 masks[2] = {};
 #pragma unroll
-  for (int j = 0; j < 8; ++j)
-    store_floats(strip.place(lane / 4, j * 8 + lane % 4 * 2), values[j * 2], values[j * 2 + 1]);
-  return half ? mask : mask << 2;
+  for (int h = 0; h < 2; ++h) {
+    float sums[4][4];
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+      sums_of_row(sums[2 * part], sums[2 * part + 1], masks[h], sum + part * 16, h, x[h],
+                  ColumnNorms(strip.columns, strip.column + part * 32));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_floats(place(row, 16 * i + lane % 4 * 4), sums[i]);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) shared_floats(sums[i], place(2 * i + lane / 16, lane % 16 * 4));
+    store_packs(p, strip, WidePacks{h}, sums);
+    __syncwarp();
+  }
+  const u32 first = masks[0], second = masks[1];
+  return (first & 0xff00u) << 16 | (second & 0xff00u) << 8 | (first & 0xffu) << 8 | (second & 0xffu);
 }
 
 // What becomes of a tile's sums: values are stored, pairs that cancel listed.
 struct Consumer {
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
-  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
+  MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, float (&sum)[SUMS], i64 m,
                           const Walk& walk, const PointNorm (&x)[2]) {
-    if (m >= a.pairs.m) return unmark_strip(a.pairs, m, walk.n0);
-    const u32 place = shared.values + threadIdx.x / 32 * VALUES_BYTES;
-    const bool wide = member_count(a.pairs) > 1 && !mirrors(a.pairs);
-    u32 masks[REGIONS_N];
+    const PairArguments& p = a.pairs;
+    if (m >= p.m) return unmark_strip(p, m, walk.n0);
+    Strip strip = {m, walk.n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
+    const bool aligned = !LONG_EPILOGUE && takes_packs(p);
+    const bool whole = aligned && !mirrors(p) && m + strip.kRows <= p.m && walk.n0 + TILE_N <= p.n &&
+                       (!p.symmetric || walk.n0 >= m + strip.kRows);
+    u32 masks[REGIONS_N] = {};
+    if (whole && member_count(p) == 1) {
 #pragma unroll
-    for (int region = 0; region < REGIONS_N; ++region) {
-      const float* const sums = sum + region * 32;
-      masks[region] = 0;
+      for (int part = 0; part < TILE_N / 32; ++part) {
+        strip.column = part * 32;
+        float sums[4][4];
+        masks[part / 2] = masks[part / 2] << 16 | sums_of_strip(sums, sum + part * 16, x, strip);
+        store_packs(p, strip, OwnPacks(), sums);
+      }
+    } else if (whole) {
 #pragma unroll
-      for (int turn = 0; turn < 2; ++turn) {
-        if (wide) {
-          const Strip<64> strip = {m + turn * 8, walk.n0, place, shared.columns, region * 64};
-          masks[region] |= write_sums(strip, sums, x[turn], turn);
-          __syncwarp();
-          store_strip(a.pairs, strip);
-        } else {
-          const Strip<32> strip = {m, walk.n0, place, shared.columns, region * 64 + turn * 32};
-          masks[region] = masks[region] << 16 | write_sums(strip, sums + turn * 16, x);
-          __syncwarp();
-          store_strip(a.pairs, strip);
-        }
-        __syncwarp();
+      for (int region = 0; region < REGIONS_N; ++region) {
+        strip.column = region * 64;
+        masks[region] = store_wide(p, strip, sum + region * 32, x);
+      }
+    } else {
+      // A loop, in which sums move up: of what runs seldom the text shall be short.
+#pragma unroll 1
+      for (; strip.column < TILE_N; strip.column += 32) {
+        float sums[4][4];
+        const u32 mask = sums_of_strip(sums, sum, x, strip);
+        store_strip(p, strip, sums, aligned);
+#pragma unroll
+        for (int i = 0; i + 16 < SUMS; ++i) sum[i] = sum[i + 16];
+#pragma unroll
+        for (int region = 0; region < REGIONS_N; ++region)
+          masks[region] = __funnelshift_l(region + 1 < REGIONS_N ? masks[region + 1] : mask << 16, masks[region], 16);
       }
     }
-    mark_strip(a.pairs, masks, m, walk.n0);
+    mark_strip(p, masks, m, walk.n0);
   }
 };

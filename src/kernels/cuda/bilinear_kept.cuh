@@ -30,17 +30,19 @@ struct Consumer {
 
   // Into the warp's place in shared memory, as they lie in the image.
   static MERCER_METHOD void write_pieces(const float (&values)[16], u32 place) {
-    const int lane = threadIdx.x % 32;
+    // Four rows on, chunks are exchanged with those four on.
+    const int lane = threadIdx.x % 32, row = quad_row(lane / 4);
+    static_assert(quad_row(8) == 4, "so far apart are a lane's two rows");
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int row = lane / 4 + 8 * h;
-        const u32 at = place + row * ROW_PIECES + lane % 4 * 4;
+        const u32 at = place + (row + 4 * h) * ROW_PIECES + lane % 4 * 4;
         u32 high, low;
         split_pair(values[j * 4 + h * 2], values[j * 4 + h * 2 + 1], high, low);
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j ^ (row & 7)) << 4)), "f"(float_of(high)) : "memory");
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j + 4 ^ (row & 7)) << 4)), "f"(float_of(low)) : "memory");
+        const int chunk = j ^ 4 * h;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((chunk ^ row & 7) << 4)), "f"(float_of(high)) : "memory");
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((chunk ^ 4 ^ row & 7) << 4)), "f"(float_of(low)) : "memory");
       }
   }
 

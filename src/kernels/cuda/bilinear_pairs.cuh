@@ -43,32 +43,50 @@ MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
-// Of rows m and m + 8.
-MERCER_INLINE void load_norms(PointNorm (&x)[2], const BilinearArguments& a, i64 m) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) x[h] = norm_of(a, m + 8 * h);
+// Of 16 rows and of 16 columns, a lane has two rows and four columns. Of pairs that are stored these columns are
+// neighbours, for images have their points in another order (quad_row).
+MERCER_INLINE int own_row(int h) {
+  const int lane = threadIdx.x % 32;
+  return QUADS ? lane / 8 * 4 + lane / 4 % 2 + 2 * h : lane / 4 + 8 * h;
+}
+// The first of two neighbours.
+MERCER_INLINE int own_column(int j) {
+  const int quarter = threadIdx.x % 4;
+  return QUADS ? j / 2 * 16 + quarter * 4 + j % 2 * 2 : j * 8 + quarter * 2;
 }
 
-// What the epilogue knows of the columns 8 j + lane % 4 * 2, j below COUNT, and of those next to them. `column` begins
-// a block of the image, whose columns share a scale unless each has its OWN_SCALES.
-template <int COUNT>
+// Of the rows of a warp, which begin at m.
+MERCER_INLINE void load_norms(PointNorm (&x)[2], const BilinearArguments& a, i64 m) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) x[h] = norm_of(a, m + own_row(h));
+}
+
+// What the epilogue knows of the columns of a strip of 32 from `column` on: a block of the image, whose columns share a
+// scale unless each has its OWN_SCALES.
 struct ColumnNorms {
-  float2 norms[COUNT], tails[COUNT], scales[COUNT];
+  float2 norms[4], tails[4], scales[4];
   MERCER_METHOD ColumnNorms(u32 columns, int column) {
     const auto place = [&](int plane, int own) { return columns + (plane * PLANE_ROW + column + own) * 4; };
+    load(norms, place(0, own_column(0)));
+    load(tails, place(1, own_column(0)));
+    if (OWN_SCALES) load(scales, place(2, own_column(0)));
+    const float scale = OWN_SCALES ? 0.0f : shared_float(place(2, 0));
 #pragma unroll
-    for (int j = 0; j < COUNT; ++j) {
-      const int own = j * 8 + threadIdx.x % 4 * 2;
-      norms[j] = shared_pair(place(0, own));
-      tails[j] = shared_pair(place(1, own));
-      if (OWN_SCALES) scales[j] = shared_pair(place(2, own));
+    for (int j = 0; !OWN_SCALES && j < 4; ++j) scales[j] = {scale, scale};
+  }
+  static MERCER_METHOD void load(float2 (&values)[4], u32 address) {
+#if QUADS
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+      float quad[4];
+      shared_floats(quad, address + (own_column(j) - own_column(0)) * 4);
+      values[j] = {quad[0], quad[1]};
+      values[j + 1] = {quad[2], quad[3]};
     }
+#else
 #pragma unroll
-    for (int block = 0; !OWN_SCALES && block < COUNT / 4; ++block) {
-      const float scale = shared_float(place(2, block * MERCER_IMAGE_ROWS));
-#pragma unroll
-      for (int j = 0; j < 4; ++j) scales[block * 4 + j] = {scale, scale};
-    }
+    for (int j = 0; j < 4; ++j) values[j] = shared_pair(address + (own_column(j) - own_column(0)) * 4);
+#endif
   }
   MERCER_METHOD PointNorm at(int j, int q) const {
     return q ? PointNorm{norms[j].y, tails[j].y, scales[j].y} : PointNorm{norms[j].x, tails[j].x, scales[j].x};
@@ -76,10 +94,10 @@ struct ColumnNorms {
 };
 
 // The 16 sums that a lane has of a warp's 16 x 32 pairs, from column `column` of the tile on, and the signs of their
-// tests, the last one lowest: [j][h][q] is row lane / 4 + 8 h and column 8 j + lane % 4 * 2 + q.
+// tests, the last one lowest: [j][h][q] is row own_row(h) and column own_column(j) + q.
 MERCER_INLINE u32 sums_of_pairs(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
                                 int column) {
-  const ColumnNorms<4> z(columns, column);
+  const ColumnNorms z(columns, column);
   u32 mask = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
@@ -91,22 +109,5 @@ MERCER_INLINE u32 sums_of_pairs(float (&values)[16], const float* sum, const Poi
         values[j * 4 + h * 2 + q] = pair_sum(sum[j * 4 + h * 2 + q], x[h], z.at(j, q), test);
         mask = __funnelshift_l(bits_of(test), mask, 1);
       }
-  return mask;
-}
-
-// The same of one row and 64 columns, [j][q]; of its mask the places of the other row are free.
-MERCER_INLINE u32 sums_of_half(float (&values)[16], const float* sum, const PointNorm& x, u32 columns, int column) {
-  const ColumnNorms<8> z(columns, column);
-  u32 mask = 0;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    mask <<= 2;
-#pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      float test;
-      values[j * 2 + q] = pair_sum(sum[j * 4 + q], x, z.at(j, q), test);
-      mask = __funnelshift_l(bits_of(test), mask, 1);
-    }
-  }
   return mask;
 }

@@ -13,12 +13,11 @@
 //
 // Tensor cores truncate what they accumulate, at every instruction. So sums of two units go to float registers:
 // TILE_N / 2 accumulators and TILE_N / 2 sums a thread. What truncation within a chunk takes away on average is given
-// back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk, of that
-// many units.
+// back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk, of that many units.
 //
-// Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 112 each. Shared
-// memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of
-// the columns.
+// Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 96, for of their
+// 18 warps five share the registers of a quarter of the multiprocessor. Shared memory: STAGES units of (128 + TILE_N) x
+// 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of the columns.
 // Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh, bilinear_ranges.cuh and the
 // three above; this file is the kernel.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
@@ -41,7 +40,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #if WIDE
     if (walk.starts_range())  // elsewhere the norms are read as fast as spilled registers are
 #endif
-      load_norms(norms, a, m + lane / 4);
+      load_norms(norms, a, m);
     consumer.start(a, m);
     float sum[SUMS];
 #if RESIDENT

@@ -60,7 +60,7 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
 MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
                                 int column) {
   const float norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
-  const ColumnNorms<4> z(columns, column);
+  const ColumnNorms z(columns, column);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -83,7 +83,7 @@ MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return f
 // do; other tiles have no registers left for that.
 MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, int column, const float* params) {
   const float most = PRODUCTS_MAY_LOSE * allowance(params) / (fabsf(FACTOR) * NORMS_LOSE);
-  const ColumnNorms<4> z(columns, column);
+  const ColumnNorms z(columns, column);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     const PointNorm own = z.at(i / 4, i % 2), row = x[i / 2 % 2];

@@ -134,7 +134,8 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   while (walk.next()) {
     if (walk.is_below()) continue;
     const i64 m = walk.m0 + warp * 16;
-    const PointNorm norms[2] = {norm_of(a, m + lane / 4), norm_of(a, m + lane / 4 + 8)};
+    PointNorm norms[2];
+    load_norms(norms, a, m);
     consumer.start(a, m);
     float planes[PLANE_VALUES];
 #pragma unroll

@@ -38,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(KEPT_THREADS) write_kept(const __gr
   const int exponent = wanted < MOST_KEPT_EXPONENT ? wanted : MOST_KEPT_EXPONENT;
   const float power = power_of_two(exponent);
   float lost = 0, sum = 0;
-  u8* image = a.image + part * a.padded * a.units * 128 + column / 32 * units * 4096 + column % 32 * 128;
+  const int row = quad_row((int)(column % 32));
+  u8* image = a.image + part * a.padded * a.units * 128 + column / 32 * units * 4096 + row * 128;
 #pragma unroll 4
   for (i64 unit = lane / KEPT_LANES; unit < units; unit += 32 / KEPT_LANES) {
     const i64 n = unit * 32 + place * 4;
@@ -57,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(KEPT_THREADS) write_kept(const __gr
         sum += size;
       }
     }
-    write_both(image + unit * 4096, (int)(column % 32), place, high, low);
+    write_both(image + unit * 4096, row, place, high, low);
   }
 #pragma unroll
   for (int lanes = 1; lanes < 32; lanes *= 2) {

@@ -146,7 +146,7 @@ template <bool OF_ROWS>
 MERCER_INLINE void write_image(const LinearArguments& a, const LinearSide& side, float up) {
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   const int p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
-  u8* image = side.image + first * a.units * 128 + p * 128;
+  u8* image = side.image + first * a.units * 128 + quad_row(p) * 128;
   const i64 unit0 = (i64)blockIdx.y * CHUNK_UNITS, end = unit0 + CHUNK_UNITS < a.units ? unit0 + CHUNK_UNITS : a.units;
 #pragma unroll 4
   for (i64 unit = unit0; unit < end; ++unit) {
@@ -160,7 +160,7 @@ MERCER_INLINE void write_image(const LinearArguments& a, const LinearSide& side,
       high[c] = half_pair(x, y);
       low[c] = half_pair(x - half_value(high[c], 0), y - half_value(high[c], 1));
     }
-    write_both(image + unit * (MERCER_IMAGE_ROWS * 128), p, place, high, low);
+    write_both(image + unit * (MERCER_IMAGE_ROWS * 128), quad_row(p), place, high, low);
   }
 }
 

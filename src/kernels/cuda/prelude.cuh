@@ -249,9 +249,6 @@ MERCER_INLINE void shared_floats(float (&values)[4], u32 address) {
                : "r"(address)
                : "memory");
 }
-MERCER_INLINE void store_floats(u32 address, float first, float second) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(first), "f"(second) : "memory");
-}
 MERCER_INLINE void store_floats(u32 address, const float (&values)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
                "f"(values[2]), "f"(values[3])

@@ -164,10 +164,19 @@ MERCER_INLINE void load_features(PieceBlock& block, const SplitArguments& a, int
 // The point that a thread shares with seven others.
 struct PiecePoint {
   bool carried, has_low;
+  int at;      // among those of the block's image
   float up;    // its power of two
   u8* image;
   float* row;  // its values again
 };
+
+// Point p of a block that begins at `first`; of the block's points that pieces carry `top` is the largest.
+MERCER_INLINE PiecePoint point_of(const SplitArguments& a, const SplitSide& side, i64 first, int p, bool carried,
+                                  bool has_low, float top) {
+  const int at = a.quads ? quad_row(p) : p;
+  return {carried, has_low, at, carried ? power_of_two(piece_exponent(top)) : 0.0f,
+          side.image + first * a.image_units * 128 + at * 128, side.rows_out + (first + p) * a.row_length};
+}
 
 // Four values as pieces; the square of what they are is added to `norm`.
 MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, const PieceFactors& factors,
@@ -194,11 +203,11 @@ MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, con
 // Of 16 bytes, 8 features, a thread has one half. `half`: of the 64 features, which a unit without low pieces has all.
 MERCER_INLINE void write_unit(const PiecePoint& point, const u32 (&high)[2], const u32 (&low)[2], i64 k, int half) {
   constexpr int kUnit = MERCER_IMAGE_ROWS * 128;
-  const int p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
+  const int place = threadIdx.x % POINT_THREADS;
   if (point.has_low)
-    write_both(point.image + k / 32 * kUnit, p, place, high, low);
+    write_both(point.image + k / 32 * kUnit, point.at, place, high, low);
   else
-    write_chunk(point.image + k / 64 * kUnit, p, place / 2 + half * 4, place % 2, high);
+    write_chunk(point.image + k / 64 * kUnit, point.at, place / 2 + half * 4, place % 2, high);
 }
 
 MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i64 point) {
@@ -253,9 +262,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const _
   // The points are a warp's here, eight warps for all.
   const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
   const bool carried = is_carried_beside(top, largest);
-  const PiecePoint point = {carried, a.state->low != 0, carried ? power_of_two(piece_exponent(top)) : 0.0f,
-                            side.image + first * a.image_units * 128 + p * 128,
-                            side.rows_out + (first + p) * a.row_length};
+  const PiecePoint point = point_of(a, side, first, p, carried, a.state->low != 0, top);
   const Pack<float, 4>* panel =
       (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);
   double norm = 0;

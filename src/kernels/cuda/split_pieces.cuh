@@ -34,6 +34,10 @@ MERCER_INLINE int piece_exponent(float largest) {
   return largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
 }
 
+// Where points lie among the 32 of a block whose products are stored: of a row, the values of a lane are then four
+// neighbours (bilinear_pairs.cuh).
+MERCER_INLINE constexpr int quad_row(int point) { return (point & 17) | (point & 2) << 2 | (point >> 1 & 6); }
+
 // Four pieces into one half of a chunk. `unit`: where its point begins.
 MERCER_INLINE void write_chunk(u8* unit, int point, int chunk, int half, const u32 (&pieces)[2]) {
   *(uint2*)(unit + half * 8 + ((chunk ^ (point & 7)) << 4)) = {pieces[0], pieces[1]};

@@ -112,9 +112,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   __syncthreads();
   const float top = top_of(a, largest, block.largest[lane]);
   const bool carried = is_carried_beside(top, largest);
-  const PiecePoint point = {carried, a.pieces == 2, carried ? power_of_two(piece_exponent(top)) : 0.0f,
-                            side.image + first * a.image_units * 128 + p * 128,
-                            side.rows_out + (first + p) * a.row_length};
+  const PiecePoint point = point_of(a, side, first, p, carried, a.pieces == 2, top);
   double norm = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
