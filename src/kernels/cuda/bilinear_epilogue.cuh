@@ -155,7 +155,7 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
   }
 }
 
-// The sums of a strip through shared memory.
+// A strip of a tile with edges, any strides or a mirror image: what goes as it is, and the rest through shared memory.
 MERCER_INLINE void store_strip(const PairArguments& p, const Strip& strip, float (&sums)[4][4], bool aligned) {
   const OwnPacks own{};
   const MirrorPacks mirror{};
@@ -268,7 +268,7 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
     }
     if (lane == 0 && n < p.n) marks[n / MERCER_REGION * 4] = (u8)mark;
   }
-  if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else marks say enough (linear_field.cuh)
+  if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else the norms of rows tell (linear_field.cuh)
 }
 
 // Of row h of a lane, the packs of 32 columns, and behind those of `mask` the signs of their tests.
@@ -292,7 +292,7 @@ MERCER_INLINE u32 sums_of_strip(float (&sums)[4][4], const float* sum, const Poi
 // 64 columns of a tile of several members.
 MERCER_INLINE u32 store_wide(const PairArguments& p, const Strip& strip, const float* sum, const PointNorm (&x)[2]) {
   const int lane = threadIdx.x % 32, row = lane / 4;
-  const auto place = [&](int row, int at) { return strip.values + row * 256 + ((at / 4 ^ (row & 1) << 2) << 4); };
+  const auto place = [&](int r, int at) { return strip.values + r * 256 + ((at / 4 ^ (r & 1) << 2) << 4); };
   u32 masks[2] = {};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

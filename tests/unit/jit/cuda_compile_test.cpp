@@ -160,6 +160,23 @@ TEST_F(CudaCompileTest, errors_show_the_log_and_the_lines) {
   EXPECT_FALSE(c.find(source));
 }
 
+/// Warnings come before errors and would fill what is shown of the log. The front end and the assembler find them.
+TEST_F(CudaCompileTest, errors_are_not_hidden_by_warnings) {
+  MERCER_NEEDS_NVRTC();
+  CudaCompiler c = compiler();
+  std::string warned = "extern \"C\" __global__ void wrong(float* out) {\n";
+  for (int i = 0; i < 200; ++i) warned += "  int unused_" + std::to_string(i) + ";\n";
+  const std::pair<const char*, const char*> wrongs[] = {{"*out = undeclared;", "\"undeclared\" is undefined"},
+                                                       {"asm volatile(\"nonsense;\");", "ptxas"}};
+  for (const auto& [statement, told] : wrongs) {
+    CudaSource source = scale_source();
+    source.text += warned + statement + "\n}\n";
+    const std::string what = error_of(c, source).what();
+    EXPECT_NE(what.find(told), std::string::npos) << what;
+    EXPECT_EQ(what.find("unused_"), std::string::npos) << what;
+  }
+}
+
 TEST_F(CudaCompileTest, an_unknown_architecture_is_named) {
   MERCER_NEEDS_NVRTC();
   CudaCompiler c = compiler();
