@@ -434,7 +434,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   else
     text += row_sums_text(plan) + allowance_function(plan) + (rated ? rate_function(plan) : "") +
             skeleton({"bilinear_values.cuh"}) +
-            (tile.wide > 0 ? skeleton({"wide_fold.cuh", "bilinear_wide.cuh"})
+            (tile.wide > 0 ? skeleton({"wide_pieces.cuh", "wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   text += skeleton({"overlap.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
@@ -470,7 +470,8 @@ std::string cuda_double_operands_source(bool squares, bool weighted) {
 std::string cuda_expand_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
   text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
-  return text + skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
+  text += skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
+  return plan.wide ? text + skeleton({"expanded_chunks.cuh"}) : text;
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -484,9 +485,14 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("V_STAGE_BYTES", tile.v_bytes(plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats));
   text += define("JOINS_RANGES", false) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
+  if (tile.by_warps)
+    return text + define("STAGES", tile.stages) + define("HALVES", true) +
+           skeleton({"warpgroups.cuh", "bilinear_walk.cuh", "split_pieces.cuh", "wide_pieces.cuh",
+                     "expanded_powers.cuh", "wide_warps.cuh"});
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
-  text += wide_text(tile, plan.of_expanded);
-  return text + skeleton({"wide_fold.cuh", "wide_tile.cuh"});
+  text += wide_text(tile, plan.of_expanded) + skeleton({"wide_pieces.cuh", "wide_fold.cuh"});
+  if (plan.of_expanded) text += skeleton({"expanded_powers.cuh"});
+  return text + skeleton({"wide_tile.cuh"});
 }
 
 std::string cuda_wide_operands_source() {

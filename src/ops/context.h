@@ -11,6 +11,7 @@
 #include "core/parallel.h"
 #include "core/recent_cache.h"
 #include "mercer/device.h"
+#include "plan/expanded.h"
 
 namespace mercer {
 

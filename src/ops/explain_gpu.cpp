@@ -11,6 +11,7 @@
 #include "ops/prepared.h"
 #include "ops/tuned_plan.h"
 #include "plan/differences.h"
+#include "plan/expanded.h"
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"

@@ -6,6 +6,7 @@
 #include "mercer/pairwise.h"
 #include "ops/call.h"
 #include "ops/cuda_call.h"
+#include "plan/expanded.h"
 
 namespace mercer {
 namespace {

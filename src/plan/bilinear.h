@@ -47,7 +47,7 @@ struct BilinearTile {
   int brief = 0;        // units of 32 features where that is a chunk, which needs no sums beside it: 1 or 2
   bool single = false;  // high pieces alone
   bool resident = false;  // x of a range of n stays in shared memory
-  int wide = 0;         // columns of v by products of warpgroups; 0: few of them, otherwise
+  int wide = 0;         // columns of v by products of matrices; 0: few of them, otherwise
   int wide_stages = 0;  // of 32 points of v
   bool of_values = false;  // few features: values are computed pair by pair (kernels/cuda/wide_tile.cuh)
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
@@ -69,7 +69,7 @@ struct BilinearTile {
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
   /// the others. By warps all do both.
-  int threads() const { return by_warps ? 256 : blocks == 1 ? 384 : 288; }
+  int threads() const { return by_warps ? (of_values ? 128 : 256) : blocks == 1 ? 384 : 288; }
   /// The tile by warps of a call that has this one, with as many stages as fit; an empty one where none does.
   BilinearTile of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const;
   bool operator==(const BilinearTile&) const = default;

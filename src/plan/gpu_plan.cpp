@@ -12,6 +12,7 @@
 #include "ir/ptx.h"
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
+#include "plan/expanded.h"
 #include "plan/sum_planes.h"
 
 namespace mercer::plan {
@@ -431,11 +432,6 @@ MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
 
-bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
-  const double pairs = static_cast<double>(m) * static_cast<double>(n);
-  return k > 0 && k <= kMostExpandedFeatures && pairs >= from;
-}
-
 GpuCost blend(const GpuCost& cost, const GpuCost& other, double share) {
   const auto mean = [&](double a, double b) { return a * (1 - share) + b * share; };
   return {mean(cost.issue, other.issue), mean(cost.fma, other.fma), mean(cost.alu, other.alu),
@@ -521,9 +517,12 @@ int GpuPairPlan::chunk(std::int64_t features) const {
 }
 
 std::int64_t GpuPairPlan::product_shared_bytes() const {
-  if (problem.product.of_values)
-    return problem.product.shared_bytes(col_slots,
-                                        problem.sizes.exact_features * static_cast<int>(sides.z_streams.size()));
+  if (problem.product.of_values) {
+    const int features = problem.sizes.exact_features, streams = static_cast<int>(sides.z_streams.size());
+    if (problem.product.by_warps) return expanded_shared_bytes(problem.product, features);
+    const int chunks = problem.expands ? static_cast<int>(expanded_chunk_bytes(features)) / 4 : 0;
+    return problem.product.shared_bytes(0, std::max(features * streams + col_slots, chunks));
+  }
   return problem.product.shared_bytes(col_slots, product_columns());
 }
 
@@ -550,6 +549,11 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
 }
 
 namespace {
+
+std::string expanded_text(const GpuPairPlan& plan) {
+  if (!plan.wide) return "a multiply-add a pair and feature";
+  return "exponents by products of 16-bit pieces: " + plan.expanded->problem.product.to_text();
+}
 
 std::string products_text(const GpuPairPlan& plan) {
   if (plan.has_double_products())
@@ -598,7 +602,7 @@ std::string GpuPairPlan::to_text() const {
   if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
   if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (expanded)
-    text += "squares of differences are expanded, a multiply-add a pair and feature, where norms allow it\n";
+    text += fmt::format("squares of differences are expanded, {}, where norms allow it\n", expanded_text(*this));
   if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (differs) text += differences_text(*this);
   if (mixed_sixteenths > 0)
@@ -741,6 +745,9 @@ void add_expanded(GpuPairPlan& plan) {
   if (problem.sizes.exact_features <= kFewByRows)
     expanded->tile.min_blocks = std::max(kExpandedBlocks, plan.tile.min_blocks);
   expanded->of_expanded = true;
+  if (plan.wide)
+    if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide))
+      expanded->problem.product = tile;
   const Expr rate = slope * (squares.factor * kLog2OfE);
   plan.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
   plan.expanded = expanded;

@@ -69,11 +69,6 @@ enum class MixedWork : std::uint8_t { little, some, more, much };
 inline constexpr double kMuchMixedWork = 17179869184.0;  // 2^34 pairs times features
 MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much = kMuchMixedWork);
 
-/// Pairs from which squares of differences of few features are expanded (kernels/cuda/expanded.cuh), in products.
-inline constexpr double kExpandedFrom = 536870912.0;  // 2^29
-inline constexpr int kMostExpandedFeatures = 8;
-bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from = kExpandedFrom);
-
 /// Sums of fewer differences of bytes fit 32 bits.
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 

@@ -728,11 +728,22 @@ EMULATOR_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];",
   for (int matrix = 0; matrix < 4; ++matrix)
     *to[matrix] = (&shared_at<uint4>(static_cast<u32>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
 }
+EMULATOR_PTX("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];", (u32 & a, u32& b, u32 row)) {
+  const u64* rows = exchange(0xffffffffu, row);
+  u32* const to[] = {&a, &b};
+  for (int matrix = 0; matrix < 2; ++matrix)
+    *to[matrix] = (&shared_at<uint4>(static_cast<u32>(rows[matrix * 8 + self->lane / 4])).x)[self->lane % 4];
+}
 EMULATOR_PTX(
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
     "{%0, %1, %2, %3};",
     (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)) {
   multiply_warp({{a0, a1, a2, a3}, {b0, b1}, {&d0, &d1, &d2, &d3}});
+}
+EMULATOR_PTX(
+    "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};",
+    (float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 b)) {
+  multiply_warp({{a0, a1, 0, 0}, {b, 0}, {&d0, &d1, &d2, &d3}});
 }
 EMULATOR_PTX(
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

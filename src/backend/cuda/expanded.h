@@ -19,7 +19,7 @@ class ExpandedSquares {
  private:
   const PairKernels& kernels_;
   const PairJob& job_;
-  std::int64_t state_ = 0, x_ = 0, z_ = 0, v_ = 0, row_factors_ = 0, powers_ = 0;
+  std::int64_t state_ = 0, x_ = 0, z_ = 0, v_ = 0, row_factors_ = 0, powers_ = 0, x_chunks_ = 0, z_chunks_ = 0;
 };
 
 }  // namespace mercer::cuda

@@ -93,7 +93,8 @@ class FoldLaunch {
   /// The ranges serve both where products on tensor cores may leave all to the tile.
   Cut cut() const {
     const plan::GpuPairPlan& plan = *kernels_.plan;
-    const plan::BilinearTile& product = plan.problem.product;
+    const plan::BilinearTile& product =
+        plan.wide && plan.expanded ? plan.expanded->problem.product : plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
     const auto of_tile = [&](const plan::GpuTile& tile, int blocks) -> Cut {
       return {ceil_div(rows_, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
@@ -101,7 +102,8 @@ class FoldLaunch {
     };
     if (plan.has_double_products()) return of_tile(plan.double_tile, plan.double_tile.min_blocks);
     if (!plan.bilinear && !plan.wide) return of_tile(plan.tile, plan.wave_blocks());
-    const std::int64_t tile_n = std::max<std::int64_t>(product.columns, plan.wide ? 0 : plan.tile.tile_n);
+    const std::int64_t tile_n =
+        std::max<std::int64_t>(plan.problem.product.columns, plan.wide ? 0 : plan.tile.tile_n);
     return {ceil_div(job_.x.count, product.kRows * product.cluster), ceil_div(job_.z.count, tile_n), tile_n,
             multiprocessors * product.blocks / product.cluster};
   }
@@ -144,7 +146,8 @@ class FoldLaunch {
   }
 
   void run_wide(const Kernel& kernel, const PairArguments& group, bool of_expanded) const {
-    const plan::BilinearTile& tile = kernels_.plan->problem.product;
+    const plan::GpuPairPlan& plan = of_expanded ? *kernels_.plan->expanded : *kernels_.plan;
+    const plan::BilinearTile& tile = plan.problem.product;
     if (of_expanded)
       v_->write_halves(group, workspace_);
     else
@@ -155,7 +158,7 @@ class FoldLaunch {
     const std::int64_t tiles = ceil_div(group.m, tile.kRows * tile.cluster) * group.splits;
     const std::int64_t clusters =
         std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
-    launch(kernel, job_, {clusters * tile.cluster}, tile.threads(), kernels_.plan->product_shared_bytes(), a);
+    launch(kernel, job_, {clusters * tile.cluster}, tile.threads(), plan.product_shared_bytes(), a);
   }
 
   /// All rows, or those from `row` on whose sums are computed here.

@@ -214,7 +214,8 @@ struct PairArguments {
   // Squares of differences that may be expanded (expanded.cuh); null: they are not.
   struct ExpandedState* expanded;
   float *x_expanded, *z_expanded, *v_expanded, *row_factors;
-  int* z_powers;  // of many columns: exponents of factors, where those of floats are
+  int* z_powers;  // of many columns: whole exponents of factors
+  void *x_chunks, *z_chunks;  // of many columns: both sides in 16 bits (expanded_chunks.cuh)
   // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
   struct SplitState* split;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again

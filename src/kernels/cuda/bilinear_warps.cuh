@@ -10,14 +10,6 @@
 // are no low pieces): 64 accumulators and 64 sums a thread.
 #define WARP_THREADS 256
 
-// Four 8 x 8 matrices of 16-bit floats; every lane names a row.
-MERCER_INLINE void load_matrices(u32 (&to)[4], u32 address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
-
 // The next unit to be fetched.
 struct Fetch {
   Walk walk;

@@ -9,13 +9,20 @@
 // times its factor a normal number, and v finite, the expanded tile stands, elsewhere that of differences: the device
 // decides.
 //
-// TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh). Of the factor
-// of w the whole power of two goes into the exponents of the pairs' values, times 2^EXPANDED_EXPONENT, and v takes the
-// rest, so that both are of one size: values of a row lose 2^-25 each. With the mean square t^2 of the norms |w|,
-// weighted by |v|, the convexity of powers of two bounds the sum that this is a part of from below:
+// TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh), and so are the
+// exponents (expanded_chunks.cuh). Of the factor of w the whole power of two goes into the exponents of the pairs'
+// values, with EXPANDED_EXPONENT, and v takes the rest, so that both are of one size: values of a row lose 2^-25 each.
+// With the mean square t^2 of the norms |w|, weighted by |v|, the convexity of powers of two bounds the sum that this
+// is a part of from below:
 //
 //   sum_n 2^(-2 g u · w_n + g |w_n|^2) |v_n|  >=  2^(g (2 |u| t + t^2)) sum_n |v_n|
 //
 // Pieces of v lose 2^-39 of the largest of 32 points, of values that are at most 2^(-g |u|^2). The mean of all points
 // is at most the largest of the means of some, and that is what blocks find.
+#if TIMES_MANY
+// Chunks of eight 16-bit floats that a point has: features as multiples of a step and the whole power, then what the
+// steps leave.
+#define STEP_CHUNKS ((FEATURES_OF_EXPANDED + 8) / 8)
+#define CHUNKS (STEP_CHUNKS + (5 * FEATURES_OF_EXPANDED + 7) / 8)
+#endif
 #define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

@@ -1,4 +1,5 @@
-// The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles.
+// The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles. Of many
+// columns of v write_chunks (expanded_chunks.cuh) comes between.
 #define EXPANDED_THREADS 256
 #define EXPANDED_TOLERANCE (TIMES_MANY ? 1.8e-6f : 1.5e-6f)  // of the 2e-6 that products may lose
 #define MOST_EXPONENT 60.0f         // of the factors of a point
@@ -6,22 +7,43 @@
 #define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0): sums of 2^30 terms stay finite
 #define MOST_PIECE 15.5f            // the exponent of a value in pieces of 16 bits
 
+#if TIMES_MANY
+// The largest magnitude of a whole power, EXPANDED_EXPONENT with it.
+MERCER_INLINE float whole_power(const ExpandedState& s) {
+  return fabsf(s.rate) * float_of(s.most[1]) + 1 + EXPANDED_EXPONENT;
+}
+
 // Of the sums of a row with many columns, what pieces of 16 bits lose at most.
 MERCER_INLINE float pieces_lose(const ExpandedState& s) {
   const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0])), t = sqrtf(float_of(s.spread));
   if (!(g * u * u <= MOST_PIECE - EXPANDED_EXPONENT)) return INFINITY;
-  const float of_values = exp2_unit(g * (2 * u * t + t * t) - 24 - EXPANDED_EXPONENT);
+  const float of_values = exp2_unit(g * (2 * u * t + t * t) - 23 - EXPANDED_EXPONENT);
   return of_values + float_of(s.peaks) * exp2_unit(g * (u + t) * (u + t) - 39);
 }
+#endif
 
 MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
-  const float partial = sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
-  const float lost = 0.6931472f * 0x1p-24f * 2 * fabsf(s.rate) * partial;
+#if TIMES_MANY
+  // An exponent is truncated once, to 24 digits of its largest term or of itself. Of one that is negative and larger
+  // than these the power is small; pieces_lose counts it.
+  const float of_pair = 2 * fabsf(s.rate) * sqrtf(float_of(s.most[0])) * sqrtf(float_of(s.most[1]));
+  const float positive = fabsf(s.rate) * float_of(s.most[0]) + EXPANDED_EXPONENT;
+  const float rounded = 2 * fmaxf(fmaxf(of_pair, whole_power(s)), positive);
+#else
+  const float rounded =
+      2 * fabsf(s.rate) * sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
+#endif
+  const float lost = 0.6931472f * 0x1p-24f * rounded;
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
   const bool carries_v = TIMES_MANY || float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM);
   const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
-  return s.rate < 0 && lost + (TIMES_MANY ? pieces_lose(s) : 0.0f) <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT &&
-         carries_v && float_of(s.most_v) <= MOST_VALUE && carries_f;
+#if TIMES_MANY
+  const float tolerance = EXPANDED_TOLERANCE - pieces_lose(s);
+#else
+  const float tolerance = EXPANDED_TOLERANCE;
+#endif
+  return s.rate < 0 && lost <= tolerance && exponent <= MOST_EXPONENT && carries_v &&
+         float_of(s.most_v) <= MOST_VALUE && carries_f;
 }
 
 // A warp takes a feature. Points at both sides are sampled for the centre.
@@ -79,11 +101,6 @@ MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float
 }
 #endif
 
-// Where a point of z lies. Of many columns a lane takes four of sixteen at once: 2 c, 2 c + 1 and those behind eight.
-MERCER_INLINE i64 place_of_column(i64 point) {
-  return TIMES_MANY ? point / 16 * 16 + point % 8 / 2 * 4 + point % 16 / 8 * 2 + point % 2 : point;
-}
-
 // A thread takes a point of the side blockIdx.y, those behind the last one too, and all columns of v. Norms are those
 // of the operands as they are rounded, so that roundings move points and lose nothing else. The last block decides.
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
@@ -98,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   if (point < ld) {
     const auto place = [&](i64 own) { return own / MERCER_PANEL * a.k * MERCER_PANEL + own % MERCER_PANEL; };
     const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + place(point);
-    REAL* to = side == 0 ? a.x_expanded + place(point) : a.z_expanded + place(place_of_column(point));
+    REAL* to = side == 0 ? a.x_expanded + place(point) : a.z_expanded + place(point);
     const float rate = a.expanded->rate, times = side == 0 ? -2 * rate : 1;
     double in_sum = 0, partial = 0;
 #pragma unroll
@@ -121,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   if (side == 0 && point < ld) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
 #if TIMES_MANY
   if (side == 1 && point < ld)
-    a.z_powers[place_of_column(point)] = ((int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT) << 23;
+    a.z_powers[point] = (int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT;
 #endif
   for (int e = 0; side == 1 && e < a.columns; ++e) {
     const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);

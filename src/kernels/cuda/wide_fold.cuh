@@ -9,58 +9,6 @@
 //
 // Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
 // first, and are added up in float32.
-//
-// HALVES: values lie between 2^-3 and 2^4 (times 2^VALUE_EXPONENT), and pieces of 16 bits carry them: half as many
-// products, of 16 columns, whose operands take half the registers. To read these is what products of few columns cost,
-// for multiply-adds wait meanwhile. Every 32 points n of a column of v share a power of two; the sum of a strip is
-// multiplied with it.
-#if HALVES
-#define V_STEPS 2
-#else
-#define V_STEPS 4
-#endif
-#define V_PIECE_BYTES (WIDE * 32)
-#define V_STEP_BYTES (2 * V_PIECE_BYTES)
-
-#if HALVES
-// Values of a strip as left operands, [step of 16 columns]: register i of four has row i % 2 of the lane and its two
-// columns of eight, the first ones or those behind.
-struct Pieces {
-  u32 high[V_STEPS][4], low[V_STEPS][4];
-  MERCER_METHOD void split(const float (&values)[16]) {
-#pragma unroll
-    for (int j = 0; j < V_STEPS; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* pair = values + j * 8 + i / 2 * 4 + i % 2 * 2;
-        const float first = high_piece(pair[0]), second = high_piece(pair[1]);
-        high[j][i] = half_pair(first, second);
-        low[j][i] = half_pair(pair[0] - first, pair[1] - second);
-      }
-  }
-};
-#else
-// Values of a strip as left operands, [step of eight columns]: element i of four has row i % 2 and column i / 2 of the
-// lane.
-struct Pieces {
-  u32 high[V_STEPS][4], low[V_STEPS][4];
-  MERCER_METHOD void split(const float (&values)[16]) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float value = values[j * 4 + i % 2 * 2 + i / 2], piece = high_piece(value);
-        high[j][i] = bits_of(piece);
-        low[j][i] = bits_of(value - piece);
-      }
-  }
-  MERCER_METHOD float value(int j, int h, int q) const {
-    const float first = float_of(high[j][q * 2 + h]);
-    return fabsf(first) < INFINITY ? first + float_of(low[j][q * 2 + h]) : first;
-  }
-};
-#endif
-
 template <class Shared>
 struct WideSums {
   float total[WIDE / 2];
@@ -95,7 +43,7 @@ struct WideSums {
       before = stage;
     }
     end(part, pieces, shared, before);
-    if (walk.ends_sum()) store(p, m, walk, factor());
+    if (walk.ends_sum()) store_sums(p, m, walk, total, factor());
   }
 
 #if HALVES
@@ -197,24 +145,6 @@ struct WideSums {
   }
 
 #endif
-
-  // A range's later sums are added to the earlier ones, by the thread that stored those.
-  MERCER_METHOD void store(const PairArguments& p, i64 m, const Walk& walk, float factor) const {
-    float* partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
-#pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) {
-      const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-      const i64 row = m + i % 4 / 2 * 8;
-      if (e >= p.columns || row >= p.m) continue;
-      float& to = partial[e * p.partial_ld + row];
-#if EXPANDED == 1
-      const float sum = total[i] * p.row_factors[row];
-#else
-      const float sum = total[i] * factor;
-#endif
-      to = walk.is_first_sum() ? sum : to + sum;
-    }
-  }
 };
 
 // Of each 32 columns' v a block of the cluster fetches its part for all.

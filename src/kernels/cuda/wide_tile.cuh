@@ -11,10 +11,11 @@
 #define FEED_WARP 8
 #define PANEL_STAGES 2
 #define TILE_PANELS (TILE_N / MERCER_PANEL)
-#define PANEL_BYTES (EXACT_FEATURES * Z_STREAMS * MERCER_PANEL * 4)
 #if EXPANDED == 1
-#define PANEL_SLOTS 1  // exponents of factors (expanded.cuh)
+#define PANEL_BYTES (CHUNKS * MERCER_PANEL * 16)  // expanded_chunks.cuh
+#define PANEL_SLOTS 0
 #else
+#define PANEL_BYTES (EXACT_FEATURES * Z_STREAMS * MERCER_PANEL * 4)
 #define PANEL_SLOTS COL_SLOTS
 #endif
 #define PANEL_STAGE_BYTES (TILE_PANELS * PANEL_BYTES + PANEL_SLOTS * TILE_N * 4)
@@ -49,11 +50,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
     copy_bulk(shared.panel(ring.stage), panels, TILE_PANELS * PANEL_BYTES, full);
 #pragma unroll
     for (int s = 0; s < PANEL_SLOTS; ++s) {
-#if EXPANDED == 1
-      const float* slots = (const float*)p.z_powers + walk.n0;
-#else
       const float* slots = (const float*)p.col + s * p.z_ld + walk.n0;
-#endif
       copy_bulk(shared.slots(ring.stage) + s * TILE_N * 4, slots, TILE_N * 4, full);
     }
     ring.advance();
@@ -61,6 +58,7 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
   }
 }
 
+#if EXPANDED != 1
 // What a lane has of its two rows.
 struct Rows {
   REAL x[2][EXACT_FEATURES][X_STREAMS + (X_STREAMS == 0)], slots[2][ROW_SLOTS + 1];
@@ -79,34 +77,6 @@ struct Rows {
   }
 };
 
-#if EXPANDED == 1
-// Powers of two of rows m, m + 8 and of 16 columns of a strip, [j][h][q] as in bilinear_pairs.cuh, times those of the
-// columns. Four columns of a lane lie together (expanded_points.cuh); behind the last one there are zeros.
-MERCER_INLINE void powers_of(float (&values)[16], const WideShared& shared, const Rows& rows, int stage, int strip) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int place = strip * 32 + half * 16 + threadIdx.x % 4 * 4;
-    const u32 at = shared.panel(stage) + place / MERCER_PANEL * PANEL_BYTES + place % MERCER_PANEL * 4;
-    float sums[2][8] = {}, whole[4];
-#pragma unroll
-    for (int k = 0; k < EXACT_FEATURES; ++k) {
-      float z[4];
-      shared_floats(z, at + k * MERCER_PANEL * 4);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float& sum = sums[k < FIRST_FEATURES ? 0 : 1][i];
-        sum = mul_add(rows.x[i / 2 % 2][k][0], z[i / 4 * 2 + i % 2], sum);
-      }
-    }
-    shared_floats(whole, shared.slots(stage) + place * 4);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float sum = FIRST_FEATURES < EXACT_FEATURES ? sums[0][i] + sums[1][i] : sums[0][i];
-      values[half * 8 + i] = float_of(bits_of(exp2_unit(sum)) + bits_of(whole[i / 4 * 2 + i % 2]));
-    }
-  }
-}
-#else
 // Values of rows m, m + 8 and of 16 columns, from column `own` of the tile on: [j][h][q] as in bilinear_pairs.cuh.
 MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const WideShared& shared, const Rows& rows,
                              const REAL* params, int stage, i64 m, i64 n0, int own) {
@@ -167,7 +137,9 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
     if (walk.starts_range()) rows.load(p, m);
     barrier_wait(shared.panels_full(ring.stage), ring.parity);
 #if EXPANDED == 1
-    const auto make = [&](float (&values)[16], int strip, int) { powers_of(values, shared, rows, ring.stage, strip); };
+    const auto make = [&](float (&values)[16], int strip, int) {
+      powers_of(values, rows, shared.panel(ring.stage) + strip * (32 * POINT_BYTES));
+    };
 #else
     const bool whole = walk.n0 + TILE_N <= p.n;
     const auto make = [&](float (&values)[16], int strip, int) {

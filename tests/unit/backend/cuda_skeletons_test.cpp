@@ -101,6 +101,10 @@ const TileRow kTiles[] = {
      .expands = true},
     {.name = "expanded-wide", .text = kGauss, .sizes = {100000, 100000, 5}, .consumer = Consumer::product,
      .columns = 16, .tensor_cores = true, .expands = true},
+    {.name = "expanded-wide-3", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product,
+     .columns = 32, .tensor_cores = true, .expands = true},
+    {.name = "expanded-wide-8", .text = kGauss, .sizes = {100000, 100000, 8}, .consumer = Consumer::product,
+     .columns = 24, .tensor_cores = true, .expands = true},
     {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
     {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
      .by_warps = true},
@@ -314,9 +318,9 @@ class Collection {
     if (plan::bare_sums(*plan) != nullptr)
       add({name + ".finish", cuda_source(name, codegen::cuda_finish_source(*plan), target_)});
     add({name + ".expand", std::move(sources.expand)});
-    if (plan->wide)
-      add({name + ".expanded", std::move(sources.expanded), plan->problem.product.threads(),
-           plan->problem.product.blocks, plan->product_shared_bytes()});
+    if (plan->wide && plan->expanded)
+      add({name + ".expanded", std::move(sources.expanded), plan->expanded->problem.product.threads(),
+           plan->expanded->problem.product.blocks, plan->expanded->product_shared_bytes()});
     else if (plan->expanded)
       add({name + ".expanded", std::move(sources.expanded), plan->expanded->tile.threads(),
            plan->expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});

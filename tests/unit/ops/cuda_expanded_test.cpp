@@ -12,6 +12,7 @@
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
+#include "plan/expanded.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer {
@@ -146,6 +147,39 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
     for (std::int64_t j = 0; j < kN; ++j) zeros.set({j, 0}, 0);
     zeros.set({5, 0}, 1);
     expands(x, zeros, 1);
+  });
+}
+
+/// Columns of v that have one point each: every value of the kernel is seen, and no sum hides what pieces lose. In both
+/// tiles. Exponents are truncated to 24 digits of 9 at most (7.4e-7 of a value), powers of two are off by 2^-22, two
+/// pieces and the products that are left out lose 2^-22, and three roundings follow.
+TEST(ExpandedSquares, EveryPairKeepsItsDigits) {
+  on_cuda([](TestContext&) {
+    constexpr std::int64_t kM = 140, kN = 200;
+    for (std::int64_t k : {1, 3, 4, 8})
+      for (std::int64_t columns : {20, 48}) {
+        const Array x = drawn(kM, k, 1, kUniform), z = drawn(kN, k, 2, kUniform);
+        double largest = 0;  // from the middle, a median that this stands for within a fifth
+        for (std::int64_t i = 0; i < kM; ++i) {
+          double norm = 0;
+          for (std::int64_t f = 0; f < k; ++f) norm += (x(i, f) - 0.5) * (x(i, f) - 0.5);
+          largest = std::max(largest, norm);
+        }
+        const double h = static_cast<float>(std::sqrt(1.4426950408889634 * 1.2 * largest / (2 * 2)));
+        Array v(Dtype::float32, {kN, columns});
+        for (std::int64_t j = 0; j < kN; ++j)
+          for (std::int64_t e = 0; e < columns; ++e) v.set({j, e}, j == 3 * e + 1 ? 1 : 0);
+        const Array expanded = product_of(x, z, v, h, 0), differences = product_of(x, z, v, h, kNever);
+        if (cuda_device(0).capability() == 90)
+          EXPECT_FALSE(same_bits(expanded, differences)) << k << " features, " << columns << " columns";
+        double worst = 0;
+        for (std::int64_t i = 0; i < kM; ++i)
+          for (std::int64_t e = 0; e < columns; ++e) {
+            const double value = 2 * std::exp(-square(x.tensor(), z.tensor(), i, 3 * e + 1) / (2 * h * h));
+            worst = std::max(worst, std::abs(expanded(i, e) - value) / value);
+          }
+        EXPECT_LT(worst, 1.4e-6) << k << " features, " << columns << " columns";
+      }
   });
 }
 

@@ -1,0 +1,24 @@
+// Squares of differences of few features, expanded (kernels/cuda/expanded.cuh): when, and the tile of many columns.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/bilinear.h"
+
+namespace mercer::plan {
+
+/// Pairs from which squares of differences of few features are expanded, in products.
+inline constexpr double kExpandedFrom = 536870912.0;  // 2^29
+inline constexpr int kMostExpandedFeatures = 8;
+bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from = kExpandedFrom);
+
+/// Bytes of a point in chunks of 16 bits, from which products of matrices make exponents (kernels/cuda/
+/// expanded_chunks.cuh).
+std::int64_t expanded_chunk_bytes(std::int64_t k);
+
+/// The tile of so many columns of v by products of a warp (kernels/cuda/wide_warps.cuh); empty of more than it serves.
+BilinearTile expanded_warp_tile(std::int64_t k, int wide);
+/// Of its shared memory.
+std::int64_t expanded_shared_bytes(const BilinearTile& tile, std::int64_t k);
+
+}  // namespace mercer::plan
