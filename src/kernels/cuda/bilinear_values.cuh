@@ -80,15 +80,16 @@ MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return f
 
 #if HAS_ALLOWANCE && BRIEF == 1
 // Of the pairs that cancel, those whose norms are not small beside what values may lose. Of more than 32 features few
-// do; other tiles have no registers left for that.
+// cancel. One pair after the other: unrolled it took registers from all strips.
 MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, int column, const float* params) {
   const float most = PRODUCTS_MAY_LOSE * allowance(params) / (fabsf(FACTOR) * NORMS_LOSE);
-  const ColumnNorms z(columns, column);
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const PointNorm own = z.at(i / 4, i % 2), row = x[i / 2 % 2];
-    const float norms = (row.norm + own.norm) + (row.tail + own.tail);
-    if (norms >= 0 && norms <= most) mask &= ~(0x8000u >> i);
+  const float rows[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
+#pragma unroll 1
+  for (u32 left = mask; left != 0; left &= left - 1) {
+    const int pair = 16 - __ffs(left), own = column + own_column(pair / 4) + pair % 2;
+    const float norm = shared_float(columns + own * 4), tail = shared_float(columns + (PLANE_ROW + own) * 4);
+    const float norms = (pair / 2 % 2 == 0 ? rows[0] : rows[1]) + (norm + tail);
+    if (norms >= 0 && norms <= most) mask &= ~(left & -left);
   }
   return mask;
 }

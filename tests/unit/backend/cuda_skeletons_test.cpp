@@ -118,6 +118,8 @@ const TileRow kTiles[] = {
      .tensor_cores = true},
     {.name = "bilinear-product-16", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .columns = 16, .tensor_cores = true},
+    {.name = "bilinear-product-d20-16", .text = kGauss, .sizes = {50000, 50000, 20}, .consumer = Consumer::product,
+     .columns = 16, .tensor_cores = true},
     {.name = "bilinear-product-brief-1", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
      .tensor_cores = true},
     {.name = "bilinear-product-brief-4", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,

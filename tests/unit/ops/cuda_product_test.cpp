@@ -371,6 +371,31 @@ TEST(TensorCoreProducts, CancellingPairs) {
   });
 }
 
+/// Of few features pairs that cancel stand where their norms are small beside what values may lose, and are computed
+/// again where they are not. Columns of v with one point each show every value.
+TEST(TensorCoreProducts, NearPairsOfSmallAndOfLargeNorms) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 70, kN = 130, kColumns = 12;
+    for (std::int64_t k : {17, 20, 32}) {
+      PointPair points{drawn(kM, k, 1, kinds()[0].draw), drawn(kN, k, 2, kinds()[0].draw)};
+      for (std::int64_t e = 0; e < kColumns; ++e)  // every other one is far
+        for (std::int64_t f = 0; f < k; ++f) {
+          if (e % 2 == 1) points.x.set({5 * e, f}, 30 * points.x(5 * e, f));
+          points.z.set({10 * e + 1, f}, points.x(5 * e, f) + 0.3 * points.z(10 * e + 1, f));
+        }
+      Array v(Dtype::float32, {kN, kColumns});
+      for (std::int64_t n = 0; n < kN; ++n)
+        for (std::int64_t e = 0; e < kColumns; ++e) v.set({n, e}, n == 10 * e + 1 ? 1 : 0);
+      const double b = static_cast<float>(std::sqrt(static_cast<double>(k)));
+      Arguments width;
+      width.params["b"] = b;
+      const Tensor z = points.z;
+      const Array out = product_of(kGauss, points.x, &z, v, width, context);
+      expect_gauss_product(out, points, b, v, std::to_string(k) + " features");
+    }
+  });
+}
+
 /// All addends alike: every rounding of a sum goes the same way. So many rows that a device with few multiprocessors
 /// does not cut n.
 void expect_sums_of_equal_addends(const char* f, std::int64_t features, TestContext& context) {
