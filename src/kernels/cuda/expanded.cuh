@@ -11,7 +11,7 @@
 //
 // TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh), and so are the
 // exponents (expanded_chunks.cuh). Of the factor of w the whole power of two goes into the exponents of the pairs'
-// values, with EXPANDED_EXPONENT, and v takes the rest, so that both are of one size: values of a row lose 2^-25 each.
+// values, with EXPANDED_EXPONENT, and v takes the rest, so that both are of one size: values of a row lose 2^-23 each.
 // With the mean square t^2 of the norms |w|, weighted by |v|, the convexity of powers of two bounds the sum that this
 // is a part of from below:
 //

@@ -13,7 +13,8 @@ MERCER_INLINE float whole_power(const ExpandedState& s) {
   return fabsf(s.rate) * float_of(s.most[1]) + 1 + EXPANDED_EXPONENT;
 }
 
-// Of the sums of a row with many columns, what pieces of 16 bits lose at most.
+// Of the sums of a row with many columns, what pieces of 16 bits lose at most, and small powers by exponents that are
+// truncated: t 2^t is at most 0.53 for negative t.
 MERCER_INLINE float pieces_lose(const ExpandedState& s) {
   const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0])), t = sqrtf(float_of(s.spread));
   if (!(g * u * u <= MOST_PIECE - EXPANDED_EXPONENT)) return INFINITY;
