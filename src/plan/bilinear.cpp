@@ -165,7 +165,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
 
 std::string BilinearTile::to_text() const {
   std::string text = fmt::format("{}x{} {} stages, {} a cluster, {} blocks", kRows, columns, stages, cluster, blocks);
-  if (wide > 0) text += fmt::format(", {} columns of v in {} stages", wide, wide_stages);
+  if (wide > 0) text += fmt::format(", {} columns of v", wide);
+  if (wide_stages > 0) text += fmt::format(" in {} stages", wide_stages);
   if (brief > 0) text += fmt::format(", brief of {}", brief);
   if (resident) text += ", x resident";
   if (single) text += ", single";

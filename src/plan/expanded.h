@@ -16,8 +16,9 @@ bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from =
 /// expanded_chunks.cuh).
 std::int64_t expanded_chunk_bytes(std::int64_t k);
 
-/// The tile of so many columns of v by products of a warp (kernels/cuda/wide_warps.cuh); empty of more than it serves.
-BilinearTile expanded_warp_tile(std::int64_t k, int wide);
+/// The tile of so many columns of v by products of a warp (kernels/cuda/wide_warps.cuh); empty of more than it serves,
+/// and where its blocks do not fit a multiprocessor together.
+BilinearTile expanded_warp_tile(std::int64_t k, int wide, std::int64_t shared_per_block);
 /// Of its shared memory.
 std::int64_t expanded_shared_bytes(const BilinearTile& tile, std::int64_t k);
 

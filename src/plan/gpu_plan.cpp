@@ -746,7 +746,8 @@ void add_expanded(GpuPairPlan& plan) {
     expanded->tile.min_blocks = std::max(kExpandedBlocks, plan.tile.min_blocks);
   expanded->of_expanded = true;
   if (plan.wide)
-    if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide))
+    if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
+                                             problem.shared_per_block))
       expanded->problem.product = tile;
   const Expr rate = slope * (squares.factor * kLog2OfE);
   plan.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));

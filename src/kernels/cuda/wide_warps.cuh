@@ -7,7 +7,7 @@
 //           └──────────────┘   Of 32 columns it makes exponents, powers of two, their pieces, and products with v.
 //
 // What a product leaves in registers lies as the next one takes it. A ring of STAGES tiles: thread 0 asks for the tile
-// AHEAD, whose stage was read two tiles ago, so that no warp waits for another.
+// AHEAD, whose stage was read two tiles ago, so that warps seldom wait for one another.
 #define WARPS 4
 #define GROUPS (TILE_M / (16 * WARPS))
 #define WARP_THREADS (32 * WARPS)

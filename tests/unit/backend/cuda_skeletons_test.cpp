@@ -104,7 +104,7 @@ const TileRow kTiles[] = {
     {.name = "expanded-wide-3", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product,
      .columns = 32, .tensor_cores = true, .expands = true},
     {.name = "expanded-wide-8", .text = kGauss, .sizes = {100000, 100000, 8}, .consumer = Consumer::product,
-     .columns = 24, .tensor_cores = true, .expands = true},
+     .columns = 16, .tensor_cores = true, .expands = true},
     {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
     {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
      .by_warps = true},

@@ -157,7 +157,7 @@ TEST(ExpandedSquares, EveryPairKeepsItsDigits) {
   on_cuda([](TestContext&) {
     constexpr std::int64_t kM = 140, kN = 200;
     for (std::int64_t k : {1, 3, 4, 8})
-      for (std::int64_t columns : {20, 48}) {
+      for (std::int64_t columns : {12, 20, 48}) {
         const Array x = drawn(kM, k, 1, kUniform), z = drawn(kN, k, 2, kUniform);
         double largest = 0;  // from the middle, a median that this stands for within a fifth
         for (std::int64_t i = 0; i < kM; ++i) {
@@ -269,6 +269,15 @@ TEST(ExpandedSquares, ThePlanSaysSo) {
   EXPECT_FALSE(planned(kGauss, 9, 1)->expanded);
   EXPECT_FALSE(planned(kGauss, 3, 2)->expanded);
   EXPECT_TRUE(planned(kGauss, 3, 16)->expanded && planned(kGauss, 3, 16)->expanded->wide);
+  // Blocks that a multiprocessor has together fit its shared memory, of which each has a KiB more.
+  constexpr std::int64_t kShared = 228 * 1024, kReserved = 1024;
+  for (std::int64_t k = 1; k <= plan::kMostExpandedFeatures; ++k)
+    for (std::int64_t columns : {5, 16, 24, 32, 40}) {
+      const auto tiles = planned(kGauss, k, columns)->expanded;
+      const plan::BilinearTile& tile = tiles->problem.product;
+      EXPECT_EQ(tile.by_warps, columns <= (k <= 4 ? 32 : k == 8 ? 16 : 24)) << k << " features, " << columns;
+      EXPECT_LE(tile.blocks * (tiles->product_shared_bytes() + kReserved), kShared) << k << " features, " << columns;
+    }
   for (const char* other : {"exp(-sum(abs(x-z))/h)", "1/(1+sum((x-z)^2))", "exp(-sqrt(sum((x-z)^2))/h)",
                             "exp(-sum(w*(x-z)^2))", "exp(-sum((x-z)^2)*row)"})
     EXPECT_FALSE(planned(other, 3, 1)->expanded) << other;
