@@ -154,12 +154,11 @@ std::string stage_text(const plan::Sides::Stage& stage, int slot) {
   std::string text = fmt::format("  {{\n  double acc[{}] = {{", stage.identity.size());
   for (double identity : stage.identity) text += cuda_number(identity, Dtype::float64) + ", ";
   text +=
-      "};\n  for (i64 k0 = 0; k0 < a.k; k0 += PACK_FEATURES) {\n  __syncthreads();\n"
-      "  load_features(a, side, k0, tile);\n  __syncthreads();\n"
+      "};\n  for_slices(a, side, tile, 0, 1, [&](int k0) {\n"
       "  if (warp == 0) for (int kk = 0; kk < PACK_FEATURES && k0 + kk < a.k; ++kk) {\n"
       "  const double feature = widen<double>(tile[kk][lane]), w = weight_of(a, k0 + kk);\n";
   text += cuda_statements(stage.update, name, [](std::size_t o) { return fmt::format("acc[{}]", o); });
-  text += "  }\n  }\n  if (warp == 0) {\n";
+  text += "  }\n  });\n  if (warp == 0) {\n";
   text += cuda_statements(stage.finish, name, [&](std::size_t) { return fmt::format("slots[{}][lane]", slot); });
   return text + "  }\n  __syncwarp();\n  }\n";
 }
@@ -206,7 +205,7 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
 
 /// What packing does beside writing panels (pack.cuh).
 struct Packing {
-  bool panels = true, bytes = false, ranges = false, pieces = false, early = false;
+  bool panels = true, bytes = false, ranges = false, pieces = false, early = false, reads_slots = false;
 };
 
 std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, const Packing& packing,
@@ -218,7 +217,8 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
          define("POINT", element_type(points)) + define("SLOTS", slots) +
          define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels) +
          define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces) +
-         define("EARLY", packing.early) + (packing.ranges ? skeleton({"panel_range.cuh"}) : "") +
+         define("EARLY", packing.early) + define("STREAMS_READ_SLOTS", packing.reads_slots) +
+         skeleton({"split_precision.cuh"}) + (packing.ranges ? skeleton({"panel_range.cuh"}) : "") +
          (packing.pieces ? skeleton({"difference_pieces.cuh"}) : "") + skeleton({"feature_fetch.cuh"}) +
          body.substr(0, kernel) + functions + body.substr(kernel);
 }
@@ -453,13 +453,12 @@ std::string cuda_kept_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
 }
 
-std::string cuda_operands_source(bool squares, bool weighted, bool as_they_lie) {
+std::string cuda_operands_source(bool squares, bool weighted, bool few_features) {
   std::string text = skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) +
-                     define("WEIGHTED", weighted) +
+                     define("WEIGHTED", weighted) + define("POINT", "float") +
                      skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
-                               "overlap.cuh", "split_operands.cuh"});
-  if (as_they_lie) text += define("POINT", "float") + skeleton({"feature_fetch.cuh", "split_points.cuh"});
-  return text;
+                               "overlap.cuh", "feature_fetch.cuh", "split_operands.cuh"});
+  return few_features ? text + skeleton({"split_points.cuh"}) : text;
 }
 
 std::string cuda_double_operands_source(bool squares, bool weighted) {
@@ -534,7 +533,8 @@ std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const bool ranges = plan.asks_ranges();  // started by a kernel ahead, start_mixed
   const bool early = ranges && slots == 0 && plan::are_points(streams);
   const Packing packing{
-      .bytes = plan.bytes, .ranges = ranges, .pieces = plan.packs_pieces(), .early = early};
+      .bytes = plan.bytes, .ranges = ranges, .pieces = plan.packs_pieces(), .early = early,
+      .reads_slots = plan::streams_read_slots(plan.sides, of_x)};
   return pack_text(plan.problem.type, points, slots, streams.size(), packing,
                    stages_function(plan, of_x) + streams_function(streams));
 }

@@ -1,5 +1,7 @@
 #include "plan/sides.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace mercer::plan {
@@ -37,6 +39,13 @@ std::vector<Expr> params_of_reductions(const std::vector<Expr>& outputs) {
       if (ir::is_reduction(e->op)) ir::for_each(e, add);
     });
   return params;
+}
+
+bool streams_read_slots(const Sides& sides, bool of_x) {
+  const auto& streams = of_x ? sides.x_streams : sides.z_streams;
+  return std::any_of(streams.begin(), streams.end(), [](const Sides::Stream& stream) {
+    return !stream.plain && reads_site(stream.program, {ir::Site::row, ir::Site::col});
+  });
 }
 
 bool are_points(const std::vector<Sides::Stream>& streams) { return streams.size() == 1 && streams[0].plain; }

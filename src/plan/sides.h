@@ -26,6 +26,8 @@ struct Sides {
   std::vector<Stage> stages;
   std::vector<Stream> x_streams, z_streams;
 };
+/// Whether streams of a side read what stage 0 leaves of it.
+bool streams_read_slots(const Sides& sides, bool of_x);
 /// Whether a side has one stream, its points.
 bool are_points(const std::vector<Sides::Stream>& streams);
 Sides lower_sides(const ir::Split& split);

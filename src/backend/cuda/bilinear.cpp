@@ -58,7 +58,7 @@ std::int64_t strips_of_launch(const plan::GpuPairPlan& plan, std::int64_t units,
 bool packs_points(const plan::GpuPairPlan& plan, const JobSide& side, bool of_x) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
   const auto& steps = side.points.batch_strides;
-  return plan.sides.stages.empty() && plan::are_points(streams) &&
+  return plan::are_points(streams) &&
          std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 0; });
 }
 
@@ -101,7 +101,7 @@ std::int64_t tiles_of_candidates(const CandidateArguments& found, std::int64_t n
 
 SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                              bool symmetric, Workspace& workspace)
-    : kernels_(kernels), job_(job), find_centre_(operand_kernels(*kernels.plan, job)) {
+    : kernels_(kernels), job_(job), panels_(panels), find_centre_(operand_kernels(*kernels.plan, job)) {
   const plan::BilinearTile& product = kernels.plan->problem.product;
   if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear) && product.weight_units == 0) sides_ = 1;
   units_ = ceil_div(job.features, 32);
@@ -149,8 +149,9 @@ std::int64_t SplitProducts::range_blocks() const { return 2 * kernels_.device->m
 
 bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  takes_points_ = groups == 1 && chunks_ == 1 && takes_points_as_they_lie(plan) &&
+  takes_points_ = groups == 1 && plan.problem.points == Dtype::float32 && !plan.direct &&
                   packs_points(plan, job_.x, true) && packs_points(plan, job_.z, false);
+  packs_ = takes_points_ && chunks_ == 1 && has_few_features(plan);
   return takes_points_;
 }
 
@@ -190,6 +191,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.image_units = image_units_;
   split.sides = sides_;
   split.chunks = static_cast<int>(chunks_);
+  split.as_they_lie = takes_points_ ? 1 : 0;
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
   split.pieces = tile.single ? 1 : tile.brief > 0 ? 2 : 0;
   split.own_scales = tile.own_scales ? 1 : 0;
@@ -212,12 +214,12 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
     launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
   const std::int64_t centring = ceil_div(split.k, kThreads / 32);
-  if (takes_points_) {
+  if (packs_) {
     launch_step("start_points", {centring + range_blocks()});
     launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
   } else {
     launch_step("find_centre", {centring});
-    launch_step("examine", {ld / MERCER_PANEL, sides_, chunks_});
+    launch_step("examine", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
     launch_step("write_pieces", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
   }
   if (chunks_ > 1) launch_step("join_norms", {ceil_div(ld, kThreads), sides_});
@@ -286,12 +288,17 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   if (plan.problem.subtracts) return;
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::allowed : Overlap::none;
+  pack_left(overlap, workspace);
   launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
   if (tile.areas)
     launch(beside(kernels_.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
            plan::kRepairAreasBytes, a);
   launch_overlapping(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
                      plan.shared_bytes(job_.features), overlap);
+}
+
+void SplitProducts::pack_left(Overlap overlap, const Workspace& workspace) const {
+  if (takes_points_ && !packs_) panels_.run_left(state(workspace), overlap, workspace);
 }
 
 void SplitProducts::find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
@@ -318,6 +325,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
   multiply(all, workspace);
+  pack_left(Overlap::allowed, workspace);
   // The direct tile takes fewer columns of v at a time.
   for (int column = 0; column < group.columns; column += plan.problem.columns) {
     PairArguments a = all.pairs;

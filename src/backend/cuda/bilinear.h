@@ -20,7 +20,8 @@ class SplitProducts : public MatrixProducts {
  public:
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
-  /// Of few features: kernels/cuda/split_points.cuh.
+  /// Those of float32: panels are packed behind the products, where these leave pairs to who reads panels. Of few
+  /// features they are written with the operands (kernels/cuda/split_points.cuh).
   bool takes_points(std::int64_t groups) override;
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
@@ -40,15 +41,17 @@ class SplitProducts : public MatrixProducts {
  private:
   std::int64_t range_blocks() const;
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
+  void pack_left(Overlap overlap, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
+  const Panels& panels_;
   Kernel find_centre_;
   int sides_ = 2;
   std::int64_t areas_ = 0, area_capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
-  bool takes_points_ = false;
+  bool takes_points_ = false, packs_ = false;
   std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;

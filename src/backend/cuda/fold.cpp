@@ -75,7 +75,10 @@ class FoldLaunch {
     }
     groups_.merge(job_.op);
     if (!workspace_.take(job_)) return false;
-    panels_.run(workspace_, mixed_ ? mixed_->start(job_.items, workspace_) : PanelRanges{});
+    PanelRanges ranges;
+    if (mixed_) ranges = mixed_->start(job_.items, workspace_);
+    if (products_) ranges.packs = !products_->takes_points(job_.items);
+    panels_.run(workspace_, ranges);
     if (v) pack(panel_, job_, workspace_);
     if (sums_) sums_->prepare(workspace_);
     for (std::int64_t row = 0; row < job_.x.count; row += rows_) {

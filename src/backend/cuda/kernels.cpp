@@ -473,7 +473,7 @@ Kernel quantise_points_kernels(Dtype points, const PairJob& job) {
                        [&] { return codegen::cuda_quantise_points_source(points); });
 }
 
-bool takes_points_as_they_lie(const plan::GpuPairPlan& plan) {
+bool has_few_features(const plan::GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   return problem.consumer == plan::Consumer::store && problem.product.brief > 0 && problem.points == Dtype::float32 &&
          !plan.bilinear.weighted && !plan.direct && plan.row_slots == 0 && plan.col_slots == 0;
@@ -481,9 +481,9 @@ bool takes_points_as_they_lie(const plan::GpuPairPlan& plan) {
 
 Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job) {
   const bool squares = plan.bilinear.kind == plan::BilinearKind::square, weighted = plan.bilinear.weighted;
-  const bool as_they_lie = takes_points_as_they_lie(plan);
-  return shared_kernel("find_centre", fmt::format("operands {} {} {}", squares, weighted, as_they_lie), job,
-                       [&] { return codegen::cuda_operands_source(squares, weighted, as_they_lie); });
+  const bool few_features = has_few_features(plan);
+  return shared_kernel("find_centre", fmt::format("operands {} {} {}", squares, weighted, few_features), job,
+                       [&] { return codegen::cuda_operands_source(squares, weighted, few_features); });
 }
 
 Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {

@@ -39,7 +39,9 @@ std::int64_t feature_blocks(std::int64_t point_blocks, std::int64_t features, in
   return std::clamp<std::int64_t>(wanted, 1, slices);
 }
 
-void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<PackArguments>& sides) {
+/// `separate`: whether slots, where they are wanted, have blocks of their own.
+void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<PackArguments>& sides, bool separate,
+                 Overlap overlap = Overlap::allowed) {
   PackBothArguments both{};
   std::int64_t blocks = 0;
   for (std::size_t s = 0; s < sides.size(); ++s) {
@@ -47,8 +49,10 @@ void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<Pac
     blocks = std::max<std::int64_t>(blocks, sides[s].blocks * sides[s].sets);
   }
   if (blocks == 0) return;
-  const std::int64_t slices = feature_blocks(blocks, sides[0].k, job.hardware().multiprocessors);
-  launch_overlapping(kernel, job, {blocks, slices, static_cast<std::int64_t>(sides.size())}, kPackThreads, both);
+  std::int64_t rows = separate && sides[0].slots != nullptr ? 1 : 0;
+  if (sides[0].values != nullptr) rows += feature_blocks(blocks, sides[0].k, job.hardware().multiprocessors);
+  const auto count = static_cast<std::int64_t>(sides.size());
+  launch_overlapping(kernel, job, {blocks, std::max<std::int64_t>(rows, 1), count}, kPackThreads, both, 0, overlap);
 }
 
 std::int64_t offset_of(const BatchAxes& axes, const long long* steps, std::int64_t index) {
@@ -116,19 +120,36 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 
 void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
   params_.run(kernels_.uniforms, workspace);
-  if (kernels_.plan->direct || !ranges.packs) return;
-  PackArguments x = pack_arguments(true, workspace);
+  if (kernels_.plan->direct) return;
+  PackArguments x = pack_arguments(true, workspace), z = same_ ? x : pack_arguments(false, workspace);
   x.ranges = ranges.x;
-  x.pieces[0] = ranges.x_pieces;
-  if (same_) x.pieces[1] = ranges.z_pieces;
-  if (same_) return launch_pack(kernels_.pack_x, job_, {x});
-  PackArguments z = pack_arguments(false, workspace);
   z.ranges = ranges.z;
-  z.pieces[1] = ranges.z_pieces;
-  // One launch where both sides have one kernel.
-  if (kernels_.pack_x.function == kernels_.pack_z.function) return launch_pack(kernels_.pack_x, job_, {x, z});
-  launch_pack(kernels_.pack_x, job_, {x});
-  launch_pack(kernels_.pack_z, job_, {z});
+  x.pieces[0] = ranges.x_pieces;
+  (same_ ? x : z).pieces[1] = ranges.z_pieces;
+  if (!ranges.packs) {
+    x.values = z.values = nullptr;
+    if (x.slots == nullptr && z.slots == nullptr && x.weights_out == nullptr) return;
+  }
+  launch(x, z);
+}
+
+void Panels::run_left(const SplitState* products, Overlap overlap, const Workspace& workspace) const {
+  PackArguments x = pack_arguments(true, workspace), z = same_ ? x : pack_arguments(false, workspace);
+  for (PackArguments* side : {&x, &z}) {
+    side->products = products;
+    side->slots = side->weights_out = nullptr;
+  }
+  launch(x, z, overlap);
+}
+
+/// One launch where both sides have one kernel.
+void Panels::launch(const PackArguments& x, const PackArguments& z, Overlap overlap) const {
+  const auto separate = [&](bool of_x) { return !plan::streams_read_slots(kernels_.plan->sides, of_x); };
+  if (same_) return launch_pack(kernels_.pack_x, job_, {x}, separate(true), overlap);
+  if (kernels_.pack_x.function == kernels_.pack_z.function)
+    return launch_pack(kernels_.pack_x, job_, {x, z}, separate(true), overlap);
+  launch_pack(kernels_.pack_x, job_, {x}, separate(true), overlap);
+  launch_pack(kernels_.pack_z, job_, {z}, separate(false), overlap);
 }
 
 PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) const {
@@ -162,7 +183,7 @@ PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) cons
   params_.write_wide(a.params, a.numbers, workspace);
   a.param_count = params_.count();
   a.values = workspace.at<>(panels.values);
-  a.slots = workspace.at<>(panels.slots);
+  a.slots = (of_x ? kernels_.plan->row_slots : kernels_.plan->col_slots) > 0 ? workspace.at<>(panels.slots) : nullptr;
   a.count = side.count;
   a.ld = panels.ld;
   a.k = job_.features;
@@ -283,7 +304,7 @@ void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspac
   a.feature_stride = panel.column_stride;
   a.blocks = panel.ld / kPackPoints;
   a.sets = sets;
-  launch_pack(plain_pack(panel.array.dtype, job), job, {a});
+  launch_pack(plain_pack(panel.array.dtype, job), job, {a}, false);
 }
 
 }  // namespace mercer::cuda

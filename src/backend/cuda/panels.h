@@ -24,7 +24,7 @@ struct PackedPanels {
 
 /// What packing leaves beside panels, null where nobody wants it: ranges of the packed sets
 /// (kernels/cuda/panel_range.cuh), pieces of their values (kernels/cuda/difference_pieces.cuh). Or panels are left to
-/// whoever wants them so (mixed.h).
+/// whoever wants them so (mixed.h, bilinear.h), and there are slots and weights alone.
 struct PanelRanges {
   bool packs = true;
   PanelRange *x = nullptr, *z = nullptr;
@@ -37,6 +37,8 @@ class Panels {
   Panels(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
   /// Puts the kernels into the stream.
   void run(const Workspace& workspace, const PanelRanges& ranges = {}) const;
+  /// The panels that `run` was not asked for, where products on tensor cores leave pairs to who reads them.
+  void run_left(const SplitState* products, Overlap overlap, const Workspace& workspace) const;
   /// What a tile's arguments say of panels and parameters, but for the batch.
   PairArguments arguments(const Workspace& workspace) const;
 
@@ -47,6 +49,7 @@ class Panels {
  private:
   PackedPanels lay_out(bool of_x, Workspace& workspace);
   PackArguments pack_arguments(bool of_x, const Workspace& workspace) const;
+  void launch(const PackArguments& x, const PackArguments& z, Overlap overlap = Overlap::allowed) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

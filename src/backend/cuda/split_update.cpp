@@ -86,7 +86,7 @@ void SplitUpdate::run(const UpdateSide& x, const UpdateSide& z, std::int64_t fea
   const Panels panels(*kernels, job, workspace);
   const auto products = matrix_products(*kernels, job, panels, x.count, job.same_points, workspace);
   workspace.use(memory, bytes_, job);
-  panels.run(workspace);
+  panels.run(workspace, {.packs = !products->takes_points(1)});
   PairArguments a = panels.arguments(workspace);
   a.out = c;
   a.out_row = stride;

@@ -37,11 +37,12 @@ struct PackArguments {
   const void* user;      // row or col values
   const void* weights;   // [k]
   const void* params;    // double [item][param_count], or null: `numbers`
-  void* values;          // [pack][ld / 64][k][stream][64]; without a formula [pack][k][ld]
-  void* slots;           // [pack][slot][ld]
+  void* values;          // [pack][ld / 64][k][stream][64]; without a formula [pack][k][ld]; or null: none
+  void* slots;           // [pack][slot][ld], or null: none
   void* weights_out;     // [k] in the computing type, or null
   struct PanelRange* ranges;  // [pack] where values become integers, or have pieces
   void* pieces[2];  // [pack] of x, of z, or null (difference_pieces.cuh)
+  const struct SplitState* products;  // panels are for what these leave, or null
   long long count, ld, k;
   long long point_stride, feature_stride, user_stride, weight_stride;
   long long blocks, sets;  // blocks of points in a packed set; packed sets
@@ -130,6 +131,7 @@ struct SplitState {
   unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
   unsigned most_v;        // bits of the largest |v| of products with many columns
   int rated;              // their values are powers of two that pieces of 16 bits carry
+  unsigned wants_panels;  // for pairs that are left to other kernels
 };
 
 struct SplitSide {
@@ -157,6 +159,7 @@ struct SplitArguments {
   long long image_units;           // the same with what follows them in the image (rank_field.cuh)
   int sides;
   int chunks;            // of the features
+  int as_they_lie;       // points of float32 are read where they are: panels are not there yet
   int pieces;            // 1: high ones alone; 2: both, whatever the values; 0: low ones where some value has one
   int own_scales;        // each point has one; else 32 share it
   int quads;             // points of the image are in the order of quad_row (split_pieces.cuh)

@@ -179,6 +179,11 @@ MERCER_INLINE void store_strip(const PairArguments& p, const Strip& strip, float
   __syncwarp();
 }
 
+// Stores of all to one place follow one another: most see that it was said.
+MERCER_INLINE void want_panels(const PairArguments& p) {
+  if (p.split->wants_panels == 0) p.split->wants_panels = 1;
+}
+
 // Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold two of them. The masks are of 64 columns each.
 // Bit b of a mask: of the first 32 columns in the upper half, of the last in the lower; with place = 15 - b % 16, of
 // these columns own_column(place / 2 % 4), and the one behind it where place is odd, in row own_row(place / 8).
@@ -211,6 +216,7 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
   const int firsts = __shfl_sync(0xffffffffu, end[0], 31), all = firsts + __shfl_sync(0xffffffffu, end[1], 31);
   u32 base = 0;
   if (lane == 0 && all > 0) base = atomicAdd(p.area_counts + area, (u32)all);
+  if (lane == 0 && base + all > p.area_capacity) want_panels(p);
   base = __shfl_sync(0xffffffffu, base, 0);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -263,6 +269,7 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
       }
       const int count = __reduce_add_sync(0xffffffffu, __popc(kept));
       mark = count == 0 ? 0 : count <= MOST_LISTED ? 1 : 2;
+      if (lane == 0 && (mark == 2 || (!SQUARES && mark == 1))) want_panels(p);  // repairs of squares read rows
       masks[region] = mark == 1 ? kept : 0;
       lists = lists || mark == 1;
     }

@@ -8,40 +8,65 @@ struct FeatureFetch {
   static constexpr int kWarps = THREADS / 32, kPointPasses = FETCHED_POINTS / kWarps;
   static constexpr int kPasses = FEATURES / kWarps;
   POINT values[kPasses];
-  bool along_k;
 
-  // `a` has count, k, and the strides of points and features.
+  // `points` has count, k, and the strides of points and features. Behind the last point that one repeats.
   template <class Points>
-  MERCER_METHOD explicit FeatureFetch(const Points& a) : along_k(lies_along_k(a)) {}
+  MERCER_METHOD FeatureFetch(const Points& points, const void* from, i64 first)
+      : from_((const POINT*)from + first * points.point_stride), point_stride_(points.point_stride),
+        feature_stride_(points.feature_stride), k_((int)points.k),
+        last_(first + FETCHED_POINTS <= points.count ? FETCHED_POINTS - 1 : (int)(points.count - 1 - first)),
+        along_k_(lies_along_k(points)) {}
   template <class Points>
   static MERCER_METHOD bool lies_along_k(const Points& a) {
     return (a.feature_stride < 0 ? -a.feature_stride : a.feature_stride) <=
            (a.point_stride < 0 ? -a.point_stride : a.point_stride);
   }
 
-  // Those from the point `first` and the feature k0 on. Behind the last point that one repeats.
-  template <class Points>
-  MERCER_METHOD void load(const Points& a, const POINT* points, i64 first, i64 k0) {
+  // From feature k0 on. Behind the last one there are zeros.
+  MERCER_METHOD void load(int k0) {
+    // Unknown to the compiler: places of all passes would stay in registers from slice to slice.
+    int thread = threadIdx.x;
+    keep(thread);
+    const POINT* from = from_ + k0 * feature_stride_;
+    const int own_point = point_of(0, thread), own_feature = feature_of(0, thread);
+    if (last_ == FETCHED_POINTS - 1 && k0 + FEATURES <= k_) {
+      from += own_point * point_stride_ + own_feature * feature_stride_;
+      const i64 step = kWarps * (along_k_ ? point_stride_ : feature_stride_);
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        if (pass % kPointPasses == 0 && pass > 0) from += 32 * feature_stride_;
+        values[pass] = from[pass % kPointPasses * step];
+      }
+      return;
+    }
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      i64 point = first + point_of(pass);
-      if (point >= a.count) point = a.count - 1;
-      const i64 feature = k0 + feature_of(pass);
-      if (feature < a.k) values[pass] = points[point * a.point_stride + feature * a.feature_stride];
+      const int point = min(point_of(pass, thread), last_), feature = feature_of(pass, thread);
+      values[pass] = k0 + feature < k_ ? from[point * point_stride_ + feature * feature_stride_] : POINT{};
     }
   }
-  // What lies behind the last feature may be anything.
   MERCER_METHOD void store(POINT (&tile)[FEATURES][FETCHED_POINTS + 1]) const {
+    constexpr int kRow = FETCHED_POINTS + 1;
+    int thread = threadIdx.x;
+    keep(thread);
+    POINT* to = &tile[feature_of(0, thread)][point_of(0, thread)];
+    const int step = kWarps * (along_k_ ? 1 : kRow);
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) tile[feature_of(pass)][point_of(pass)] = values[pass];
+    for (int pass = 0; pass < kPasses; ++pass)
+      to[pass % kPointPasses * step + pass / kPointPasses * 32 * kRow] = values[pass];
   }
 
  private:
-  MERCER_METHOD int feature_of(int pass) const {
-    return along_k ? threadIdx.x % 32 + pass / kPointPasses * 32 : threadIdx.x / 32 + pass * kWarps;
+  const POINT* from_;
+  i64 point_stride_, feature_stride_;
+  int k_, last_;  // the last point, from the first one on; below zero where all are behind it
+  bool along_k_;
+
+  MERCER_METHOD int feature_of(int pass, int thread) const {
+    return along_k_ ? thread % 32 + pass / kPointPasses * 32 : thread / 32 + pass * kWarps;
   }
-  MERCER_METHOD int point_of(int pass) const {
-    return along_k ? threadIdx.x / 32 + pass % kPointPasses * kWarps : threadIdx.x % 32;
+  MERCER_METHOD int point_of(int pass, int thread) const {
+    return along_k_ ? thread / 32 + pass % kPointPasses * kWarps : thread % 32;
   }
 };
 

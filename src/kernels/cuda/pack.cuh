@@ -10,6 +10,7 @@
 //   RANGES   the range of each set's values is wanted (panel_range.cuh)
 //   PIECES   pieces of the values are wanted too, as those of x, of z, or both (difference_pieces.cuh)
 //   EARLY    points alone are read, and the kernel ahead waited for them and for the readers of older panels
+//   STREAMS_READ_SLOTS  else blocks of their own (blockIdx.y 0, where slots are wanted) run stage 0
 #define PACK_POINTS FETCHED_POINTS
 #define PACK_FEATURES 32
 #define PACK_THREADS 256
@@ -19,12 +20,21 @@ struct PackSide {
   i64 first;  // point
 };
 
-using PackFetch = FeatureFetch<PACK_FEATURES, PACK_THREADS>;
-MERCER_INLINE void load_features(const PackArguments& a, const PackSide& side, i64 k0,
-                                 POINT (&tile)[PACK_FEATURES][FETCHED_POINTS + 1]) {
-  PackFetch fetch(a);
-  fetch.load(a, side.points, side.first, k0);
-  fetch.store(tile);
+// Slices of features pass through `tile`, every `rows`-th from that of `row` on. While one is used the next is on its
+// way.
+template <class Use>
+MERCER_INLINE void for_slices(const PackArguments& a, const PackSide& side,
+                              POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1], int row, int rows, const Use& use) {
+  const int step = rows * PACK_FEATURES;
+  FeatureFetch<PACK_FEATURES, PACK_THREADS> fetch(a, side.points, side.first);
+  fetch.load(row * PACK_FEATURES);
+  for (int k0 = row * PACK_FEATURES; k0 < a.k; k0 += step) {
+    __syncthreads();
+    fetch.store(tile);
+    __syncthreads();
+    if (k0 + step < a.k) fetch.load(k0 + step);
+    use(k0);
+  }
 }
 
 // Where the 32 points from `first` on lie.
@@ -43,6 +53,10 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   wait_for_kernel_ahead();
 #endif
   const PackArguments& a = both.side[blockIdx.z];
+  if (a.products != nullptr) {
+    wait_for_kernel_ahead();
+    if (products_stand(*a.products) && !a.products->wants_panels) return;
+  }
   if (blockIdx.x >= a.blocks * a.sets) return;
   __shared__ POINT tile[PACK_FEATURES][FETCHED_POINTS + 1];
   __shared__ double slot_values[SLOTS + 1][PACK_POINTS];
@@ -53,8 +67,9 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   const double* params = a.params ? (const double*)a.params + item * a.param_count : a.numbers;
   if (a.weights_out && blockIdx.x == 0 && blockIdx.y == 0)
     for (i64 k = threadIdx.x; k < a.k; k += PACK_THREADS) ((REAL*)a.weights_out)[k] = (REAL)weight_of(a, k);
+  int row = blockIdx.y, rows = gridDim.y;
 #if SLOTS > 0
-  {
+  if (a.slots != nullptr && (row == 0 || STREAMS_READ_SLOTS)) {
     if (warp == 0) {
       i64 point = side.first + lane;
       if (point >= a.count) point = a.count - 1;
@@ -66,38 +81,34 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     __syncwarp();
     run_stages(a, side, tile, slot_values, params);
     __syncthreads();
-    if (blockIdx.y == 0)
+    if (row == 0)
       for (int s = warp; s < SLOTS; s += PACK_THREADS / 32)
         ((REAL*)a.slots)[(set * SLOTS + s) * a.ld + side.first + lane] = (REAL)slot_values[s][lane];
   }
 #endif
+  if (a.values == nullptr) return;
+#if SLOTS > 0 && !STREAMS_READ_SLOTS
+  if (a.slots != nullptr) {
+    if (row == 0) return;
+    --row, --rows;
+  }
+#endif
 #if BYTES
   // Four features a word, those behind the last are 0 on both sides.
-  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += (i64)gridDim.y * PACK_FEATURES) {
-    __syncthreads();
-    load_features(a, side, k0, tile);
-    __syncthreads();
+  for_slices(a, side, tile, row, rows, [&](int k0) {
     for (int word = warp; word < PACK_FEATURES / 4 && k0 + 4 * word < a.k; word += PACK_THREADS / 32) {
       u32 bytes = 0;
       for (int b = 0; b < 4; ++b)
         if (k0 + 4 * word + b < a.k) bytes |= (u32)tile[4 * word + b][lane] << 8 * b;
       ((u32*)a.values)[place_of(a, set, k0 / 4 + word, 0, side.first) + lane] = bytes;
     }
-  }
+  });
   return;
 #endif
-  // The features are shared among blockIdx.y. While some are written the next are on their way.
-  const i64 step = (i64)gridDim.y * PACK_FEATURES;
-  PackFetch fetch(a);
-  fetch.load(a, side.points, side.first, (i64)blockIdx.y * PACK_FEATURES);
 #if RANGES
   ThreadRange range;
 #endif
-  for (i64 k0 = (i64)blockIdx.y * PACK_FEATURES; k0 < a.k; k0 += step) {
-    __syncthreads();
-    fetch.store(tile);
-    __syncthreads();
-    if (k0 + step < a.k) fetch.load(a, side.points, side.first, k0 + step);
+  for_slices(a, side, tile, row, rows, [&](int k0) {
 #if PIECES
     const i64 point = side.first + lane, pairs = (a.k + 1) / 2, set_size = a.ld * pairs * 16;
     for (int kk = 2 * warp; kk < PACK_FEATURES && k0 + kk < a.k; kk += PACK_THREADS / 16) {
@@ -127,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
         ((REAL*)a.values)[place_of(a, set, k0 + kk, s, side.first) + lane] = stream[s];
     }
 #endif
-  }
+  });
 #if EARLY
   wait_for_kernel_ahead();
 #endif

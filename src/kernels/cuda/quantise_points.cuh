@@ -103,8 +103,8 @@ MERCER_INLINE void quantise_block(const QuantisePointsArguments& a, i64 first) {
   float* quantised = side.quantised + (values - side.values);
   double residual[RESIDUALS] = {};
   for (i64 k0 = 0; k0 < points.k; k0 += POINTS_DEPTH) {
-    FeatureFetch<POINTS_DEPTH, POINTS_THREADS> fetch(points);
-    fetch.load(points, (const POINT*)points.points, first, k0);
+    FeatureFetch<POINTS_DEPTH, POINTS_THREADS> fetch(points, points.points, first);
+    fetch.load((int)k0);
     fetch.store(shared.tile);
     if (k0 == 0) {
       wait_for_kernel_ahead();

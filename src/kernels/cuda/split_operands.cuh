@@ -1,4 +1,4 @@
-// Operands of products in split precision (split_precision.cuh), from panels:
+// Operands of products in split precision (split_precision.cuh), from panels, or from points of float32 as they lie:
 //
 //   find_centre → examine → write_pieces [→ join_norms] → the tiles of products → repair, areas, tiles of regions
 //
@@ -12,21 +12,24 @@
 // Centres of the features (operand_values.cuh). Of the caller's points they are found while panels are still packed.
 MERCER_INLINE void centre_features(const SplitArguments& a) {
   const i64 k = centred_feature(SPLIT_THREADS);
-  const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr;
+  const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr && !a.as_they_lie;
   float samples[2] = {};
   int place = -1;
-  if (centres && early) {
+  const auto of_points = [&] {
     take_samples(samples, a, [&](const SplitSide& side, i64 point) {
       return load_any<float>(side.points, side.dtype, point * side.point_stride + k * side.feature_stride);
     });
     place = median_place(samples);
-  }
+  };
+  if (centres && early) of_points();
   wait_for_kernel_ahead();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0};
+    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0, 0, 0};
     write_scale<float>(a.state, a.uniforms);
   }
-  if (centres && !early) {
+  if (centres && a.as_they_lie) {
+    of_points();
+  } else if (centres && !early) {
     take_samples(samples, a, [&](const SplitSide& side, i64 point) { return panel_value(side, a.k, k, point); });
     place = median_place(samples);
   }
@@ -74,47 +77,6 @@ MERCER_INLINE i64 chunk_begin(const SplitArguments& a, int chunk) {
   return blocks * chunk / a.chunks * PIECE_FEATURES;
 }
 
-// The largest value of each point, and whether any value has a low piece. A block takes 64 points, 16 threads four
-// points each.
-extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) examine(const __grid_constant__ SplitArguments a) {
-  wait_for_kernel_ahead();
-  constexpr int kQuads = MERCER_PANEL / 4, kRows = SPLIT_THREADS / kQuads;
-  __shared__ float largest[kRows][MERCER_PANEL];
-  const int s = blockIdx.y, quad = threadIdx.x % kQuads, row = threadIdx.x / kQuads;
-  const SplitSide& side = a.side[s];
-  const i64 panel = blockIdx.x;
-  if (panel * MERCER_PANEL >= side.ld) return;
-  const Pack<float, 4>* from = (const Pack<float, 4>*)side.values + panel * a.k * kQuads + quad;
-  float most[4] = {}, least = INFINITY;
-  u32 fraction = 0;
-#pragma unroll 4
-  for (i64 k = chunk_begin(a, blockIdx.z) + row; k < chunk_begin(a, blockIdx.z + 1) && k < a.k; k += kRows) {
-    const Pack<float, 4> values = from[k * kQuads];
-    const float centre = a.centre[k], times = multiplier<float>(a, s, k);
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const float difference = values.value[c] - centre, value = fabsf(difference * times);
-      const bool is_lost = value == 0 && difference != 0 && times != 0;  // below the floats: not carried
-      most[c] = max_nan(most[c], is_lost ? 0x1p-149f : value);
-      fraction |= bits_of(value);
-      if (value > 0) least = fminf(least, value);
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < 4; ++c) largest[row][quad * 4 + c] = most[c];
-  // A piece of 16 bits has eleven digits, and at most 24 binary places below the largest.
-  float top = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
-  const bool low = (fraction & 0x1fffu) != 0 || top > 0x1p24f * least;
-  if (a.pieces == 0 && __any_sync(0xffffffffu, low) && threadIdx.x % 32 == 0) a.state->low = 1;
-  __syncthreads();
-  if (threadIdx.x >= MERCER_PANEL) return;
-  float value = largest[0][threadIdx.x];
-  for (int r = 1; r < kRows; ++r) value = max_nan(value, largest[r][threadIdx.x]);
-  const u32 carried = __reduce_max_sync(0xffffffffu, is_carried(value) ? bits_of(value) : 0u);
-  if (threadIdx.x % 32 == 0) atomicMax(&a.state->largest, carried);
-  side.largest[blockIdx.z * side.ld + panel * MERCER_PANEL + threadIdx.x] = value;
-}
-
 // All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. `largest`: of the
 // whole call. Powers of two by their bits, for most is between 2^-100 and 2^117.
 MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest) {
@@ -127,87 +89,221 @@ MERCER_INLINE double double_power_of_two(int exponent) { return float_of((u64)(e
 // further on: eight threads write whole sectors.
 #define POINT_THREADS 8
 struct PieceFactors {
-  float centres[PIECE_FEATURES], times[PIECE_FEATURES];
+  alignas(16) float centres[PIECE_FEATURES];
+  alignas(16) float times[PIECE_FEATURES];  // alike without weights
+};
+// Those of one feature, on their way there.
+struct FactorFetch {
+  float centre = 0, times = 0;
   MERCER_METHOD void load(const SplitArguments& a, int s, i64 k0) {
-    if (threadIdx.x >= PIECE_FEATURES) return;
     const i64 k = k0 + threadIdx.x;
-    centres[threadIdx.x] = k < a.k ? a.centre[k] : 0.0f;
-    times[threadIdx.x] = k < a.k ? multiplier<float>(a, s, k) : 0.0f;
+    const bool is_there = threadIdx.x < PIECE_FEATURES && k < a.k;
+    centre = is_there ? a.centre[k] : 0.0f;
+    times = is_there ? multiplier<float>(a, s, k) : 0.0f;
+  }
+  MERCER_METHOD void store(PieceFactors& factors) const {
+    if (threadIdx.x < PIECE_FEATURES) factors.centres[threadIdx.x] = centre, factors.times[threadIdx.x] = times;
   }
 };
 struct PieceBlock {
-  float tile[MERCER_IMAGE_ROWS][PIECE_FEATURES + 1];
+  float tile[PIECE_FEATURES][FETCHED_POINTS + 1];
   PieceFactors factors;
 };
 
-// Features k0 … of the block's points, from a panel, [point][feature].
-MERCER_INLINE void load_features(PieceBlock& block, const SplitArguments& a, int s, const Pack<float, 4>* panel,
-                                 i64 k0) {
-  constexpr int kPacks = MERCER_IMAGE_ROWS / 4, kLoads = PIECE_FEATURES * kPacks / SPLIT_THREADS;
-  Pack<float, 4> loaded[kLoads];
+// What a thread has of one half of them: of its point four features.
+struct PieceValues {
+  Pack<float, 4> raw, centres, times;
+  MERCER_METHOD PieceValues(const PieceBlock& block, int half) {
+    const int kk = half * 32 + threadIdx.x % POINT_THREADS * 4;
 #pragma unroll
-  for (int pass = 0; pass < kLoads; ++pass) {
-    const i64 k = k0 + threadIdx.x / kPacks + pass * (SPLIT_THREADS / kPacks);
-    loaded[pass] = k < a.k ? panel[k * (MERCER_PANEL / 4) + threadIdx.x % kPacks] : Pack<float, 4>{};
+    for (int c = 0; c < 4; ++c) {
+      raw.value[c] = block.tile[kk + c][threadIdx.x / POINT_THREADS];
+      times.value[c] = block.factors.times[WEIGHTED ? kk + c : 0];
+    }
+    centres = *(const Pack<float, 4>*)(block.factors.centres + kk);
   }
-  __syncthreads();
+};
+
+MERCER_INLINE PlainPoints points_of(const SplitArguments& a, int s) {
+  const SplitSide& side = a.side[s];
+  return {side.points, side.count, a.k, side.point_stride, side.feature_stride};
+}
+// The points of a block of the image, from where they lie or as a panel has them.
+using PieceFetch = FeatureFetch<PIECE_FEATURES, SPLIT_THREADS>;
+MERCER_INLINE PieceFetch fetch_of(const SplitArguments& a, int s, i64 first) {
+  if (a.as_they_lie) return PieceFetch(points_of(a, s), a.side[s].points, first);
+  const float* panel = a.side[s].values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL;
+  return PieceFetch(PlainPoints{panel, FETCHED_POINTS, a.k, 1, MERCER_PANEL}, panel, 0);
+}
+
+// The features of a chunk, 64 at a time, through the block's tile. While some are used the next are on their way; the
+// first ones may be asked for before the kernel ahead is waited for, where nothing but the caller's points is read.
+struct PieceSlices {
+  const int begin, end;
+  PieceFetch fetch;
+  FactorFetch factors;
+
+  MERCER_METHOD PieceSlices(const SplitArguments& a, int s, i64 first)
+      : begin((int)chunk_begin(a, blockIdx.z)), end((int)chunk_begin(a, blockIdx.z + 1)),
+        fetch(fetch_of(a, s, first)) {}
+  MERCER_METHOD void load_first() { fetch.load(begin); }
+
+  // use(k0): `block` has the features from k0 on.
+  template <class Use>
+  MERCER_METHOD void run(PieceBlock& block, const SplitArguments& a, int s, const Use& use) {
+    factors.load(a, s, begin);
+#pragma unroll 1
+    for (int k0 = begin; k0 < end; k0 += PIECE_FEATURES) {
+      __syncthreads();
+      fetch.store(block.tile);
+      factors.store(block.factors);
+      __syncthreads();
+      if (k0 + PIECE_FEATURES < end) {
+        fetch.load(k0 + PIECE_FEATURES);
+        factors.load(a, s, k0 + PIECE_FEATURES);
+      }
+      use(k0);
+    }
+  }
+};
+
+// What a thread finds out about the values of a point that it has; without weights all have one factor.
+struct Magnitudes {
+  float most = 0, least = INFINITY;
+  u32 fraction = 0;
+  MERCER_METHOD void take(const PieceBlock& block, bool asks_pieces) {
 #pragma unroll
-  for (int pass = 0; pass < kLoads; ++pass)
+    for (int half = 0; half < 2; ++half) {
+      const PieceValues own(block, half);
 #pragma unroll
-    for (int c = 0; c < 4; ++c)
-      block.tile[threadIdx.x % kPacks * 4 + c][threadIdx.x / kPacks + pass * (SPLIT_THREADS / kPacks)] =
-          loaded[pass].value[c];
-  block.factors.load(a, s, k0);
-  __syncthreads();
+      for (int c = 0; c < 4; ++c) {
+        const float difference = own.raw.value[c] - own.centres.value[c], times = own.times.value[c];
+        most = max_nan(most, WEIGHTED ? scaled(fabsf(difference), times) : fabsf(difference));
+        if (!asks_pieces) continue;
+        const float magnitude = fabsf(difference * times);
+        fraction |= bits_of(magnitude);
+        if (magnitude > 0) least = fminf(least, magnitude);
+      }
+    }
+  }
+  // Of the threads of a point, the largest: in all of them.
+  MERCER_METHOD float most_of_point(const PieceBlock& block) const {
+    float all = WEIGHTED ? most : scaled(most, block.factors.times[0]);
+#pragma unroll
+    for (int lanes = 1; lanes < POINT_THREADS; lanes *= 2) all = max_nan(all, __shfl_xor_sync(0xffffffffu, all, lanes));
+    return all;
+  }
+  // A piece of 16 bits has eleven digits, and at most 24 binary places below the largest.
+  MERCER_METHOD bool has_digits() const { return (fraction & 0x1fffu) != 0; }
+  MERCER_METHOD bool has_low(float most_of_point) const { return has_digits() || most_of_point > 0x1p24f * least; }
+
+ private:
+  // Where it is below the floats, not carried.
+  static MERCER_METHOD float scaled(float difference, float times) {
+    const float magnitude = fabsf(difference * times);
+    return magnitude == 0 && difference != 0 && times != 0 ? 0x1p-149f : magnitude;
+  }
+};
+
+// The largest value of each point, and whether any value has a low piece.
+extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 5) examine(const __grid_constant__ SplitArguments a) {
+  __shared__ PieceBlock block;
+  __shared__ float largest[MERCER_IMAGE_ROWS];
+  const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
+  const SplitSide& side = a.side[s];
+  const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
+  PieceSlices slices(a, s, first);
+  if (a.as_they_lie) slices.load_first();
+  wait_for_kernel_ahead();
+  if (first >= side.ld) return;
+  if (!a.as_they_lie) slices.load_first();
+  Magnitudes own;
+  bool asks_pieces = a.pieces == 0;
+  slices.run(block, a, s, [&](int) {
+    own.take(block, asks_pieces);
+    asks_pieces = asks_pieces && !__any_sync(0xffffffffu, own.has_digits());
+  });
+  const float most = own.most_of_point(block);
+  if (place == 0) largest[p] = most;
+  // Stores to one place, of all blocks, follow one another.
+  if (__syncthreads_or(a.pieces == 0 && own.has_low(most)) && threadIdx.x == 0 && a.state->low == 0) a.state->low = 1;
+  if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
+  const float value = largest[threadIdx.x];
+  const u32 carried = __reduce_max_sync(0xffffffffu, is_carried(value) ? bits_of(value) : 0u);
+  if (threadIdx.x == 0 && carried > a.state->largest) atomicMax(&a.state->largest, carried);
+  side.largest[blockIdx.z * side.ld + first + threadIdx.x] = value;
 }
 
 // The point that a thread shares with seven others.
 struct PiecePoint {
   bool carried, has_low;
-  int at;      // among those of the block's image
-  float up;    // its power of two
-  u8* image;
-  float* row;  // its values again
+  float up;     // its power of two
+  u8* chunk;    // of its image, where the thread's four features of a unit go, of chunks 0 … 3
+  float* row;   // its values again, or null
+  // The same of chunks 4 … 7.
+  MERCER_METHOD u8* other_chunk() const { return (u8*)((u64)chunk ^ 64); }
 };
 
 // Point p of a block that begins at `first`; of the block's points that pieces carry `top` is the largest.
 MERCER_INLINE PiecePoint point_of(const SplitArguments& a, const SplitSide& side, i64 first, int p, bool carried,
                                   bool has_low, float top) {
-  const int at = a.quads ? quad_row(p) : p;
-  return {carried, has_low, at, carried ? power_of_two(piece_exponent(top)) : 0.0f,
-          side.image + first * a.image_units * 128 + at * 128, side.rows_out + (first + p) * a.row_length};
+  const int at = a.quads ? quad_row(p) : p, place = threadIdx.x % POINT_THREADS;
+  u8* image = side.image + first * a.image_units * 128 + at * 128;
+  return {carried, has_low, carried ? power_of_two(piece_exponent(top)) : 0.0f,
+          chunk_half(image, at, place / 2, place % 2),
+          side.rows_out != nullptr ? side.rows_out + (first + p) * a.row_length : nullptr};
 }
 
 // Four values as pieces; the square of what they are is added to `norm`.
-MERCER_INLINE void split_values(u32 (&high)[2], u32 (&low)[2], double& norm, const PieceFactors& factors,
-                                const PiecePoint& point, const Pack<float, 4>& raw, int kk) {
+template <bool LOW>
+MERCER_INLINE void split_values(uint2& high, uint2& low, double& norm, const PiecePoint& point,
+                                const PieceValues& own) {
+  u32 highs[2], lows[2] = {};
 #pragma unroll
   for (int c = 0; c < 4; c += 2) {
     float value[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      value[i] = point.carried
-                     ? (raw.value[c + i] - factors.centres[kk + c + i]) * factors.times[kk + c + i] * point.up
-                     : 0.0f;
-    high[c / 2] = half_pair(value[0], value[1]);
-    low[c / 2] = half_pair(value[0] - half_value(high[c / 2], 0), value[1] - half_value(high[c / 2], 1));
+      value[i] = point.carried ? (own.raw.value[c + i] - own.centres.value[c + i]) * own.times.value[c + i] * point.up
+                               : 0.0f;
+    highs[c / 2] = half_pair(value[0], value[1]);
+    if (LOW) lows[c / 2] = half_pair(value[0] - half_value(highs[c / 2], 0), value[1] - half_value(highs[c / 2], 1));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float low_part = point.has_low ? half_value(low[c / 2], i) : 0.0f;
-      const double written = (double)half_value(high[c / 2], i) + (double)low_part;
+      // No digit lies below those of the value: the sum is exact.
+      const double written = half_value(highs[c / 2], i) + (LOW ? half_value(lows[c / 2], i) : 0.0f);
       norm = __fma_rn(written, written, norm);
     }
   }
+  high = {highs[0], highs[1]};
+  low = {lows[0], lows[1]};
 }
 
-// Of 16 bytes, 8 features, a thread has one half. `half`: of the 64 features, which a unit without low pieces has all.
-MERCER_INLINE void write_unit(const PiecePoint& point, const u32 (&high)[2], const u32 (&low)[2], i64 k, int half) {
+// A thread's values from feature k0 on as pieces, and as they are where rows are wanted.
+template <bool LOW>
+MERCER_INLINE void write_values(const SplitArguments& a, const PiecePoint& point, const PieceBlock& block, int k0,
+                                double& norm) {
   constexpr int kUnit = MERCER_IMAGE_ROWS * 128;
-  const int place = threadIdx.x % POINT_THREADS;
+  const i64 unit = (i64)(LOW ? k0 / 32 : k0 / 64) * kUnit;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const PieceValues own(block, half);
+    uint2 high, low;
+    split_values<LOW>(high, low, norm, point, own);
+    const int k = k0 + half * 32 + threadIdx.x % POINT_THREADS * 4;
+    if (point.row != nullptr && k < (int)a.row_length) *(Pack<float, 4>*)(point.row + k) = own.raw;
+    if (!LOW) *(uint2*)((half == 0 ? point.chunk : point.other_chunk()) + unit) = high;
+    if (!LOW || k >= (int)a.units * 32) continue;
+    *(uint2*)(point.chunk + unit + half * kUnit) = high;
+    *(uint2*)(point.other_chunk() + unit + half * kUnit) = low;
+  }
+}
+MERCER_INLINE void write_values(const SplitArguments& a, const PiecePoint& point, const PieceBlock& block, int k0,
+                                double& norm) {
   if (point.has_low)
-    write_both(point.image + k / 32 * kUnit, point.at, place, high, low);
+    write_values<true>(a, point, block, k0, norm);
   else
-    write_chunk(point.image + k / 64 * kUnit, point.at, place / 2 + half * 4, place % 2, high);
+    write_values<false>(a, point, block, k0, norm);
 }
 
 MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i64 point) {
@@ -236,7 +332,8 @@ MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i
 MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
   const u32 most = __reduce_max_sync(0xffffffffu, bits_of(norm));
   if (threadIdx.x % 32 != 0) return;
-  for (int s = blockIdx.y; s < (a.sides == 1 ? 2 : blockIdx.y + 1); ++s) atomicMax(&a.state->most_norm[s], most);
+  for (int s = blockIdx.y; s < (a.sides == 1 ? 2 : blockIdx.y + 1); ++s)
+    if (most > a.state->most_norm[s]) atomicMax(&a.state->most_norm[s], most);
 }
 
 // Of the threads of a point, for the one of the first warp that has it.
@@ -248,40 +345,25 @@ MERCER_INLINE double gather_norms(double (&norms)[POINT_THREADS][MERCER_IMAGE_RO
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_pieces(const __grid_constant__ SplitArguments a) {
-  wait_for_kernel_ahead();
-  clear_areas(a);
+extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 4) write_pieces(const __grid_constant__ SplitArguments a) {
   __shared__ PieceBlock block;
   __shared__ double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   __shared__ float largest_of_points[MERCER_IMAGE_ROWS];
   const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
+  PieceSlices slices(a, s, first);
+  if (first < side.ld) slices.load_first();  // what examine has read as well
+  wait_for_kernel_ahead();
+  clear_areas(a);
   if (first >= side.ld) return;
   const float largest = largest_of(a, side, first + p), call_largest = float_of(a.state->largest);
   // The points are a warp's here, eight warps for all.
   const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
   const bool carried = is_carried_beside(top, largest);
   const PiecePoint point = point_of(a, side, first, p, carried, a.state->low != 0, top);
-  const Pack<float, 4>* panel =
-      (const Pack<float, 4>*)(side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL);
   double norm = 0;
-#pragma unroll 1
-  for (i64 k0 = chunk_begin(a, blockIdx.z); k0 < chunk_begin(a, blockIdx.z + 1); k0 += PIECE_FEATURES) {
-    load_features(block, a, s, panel, k0);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int kk = half * 32 + place * 4;
-      const i64 k = k0 + kk;
-      Pack<float, 4> raw;
-      u32 high[2], low[2];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) raw.value[c] = block.tile[p][kk + c];
-      split_values(high, low, norm, block.factors, point, raw, kk);
-      if (side.rows_out != nullptr && k < a.row_length) store_pack(point.row + k, raw);
-      if (!point.has_low || k < a.units * 32) write_unit(point, high, low, k, half);
-    }
-  }
+  slices.run(block, a, s, [&](int k0) { write_values(a, point, block, k0, norm); });
   if (place == 0) largest_of_points[p] = largest;
   norm = gather_norms(norms, norm);
   if (threadIdx.x >= MERCER_IMAGE_ROWS) return;

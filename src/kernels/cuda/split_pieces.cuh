@@ -38,9 +38,12 @@ MERCER_INLINE int piece_exponent(float largest) {
 // neighbours (bilinear_pairs.cuh).
 MERCER_INLINE constexpr int quad_row(int point) { return (point & 17) | (point & 2) << 2 | (point >> 1 & 6); }
 
-// Four pieces into one half of a chunk. `unit`: where its point begins.
+// One half of a chunk: four pieces. `unit`: where its point begins.
+MERCER_INLINE u8* chunk_half(u8* unit, int point, int chunk, int half) {
+  return unit + half * 8 + ((chunk ^ (point & 7)) << 4);
+}
 MERCER_INLINE void write_chunk(u8* unit, int point, int chunk, int half, const u32 (&pieces)[2]) {
-  *(uint2*)(unit + half * 8 + ((chunk ^ (point & 7)) << 4)) = {pieces[0], pieces[1]};
+  *(uint2*)chunk_half(unit, point, chunk, half) = {pieces[0], pieces[1]};
 }
 // Both pieces of features 4 `place` … of the unit.
 MERCER_INLINE void write_both(u8* unit, int point, int place, const u32 (&high)[2], const u32 (&low)[2]) {

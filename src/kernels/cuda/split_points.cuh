@@ -6,11 +6,6 @@
 // The second one has asked for its points before it waits: all that may write them has ended when the first one starts
 // to read. All is as split_operands.cuh has it, but for the quantum of norms: that follows a bound of all values in
 // place of the largest one.
-MERCER_INLINE PlainPoints points_of(const SplitArguments& a, int s) {
-  const SplitSide& side = a.side[s];
-  return {side.points, side.count, a.k, side.point_stride, side.feature_stride};
-}
-
 // What pieces cannot carry has no part in it.
 MERCER_INLINE void keep_largest(const SplitArguments& a, int block, int blocks) {
   __shared__ u32 of_warps[SPLIT_THREADS / 32];
@@ -38,9 +33,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) start_points(const _
     keep_largest(a, blockIdx.x - centring, a.range_blocks);
 }
 
-struct PointBlock {
-  float tile[PIECE_FEATURES][FETCHED_POINTS + 1];
-  PieceFactors factors;
+struct PointBlock : PieceBlock {
   double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   float largest[MERCER_IMAGE_ROWS];
   float most[SPLIT_THREADS / 32], times[PIECE_FEATURES], bound;  // for the bound of all values
@@ -70,24 +63,6 @@ struct PointBlock {
   }
 };
 
-// The largest value of the thread's point, which eight neighbours share.
-MERCER_INLINE float largest_of_point(const PointBlock& block, const SplitArguments& a, int p, int place) {
-  float most = 0;
-#pragma unroll
-  for (int i = 0; i < PIECE_FEATURES / POINT_THREADS; ++i) {
-    const int kk = i * POINT_THREADS + place;
-    if (kk >= a.k) continue;
-    const float times = block.factors.times[kk], difference = block.tile[kk][p] - block.factors.centres[kk];
-    const float value = fabsf(difference * times);
-    const bool is_lost = value == 0 && difference != 0 && times != 0;  // below the floats: not carried
-    most = max_nan(most, is_lost ? 0x1p-149f : value);
-  }
-#pragma unroll
-  for (int lanes = 1; lanes < POINT_THREADS; lanes *= 2)
-    most = max_nan(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-  return most;
-}
-
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const __grid_constant__ SplitArguments a) {
   __shared__ PointBlock block;
   const int s = blockIdx.y, p = threadIdx.x / POINT_THREADS, place = threadIdx.x % POINT_THREADS;
@@ -95,36 +70,30 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   const PlainPoints points = points_of(a, s);
-  FeatureFetch<PIECE_FEATURES, SPLIT_THREADS> fetch(points);
-  fetch.load(points, (const float*)points.points, first, 0);
+  FeatureFetch<PIECE_FEATURES, SPLIT_THREADS> fetch(points, points.points, first);
+  fetch.load(0);
   fetch.store(block.tile);
   wait_for_kernel_ahead();
   clear_areas(a);
   if (first >= side.ld) return;
-  block.factors.load(a, s, 0);
+  FactorFetch factors;
+  factors.load(a, s, 0);
+  factors.store(block.factors);
   block.load_bound(a);
   __syncthreads();
   if (warp == 0) block.find_bound();
   float* values = (float*)side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL;
   for (int kk = warp; kk < a.k; kk += SPLIT_THREADS / 32) values[kk * MERCER_PANEL + lane] = block.tile[kk][lane];
-  const float largest = largest_of_point(block, a, p, place);
+  Magnitudes own;
+  own.take(block, false);
+  const float largest = own.most_of_point(block);
   if (place == 0) block.largest[p] = largest;
   __syncthreads();
   const float top = top_of(a, largest, block.largest[lane]);
   const bool carried = is_carried_beside(top, largest);
   const PiecePoint point = point_of(a, side, first, p, carried, a.pieces == 2, top);
   double norm = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int kk = half * 32 + place * 4;
-    Pack<float, 4> raw;
-    u32 high[2], low[2];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) raw.value[c] = kk + c < a.k ? block.tile[kk + c][p] : 0.0f;
-    split_values(high, low, norm, block.factors, point, raw, kk);
-    if (side.rows_out != nullptr && kk < a.row_length) store_pack(point.row + kk, raw);
-    if (!point.has_low || kk < a.units * 32) write_unit(point, high, low, kk, half);
-  }
+  write_values(a, point, block, 0, norm);
   norm = gather_norms(block.norms, norm);
   if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
   keep_most(a, write_norm(a, side, first + threadIdx.x, norm, block.largest[threadIdx.x], block.bound));

@@ -122,11 +122,11 @@ TEST(TensorCores, OutliersAndSpecialValues) {
   });
 }
 
-/// Few features of float32 are read where they lie, whatever their strides.
-TEST(TensorCores, FewFeaturesAsTheyLie) {
+/// Points of float32 are read where they lie, whatever their strides.
+TEST(TensorCores, PointsAsTheyLie) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 150, kN = 140;
-    for (const std::int64_t k : {20, 33, 64}) {
+    for (const std::int64_t k : {20, 64, 129}) {
       const Array x = drawn(kM, k, 1, kinds()[0].draw), other = drawn(kN, k, 2, kinds()[0].draw);
       const Tensor z = other;
       for (const char* f : {kSquare, "sum(x*z)"}) {
@@ -163,27 +163,29 @@ TEST(TensorCores, FewFeaturesAsTheyLie) {
 /// Points that the call before writes, by a long kernel that lets the next one start early: nobody reads them too soon.
 TEST(TensorCores, PointsOfTheCallBefore) {
   on_tensor_cores([](TestContext& context) {
-    constexpr std::int64_t kM = 1024, kFeatures = 64, kK = 16384, kN = 300;
+    constexpr std::int64_t kM = 1024, kK = 16384, kN = 300;
     const DeviceStream stream;
     DeviceArrays arrays(stream, 1 << 28);
-    const Tensor z = arrays.take(drawn(kFeatures, kK, 2, kinds()[0].draw));
     const Tensor x = arrays.take(Dtype::float32, {kM, kK}), out = arrays.take(Dtype::float32, {kM, kN});
-    const Tensor points = arrays.take(Dtype::float32, {kM, kFeatures});
-    Tensor few = points;
-    few.shape[0] = kN;
     Arguments arguments;
     arguments.queue.stream = static_cast<CuStream>(stream);
-    for (int trial = 0; trial < 3; ++trial) {
-      arrays.upload(x, drawn(kM, kK, 10 + trial, kinds()[0].draw));
-      std::vector<Array> results;
-      for (const bool waits : {true, false}) {
-        arrays.poison(points);
-        mercer::pairwise("max(abs(x-z))*8", x, &z, points, arguments, context);
-        if (waits) arrays.download(points);
-        mercer::pairwise(kL2, points, &few, out, arguments, context);
-        results.push_back(arrays.download(out));
+    for (const std::int64_t features : {64, 128}) {
+      const Tensor z = arrays.take(drawn(features, kK, 2, kinds()[0].draw));
+      const Tensor points = arrays.take(Dtype::float32, {kM, features});
+      Tensor few = points;
+      few.shape[0] = kN;
+      for (int trial = 0; trial < 3; ++trial) {
+        arrays.upload(x, drawn(kM, kK, 10 + trial, kinds()[0].draw));
+        std::vector<Array> results;
+        for (const bool waits : {true, false}) {
+          arrays.poison(points);
+          mercer::pairwise("max(abs(x-z))*8", x, &z, points, arguments, context);
+          if (waits) arrays.download(points);
+          mercer::pairwise(kL2, points, &few, out, arguments, context);
+          results.push_back(arrays.download(out));
+        }
+        ASSERT_TRUE(same_bits(results[0], results[1])) << features << ", trial " << trial;
       }
-      ASSERT_TRUE(same_bits(results[0], results[1])) << trial;
     }
   });
 }
@@ -422,40 +424,54 @@ TEST(TensorCores, FewTilesOfManyFeatures) {
 /// Weights (also 0, negative and NaN), functions of one side, cosines, other types of points.
 TEST(TensorCores, Terms) {
   on_tensor_cores([](TestContext& context) {
-    PointPair points{drawn(150, 64, 1, kUniform), drawn(190, 64, 2, kUniform)};
-    const Tensor z = points.z;
-    Array out(Dtype::float32, {150, 190});
-    const Array w = copy(drawn(1, 64, 3, kUniform), Dtype::float32);
-    for (int bad : {0, 1, 2, 3}) {
-      Array weights(Dtype::float32, {64});
-      Extra extra;
-      for (std::int64_t k = 0; k < 64; ++k) weights.set({k}, w(0, k));
-      if (bad == 1) weights.set({5}, 0);
-      if (bad == 2) weights.set({5}, -0.5);
-      if (bad == 3) weights.set({5}, kNan);
-      for (std::int64_t k = 0; k < 64; ++k) extra.w.push_back(weights(k));
-      Arguments arguments;
-      arguments.w = weights.tensor();
-      for (const char* f : {"sum(w*(x-z)^2)", "3*sum(2*w*x*z)"}) {
-        const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, parse("100"), extra);
-        pairwise(f, points.x, &z, out, arguments, context);
+    for (const auto& [m, n, features] : {std::array{150, 190, 64}, {70, 90, 100}}) {
+      PointPair points{drawn(m, features, 1, kUniform), drawn(n, features, 2, kUniform)};
+      const Tensor z = points.z;
+      Array out(Dtype::float32, {m, n});
+      const Array w = copy(drawn(1, features, 3, kUniform), Dtype::float32);
+      for (int bad : {0, 1, 2, 3}) {
+        Array weights(Dtype::float32, {features});
+        Extra extra;
+        for (std::int64_t k = 0; k < features; ++k) weights.set({k}, w(0, k));
+        if (bad == 1) weights.set({5}, 0);
+        if (bad == 2) weights.set({5}, -0.5);
+        if (bad == 3) weights.set({5}, kNan);
+        for (std::int64_t k = 0; k < features; ++k) extra.w.push_back(weights(k));
+        Arguments arguments;
+        arguments.w = weights.tensor();
+        for (const char* f : {"sum(w*(x-z)^2)", "3*sum(2*w*x*z)"}) {
+          const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, parse("100"), extra);
+          pairwise(f, points.x, &z, out, arguments, context);
+          expect_pairs(out, expected, f);
+        }
+      }
+      {
+        Array weights(Dtype::float32, {features});
+        Extra extra;
+        for (std::int64_t k = 0; k < features; ++k) weights.set({k}, 0.25 * static_cast<double>(1 + k % 5));
+        for (std::int64_t k = 0; k < features; ++k) extra.w.push_back(weights(k));
+        Arguments arguments;
+        arguments.w = weights.tensor();
+        const char* const cosine = "sum(w*x*z)/sqrt(sum(w*x*x)*sum(w*z*z))";
+        pairwise(cosine, points.x, &z, out, arguments, context);
+        expect_pairs(out, expected_pairs(parse(cosine), points.x, z, 2e-6, parse("1"), extra), cosine);
+      }
+      for (const char* f : {"sum((sqrt(x)-sqrt(z))^2)/2", "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))",
+                            "sum(square(x/sqrt(sum(x*x)) - z/sqrt(sum(z*z))))", "(0.5*sum(x*z) + 1)^3",
+                            "where(i == j, 2, exp(-sqrt(sum((x-z)^2))))", "sum((x - mean(x))*(z - mean(z)))"}) {
+        const Expr scale = parse("40 + 20*(0.5*sum(x*z) + 1)^2");
+        const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, scale, {});
+        pairwise(f, points.x, &z, out, {}, context);
         expect_pairs(out, expected, f);
       }
-    }
-    for (const char* f : {"sum((sqrt(x)-sqrt(z))^2)/2", "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))",
-                          "sum(square(x/sqrt(sum(x*x)) - z/sqrt(sum(z*z))))", "(0.5*sum(x*z) + 1)^3",
-                          "where(i == j, 2, exp(-sqrt(sum((x-z)^2))))", "sum((x - mean(x))*(z - mean(z)))"}) {
-      const Expected expected = expected_pairs(parse(f), points.x, z, 2e-6, parse("40 + 20*(0.5*sum(x*z) + 1)^2"), {});
-      pairwise(f, points.x, &z, out, {}, context);
-      expect_pairs(out, expected, f);
-    }
-    for (Dtype type : {Dtype::float16, Dtype::bfloat16, Dtype::uint8}) {
-      const Array x = copy(drawn(150, 64, 1, kinds()[2].draw), type);
-      const Array y = copy(drawn(190, 64, 2, kinds()[2].draw), type);
-      const Tensor yt = y;
-      pairwise(kSquare, x, &yt, out, {}, context);
-      const Expected expected = expected_pairs(parse(kSquare), x, yt, 2e-6, parse(kSquare), {});
-      expect_pairs(out, expected, name_of(type));
+      for (Dtype type : {Dtype::float16, Dtype::bfloat16, Dtype::uint8}) {
+        const Array x = copy(drawn(m, features, 1, kinds()[2].draw), type);
+        const Array y = copy(drawn(n, features, 2, kinds()[2].draw), type);
+        const Tensor yt = y;
+        pairwise(kSquare, x, &yt, out, {}, context);
+        const Expected expected = expected_pairs(parse(kSquare), x, yt, 2e-6, parse(kSquare), {});
+        expect_pairs(out, expected, name_of(type));
+      }
     }
   });
 }
