@@ -156,30 +156,31 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
 TEST(ExpandedSquares, EveryPairKeepsItsDigits) {
   on_cuda([](TestContext&) {
     constexpr std::int64_t kM = 140, kN = 200;
-    for (std::int64_t k : {1, 3, 4, 8})
-      for (std::int64_t columns : {12, 20, 48}) {
-        const Array x = drawn(kM, k, 1, kUniform), z = drawn(kN, k, 2, kUniform);
-        double largest = 0;  // from the middle, a median that this stands for within a fifth
-        for (std::int64_t i = 0; i < kM; ++i) {
-          double norm = 0;
-          for (std::int64_t f = 0; f < k; ++f) norm += (x(i, f) - 0.5) * (x(i, f) - 0.5);
-          largest = std::max(largest, norm);
-        }
-        const double h = static_cast<float>(std::sqrt(1.4426950408889634 * 1.2 * largest / (2 * 2)));
-        Array v(Dtype::float32, {kN, columns});
-        for (std::int64_t j = 0; j < kN; ++j)
-          for (std::int64_t e = 0; e < columns; ++e) v.set({j, e}, j == 3 * e + 1 ? 1 : 0);
-        const Array expanded = product_of(x, z, v, h, 0), differences = product_of(x, z, v, h, kNever);
-        if (cuda_device(0).capability() == 90)
-          EXPECT_FALSE(same_bits(expanded, differences)) << k << " features, " << columns << " columns";
-        double worst = 0;
-        for (std::int64_t i = 0; i < kM; ++i)
-          for (std::int64_t e = 0; e < columns; ++e) {
-            const double value = 2 * std::exp(-square(x.tensor(), z.tensor(), i, 3 * e + 1) / (2 * h * h));
-            worst = std::max(worst, std::abs(expanded(i, e) - value) / value);
-          }
-        EXPECT_LT(worst, 1.4e-6) << k << " features, " << columns << " columns";
+    // Tiles by warps up to 32 columns, of 8 features 16, and by warpgroups.
+    for (const auto& [k, columns] :
+         {std::pair<std::int64_t, std::int64_t>{1, 12}, {3, 20}, {3, 48}, {4, 32}, {8, 12}, {8, 48}}) {
+      const Array x = drawn(kM, k, 1, kUniform), z = drawn(kN, k, 2, kUniform);
+      double largest = 0;  // from the middle, a median that this stands for within a fifth
+      for (std::int64_t i = 0; i < kM; ++i) {
+        double norm = 0;
+        for (std::int64_t f = 0; f < k; ++f) norm += (x(i, f) - 0.5) * (x(i, f) - 0.5);
+        largest = std::max(largest, norm);
       }
+      const double h = static_cast<float>(std::sqrt(1.4426950408889634 * 1.2 * largest / (2 * 2)));
+      Array v(Dtype::float32, {kN, columns});
+      for (std::int64_t j = 0; j < kN; ++j)
+        for (std::int64_t e = 0; e < columns; ++e) v.set({j, e}, j == 3 * e + 1 ? 1 : 0);
+      const Array expanded = product_of(x, z, v, h, 0), differences = product_of(x, z, v, h, kNever);
+      if (cuda_device(0).capability() == 90)
+        EXPECT_FALSE(same_bits(expanded, differences)) << k << " features, " << columns << " columns";
+      double worst = 0;
+      for (std::int64_t i = 0; i < kM; ++i)
+        for (std::int64_t e = 0; e < columns; ++e) {
+          const double value = 2 * std::exp(-square(x.tensor(), z.tensor(), i, 3 * e + 1) / (2 * h * h));
+          worst = std::max(worst, std::abs(expanded(i, e) - value) / value);
+        }
+      EXPECT_LT(worst, 1.4e-6) << k << " features, " << columns << " columns";
+    }
   });
 }
 
