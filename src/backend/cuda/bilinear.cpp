@@ -151,7 +151,7 @@ bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   takes_points_ = groups == 1 && plan.problem.points == Dtype::float32 && !plan.direct &&
                   packs_points(plan, job_.x, true) && packs_points(plan, job_.z, false);
-  packs_ = takes_points_ && chunks_ == 1 && has_few_features(plan);
+  writes_panels_ = takes_points_ && chunks_ == 1 && has_few_features(plan);
   return takes_points_;
 }
 
@@ -214,7 +214,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
     launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
   const std::int64_t centring = ceil_div(split.k, kThreads / 32);
-  if (packs_) {
+  if (writes_panels_) {
     launch_step("start_points", {centring + range_blocks()});
     launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
   } else {
@@ -298,7 +298,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
 }
 
 void SplitProducts::pack_left(Overlap overlap, const Workspace& workspace) const {
-  if (takes_points_ && !packs_) panels_.run_left(state(workspace), overlap, workspace);
+  if (takes_points_ && !writes_panels_) panels_.run_left(state(workspace), overlap, workspace);
 }
 
 void SplitProducts::find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {

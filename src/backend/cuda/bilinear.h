@@ -51,7 +51,7 @@ class SplitProducts : public MatrixProducts {
   std::int64_t areas_ = 0, area_capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
   std::int64_t state_ = 0, centre_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
-  bool takes_points_ = false, packs_ = false;
+  bool takes_points_ = false, writes_panels_ = false;
   std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;

@@ -53,10 +53,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   wait_for_kernel_ahead();
 #endif
   const PackArguments& a = both.side[blockIdx.z];
-  if (a.products != nullptr) {
-    wait_for_kernel_ahead();
-    if (products_stand(*a.products) && !a.products->wants_panels) return;
-  }
+  if (a.products != nullptr && products_stand(*a.products) && !a.products->wants_panels) return;
   if (blockIdx.x >= a.blocks * a.sets) return;
   __shared__ POINT tile[PACK_FEATURES][FETCHED_POINTS + 1];
   __shared__ double slot_values[SLOTS + 1][PACK_POINTS];

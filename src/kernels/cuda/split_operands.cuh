@@ -137,7 +137,8 @@ MERCER_INLINE PieceFetch fetch_of(const SplitArguments& a, int s, i64 first) {
 }
 
 // The features of a chunk, 64 at a time, through the block's tile. While some are used the next are on their way; the
-// first ones may be asked for before the kernel ahead is waited for, where nothing but the caller's points is read.
+// first ones may be asked for before the kernel ahead is waited for, where they are the caller's points or that kernel
+// has read them.
 struct PieceSlices {
   const int begin, end;
   PieceFetch fetch;
@@ -237,9 +238,9 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 5) examine(const __g
 // The point that a thread shares with seven others.
 struct PiecePoint {
   bool carried, has_low;
-  float up;     // its power of two
-  u8* chunk;    // of its image, where the thread's four features of a unit go, of chunks 0 … 3
-  float* row;   // its values again, or null
+  float up;    // its power of two
+  u8* chunk;   // of its image, where the thread's four features of a unit go, of chunks 0 … 3
+  float* row;  // its values again, or null
   // The same of chunks 4 … 7.
   MERCER_METHOD u8* other_chunk() const { return (u8*)((u64)chunk ^ 64); }
 };
@@ -353,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 4) write_pieces(cons
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   PieceSlices slices(a, s, first);
-  if (first < side.ld) slices.load_first();  // what examine has read as well
+  if (first < side.ld) slices.load_first();
   wait_for_kernel_ahead();
   clear_areas(a);
   if (first >= side.ld) return;
