@@ -710,7 +710,8 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   text += define("WEIGHTED", plan.factors.weighted) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
   return text + amplitude_function(plan) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh", "linear_field.cuh"});
+         skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
+                   "linear_field.cuh"});
 }
 
 std::string cuda_dense_source(Dtype type) {

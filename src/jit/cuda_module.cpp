@@ -139,7 +139,7 @@ void CudaFunction::launch(Dim3 grid, Dim3 block, std::int64_t dynamic_shared, Cu
 }
 
 void CudaFunction::launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int64_t dynamic_shared, CuStream stream,
-                                   void** args, bool overlap) const {
+                                   void** args, Overlap overlap) const {
   const CudaScope scope(device_->index);
   const CudaDriver& cuda = need_cuda("cuda");
   if (cuda.launch_ex == nullptr || device_->major < 9)
@@ -158,8 +158,8 @@ void CudaFunction::launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int
     attributes[count].id = kCuLaunchCluster;
     attributes[count++].value.cluster = {u(cluster.x), u(cluster.y), u(cluster.z)};
   }
-  if (overlap) {
-    share_alike();
+  if (overlap != Overlap::none) {
+    if (overlap == Overlap::blocks) share_alike();
     attributes[count].id = kCuLaunchProgrammaticSerialization;
     attributes[count++].value.programmatic_serialization = 1;
   }

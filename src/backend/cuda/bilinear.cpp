@@ -287,7 +287,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.subtracts) return;
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
-  const Overlap overlap = tile.brief > 0 ? Overlap::allowed : Overlap::none;
+  const Overlap overlap = tile.brief > 0 ? Overlap::blocks : Overlap::none;
   pack_left(overlap, workspace);
   launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
   if (tile.areas)
@@ -325,7 +325,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
   multiply(all, workspace);
-  pack_left(Overlap::allowed, workspace);
+  pack_left(Overlap::blocks, workspace);
   // The direct tile takes fewer columns of v at a time.
   for (int column = 0; column < group.columns; column += plan.problem.columns) {
     PairArguments a = all.pairs;

@@ -14,15 +14,21 @@ namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
 
-/// Whether kernels can read the amplitude where it is: rows of float32 in whole 16 bytes.
-bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
+/// Whether kernels that take 16 bytes of a row at once can read an array where it is.
+bool has_whole_rows(const BatchedArray& array, std::int64_t columns, std::int64_t row_stride, std::int64_t col_stride) {
   constexpr std::int64_t kBytes = 16, kFloats = 4;
+  return array.dtype == Dtype::float32 && col_stride == 1 && row_stride % kFloats == 0 && columns % kFloats == 0 &&
+         reinterpret_cast<std::uintptr_t>(array.data) % kBytes == 0;
+}
+
+/// Whether kernels can read the amplitude of all batch items where it is.
+bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
+  constexpr std::int64_t kFloats = 4;
   const JobOperand& amplitude = operands.amplitude;
-  if (pairs != nullptr || amplitude.array.data == nullptr || amplitude.array.dtype != Dtype::float32) return false;
+  if (pairs != nullptr || amplitude.array.data == nullptr || job.type != Dtype::float32) return false;
   const std::vector<std::int64_t>& steps = amplitude.array.batch_strides;
-  const bool whole = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % kFloats == 0; });
-  return whole && job.type == Dtype::float32 && amplitude.col_stride == 1 && amplitude.row_stride % kFloats == 0 &&
-         job.z.count % kFloats == 0 && reinterpret_cast<std::uintptr_t>(amplitude.array.data) % kBytes == 0;
+  return std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % kFloats == 0; }) &&
+         has_whole_rows(amplitude.array, job.z.count, amplitude.row_stride, amplitude.col_stride);
 }
 
 /// Points z of a batch item that are contracted together.
@@ -61,15 +67,15 @@ class FieldLaunch {
   }
 
   void run() {
-    for (const PlainPanel* panel : {&x_, &z_, &coef_, &coef_rows_, &row_, &col_, &w_, &factor_rows_, &factor_columns_})
+    for (const PlainPanel* panel :
+         {&x_, &z_, &coef_, &coef_rows_, &x_rows_, &row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
     if (weighs() && job_.z.count > 0) {
       write_ones(coef_.place, coef_.ld * job_.z.count);
       if (linear_) write_ones(coef_rows_.place, coef_rows_.ld);
     }
-    if (linear_) {
-      linear_->prepare(arguments(0, job_.x.count, 0, operands_.results()), coef_rows_, workspace_);
-    }
+    if (linear_)
+      linear_->prepare(arguments(0, job_.x.count, 0, operands_.results()), coef_rows_, point_rows(), workspace_);
     if (pairs_) pairs_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
@@ -119,6 +125,10 @@ class FieldLaunch {
     if (plan_.linear) {
       coef_rows_ = {coefs, job_.z.count, outputs, operands_.coef.col_stride, operands_.coef.row_stride, 0, 0, {}};
       lay_out(coef_rows_, job_, workspace_);
+      if (plan_.of_differences() && !are_rows_whole()) {
+        x_rows_ = {job_.x.points, job_.features, job_.x.count, job_.x.feature_stride, job_.x.point_stride, 0, 0, {}};
+        lay_out(x_rows_, job_, workspace_);
+      }
     }
     if (operands_.has_rows())
       factor_rows_ = {operands_.rows.array, job_.x.count, operands_.outputs, operands_.rows.row_stride,
@@ -131,6 +141,15 @@ class FieldLaunch {
     if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
     for (PlainPanel* panel : {&row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
+  }
+
+  bool are_rows_whole() const {
+    return has_whole_rows(job_.x.points, job_.features, job_.x.point_stride, job_.x.feature_stride);
+  }
+  PointRows point_rows() const {
+    if (!plan_.of_differences()) return {};
+    if (are_rows_whole()) return {static_cast<const float*>(job_.x.points.data), job_.x.point_stride};
+    return {workspace_.at<float>(x_rows_.place), x_rows_.ld};
   }
 
   /// Results do not go where the caller wants them, but are added up there.
@@ -207,7 +226,7 @@ class FieldLaunch {
 
   void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
     const FieldArguments all = arguments(first, rows, output, outputs);
-    if (linear_) linear_->run(all, output, workspace_);
+    if (linear_) linear_->run(all, first, output, workspace_);
     const unsigned char* left = linear_ ? linear_->marks(workspace_) : nullptr;
     if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, left, workspace_);
     for (std::int64_t o = 0; o < outputs; o += plan_.problem.outputs) {
@@ -247,7 +266,7 @@ class FieldLaunch {
   std::optional<FieldProducts> products_;
   std::optional<LinearField> linear_;
   Kernel weights_;
-  PlainPanel x_, z_, coef_, coef_rows_, row_, col_, w_, factor_rows_, factor_columns_;
+  PlainPanel x_, z_, coef_, coef_rows_, x_rows_, row_, col_, w_, factor_rows_, factor_columns_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
 };
 

@@ -191,16 +191,16 @@ inline bool overlaps(const PairJob& job) {
   return is_recorded && job.hardware().major >= 9;
 }
 
-enum class Overlap : bool { none, allowed };
+using jit::Overlap;
 
 /// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
 template <class KernelArguments>
 void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
-                        KernelArguments& arguments, std::int64_t shared_bytes = 0, Overlap overlap = Overlap::allowed) {
+                        KernelArguments& arguments, std::int64_t shared_bytes = 0, Overlap overlap = Overlap::blocks) {
   if (job.rehearsal() != nullptr) return;
   if (overlap == Overlap::none || !overlaps(job)) return launch(kernel, job, grid, threads, shared_bytes, arguments);
   void* args[] = {const_cast<std::remove_const_t<KernelArguments>*>(&arguments)};
-  kernel.function->launch_clusters(grid, {threads}, {1}, shared_bytes, job.stream(), args, true);
+  kernel.function->launch_clusters(grid, {threads}, {1}, shared_bytes, job.stream(), args, overlap);
 }
 
 /// Every kernel is compiled so: contraction of a * b + c is asked for by name, never by the compiler.

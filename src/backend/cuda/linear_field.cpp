@@ -22,13 +22,13 @@ LinearField::LinearField(const FieldKernels& kernels, const PairJob& job, std::i
   row_side_ = lay_out(rows, workspace);
   column_side_ = lay_out(columns(pass_), workspace);
   state_ = workspace.add(sizeof(SplitState));
-  centre_ = workspace.add(job.features * kFloat);
+  centre_ = workspace.add(round_up(job.features, 4) * kFloat);  // which is read by four
   largest_ = workspace.add((job.features + pass_) * kFloat);
   spread_ = workspace.add(pass_ * spread_ld_ * kFloat);
   row_largest_ = workspace.add(ranges_ * row_side_.ld * kFloat);
   row_spread_ = workspace.add(ranges_ * pass_ * row_side_.ld * kFloat);
   products_ = workspace.add(rows * products_ld_ * kFloat);
-  marks_ = workspace.add(round_up(rows * ceil_div(job.features, MERCER_REGION), kFloat));
+  marks_ = workspace.add(rows * ceil_div(job.features, MERCER_REGION));
   tile_marks_ = workspace.add(ceil_div(rows, MERCER_REGION) * ceil_div(columns(pass_), MERCER_REGION) *
                               static_cast<std::int64_t>(sizeof(unsigned)));
 }
@@ -68,6 +68,7 @@ LinearArguments LinearField::arguments(const FieldArguments& field, std::int64_t
   a.marks = workspace.at<unsigned char>(marks_);
   a.coefs_ld = coefs_ld_;
   a.spread_ld = spread_ld_;
+  a.x_row = x_.step;
   a.products_ld = products_ld_;
   a.units = units_;
   a.ranges = static_cast<int>(ranges_);
@@ -76,11 +77,14 @@ LinearArguments LinearField::arguments(const FieldArguments& field, std::int64_t
 
 void LinearField::launch_step(const char* name, jit::Dim3 grid, LinearArguments& a) const {
   if (job_.rehearsal() != nullptr) return;
-  launch(Kernel{kernels_.linear.module, &kernels_.linear.module->function(name)}, job_, grid, kThreads, 0, a);
+  launch_overlapping({kernels_.linear.module, &kernels_.linear.module->function(name)}, job_, grid, kThreads, a, 0,
+                     Overlap::launch);
 }
 
-void LinearField::prepare(const FieldArguments& all, const PlainPanel& coefs, const Workspace& workspace) {
+void LinearField::prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x,
+                          const Workspace& workspace) {
   all_ = all;
+  x_ = x;
   coefs_ = workspace.at<float>(coefs.place);
   coefs_ld_ = coefs.ld;
 }
@@ -93,7 +97,8 @@ void LinearField::write_columns(const FieldArguments& all, std::int64_t output, 
   launch_step("write_columns", {a.columns.ld / MERCER_IMAGE_ROWS, ceil_div(units_, kChunkUnits)}, a);
 }
 
-void LinearField::run(const FieldArguments& part, std::int64_t output, const Workspace& workspace) {
+void LinearField::run(const FieldArguments& part, std::int64_t first, std::int64_t output,
+                      const Workspace& workspace) {
   if (written_ != output) {
     FieldArguments all = all_;
     all.outputs = part.outputs;
@@ -101,11 +106,7 @@ void LinearField::run(const FieldArguments& part, std::int64_t output, const Wor
     written_ = output;
   }
   LinearArguments a = arguments(part, output, workspace);
-  if (job_.rehearsal() == nullptr)
-    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
-                                              ceil_div(part.m * ceil_div(job_.features, MERCER_REGION), kFloat),
-                                              job_.stream()),
-               job_.op);
+  a.x_rows = x_.points + first * x_.step;
   launch_step("examine_rows", {ceil_div(part.m, kWarps * kWarpRows), ranges_}, a);
   launch_step("write_rows", {a.rows.ld / MERCER_IMAGE_ROWS, ceil_div(units_, kChunkUnits)}, a);
   BilinearArguments products{};

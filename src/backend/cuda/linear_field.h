@@ -6,17 +6,23 @@
 
 namespace mercer::cuda {
 
+/// Points with their features in a row, in whole 16 bytes.
+struct PointRows {
+  const float* points = nullptr;
+  std::int64_t step = 0;  // from one to the next
+};
+
 class LinearField {
  public:
   /// Lays its memory out in `workspace`; `rows`: of a part.
   LinearField(const FieldKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace);
   /// Outputs of one pass.
   std::int64_t pass() const { return pass_; }
-  /// Tells of all rows and of the coefficients [output][ld], n along the rows. What depends on those alone is made when
-  /// the first rows of a pass are contracted.
-  void prepare(const FieldArguments& all, const PlainPanel& coefs, const Workspace& workspace);
-  /// Contracts these rows for outputs of one pass, the first of which is `output`, and marks those that it leaves.
-  void run(const FieldArguments& part, std::int64_t output, const Workspace& workspace);
+  /// Tells of all rows, of the coefficients [output][ld], n along the rows, and of the points x of a difference. What
+  /// depends on those alone is made when the first rows of a pass are contracted.
+  void prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x, const Workspace& workspace);
+  /// Contracts rows `first` … for outputs of one pass, the first of which is `output`, and marks those that it leaves.
+  void run(const FieldArguments& part, std::int64_t first, std::int64_t output, const Workspace& workspace);
   const unsigned char* marks(const Workspace& workspace) const { return workspace.at<unsigned char>(marks_); }
 
  private:
@@ -38,6 +44,7 @@ class LinearField {
   std::int64_t state_ = 0, centre_ = 0, largest_ = 0, spread_ = 0, row_largest_ = 0, row_spread_ = 0;
   std::int64_t products_ = 0, marks_ = 0, tile_marks_ = 0;
   FieldArguments all_{};
+  PointRows x_;
   const float* coefs_ = nullptr;
   std::int64_t coefs_ld_ = 0, written_ = -1;  // the output whose columns are there
 };

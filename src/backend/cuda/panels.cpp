@@ -41,7 +41,7 @@ std::int64_t feature_blocks(std::int64_t point_blocks, std::int64_t features, in
 
 /// `separate`: whether slots, where they are wanted, have blocks of their own.
 void launch_pack(const Kernel& kernel, const PairJob& job, const std::vector<PackArguments>& sides, bool separate,
-                 Overlap overlap = Overlap::allowed) {
+                 Overlap overlap = Overlap::blocks) {
   PackBothArguments both{};
   std::int64_t blocks = 0;
   for (std::size_t s = 0; s < sides.size(); ++s) {

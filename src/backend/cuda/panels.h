@@ -49,7 +49,7 @@ class Panels {
  private:
   PackedPanels lay_out(bool of_x, Workspace& workspace);
   PackArguments pack_arguments(bool of_x, const Workspace& workspace) const;
-  void launch(const PackArguments& x, const PackArguments& z, Overlap overlap = Overlap::allowed) const;
+  void launch(const PackArguments& x, const PackArguments& z, Overlap overlap = Overlap::blocks) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;

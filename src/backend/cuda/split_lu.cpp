@@ -156,7 +156,7 @@ void SplitLu::factor_panel(const LuArguments& a, std::int64_t* pivots, int* said
       std::max({static_cast<std::int64_t>(std::bit_ceil(needed)), std::int64_t{choice_.cluster}, kLeastCluster});
   void* args[] = {&own};
   panels_.module->function(panel.function)
-      .launch_clusters({cluster}, {kPanelThreads}, {cluster}, 0, place_.stream(), args, true);
+      .launch_clusters({cluster}, {kPanelThreads}, {cluster}, 0, place_.stream(), args, Overlap::blocks);
 }
 
 /// The panel's rows in the other columns of its block, and on its right A -= L U.

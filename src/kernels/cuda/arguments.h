@@ -401,6 +401,7 @@ struct LinearArguments {
   struct SplitState* state;         // `sampled` where a column cannot be carried
   struct LinearSide rows, columns;  // amplitudes; coefficients times features
   const float* coefs;               // [output][coefs_ld], n along the rows
+  const float* x_rows;              // points x of a difference, features in a row, from x_row to x_row
   float* centre;                    // [k]
   float* largest;                   // [k + outputs] of features, then of coefficients
   float* spread;                    // [output][spread_ld]
@@ -408,7 +409,7 @@ struct LinearArguments {
   float* row_spread;                // [range][output of a pass][rows.ld]
   const float* products;            // [m][products_ld]
   unsigned char* marks;             // [m][k / 64] rows left to others
-  long long coefs_ld, spread_ld, products_ld, units;
+  long long coefs_ld, spread_ld, products_ld, units, x_row;
   int ranges;  // of n, that rows are examined in
 };
 

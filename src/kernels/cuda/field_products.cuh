@@ -104,10 +104,12 @@ MERCER_INLINE bool is_wanted(const FieldProductArguments& a, i64 m) {
   if (IN_UNITS && a.left[place] != 0) return false;
   return a.wanted == nullptr || a.wanted[place] != 0;
 }
+// All of a block's are asked for at once: blocks that leave are many, one at a time on a multiprocessor.
 MERCER_INLINE bool is_wanted(const FieldProductArguments& a, const FieldWork& work) {
   bool wanted = false;
-#pragma unroll 1
-  for (int q = 0; q < QUERIES && work.m0 + q < a.field.m; ++q) wanted = wanted || is_wanted(a, work.m0 + q);
+#pragma unroll
+  for (int q = 0; q < QUERIES; ++q)
+    wanted |= is_wanted(a, work.m0 + q < a.field.m ? work.m0 + q : a.field.m - 1);
   return wanted;
 }
 

@@ -56,36 +56,44 @@ MERCER_INLINE void add_amplitudes(RowAmplitudes& of, const RowAmplitudes& more) 
 }
 
 // Of 16 rows a warp and a range of stages: their amplitudes, and for every column the sum of amplitudes times
-// coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and four points in a row.
-extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+// coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and eight points in a row: four lanes read a
+// line of 128 bytes.
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, 4)
     examine_amplitudes(const __grid_constant__ FieldProductArguments a) {
   if (HALVES && *a.refused != 0) return;
   constexpr int kBlocks = COLUMNS / 8;
   const int lane = threadIdx.x % 32, quad = lane % 4;
   const i64 m0 = (i64)blockIdx.x * BLOCK_ROWS + threadIdx.x / 32 * 16 + lane / 4;
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
-  const i64 groups = (a.field.n + 15) / 16, first = groups * blockIdx.y / gridDim.y,
+  const i64 groups = (a.field.n + 31) / 32, first = groups * blockIdx.y / gridDim.y,
             end = groups * (blockIdx.y + 1) / gridDim.y;
   RowAmplitudes amplitudes[2] = {};
   float sum[kBlocks][4] = {};
-#pragma unroll 2
+#pragma unroll 1
   for (i64 group = first; group < end; ++group) {
-    const i64 n = group * 16 + quad * 4;
-    Pack<float, 4> rows[2], coefs[kBlocks];
+    const i64 n0 = group * 32 + quad * 8;
+    Pack<float, 4> rows[2][2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const i64 m = m0 + 8 * h < a.field.m ? m0 + 8 * h : a.field.m - 1;
-      rows[h] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) add_amplitude(amplitudes[h], rows[h].value[e]);
+    for (int i = 0; i < 4; ++i) {
+      const i64 n = n0 + i / 2 * 4, m = m0 + 8 * (i % 2) < a.field.m ? m0 + 8 * (i % 2) : a.field.m - 1;
+      rows[i / 2][i % 2] = n < a.field.n ? amplitudes_at(a, m, n, params) : Pack<float, 4>{};
     }
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      coefs[block] = *(const Pack<float, 4>*)(a.coefs + ((group * 4 + quad) * COLUMNS + block * 8 + lane / 4) * 4);
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        const float own[4] = {rows[0].value[e], rows[1].value[e], rows[0].value[e + 1], rows[1].value[e + 1]};
-        multiply_16x8(sum[block], own, fabsf(coefs[block].value[e]), fabsf(coefs[block].value[e + 1]));
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) add_amplitude(amplitudes[h], rows[half][h].value[e]);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const Pack<float, 4> coef =
+            *(const Pack<float, 4>*)(a.coefs + ((n0 / 4 + half) * COLUMNS + block * 8 + lane / 4) * 4);
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+          const float own[4] = {rows[half][0].value[e], rows[half][1].value[e], rows[half][0].value[e + 1],
+                                rows[half][1].value[e + 1]};
+          multiply_16x8(sum[block], own, fabsf(coef.value[e]), fabsf(coef.value[e + 1]));
+        }
       }
     }
   }

@@ -76,6 +76,7 @@ MERCER_INLINE Pack<float, 4> column_values(const LinearArguments& a, i64 j, i64 
 // The median of a sample of both sides, a warp a feature.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
     find_field_centre(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
   // Both pieces, and products that stand (split_precision.cuh) until a column proves otherwise.
   if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {1, 0, 0, 0};
   const i64 k = (i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -89,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
 // The largest value of each feature of z', then of each output's coefficients, a warp each.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
     examine_columns(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
   const i64 at = (i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, o = at - a.field.k;
   const int lane = threadIdx.x % 32;
   if (o >= a.field.outputs) return;
@@ -119,6 +121,7 @@ MERCER_INLINE float coefficient_unit(const LinearArguments& a, i64 o) {
 
 // spread[o][n] = (c |z'|)^2: a block takes 32 points, eight warps the features in turn.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) weigh_points(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
 #if DIFFERENCE
   __shared__ float parts[LINEAR_WARPS][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -165,6 +168,7 @@ MERCER_INLINE void write_image(const LinearArguments& a, const LinearSide& side,
 }
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_columns(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
   const i64 j = (i64)blockIdx.x * MERCER_IMAGE_ROWS + threadIdx.x / POINT_THREADS;
   const int exponent = column_exponent(a, j);
   if (blockIdx.y == 0 && threadIdx.x % POINT_THREADS == 0) {
@@ -174,13 +178,21 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_columns(const
   write_image<false>(a, a.columns, power_of_two(exponent));
 }
 
+// Nothing of the warp's rows is left to others.
+MERCER_INLINE void clear_marks(const LinearArguments& a, i64 m0) {
+  const i64 groups = (a.field.k + 63) / 64, end = m0 + WARP_ROWS < a.rows.count ? m0 + WARP_ROWS : a.rows.count;
+  for (i64 at = m0 * groups + threadIdx.x % 32; at < end * groups; at += 32) a.marks[at] = 0;
+}
+
 // Of 16 rows a warp and a range of n: the largest amplitude, and the sum over n of (a c |z'|)^2 of every output, in
-// tf32. A lane has amplitudes of rows lane / 4 and + 8 and four points in a row.
+// tf32. A lane has amplitudes of rows lane / 4 and + 8 and eight points in a row, four lanes a line of 128 bytes.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
   constexpr int kBlocks = (PASS + 7) / 8;  // of outputs
-  const int lane = threadIdx.x % 32, quad = lane % 4 * 4;
+  const int lane = threadIdx.x % 32, place = lane % 4 * 8;
   const i64 m0 = ((i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32) * WARP_ROWS;
   if (m0 >= a.rows.count) return;
+  if (blockIdx.y == 0) clear_marks(a, m0);
   const i64 steps = a.spread_ld / 32, end = steps * (blockIdx.y + 1) / gridDim.y * 32;
   float largest[2] = {}, sum[kBlocks][4] = {};
 #pragma unroll 2
@@ -188,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const 
     Pack<float, 4> rows[2][2], spread[2][kBlocks];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const i64 n = n0 + half * 16 + quad;
+      const i64 n = n0 + place + half * 4;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const i64 m = m0 + lane / 4 + 8 * h;
@@ -233,6 +245,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const 
 }
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_rows(const __grid_constant__ LinearArguments a) {
+  wait_for_kernel_ahead();
   const i64 m = (i64)blockIdx.x * MERCER_IMAGE_ROWS + threadIdx.x / POINT_THREADS;
   float largest = 0;
   if (m < a.rows.count)
@@ -250,26 +263,14 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_rows(const __
 #define ROW_WARPS (PASS > 4 ? 8 : PASS > 2 ? 4 : PASS)
 #define FINISH_ROWS (LINEAR_WARPS / ROW_WARPS)
 #define OWN_OUTPUTS ((PASS + ROW_WARPS - 1) / ROW_WARPS)
-#define FINISH_FEATURES 1024  // at a time
 
-struct FinishBlock {
-  float x[FINISH_ROWS][FINISH_FEATURES];  // centred
-  u32 fails[FINISH_ROWS];
-};
-
-MERCER_INLINE int features_from(const LinearArguments& a, i64 k0) {
-  return a.field.k - k0 < FINISH_FEATURES ? (int)(a.field.k - k0) : FINISH_FEATURES;
-}
-
-// Features k0 … of the block's rows; those behind the last one repeat it.
-MERCER_INLINE void load_rows(FinishBlock& block, const LinearArguments& a, i64 k0) {
-  __syncthreads();
-  const int row = threadIdx.x % FINISH_ROWS;
-  const i64 wanted = (i64)blockIdx.x * FINISH_ROWS + row, m = wanted < a.field.m ? wanted : a.field.m - 1;
-#pragma unroll 4
-  for (int kk = threadIdx.x / FINISH_ROWS; kk < features_from(a, k0); kk += LINEAR_THREADS / FINISH_ROWS)
-    block.x[row][kk] = ((const float*)a.field.x)[(k0 + kk) * a.field.x_ld + m] - a.centre[k0 + kk];
-  __syncthreads();
+// Features k … k + 3 of x'; zero behind the last one.
+MERCER_INLINE Pack<float, 4> centred_values(const LinearArguments& a, const float* point, i64 k) {
+  Pack<float, 4> x = *(const Pack<float, 4>*)(point + k);
+  const Pack<float, 4> centre = *(const Pack<float, 4>*)(a.centre + k);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) x.value[e] = k + e < a.field.k ? x.value[e] - centre.value[e] : 0.0f;
+  return x;
 }
 
 // What a warp has of a row: some of its outputs, or, where there are none, the first one.
@@ -302,46 +303,44 @@ struct FinishSums {
 };
 
 // Stores four features at a time, whether they are to stay or not.
-MERCER_INLINE void store_row(FinishSums& sums, const LinearArguments& a, FinishBlock& block, const FinishRow& row) {
+MERCER_INLINE void store_row(FinishSums& sums, const LinearArguments& a, const FinishRow& row) {
   const FieldArguments& f = a.field;
   float unit[OWN_OUTPUTS];
 #pragma unroll
   for (int own = 0; own < OWN_OUTPUTS; ++own) unit[own] = coefficient_unit(a, row.outputs[own]);
-  for (i64 k0 = 0; k0 < f.k; k0 += FINISH_FEATURES) {
-    if (DIFFERENCE) load_rows(block, a, k0);
-    const int count = features_from(a, k0);
-#pragma unroll 2
-    for (int kk = threadIdx.x % 32 * 4; kk < count; kk += 128) {
-      Pack<float, 4> x = {};
-      if (DIFFERENCE) x = *(const Pack<float, 4>*)&block.x[row.row][kk];
-      float scale[4];
+  const float* point = a.x_rows + (row.m < f.m ? row.m : f.m - 1) * a.x_row;
+#pragma unroll 1  // registers of more blocks hide more than loads ahead
+  for (i64 k = threadIdx.x % 32 * 4; k < f.k; k += 128) {
+    Pack<float, 4> x = {}, products[OWN_OUTPUTS];
+    if (DIFFERENCE) x = centred_values(a, point, k);
+#pragma unroll
+    for (int own = 0; own < OWN_OUTPUTS; ++own) products[own] = *(const Pack<float, 4>*)(row.products[own] + k);
+    float scale[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      scale[e] = WEIGHTED && k + e < f.k ? SCALE * ((const float*)f.w)[k + e] : SCALE;
+      sums.point = mul_add(x.value[e], x.value[e], sums.point);
+    }
+#pragma unroll
+    for (int own = 0; own < OWN_OUTPUTS; ++own) {
+      float* out = (float*)f.out + row.outputs[own] * f.out_output + row.m * f.out_row + k * f.out_feature;
+      Pack<float, 4> result;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        if (kk + e >= count) x.value[e] = 0;
-        scale[e] = WEIGHTED && kk + e < count ? SCALE * ((const float*)f.w)[k0 + kk + e] : SCALE;
-        sums.point = mul_add(x.value[e], x.value[e], sums.point);
+        const float product = products[own].value[e];
+        const float value = DIFFERENCE ? x.value[e] * row.sum[own] - product : product;
+        const float counted = k + e < f.k ? value : 0.0f, scaled = counted * unit[own];
+        sums.field[own] = mul_add(scaled, scaled, sums.field[own]);
+        sums.largest[own] = max_nan(sums.largest[own], fabsf(counted));
+        result.value[e] = value * scale[e];
       }
+      if (!row.has[own]) continue;
+      if (f.out_feature == 1 && k + 4 <= f.k && (u64)out % 16 == 0) {
+        store_pack(out, result);
+      } else {
 #pragma unroll
-      for (int own = 0; own < OWN_OUTPUTS; ++own) {
-        const Pack<float, 4> product = *(const Pack<float, 4>*)(row.products[own] + k0 + kk);
-        float* out = (float*)f.out + row.outputs[own] * f.out_output + row.m * f.out_row + (k0 + kk) * f.out_feature;
-        Pack<float, 4> result;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float value = DIFFERENCE ? x.value[e] * row.sum[own] - product.value[e] : product.value[e];
-          const float counted = kk + e < count ? value : 0.0f, scaled = counted * unit[own];
-          sums.field[own] = mul_add(scaled, scaled, sums.field[own]);
-          sums.largest[own] = max_nan(sums.largest[own], fabsf(counted));
-          result.value[e] = value * scale[e];
-        }
-        if (!row.has[own]) continue;
-        if (f.out_feature == 1 && kk + 4 <= count && (u64)out % 16 == 0) {
-          store_pack(out, result);
-        } else {
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            if (kk + e < count) out[e * f.out_feature] = result.value[e];
-        }
+        for (int e = 0; e < 4; ++e)
+          if (k + e < f.k) out[e * f.out_feature] = result.value[e];
       }
     }
   }
@@ -369,17 +368,18 @@ MERCER_INLINE bool is_accurate(const LinearArguments& a, const FinishRow& row, c
 }
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) finish_field(const __grid_constant__ LinearArguments a) {
-  __shared__ __align__(16) FinishBlock block;
-  if (threadIdx.x < FINISH_ROWS) block.fails[threadIdx.x] = a.state->sampled != 0;
+  __shared__ u32 left[FINISH_ROWS];
+  wait_for_kernel_ahead();
+  if (threadIdx.x < FINISH_ROWS) left[threadIdx.x] = a.state->sampled != 0;
   __syncthreads();
   const FinishRow row(a);
   FinishSums sums = {};
-  store_row(sums, a, block, row);
+  store_row(sums, a, row);
   bool fails = row.m < a.field.m && a.rows.norm[row.m] < 0;
   if (DIFFERENCE && !is_accurate(a, row, sums)) fails = true;
-  if (fails && threadIdx.x % 32 == 0) block.fails[row.row] = 1;
+  if (fails && threadIdx.x % 32 == 0) left[row.row] = 1;
   __syncthreads();
   const i64 groups = (a.field.k + 63) / 64;
-  if (block.fails[row.row] != 0 && threadIdx.x / 32 % ROW_WARPS == 0 && row.m < a.field.m)
+  if (left[row.row] != 0 && threadIdx.x / 32 % ROW_WARPS == 0 && row.m < a.field.m)
     for (i64 group = threadIdx.x % 32; group < groups; group += 32) a.marks[row.m * groups + group] = 1;
 }

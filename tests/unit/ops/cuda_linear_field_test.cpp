@@ -96,6 +96,34 @@ TEST(LinearFields, AmplitudesOfTheCaller) {
   });
 }
 
+/// Points x are read where they lie if their rows allow it, and packed otherwise.
+TEST(LinearFields, PointsOfTheCaller) {
+  on_tensor_cores([](TestContext& context) {
+    const Array points = normal(Dtype::float32, {7, 132}, 1), z = normal(Dtype::float32, {60, 132}, 2);
+    const Array amplitude = normal(Dtype::float32, {7, 60}, 4), coef = normal(Dtype::float32, {3, 60}, 3);
+    struct Layout {
+      const char* name;
+      std::vector<std::int64_t> strides;
+      std::int64_t first;
+    };
+    for (const Layout& layout : {Layout{"rows with a gap", {140, 1}, 4}, {"rows that begin anywhere", {141, 1}, 0},
+                                 {"the first not at 16 bytes", {140, 1}, 3}, {"columns first", {1, 7}, 0},
+                                 {"every other feature", {280, 2}, 0}}) {
+      const Array memory(Dtype::float32, {2000});
+      Tensor x = memory;
+      x.shape = {7, 132};
+      x.strides = layout.strides;
+      x.data = static_cast<float*>(x.data) + layout.first;
+      const std::int64_t first = layout.first;
+      each_index({7, 132}, [&](const Shape& at) {
+        Array(memory).set({first + at[0] * layout.strides[0] + at[1] * layout.strides[1]}, points(at[0], at[1]));
+      });
+      expect_amplitude_field(x, z, amplitude, coef, layout.name, context);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
 /// Memory bounds the rows of a part and the points of a range.
 TEST(LinearFields, PartsRangesAndBatches) {
   on_tensor_cores([](TestContext& context) {
