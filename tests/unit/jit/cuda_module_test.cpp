@@ -116,8 +116,9 @@ TEST_F(CudaModuleTest, clusters_and_overlap) {
   float factor = 2;
   int count = 1024;
   void* args[] = {out.argument(), in.argument(), &factor, &count};
-  for (const std::int64_t cluster : {1, 2, 4})
-    module->function("scale").launch_clusters({4}, {256}, {cluster}, 0, nullptr, args, cluster == 2);
+  for (const auto& [cluster, overlap] :
+       {std::pair(1, Overlap::none), {1, Overlap::launch}, {2, Overlap::blocks}, {4, Overlap::none}})
+    module->function("scale").launch_clusters({4}, {256}, {cluster}, 0, nullptr, args, overlap);
   EXPECT_EQ(out.values().back(), 2046.0f);
 }
 
