@@ -14,22 +14,25 @@ namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
 
-/// Whether kernels that take 16 bytes of a row at once can read an array where it is.
+/// Whether kernels that take 16 bytes of a row at once can read an array, of all batch items, where it is.
 bool has_whole_rows(const BatchedArray& array, std::int64_t columns, std::int64_t row_stride, std::int64_t col_stride) {
   constexpr std::int64_t kBytes = 16, kFloats = 4;
+  const std::vector<std::int64_t>& steps = array.batch_strides;
   return array.dtype == Dtype::float32 && col_stride == 1 && row_stride % kFloats == 0 && columns % kFloats == 0 &&
+         std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % kFloats == 0; }) &&
          reinterpret_cast<std::uintptr_t>(array.data) % kBytes == 0;
 }
 
-/// Whether kernels can read the amplitude of all batch items where it is.
-bool reads_in_place(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
-  constexpr std::int64_t kFloats = 4;
-  const JobOperand& amplitude = operands.amplitude;
-  if (pairs != nullptr || amplitude.array.data == nullptr || job.type != Dtype::float32) return false;
-  const std::vector<std::int64_t>& steps = amplitude.array.batch_strides;
-  return std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % kFloats == 0; }) &&
-         has_whole_rows(amplitude.array, job.z.count, amplitude.row_stride, amplitude.col_stride);
-}
+/// What is read where it is.
+struct InPlace {
+  bool amplitude = false, x = false;
+  InPlace(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
+    const JobOperand& own = operands.amplitude;
+    amplitude = pairs == nullptr && own.array.data != nullptr && job.type == Dtype::float32 &&
+                has_whole_rows(own.array, job.z.count, own.row_stride, own.col_stride);
+    x = has_whole_rows(job.x.points, job.features, job.x.point_stride, job.x.feature_stride);
+  }
+};
 
 /// Points z of a batch item that are contracted together.
 struct FieldRange {
@@ -42,14 +45,14 @@ struct FieldRange {
 class FieldLaunch {
  public:
   FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
-              bool in_place, const FieldRange& range, Workspace& workspace)
+              InPlace in_place, const FieldRange& range, Workspace& workspace)
       : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), adds_(range.first > 0),
         ends_(range.first + range.count >= range.all), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
-    const bool stores = planes_ > 0 && !in_place_;
+    const bool stores = planes_ > 0 && !in_place_.amplitude;
     // Operands of all rows at once where they are small; of very many points they are made part by part.
     const std::int64_t operand_bytes = plan_.products ? FieldProducts::row_bytes(plan_, job) : 0;
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
@@ -125,7 +128,7 @@ class FieldLaunch {
     if (plan_.linear) {
       coef_rows_ = {coefs, job_.z.count, outputs, operands_.coef.col_stride, operands_.coef.row_stride, 0, 0, {}};
       lay_out(coef_rows_, job_, workspace_);
-      if (plan_.of_differences() && !are_rows_whole()) {
+      if (plan_.of_differences() && !in_place_.x) {
         x_rows_ = {job_.x.points, job_.features, job_.x.count, job_.x.feature_stride, job_.x.point_stride, 0, 0, {}};
         lay_out(x_rows_, job_, workspace_);
       }
@@ -143,12 +146,9 @@ class FieldLaunch {
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
   }
 
-  bool are_rows_whole() const {
-    return has_whole_rows(job_.x.points, job_.features, job_.x.point_stride, job_.x.feature_stride);
-  }
   PointRows point_rows() const {
     if (!plan_.of_differences()) return {};
-    if (are_rows_whole()) return {static_cast<const float*>(job_.x.points.data), job_.x.point_stride};
+    if (in_place_.x) return {static_cast<const float*>(job_.x.points.data), job_.x.point_stride};
     return {workspace_.at<float>(x_rows_.place), x_rows_.ld};
   }
 
@@ -169,7 +169,7 @@ class FieldLaunch {
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (weighs() && job_.z.count > 0) weigh(first, rows);
-    if (operands_.amplitude.array.data == nullptr || in_place_) return;
+    if (operands_.amplitude.array.data == nullptr || in_place_.amplitude) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
                     operands_.amplitude.row_stride, ld_, pair_place_ + (planes_ - 1) * rows_ * ld_ * size_, {}};
@@ -201,7 +201,7 @@ class FieldLaunch {
     a.row = workspace_.at<char>(row_.place) + first * size_;
     a.col = workspace_.at<>(col_.place);
     a.w = workspace_.at<>(w_.place);
-    a.pair = in_place_ ? static_cast<const char*>(operands_.amplitude.array.data) +
+    a.pair = in_place_.amplitude ? static_cast<const char*>(operands_.amplitude.array.data) +
                              first * operands_.amplitude.row_stride * size_
                        : workspace_.at<char>(pair_place_);
     a.coef = workspace_.at<char>(coef_.place) + output * size_;
@@ -210,7 +210,7 @@ class FieldLaunch {
     a.x_ld = x_.ld;
     a.z_ld = z_.ld;
     a.coef_ld = coef_.ld;
-    a.pair_row = in_place_ ? operands_.amplitude.row_stride : ld_;
+    a.pair_row = in_place_.amplitude ? operands_.amplitude.row_stride : ld_;
     a.pair_plane = rows_ * ld_;
     a.k = static_cast<int>(job_.features);
     a.outputs = static_cast<int>(outputs);
@@ -259,7 +259,8 @@ class FieldLaunch {
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
-  const bool in_place_, adds_, ends_;
+  const InPlace in_place_;
+  const bool adds_, ends_;
   Workspace& workspace_;
   ParamTable params_;
   std::optional<PairValues> pairs_;
@@ -315,7 +316,7 @@ bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& opera
 
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands) {
   const JobScope scope(job);
-  const bool in_place = reads_in_place(pairs, job, operands);
+  const InPlace in_place(pairs, job, operands);
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);

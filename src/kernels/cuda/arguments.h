@@ -401,7 +401,7 @@ struct LinearArguments {
   struct SplitState* state;         // `sampled` where a column cannot be carried
   struct LinearSide rows, columns;  // amplitudes; coefficients times features
   const float* coefs;               // [output][coefs_ld], n along the rows
-  const float* x_rows;              // points x of a difference, features in a row, from x_row to x_row
+  const float* x_rows;              // points x of a difference, features in a row, x_row apart
   float* centre;                    // [k]
   float* largest;                   // [k + outputs] of features, then of coefficients
   float* spread;                    // [output][spread_ld]

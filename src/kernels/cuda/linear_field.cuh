@@ -309,7 +309,7 @@ MERCER_INLINE void store_row(FinishSums& sums, const LinearArguments& a, const F
 #pragma unroll
   for (int own = 0; own < OWN_OUTPUTS; ++own) unit[own] = coefficient_unit(a, row.outputs[own]);
   const float* point = a.x_rows + (row.m < f.m ? row.m : f.m - 1) * a.x_row;
-#pragma unroll 1  // registers of more blocks hide more than loads ahead
+#pragma unroll 1  // more blocks on a multiprocessor hide more than loads ahead
   for (i64 k = threadIdx.x % 32 * 4; k < f.k; k += 128) {
     Pack<float, 4> x = {}, products[OWN_OUTPUTS];
     if (DIFFERENCE) x = centred_values(a, point, k);

@@ -124,6 +124,21 @@ TEST(LinearFields, PointsOfTheCaller) {
   });
 }
 
+/// The points of one item lie at 16 bytes, those of the next one do not.
+TEST(LinearFields, PointsOfABatch) {
+  on_tensor_cores([](TestContext& context) {
+    const Array values = normal(Dtype::float32, {2, 7, 132}, 1), z = normal(Dtype::float32, {60, 132}, 2);
+    const Array x(Dtype::float32, {2, 7, 132}, {7 * 132 + 1, 132, 1}), coef = normal(Dtype::float32, {3, 60}, 3);
+    each_index({2, 7, 132}, [&](const Shape& at) { Array(x).set(at, values(at[0], at[1], at[2])); });
+    const Tensor zt = z;
+    const Expr f = parse("exp(-sum((x-z)^2)/200)"), field = differentiate(f, points().x);
+    const Array out(Dtype::float32, {2, 3, 7, 132});
+    kernel_gradient(f, x, &zt, coef, out, {}, context);
+    for (std::int64_t i : {0, 1})
+      expect_field(item(out, {i}), expected_field(field, item(x, {i}), z, coef), "item " + std::to_string(i), 8);
+  });
+}
+
 /// Memory bounds the rows of a part and the points of a range.
 TEST(LinearFields, PartsRangesAndBatches) {
   on_tensor_cores([](TestContext& context) {
