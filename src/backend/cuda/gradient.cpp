@@ -202,8 +202,8 @@ class FieldLaunch {
     a.col = workspace_.at<>(col_.place);
     a.w = workspace_.at<>(w_.place);
     a.pair = in_place_.amplitude ? static_cast<const char*>(operands_.amplitude.array.data) +
-                             first * operands_.amplitude.row_stride * size_
-                       : workspace_.at<char>(pair_place_);
+                                       first * operands_.amplitude.row_stride * size_
+                                 : workspace_.at<char>(pair_place_);
     a.coef = workspace_.at<char>(coef_.place) + output * size_;
     a.m = rows;
     a.n = job_.z.count;
