@@ -37,34 +37,94 @@ MERCER_INLINE u32 code_of(const u32* keys, int count, float v) {
   return (size <= 2048 ? even.bits : (27u << 10) + size - 2048) | (place < 0 ? 0x8000u : 0u);
 }
 
+#define THREAD_KEYS 8  // of a thread that sorts, one after the other
+#define LEAST_KEYS (32 * THREAD_KEYS)
+
+MERCER_INLINE void order(u32& first, u32& second, bool rising) {
+  const u32 low = first < second ? first : second, high = first < second ? second : first;
+  first = rising ? low : high;
+  second = rising ? high : low;
+}
+// Of each key and the one that another thread has in its place, the smaller one or the larger one.
+MERCER_INLINE void keep_keys(u32 (&own)[THREAD_KEYS], const u32 (&other)[THREAD_KEYS], bool smaller) {
+#pragma unroll
+  for (int j = 0; j < THREAD_KEYS; ++j) own[j] = (own[j] < other[j]) == smaller ? own[j] : other[j];
+}
+MERCER_INLINE void store_keys(u32* to, const u32 (&own)[THREAD_KEYS]) {
+#pragma unroll
+  for (int j = 0; j < THREAD_KEYS; j += 4) *(Pack<u32, 4>*)(to + j) = {own[j], own[j + 1], own[j + 2], own[j + 3]};
+}
+MERCER_INLINE void load_keys(u32 (&values)[THREAD_KEYS], const u32* from) {
+#pragma unroll
+  for (int j = 0; j < THREAD_KEYS; j += 4) {
+    const Pack<u32, 4> four = *(const Pack<u32, 4>*)(from + j);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) values[j + e] = four.value[e];
+  }
+}
+
+// Bitonic: steps of fewer than THREAD_KEYS keys in a thread's registers, those within a warp by shuffles, larger ones
+// through shared memory. `size` is a power of two, LEAST_KEYS at least: whole warps sort.
+MERCER_INLINE void sort_keys(u32* keys, u32 (&own)[THREAD_KEYS], int size) {
+  const int thread = threadIdx.x;
+  const bool sorts = thread * THREAD_KEYS < size;
+#pragma unroll 1
+  for (int span = 2; span <= size; span *= 2) {
+    int step = span / 2;
+#pragma unroll 1
+    for (; step >= LEAST_KEYS; step /= 2) {
+      const int apart = step / THREAD_KEYS;
+      __syncthreads();
+      if (sorts) store_keys(keys + thread * THREAD_KEYS, own);
+      __syncthreads();
+      if (!sorts) continue;
+      u32 other[THREAD_KEYS];
+      load_keys(other, keys + (thread ^ apart) * THREAD_KEYS);
+      keep_keys(own, other, ((thread & apart) == 0) == ((thread * THREAD_KEYS & span) == 0));
+    }
+    if (!sorts) continue;
+#pragma unroll 1
+    for (; step >= THREAD_KEYS; step /= 2) {
+      const int apart = step / THREAD_KEYS;
+      u32 other[THREAD_KEYS];
+#pragma unroll
+      for (int j = 0; j < THREAD_KEYS; ++j) other[j] = __shfl_xor_sync(0xffffffffu, own[j], apart);
+      keep_keys(own, other, ((thread & apart) == 0) == ((thread * THREAD_KEYS & span) == 0));
+    }
+#pragma unroll
+    for (int within = THREAD_KEYS / 2; within > 0; within /= 2) {
+      if (within > step) continue;
+#pragma unroll
+      for (int j = 0; j < THREAD_KEYS; ++j)
+        if ((j & within) == 0) order(own[j], own[j + within], ((thread * THREAD_KEYS + j) & span) == 0);
+    }
+  }
+  __syncthreads();
+  if (sorts) store_keys(keys + thread * THREAD_KEYS, own);
+  __syncthreads();
+}
+
 // A block takes a feature and CODE_POINTS points of z.
 MERCER_INLINE void write_image(const FieldProductArguments& a) {
-  __shared__ u32 keys[MOST_KEYS];
+  __shared__ __align__(16) u32 keys[MOST_KEYS];
   const i64 k = blockIdx.x, n0 = (i64)blockIdx.y * CODE_POINTS, groups64 = (a.field.k + 63) / 64;
   const int count = (int)(a.field.n - n0 < CODE_POINTS ? a.field.n - n0 : CODE_POINTS);
   const float* z = (const float*)a.field.z + k * a.field.z_ld + n0;
-  int size = 2;
+  int size = LEAST_KEYS;
   while (size < count) size *= 2;
   bool nan = false;
-  for (int i = threadIdx.x; i < size; i += OPERAND_THREADS) {
-    keys[i] = i < count ? key_of(z[i]) : 0xffffffffu;
-    nan = nan || (i < count && z[i] != z[i]);
+  u32 own[THREAD_KEYS];
+  const int threads = size / THREAD_KEYS;  // that sort, keys in any order
+#pragma unroll
+  for (int j = 0; j < THREAD_KEYS; ++j) {
+    const int i = j * threads + threadIdx.x;
+    const bool is_there = threadIdx.x < threads && i < count;
+    own[j] = is_there ? key_of(z[i]) : 0xffffffffu;
+    nan = nan || (is_there && z[i] != z[i]);
   }
   if (__any_sync(0xffffffffu, nan) && threadIdx.x % 32 == 0)
     for (i64 m = 0; m < a.field.m; ++m) a.marks[m * groups64 + k / 64] = 1;
-  for (int span = 2; span <= size; span *= 2)
-    for (int step = span / 2; step > 0; step /= 2) {
-      __syncthreads();
-      for (int i = threadIdx.x; i < size / 2; i += OPERAND_THREADS) {
-        const int at = 2 * i - (i & (step - 1));
-        const u32 first = keys[at], second = keys[at + step];
-        if ((first > second) == ((at & span) == 0)) {
-          keys[at] = second;
-          keys[at + step] = first;
-        }
-      }
-    }
-  __syncthreads();
+  sort_keys(keys, own, size);
   // Points behind the last one repeat it.
   u16* image = (u16*)a.z_image;
   const int padded = (count + STAGE_POINTS - 1) / STAGE_POINTS * STAGE_POINTS;
