@@ -221,12 +221,13 @@ std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
   const std::int64_t totals = digits ? 0 : kSumsOfThreads;
   const std::int64_t pieces = of_signs() ? (digits ? 3 : 6) : (units ? 4 : 8);  // bytes of a value
   const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
-  const std::int64_t inputs = (columns + queries / problem.cluster * problem.planes) * kPoints * kFloat;
+  const std::int64_t rows = std::max<std::int64_t>(queries / problem.cluster, 1) * problem.planes;
+  const std::int64_t inputs = (columns + rows) * kPoints * kFloat;
   return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers);
 }
 
 int GpuFieldPlan::product_inputs(bool units) const {
-  return units && of_signs() ? 4 : product_columns() == 32 ? 2 : 3;
+  return units && of_signs() ? 4 : product_columns() >= 32 ? 2 : 3;
 }
 
 int GpuFieldPlan::product_stages(bool units) const {

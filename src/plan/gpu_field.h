@@ -81,15 +81,18 @@ struct GpuFieldPlan {
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 
-  /// Columns of coefficients that a product has: 8, 16 or 32. Of powers 16 at least: with 8, eight points m leave their
-  /// values too few registers.
+  /// Columns of coefficients that a product has: 8, 16, 32 or, of signs, 64. Of powers 16 at least: with 8, eight
+  /// points m leave their values too few registers.
   int product_columns() const {
     if (problem.product_outputs <= 8 && factors.power == 0) return 8;
-    return problem.product_outputs <= 16 ? 16 : 32;
+    if (problem.product_outputs <= 16) return 16;
+    return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
+  /// Coefficients of one pass.
+  int pass_outputs() const { return std::min(problem.product_outputs, product_columns()); }
   int product_queries() const { return 64 / product_columns(); }
   /// Points m whose products go together; twice as many have left operands in registers.
-  int product_batch(bool units = false) const { return units ? 1 : std::min(2, product_queries() / 2); }
+  int product_batch(bool units = false) const { return units ? 1 : std::clamp(product_queries() / 2, 1, 2); }
   int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }
   bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
@@ -123,7 +126,7 @@ inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
 int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights);
 
 /// Coefficients that one pass takes at most; more take several.
-inline constexpr std::int64_t kFieldOutputs = 16, kProductOutputs = 32;
+inline constexpr std::int64_t kFieldOutputs = 16, kProductOutputs = 64;
 
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem);
 

@@ -12,7 +12,7 @@ constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64,
 constexpr std::int64_t kCodePoints = 94 * kStagePoints;
 /// Sums of 32 bits hold so many stages of signs of 64 times digits of 128.
 constexpr std::int64_t kMostDigitStages = 4000;
-constexpr std::int64_t kRowThreads = 256, kBlockRows = 128;
+constexpr std::int64_t kRowThreads = 256, kBlockRows = 128, kJudgedRows = 64;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::int64_t FieldProducts::row_bytes(const plan::GpuFieldPlan& plan, const Pair
 
 FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
                              Workspace& workspace)
-    : kernels_(kernels), job_(job), outputs_(outputs), rows_(rows), pass_(kernels.plan->problem.product_outputs),
+    : kernels_(kernels), job_(job), outputs_(outputs), rows_(rows), pass_(kernels.plan->pass_outputs()),
       groups_(ceil_div(job.features, kTileGroups * kGroupFeatures) * kTileGroups),
       mark_groups_(ceil_div(job.features, kMarkFeatures)) {
   constexpr std::int64_t kFloat = sizeof(float);
@@ -120,7 +120,7 @@ void FieldProducts::run_units(FieldProductArguments& a, std::int64_t splits) con
   const plan::GpuFieldPlan& plan = *kernels_.plan;
   const Kernel examine = beside(kernels_.rows, "examine_amplitudes", job_);
   launch(examine, job_, {ceil_div(a.field.m, kBlockRows), ranges_}, kRowThreads, 0, a);
-  launch(kernels_.rows, job_, {ceil_div(a.field.m, kRowThreads)}, kRowThreads, 0, a);
+  launch(kernels_.rows, job_, {ceil_div(a.field.m, kJudgedRows)}, kRowThreads, 0, a);
   launch(kernels_.units, job_, {blocks(a.field.m), splits}, kThreads,
          plan.product_shared_bytes(plan.product_stages(true), true), a);
   a.wanted = a.left;

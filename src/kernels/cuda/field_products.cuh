@@ -35,6 +35,8 @@
 #define PIECES (SIGN ? 3 : 2)
 #define PRODUCT_COLUMNS (COLUMNS * PIECES)
 #define HALF_COLUMNS (COLUMNS / 2)  // accumulators of a piece
+// Columns of a piece that follow one another; of signs few, so that what a warp makes lies in a row.
+#define GROUP_COLUMNS (SIGN && COLUMNS > 16 ? 16 : COLUMNS)
 #define STEP_BYTES (PRODUCT_COLUMNS * 32)  // of G: 32 points in bytes, 16 in 16 bits, 8 in 32
 #define IN_UNITS (DIGITS || HALVES)  // of rows and columns (row_units.cuh)
 #define STEPS (DIGITS ? 2 : SIGN || HALVES ? 4 : 8)  // of a stage
@@ -42,25 +44,24 @@
 #define GROUP_BYTES (SIGN ? 512 : 1024)    // of the image: 16 features, 16 points
 #define Z_BYTES (TILE_GROUPS * 4 * GROUP_BYTES)
 #define COEF_BYTES (COLUMNS * STAGE_POINTS * 4)
-#define PAIR_BYTES (QUERIES / CLUSTER * PLANES * STAGE_POINTS * 4)
+#define PAIR_BYTES (OWN_QUERIES * PLANES * STAGE_POINTS * 4)
 #define G_BYTES (QUERIES * STEPS * STEP_BYTES)
 #define STAGE_BYTES (Z_BYTES + G_BYTES)
 #define INPUT_BYTES (COEF_BYTES + PAIR_BYTES)
 #define SHARED_G_BYTES (G_BYTES - G_BYTES / CLUSTER)  // what the other blocks make
-#define OWN_QUERIES (QUERIES / CLUSTER)
+#define OWN_QUERIES (QUERIES < CLUSTER ? 1 : QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
 #define TOTAL_UNITS (DIGITS ? 0 : 8)  // of four floats: QUERIES * HALF_COLUMNS sums
 #define FLUSH_STAGES (SIGN ? 8 : HALVES ? 2 : 1)
 #define MULTIPLIERS 384
-#define TOGETHER (DIGITS ? 4 : 1)       // stages that are multiplied
-#define MADE_TOGETHER (DIGITS ? 2 : 1)  // and made
+#define TOGETHER (DIGITS ? 4 : 1)  // stages that are multiplied
 #define PENDING (HALVES ? 2 : DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
 #define SLOTS ((PENDING + 1) * BATCH)                                        // left operands of points m
 // Registers of a thread, 128 on average: more for the values of powers at once.
 #define FEED_REGISTERS (HALVES ? 56 : 80)
 #define MULTIPLY_REGISTERS (HALVES ? 152 : 144)
 
-static_assert(STAGES > MADE_TOGETHER, "a stage is left while the next one is multiplied");
+static_assert(STAGES > 1, "a stage is left while the next one is multiplied");
 
 struct FieldShared {
   u32 totals, stages, inputs, bars;
@@ -84,17 +85,18 @@ struct FieldShared {
 // What a block computes: features of a tile, points m, a range of stages of n.
 struct FieldWork {
   int feature_tile;
-  i64 m0, first, end;
+  i64 m0;
+  int first, end;  // stages
   int rank, own_query;  // in the cluster; the first point m of which this block makes G
   MERCER_METHOD FieldWork(const FieldProductArguments& a) {
     const u32 tiles = a.groups / TILE_GROUPS;
     rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
-    own_query = rank * OWN_QUERIES;
+    own_query = rank * QUERIES / CLUSTER;
     feature_tile = (int)(blockIdx.x % tiles);
     m0 = (i64)(blockIdx.x / tiles) * QUERIES;
     const i64 stages = (a.field.n + STAGE_POINTS - 1) / STAGE_POINTS;
-    first = stages * blockIdx.y / gridDim.y;
-    end = stages * (blockIdx.y + 1) / gridDim.y;
+    first = (int)(stages * blockIdx.y / gridDim.y);
+    end = (int)(stages * (blockIdx.y + 1) / gridDim.y);
   }
 };
 
@@ -117,32 +119,45 @@ MERCER_INLINE float rounded(float v) { return float_of((bits_of(v) + 0x1000u) & 
 
 // ---- the group that feeds and makes G ------------------------------------------------------------------------------
 // A warp feeds; a lane of it, but for the rows, of which each lane has one.
-MERCER_INLINE void feed_z(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, i64 index,
+MERCER_INLINE void feed_z(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work, int index,
                           int stage) {
   if (threadIdx.x % 32 != 0) return;
   barrier_expect(shared.full(stage), Z_BYTES);
-  copy_bulk(shared.z(stage), a.z_image + (index * a.groups + work.feature_tile * TILE_GROUPS) * 4 * GROUP_BYTES,
+  copy_bulk(shared.z(stage), a.z_image + ((i64)index * a.groups + work.feature_tile * TILE_GROUPS) * 4 * GROUP_BYTES,
             Z_BYTES, shared.full(stage));
 }
 
+// Only the last stage may be short.
+MERCER_INLINE int points_of(const FieldProductArguments& a, int index) {
+  return index == (int)((a.field.n - 1) / STAGE_POINTS) ? (int)((a.field.n - 1) % STAGE_POINTS) + 1 : STAGE_POINTS;
+}
+
 MERCER_INLINE void feed_inputs(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
-                               i64 index, int stage) {
-  const i64 left = a.field.n - index * STAGE_POINTS;
-  const u32 full = shared.inputs_full(stage), bytes = left < STAGE_POINTS ? (u32)(left + 3) / 4 * 16 : STAGE_POINTS * 4;
+                               int index, int stage) {
+  const u32 full = shared.inputs_full(stage), bytes = (u32)(points_of(a, index) + 3) / 4 * 16;
   const int lane = threadIdx.x % 32;
   if (lane == 0) {
     barrier_expect(full, COEF_BYTES + PAIR_ROWS * bytes);
-    copy_bulk(shared.coefs(stage), a.coefs + index * (COEF_BYTES / 4), COEF_BYTES, full);
+    copy_bulk(shared.coefs(stage), a.coefs + (i64)index * (COEF_BYTES / 4), COEF_BYTES, full);
   }
 #pragma unroll 1
   for (int row = lane; row < PAIR_ROWS; row += 32) {
     const int query = row / (PLANES + (PLANES == 0)), plane = row - query * PLANES;
     const i64 wanted = work.m0 + work.own_query + query, m = wanted < a.field.m ? wanted : a.field.m - 1;
-    copy_bulk(shared.pairs(stage) + row * STAGE_POINTS * 4,
-              (const float*)a.field.pair + plane * a.field.pair_plane + m * a.field.pair_row + index * STAGE_POINTS,
-              bytes, full);
+    const float* from = (const float*)a.field.pair + plane * a.field.pair_plane + m * a.field.pair_row;
+    copy_bulk(shared.pairs(stage) + row * STAGE_POINTS * 4, from + (i64)index * STAGE_POINTS, bytes, full);
   }
 }
+
+// A value of G, as write_g takes it, and that of no point.
+#if DIGITS
+typedef u32 Made;
+#define DIGIT_OFFSET (12582912.0f + 0x8080)
+#define NOTHING bits_of(DIGIT_OFFSET)
+#else
+typedef float Made;
+#define NOTHING 0.0f
+#endif
 
 // Points are taken in the order in which a lane has them of the left operand: four in a row.
 #if DIGITS
@@ -151,27 +166,26 @@ MERCER_INLINE u32 bytes_of(u32 first, u32 second, u32 which) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(first), "r"(second), "r"(which));
   return word;
 }
-// 16 values of a column of G, in 256ths, as three digits of 256 from -128 to 127: bytes 1 … 3 of a sum with 128 in each
-// of them. The lowest byte rounds: its addends are sixteen evenly spread ones, so that of values that are all equal no
-// more than 1/32 is lost on average.
-MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
+// A value of G as an integer of three digits of 256: bits of a float whose ulp is one, with 128 on top of both lower
+// digits and 64 on top of the last. What is rounded has one of sixteen evenly spread parts of a unit added, so that of
+// values that are all equal no more than 1/32 is lost on average.
+MERCER_INLINE u32 integer_of(float g, float scale, int point) {
+  const int order = point % 2 * 8 + point / 2 % 2 * 4 + point / 4 % 2 * 2 + point / 8;
+  return bits_of(mul_add(g, scale, ((float)order + 0.5f) / 16 - 0.5f) + DIGIT_OFFSET);
+}
+MERCER_INLINE void write_g(u32 to, const u32 (&integers)[16]) {
   u32 words[PIECES][4];
 #pragma unroll
   for (int quad = 0; quad < 4; ++quad) {
-    u32 digits[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u32 addend = 8 + 16 * (i % 2 * 8 + i / 2 * 4 + quad % 2 * 2 + quad / 2);
-      digits[i] = ((u32)__float2int_rn(g[quad * 4 + i]) + (0x80808000u + addend)) ^ 0x80808000u;
-    }
-    const u32 low01 = bytes_of(digits[0], digits[1], 0x6251), low23 = bytes_of(digits[2], digits[3], 0x6251);
-    words[0][quad] = bytes_of(low01, low23, 0x5410);
-    words[1][quad] = bytes_of(low01, low23, 0x7632);
-    words[2][quad] =
-        bytes_of(bytes_of(digits[0], digits[1], 0x0073), bytes_of(digits[2], digits[3], 0x0073), 0x5410);
+    const u32* const four = integers + quad * 4;
+    const u32 low01 = bytes_of(four[0], four[1], 0x5140), low23 = bytes_of(four[2], four[3], 0x5140);
+    words[0][quad] = bytes_of(low01, low23, 0x5410) ^ 0x80808080u;
+    words[1][quad] = bytes_of(low01, low23, 0x7632) ^ 0x80808080u;
+    const u32 high = bytes_of(bytes_of(four[0], four[1], 0x0062), bytes_of(four[2], four[3], 0x0062), 0x5410);
+    words[2][quad] = (high + 0x40404040u) ^ 0x80808080u;
   }
 #pragma unroll
-  for (int piece = 0; piece < PIECES; ++piece) store_words(to + piece * (COLUMNS * 16), words[piece]);
+  for (int piece = 0; piece < PIECES; ++piece) store_words(to + piece * (GROUP_COLUMNS * 16), words[piece]);
 }
 #elif SIGN
 MERCER_INLINE u32 bfloat_pair(float first, float second) {
@@ -195,7 +209,7 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
         rest[2 * w] -= float_of(words[w] << 16);
         rest[2 * w + 1] -= float_of(words[w] & 0xffff0000u);
       }
-      store_words(to + half * (PRODUCT_COLUMNS * 16) + piece * (COLUMNS * 16), words);
+      store_words(to + half * (PRODUCT_COLUMNS * 16) + piece * (GROUP_COLUMNS * 16), words);
     }
   }
 }
@@ -241,128 +255,115 @@ MERCER_INLINE void load_points(float (&values)[16], u32 from, u32 step) {
   }
 }
 
-// The part of G that is a thread's: 16 points of one column and quarter of the stage, of two points m; in a cluster of
-// two, of one.
+// The part of G that is a thread's: 16 points of a column, a quarter of the stage of a point m; without a cluster two
+// such parts. Quarters of all points m are shared out among the blocks.
 struct OwnPart {
-  static constexpr int kTurns = 2 / CLUSTER;
-  int column, quarter, query[kTurns];
+  static constexpr int kTurns = 2 / CLUSTER, kQuarters = 128 / COLUMNS;  // of all threads
+  int column, quarter[kTurns], query[kTurns];
+  u32 place[kTurns], first_of_warp;  // in G
   float scale[kTurns];
   MERCER_METHOD OwnPart(const FieldProductArguments& a, const FieldWork& work) {
     const int thread = threadIdx.x % 128;
     column = thread % COLUMNS;
-    quarter = thread / COLUMNS % 4;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      query[turn] = (thread + 128 * turn) / (4 * COLUMNS);
+      const int own = (work.rank * kTurns + turn) * kQuarters + thread / COLUMNS;
+      quarter[turn] = own % 4;
+      query[turn] = own / 4;
+      place[turn] = query[turn] * (STEPS * STEP_BYTES) + quarter[turn] * QUARTER_BYTES;
+      place[turn] += column / GROUP_COLUMNS * (PIECES * GROUP_COLUMNS * 16);
 #if IN_UNITS
-      const i64 wanted = work.m0 + work.own_query + query[turn], m = wanted < a.field.m ? wanted : a.field.m - 1;
+      const i64 wanted = work.m0 + query[turn], m = wanted < a.field.m ? wanted : a.field.m - 1;
       scale[turn] = unit_scale(a.row_units[m], a.column_units[column]);
 #else
       scale[turn] = 1;
 #endif
     }
-  }
-  MERCER_METHOD u32 place(const FieldShared& shared, const FieldWork& work, int stage, int turn) const {
-    return shared.g(stage) + (work.own_query + query[turn]) * (STEPS * STEP_BYTES) + quarter * QUARTER_BYTES;
+    first_of_warp = __shfl_sync(0xffffffffu, place[0], 0);
   }
 };
 
-MERCER_INLINE void make_g(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
-                          const OwnPart& part, int stage, int inputs, i64 n0, const REAL* params) {
-  const int column = part.column, quarter = part.quarter;
-  float coef[16];
-  load_points(coef, shared.coefs(inputs) + ((quarter * 4 * COLUMNS + column) << 4), COLUMNS * 16);
+MERCER_INLINE void make_g(Made (&g)[16], const FieldProductArguments& a, const FieldShared& shared,
+                          const FieldWork& work, const OwnPart& own, int turn, int inputs, const REAL* params) {
+  const int query = own.query[turn] - work.own_query, first = own.quarter[turn] * 16;
+  float coef[16], pairs[PLANES + 1][16];
+  load_points(coef, shared.coefs(inputs) + (first / 4 * COLUMNS + own.column) * 16, COLUMNS * 16);
 #pragma unroll
-  for (int turn = 0; turn < OwnPart::kTurns; ++turn) {
-    const int query = part.query[turn];
-    float pairs[PLANES + 1][16], g[16];
+  for (int p = 0; p < PLANES; ++p)
+    load_points(pairs[p], shared.pairs(inputs) + ((query * PLANES + p) * STAGE_POINTS + first) * 4, 16);
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p)
-      load_points(pairs[p], shared.pairs(inputs) + ((query * PLANES + p) * STAGE_POINTS + quarter * 16) * 4, 16);
+  for (int i = 0; i < 16; ++i) {
+    float values[PLANES + 1];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      float own[PLANES + 1];
-#pragma unroll
-      for (int p = 0; p < PLANES; ++p) own[p] = pairs[p][i];
-      g[i] = amplitude(own, params, (REAL)a.field.k);
-      if (IN_UNITS) g[i] *= part.scale[turn];
-      g[i] *= coef[i];
-    }
-    // Behind the last point lies what was there before.
-    if (n0 + STAGE_POINTS > a.field.n)
-#pragma unroll
-      for (int i = 0; i < 16; ++i)
-        if (n0 + quarter * 16 + i >= a.field.n) g[i] = 0;
-    const u32 to = part.place(shared, work, stage, turn);
-    write_g(to + column / 8 * 128 + column % 8 * 16, g);
+    for (int p = 0; p < PLANES; ++p) values[p] = pairs[p][i];
+    const float value = amplitude(values, params, (REAL)a.field.k);
+#if DIGITS
+    g[i] = integer_of(value * coef[i], own.scale[turn], i);
+#else
+    g[i] = IN_UNITS ? value * own.scale[turn] * coef[i] : value * coef[i];
+#endif
   }
 }
 
-// COUNT stages: a warp writes bytes that follow one another in each, and passes them on.
-template <int COUNT>
-MERCER_INLINE void make_stages(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
-                               const OwnPart& part, i64 index, Ring<STAGES>& ring, Ring<INPUT_STAGES>& inputs,
-                               const REAL* params) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
-  int stage[COUNT];
-#pragma unroll
-  for (int s = 0; s < COUNT; ++s) {
-    stage[s] = ring.stage;
-    barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
-    // In turns: one warp that fed every stage would be the last to make its part of all of them.
-    if ((int)(index + s - work.first) % FEED_WARPS == warp) {
-      feed_z(a, shared, work, index + s, ring.stage);
-      const i64 next = index + s + INPUT_STAGES - 1;
-      if (next < work.end) {
-        Ring<INPUT_STAGES> behind = inputs;  // what the stage before has read
-        behind.retreat();
-        if (index + s > work.first) barrier_wait(shared.inputs_empty(behind.stage), behind.parity);
-        feed_inputs(a, shared, work, next, behind.stage);
-      }
-    }
-    __syncwarp();
-    barrier_wait(shared.inputs_full(inputs.stage), inputs.parity);
-    make_g(a, shared, work, part, ring.stage, inputs.stage, (index + s) * STAGE_POINTS, params);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared.inputs_empty(inputs.stage));
-    ring.advance();
-    inputs.advance();
-  }
+// A warp's bytes of G are in a row; of 64 columns in 16 bits, of which it has half, by halves of k.
+MERCER_INLINE void pass_on(const FieldShared& shared, const FieldWork& work, const OwnPart& own, int stage,
+                           int inputs) {
   async_fence();
   __syncwarp();
-  if (lane != 0) return;
-#pragma unroll
-  for (int s = 0; s < COUNT; ++s) {
+  if (threadIdx.x % 32 != 0) return;
+  barrier_arrive(shared.inputs_empty(inputs));
 #if CLUSTER > 1
+  constexpr int kApart = COLUMNS > 32 && !DIGITS ? 2 : 1;
 #pragma unroll
-    for (int turn = 0; turn < OwnPart::kTurns; ++turn)
-      copy_to_block(part.place(shared, work, stage[s], turn), 32 / COLUMNS * QUARTER_BYTES, shared.made(stage[s]),
-                    work.rank ^ 1);
+  for (int half = 0; half < kApart; ++half)
+    copy_to_block(shared.g(stage) + own.first_of_warp + half * (PRODUCT_COLUMNS * 16),
+                  SHARED_G_BYTES / FEED_WARPS / kApart, shared.made(stage), work.rank ^ 1);
+  if (threadIdx.x % 128 == 0) return barrier_expect(shared.made(stage), SHARED_G_BYTES);
 #endif
-    if (warp == 0 && CLUSTER > 1)
-      barrier_expect(shared.made(stage[s]), SHARED_G_BYTES);
-    else
-      barrier_arrive(shared.made(stage[s]));
-  }
+  barrier_arrive(shared.made(stage));
 }
 
 MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work,
                         const REAL* params) {
-  const OwnPart part(a, work);
-  if (threadIdx.x % 128 < 32)
+  const u32 warp = threadIdx.x % 128 / 32;
+  const OwnPart own(a, work);
+  if (warp == 0)
     for (int s = 0; s < INPUT_STAGES - 1 && work.first + s < work.end; ++s)
       feed_inputs(a, shared, work, work.first + s, s);
   Ring<STAGES> ring = {0, 0};
-  Ring<INPUT_STAGES> inputs = {0, 0};
+  Ring<INPUT_STAGES> read = {0, 0}, fed = {INPUT_STAGES - 1, 0};
 #pragma unroll 1
-  for (i64 index = work.first; index < work.end;) {
-    if (MADE_TOGETHER > 1 && work.end - index >= MADE_TOGETHER) {
-      make_stages<MADE_TOGETHER>(a, shared, work, part, index, ring, inputs, params);
-      index += MADE_TOGETHER;
-    } else {
-      make_stages<1>(a, shared, work, part, index, ring, inputs, params);
-      ++index;
+  for (int index = work.first; index < work.end; ++index) {
+    barrier_wait(shared.inputs_full(read.stage), read.parity);
+#pragma unroll
+    for (int turn = 0; turn < OwnPart::kTurns; ++turn) {
+      Made g[16];
+      make_g(g, a, shared, work, own, turn, read.stage, params);
+      if (turn == 0) {
+        barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
+        // In turns: one warp that fed every stage would be the last to make its part of all of them.
+        if ((u32)(index - work.first) % FEED_WARPS == warp) {
+          feed_z(a, shared, work, index, ring.stage);
+          if (index + INPUT_STAGES - 1 < work.end) {
+            barrier_wait(shared.inputs_empty(fed.stage), fed.parity ^ 1);
+            feed_inputs(a, shared, work, index + INPUT_STAGES - 1, fed.stage);
+          }
+        }
+        __syncwarp();
+      }
+      // Behind the last point lies what was there before.
+      const int points = points_of(a, index) - own.quarter[turn] * 16;
+      if (points < 16)
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          if (i >= points) g[i] = NOTHING;
+      const int column = own.column % GROUP_COLUMNS;
+      write_g(shared.g(ring.stage) + own.place[turn] + column / 8 * 128 + column % 8 * 16, g);
     }
+    pass_on(shared, work, own, ring.stage, read.stage);
+    ring.advance();
+    read.advance();
+    fed.advance();
   }
 }
 
@@ -549,14 +550,19 @@ MERCER_INLINE void multiply_stage(FieldSums& sums, const FieldRows& x, u32 z, De
   }
 }
 
+// Where a piece of sum i of a point m is.
+MERCER_INLINE constexpr int place_of(int i, int piece) {
+  constexpr int kGroup = GROUP_COLUMNS / 2;
+  return (i / kGroup * PIECES + piece) * kGroup + i % kGroup;
+}
 #if DIGITS
 MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) {
-  constexpr float kUnit = 1 / (64 * MOST_DIGITS);
-  return kUnit * mul_add((float)sums.of[q][i + 2 * HALF_COLUMNS], 65536.0f,
-                         mul_add((float)sums.of[q][i + HALF_COLUMNS], 256.0f, (float)sums.of[q][i]));
+  constexpr float kUnit = 1 / (64 * LARGEST);
+  return kUnit * mul_add((float)sums.of[q][place_of(i, 2)], 65536.0f,
+                         mul_add((float)sums.of[q][place_of(i, 1)], 256.0f, (float)sums.of[q][place_of(i, 0)]));
 }
 #else
-MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) { return sums.of[q][i]; }
+MERCER_INLINE float sum_of(const FieldSums& sums, int q, int i) { return sums.of[q][place_of(i, 0)]; }
 // Sums of the pieces are added to the totals, or begin them; `last`: the totals stay in the sums.
 MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins, bool last) {
   const u32 totals = shared.totals + threadIdx.x * 16;
@@ -568,10 +574,10 @@ MERCER_INLINE void flush(FieldSums& sums, const FieldShared& shared, bool begins
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int q = (unit * 4 + i) / HALF_COLUMNS, c = (unit * 4 + i) % HALF_COLUMNS;
-      float part = sums.of[q][c + HALF_COLUMNS];
-      if (PIECES == 3) part += sums.of[q][c + 2 * HALF_COLUMNS];
-      total[i] += part + sums.of[q][c];
-      if (last) sums.of[q][c] = total[i];
+      float part = sums.of[q][place_of(c, 1)];
+      if (PIECES == 3) part += sums.of[q][place_of(c, 2)];
+      total[i] += part + sums.of[q][place_of(c, 0)];
+      if (last) sums.of[q][place_of(c, 0)] = total[i];
     }
     if (!last) store_floats(place, total);
   }
@@ -668,15 +674,15 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
 #if !DIGITS
   bool begins = true;
 #endif
-  i64 next_block = work.first;  // where other codes begin
+  int next_block = work.first;  // where other codes begin
 #pragma unroll 1
-  for (i64 index = work.first; index < work.end;) {
+  for (int index = work.first; index < work.end;) {
     if (index == next_block) {
-      const i64 block = SIGN ? index / CODE_STAGES : 0;
+      const int block = SIGN ? index / CODE_STAGES : 0;
       next_block = SIGN ? (block + 1) * CODE_STAGES : work.end;
       x.load(a, work, k0, block);
     }
-    const i64 left = (next_block < work.end ? next_block : work.end) - index;
+    const int left = (next_block < work.end ? next_block : work.end) - index;
     const int count = TOGETHER > 1 && left >= TOGETHER ? TOGETHER : 1;
     if (count == TOGETHER)
       multiply_stages<TOGETHER>(sums, x, shared, ring, stages > 0, values);

@@ -3,6 +3,7 @@
 //   [measure_points →] measure_coefs → examine_amplitudes → judge_rows → field_products with DIGITS or HALVES
 #define ROW_THREADS 256
 #define BLOCK_ROWS 128  // 16 a warp
+#define JUDGED_ROWS 64
 #define STAGE_POINTS 64
 
 // The largest coefficient of each column; column_units are zero before. NaN lies above infinity.
@@ -58,7 +59,7 @@ MERCER_INLINE void add_amplitudes(RowAmplitudes& of, const RowAmplitudes& more) 
 // Of 16 rows a warp and a range of stages: their amplitudes, and for every column the sum of amplitudes times
 // coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and eight points in a row: four lanes read a
 // line of 128 bytes.
-extern "C" __global__ void __launch_bounds__(ROW_THREADS, 4)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, COLUMNS > 32 ? 2 : 4)
     examine_amplitudes(const __grid_constant__ FieldProductArguments a) {
   if (HALVES && *a.refused != 0) return;
   constexpr int kBlocks = COLUMNS / 8;
@@ -116,12 +117,14 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS, 4)
   }
 }
 
-// A thread a row. Points that are x have one amplitude, often the largest, and no part in a sum: where other amplitudes
-// exist, those that are equal to the largest do not count.
+// Threads of a row have its columns in turns. Points that are x have one amplitude, often the largest, and no part in a
+// sum: where other amplitudes exist, those that are equal to the largest do not count.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     judge_rows(const __grid_constant__ FieldProductArguments a) {
-  const i64 m = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
-  if (m >= a.field.m) return;
+  constexpr int kParts = ROW_THREADS / JUDGED_ROWS;
+  __shared__ bool fails[kParts][JUDGED_ROWS];
+  const int row = threadIdx.x % JUDGED_ROWS, part = threadIdx.x / JUDGED_ROWS;
+  const i64 wanted = (i64)blockIdx.x * JUDGED_ROWS + row, m = wanted < a.field.m ? wanted : a.field.m - 1;
   RowAmplitudes of = {};
   for (int r = 0; r < a.ranges; ++r) add_amplitudes(of, a.row_amplitudes[r * a.field.m + m]);
   const float n = (float)a.field.n, largest = of.largest;
@@ -130,13 +133,18 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
   const float most = PLANES > 0 ? fminf(MOST_OF_AMPLITUDES, n / LEAST_EQUAL) : INFINITY;
   bool stands = !(HALVES && *a.refused != 0);
   stands = stands && (largest == 0 || (is_unit(largest) && n * largest <= most * counted));
-  for (int o = 0; o < a.field.outputs; ++o) {
+  for (int o = part; o < a.field.outputs; o += kParts) {
     float sum = 0;
     for (int r = 0; r < a.ranges; ++r) sum += a.row_sums[((i64)r * COLUMNS + o) * a.field.m + m];
     const float unit = a.column_units[o];
     stands = stands && (unit == 0 || largest == 0 ||
                         (are_units(largest, unit) && n * (largest * unit) <= MOST_OF_MEAN * (sum - equal * unit)));
   }
+  fails[part][row] = !stands;
+  __syncthreads();
+  if (part > 0 || wanted >= a.field.m) return;
+#pragma unroll
+  for (int other = 1; other < kParts; ++other) stands = stands && !fails[other][row];
   a.row_units[m] = stands && largest > 0 ? largest : 1.0f;
   a.left[m * ((a.field.k + 63) / 64)] = !stands;
 }

@@ -1,12 +1,12 @@
 // Values of a field, amplitude times coefficient, in units of the largest amplitude of the row times the largest
 // coefficient of the column (field_products.cuh): LARGEST such units are one.
 //
-//   DIGITS  integers, in 256ths, of which three digits from -128 to 127 have 8355000
+//   DIGITS  integers: three digits, two from -128 to 127 and a last one from -64 to 63
 //   HALVES  two pieces of 16-bit floats
 
 // Rounding digits errs by half a unit at most, by 1/32 on average over sixteen equal values, by 0.3 / sqrt(n) over n
 // unlike ones. Where the magnitudes are 1 / MOST_OF_MEAN of the largest on average, that is 5e-7 of their sum.
-#define MOST_OF_MEAN (DIGITS ? 128.0f : 64.0f)
+#define MOST_OF_MEAN 64.0f
 
 // So that no few points have all the weight, amplitudes are 1 / MOST_OF_AMPLITUDES of the largest on average, and fewer
 // where there are few points.
@@ -14,8 +14,7 @@
 #define LEAST_EQUAL 16.0f
 
 #if DIGITS
-#define MOST_DIGITS 8355000.0f
-#define LARGEST (256 * MOST_DIGITS)
+#define LARGEST 4161000.0f
 #else
 #define LARGEST 16384.0f
 // Powers of differences, 2^14 to 2^15 of the largest one, lose 2^-25 at most, which is 2^-21 of 2^-4. So small and

@@ -84,10 +84,4 @@ struct Ring {
       parity ^= 1;
     }
   }
-  MERCER_METHOD void retreat() {
-    if (--stage < 0) {
-      stage = COUNT - 1;
-      parity ^= 1;
-    }
-  }
 };

@@ -231,6 +231,7 @@ const FieldRow kFields[] = {
     {.name = "gradient-signs-1", .text = kL1, .tensor_cores = true},
     {.name = "gradient-signs-16", .text = "exp(-sum(abs(x-z))/b)", .outputs = 16, .tensor_cores = true},
     {.name = "gradient-signs-32", .text = kL1, .outputs = 32, .tensor_cores = true},
+    {.name = "gradient-signs-64", .text = kL1, .outputs = 64, .tensor_cores = true},
     {.name = "gradient-values-1", .text = kGauss, .tensor_cores = true},
     {.name = "gradient-values-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .outputs = 16, .tensor_cores = true},
     {.name = "gradient-values-32", .text = kGauss, .outputs = 32, .tensor_cores = true},
