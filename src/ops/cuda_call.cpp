@@ -86,7 +86,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   const bool pays =
       job.type == Dtype::float32 && job.hardware().capability() == 90 && context.precision() != Precision::direct &&
       plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
-  problem.product_outputs = pays ? static_cast<int>(std::min(outputs, plan::kProductOutputs)) : 0;
+  problem.product_outputs = pays ? plan::most_product_outputs(outputs) : 0;
   problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
   problem.capability = job.hardware().capability();
   if (job.type == Dtype::float32)

@@ -208,6 +208,12 @@ BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const L
   return tile;
 }
 
+int most_product_outputs(std::int64_t outputs) {
+  constexpr std::int64_t kOutputs = 32;
+  const bool twice = round_up(outputs, 2 * kOutputs) == round_up(outputs, kOutputs);
+  return static_cast<int>(std::min(outputs, twice ? 2 * kOutputs : kOutputs));
+}
+
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
   constexpr std::int64_t kLeastFeatures = 96;
   return has_work(m, n, k, from) && (from == 0 || k >= kLeastFeatures);

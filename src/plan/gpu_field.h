@@ -126,7 +126,9 @@ inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
 int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights);
 
 /// Coefficients that one pass takes at most; more take several.
-inline constexpr std::int64_t kFieldOutputs = 16, kProductOutputs = 64;
+inline constexpr std::int64_t kFieldOutputs = 16;
+/// The same of products, of so many in all: twice as many where that takes no more columns.
+int most_product_outputs(std::int64_t outputs);
 
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem);
 

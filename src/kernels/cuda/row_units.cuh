@@ -14,7 +14,7 @@
 #define LEAST_EQUAL 16.0f
 
 #if DIGITS
-#define LARGEST 4161000.0f
+#define LARGEST 4161000.0f  // on top of DIGIT_OFFSET an integer of 23 bits, and with the other sign
 #else
 #define LARGEST 16384.0f
 // Powers of differences, 2^14 to 2^15 of the largest one, lose 2^-25 at most, which is 2^-21 of 2^-4. So small and

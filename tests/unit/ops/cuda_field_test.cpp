@@ -117,15 +117,15 @@ void expect_unlike_amplitudes(const char* phi, std::initializer_list<std::int64_
   });
 }
 
-/// Clusters of four blocks and of two, which make G of 8, 16, 32 and 64 columns together.
-TEST(TensorCoreFields, ClustersOfSigns) {
+/// G of 8, 16, 32 and 64 columns, which two blocks make together, and one that has all features; of several passes.
+TEST(TensorCoreFields, ColumnsOfSigns) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
-    for (std::int64_t k : {580, 200})
-      for (std::int64_t outputs : {7, 16, 30, 70}) {
+    for (std::int64_t k : {580, 100})
+      for (std::int64_t outputs : {7, 16, 30, 45, 70}) {
         const Array x = normal(Dtype::float32, {3, k}, 1), z = normal(Dtype::float32, {213, k}, 2);
         Array amplitude = normal(Dtype::float32, {3, 213}, 3);
-        for (std::int64_t n = 0; n < 213; ++n) amplitude.set({1, n}, n == 0 ? 1e6 : 1e-3);  // not in digits
+        amplitude.set({1, 0}, 100);  // its row is not in digits
         const Array coef = normal(Dtype::float32, {outputs, 213}, 4), out(Dtype::float32, {outputs, 3, k});
         const Expr field = parse("sum(sign(x-z))")->args[0];
         const Tensor a = amplitude;
@@ -352,6 +352,9 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
       EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.shared_per_block);
     }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::kTensorCoresFrom));
+  // Passes of 64 columns take 128 for 70 outputs, passes of 32 take 96.
+  for (const auto& [outputs, of_pass] : {std::pair(5, 5), {32, 32}, {33, 33}, {64, 64}, {70, 32}, {100, 64}})
+    EXPECT_EQ(plan::most_product_outputs(outputs), of_pass);
 }
 
 }  // namespace
