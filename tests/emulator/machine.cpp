@@ -170,7 +170,8 @@ void start_cluster(Runner& r, std::size_t first) {
     block.warps.resize((block_threads + kWarp - 1) / kWarp);
     block.shared = r.memory.shared + rank * kSharedBytes;
     block.shared_used = (launch.shared_bytes + 1023) / 1024 * 1024;
-    std::memset(block.shared, 0xff, std::min(kSharedBytes, block.shared_used + 64 * 1024));
+    // NaN, and in every other block floats: kernels may compute again what is not finite.
+    std::memset(block.shared, linear % 2 == 0 ? 0xff : 0x47, std::min(kSharedBytes, block.shared_used + 64 * 1024));
     r.cluster.live += block.live;
   }
   for (std::size_t i = 0; i < r.threads.size(); ++i) {
