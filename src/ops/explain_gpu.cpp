@@ -287,8 +287,8 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
           field->factors.to_text(), field->linear->problem.product.to_text());
     const char* const way =
         field->of_signs() ? "signs by ranks, exact; three products of bytes with exact sums, of bfloat16 in rows whose "
-                            "largest value is over 128 times the mean"
-        : field->has_units() ? "three products of 16 bits, to float32 every 128 n; of tf32, every 64 n, in rows whose "
+                            "largest value is over 64 times the mean"
+        : field->has_units() ? "three products of 16 bits, to float32 every 256 n; of tf32, every 64 n, in rows whose "
                                "largest value is over 64 times the mean and where many differences are too small"
                              : "three products of tf32, to float32 every 64 n";
     return fmt::format("phi = {}\ntensor cores: {}\n", field->factors.to_text(), way);
