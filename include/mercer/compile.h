@@ -34,7 +34,8 @@ struct CompileRequest {
     std::string architecture = {};  // "sm_90a"
   };
 
-  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop.
+  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop; or
+  /// gradient_field, of a formula made by Formula::field.
   std::vector<std::string> verbs = {"pairwise"};
   std::vector<Sizes> shapes;
   std::vector<Dtype> dtypes = {Dtype::float32};  // of x and z
@@ -44,12 +45,13 @@ struct CompileRequest {
   /// code. An exponent that is not here, and has no default, is taken for an array. On CUDA numbers and arrays have
   /// code of their own: other parameters that are not here get both.
   std::map<std::string, double> params = {};
-  /// E of kernel_product's v [..., N, E], O of a gradient's coef [..., O, N].
+  /// E of kernel_product's v [..., N, E], O of a gradient's or a field's coef [..., O, N].
   std::int64_t columns = 1;
 };
 
 /// Compiles what the calls need into the context's cache and, for CUDA, into the cache on disk. A call that differs
-/// from a prepared one in its sizes usually finds its code too. Throws invalid_argument for a broken rule, before
+/// from a prepared one in its sizes usually finds its code too. On CUDA x and z of equal shapes are prepared as one
+/// array and as two. Throws invalid_argument for a broken rule, before
 /// anything is compiled, and unsupported for a device or an architecture that is not offered.
 void compile(const Formula& f, const CompileRequest& request, Context& context = Context::shared());
 

@@ -446,8 +446,8 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
     - devices: "cpu"; the index of a CUDA device; or an architecture such as "sm_90a", whose code goes to the cache on disk,
       which takes NVRTC and no GPU.
     - verbs: "pairwise", "kernel_matrix", "cdist", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
-      "kernel_agop".
-    - columns: of v in kernel_product; rows of coef in kernel_gradient.
+      "kernel_agop"; or "gradient_field" alone, with phi for f.
+    - columns: of v in kernel_product; rows of coef in kernel_gradient and gradient_field.
     - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
       left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
       arrays, and those that are left out get both.

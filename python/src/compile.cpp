@@ -104,9 +104,15 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
   return request;
 }
 
+Formula formula_of(nb::handle f, nb::handle verbs, nb::kwargs& params) {
+  for (const std::string& name : list_of(verbs, "verbs", text_of))
+    if (name == "gradient_field") return find_field(f, "compile");
+  return find_formula(f, "compile", false, &params);
+}
+
 void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
                 nb::handle verbs, std::int64_t columns, nb::kwargs params) {
-  const Formula formula = find_formula(f, "compile", false, &params);
+  const Formula formula = formula_of(f, verbs, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const nb::gil_scoped_release release;
   compile(formula, request);
@@ -114,7 +120,7 @@ void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle l
 
 void py_write_store(const std::string& folder, nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts,
                     nb::handle devices, nb::handle verbs, std::int64_t columns, nb::kwargs params) {
-  const Formula formula = find_formula(f, "compile", false, &params);
+  const Formula formula = formula_of(f, verbs, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const nb::gil_scoped_release release;
   ops::write_cuda_store(folder, formula, request);

@@ -29,24 +29,26 @@ constexpr const char* kOp = "compile";
 struct Stage {
   Device device = {};
   Rehearsal* rehearsal = nullptr;
-  bool arrays = false;  // parameters that the request leaves open are arrays, not numbers
+  std::int64_t extent = 0;   // parameters that the request leaves open are arrays of so many values; 0: numbers
+  bool with_itself = false;  // z is x
 };
 
-/// Inputs are one element under strides of zero.
+/// Inputs are one element under strides of zero; points on CUDA, where nothing is read, lie as the request says.
 class SampleCall {
  public:
   SampleCall(const Formula& f, const CompileRequest& request, const CompileRequest::Sizes& sizes, Dtype dtype,
-             Layout out_layout, const Stage& stage)
+             const CompileRequest::Layouts& layouts, const Stage& stage)
       : formula_(f),
         stage_(stage),
         columns_(request.columns),
         type_(compute_type(dtype)),
-        out_layout_(out_layout),
+        out_layout_(layouts.out),
+        batch_(on_cuda() && sizes.batch > 1 ? Shape{sizes.batch} : Shape{}),
         m_(on_cuda() ? sizes.m : std::min(sizes.m, plan::kManyRows)),
         n_(on_cuda() ? sizes.n : std::min(sizes.n, plan::kManyRows)),
         k_(sizes.k),
-        x_(zeros(dtype, {m_, k_})),
-        z_(zeros(dtype, {n_, k_})) {
+        x_(matrix_of(dtype, m_, k_, layouts.x)),
+        z_(stage.with_itself ? x_ : matrix_of(dtype, n_, k_, layouts.z)) {
     arguments_.verb = kOp;
     arguments_.queue.rehearsal = stage.rehearsal;
     read_values();
@@ -80,6 +82,12 @@ class SampleCall {
     const Shape coef = columns_ == 1 ? Shape{n_} : Shape{columns_, n_};
     kernel_agop(formula_, x_, &z_, zeros(type_, coef), output(type_, {k_, k_}), arguments_, context);
   }
+  void field(Context& context) {
+    const Shape coef = columns_ == 1 ? Shape{n_} : Shape{columns_, n_};
+    const Shape out = columns_ == 1 ? Shape{m_, k_} : Shape{columns_, m_, k_};
+    gradient_field(formula_, x_, z_, matrix_of(type_, m_, n_, Layout::row), zeros(type_, coef), output(type_, out),
+                   arguments_, context);
+  }
 
  private:
   bool on_cuda() const { return stage_.device.kind == DeviceKind::cuda; }
@@ -98,6 +106,16 @@ class SampleCall {
   }
   Tensor zeros(Dtype dtype, Shape shape) const { return zeros_on(stage_.device, dtype, std::move(shape)); }
 
+  Tensor matrix_of(Dtype dtype, std::int64_t rows, std::int64_t columns, Layout layout) {
+    Shape shape = batch_;
+    shape.insert(shape.end(), {rows, columns});
+    if (!on_cuda()) return zeros(dtype, std::move(shape));
+    Tensor t(far_away(), dtype, std::move(shape));
+    t.device = stage_.device;
+    if (layout == Layout::column) t.strides.end()[-2] = 1, t.strides.end()[-1] = rows;
+    return t;
+  }
+
   void read_values() {
     const ir::Uses& uses = formula_.prepared().uses;
     if (uses.row) arguments_.row = zeros(type_, {m_});
@@ -113,23 +131,32 @@ class SampleCall {
       const bool exponent = std::any_of(prepared.exponents.begin(), prepared.exponents.end(),
                                         [&](const Expr& e) { return same(e, leaf); });
       // The values of an array are not of the code; of CUDA's, those of numbers other than 0 are not either.
-      if (on_cuda() && !exponent && !stage_.arrays)
+      if (on_cuda() && !exponent && stage_.extent == 0)
         arguments_.params[leaf->name] = 1.0;
-      else if (!leaf->has_default || (stage_.arrays && !exponent))
-        arguments_.params[leaf->name] = zeros_on({}, Dtype::float64, {1});
+      else if (!leaf->has_default || (stage_.extent > 0 && !exponent))
+        arguments_.params[leaf->name] = zeros_on({}, Dtype::float64, parameter_shape());
     }
   }
 
-  /// The axes that arrays of parameters add to every output.
+  /// Beside the axes of a batch.
+  Shape parameter_shape() const {
+    Shape shape(batch_.size(), 1);
+    shape.insert(shape.begin(), std::max<std::int64_t>(stage_.extent, 1));
+    return shape;
+  }
+
+  /// The axes that batches and arrays of parameters add to every output.
   Tensor output(Dtype dtype, const Shape& shape) {
     Shape whole = batch_shape(formula_, x_, z_, arguments_);
     whole.insert(whole.end(), shape.begin(), shape.end());
     Tensor t(nullptr, dtype, std::move(whole));
     t.device = stage_.device;
-    // Far from every other array: a rehearsal touches none, and their overlap is looked at.
-    t.data = on_cuda() ? reinterpret_cast<void*>(++far_ << 48) : memory(t);
+    t.data = on_cuda() ? far_away() : memory(t);
     return t;
   }
+
+  /// Far from every other array: a rehearsal touches none, and their overlap is looked at.
+  void* far_away() { return reinterpret_cast<void*>(++far_ << 48); }
 
   void* memory(const Tensor& t) {
     return memory_.emplace_back(static_cast<std::size_t>(t.count()) * size_of(t.dtype) + 1).data();
@@ -148,17 +175,19 @@ class SampleCall {
   std::int64_t columns_;
   Dtype type_;
   Layout out_layout_;
+  Shape batch_;
   std::int64_t m_, n_, k_;
+  std::uintptr_t far_ = 0;
   Tensor x_, z_;
   Arguments arguments_;
   std::vector<std::vector<std::byte>> memory_;
-  std::uintptr_t far_ = 0;
 };
 
 struct VerbRow {
   const char* name;
   void (SampleCall::*run)(Context&);
 };
+constexpr const char* kFieldVerb = "gradient_field";
 constexpr VerbRow kVerbs[] = {
     {"pairwise", &SampleCall::pairwise},
     {"kernel_matrix", &SampleCall::pairwise},
@@ -168,6 +197,7 @@ constexpr VerbRow kVerbs[] = {
     {"knn", &SampleCall::nearest},
     {"kernel_gradient", &SampleCall::gradient},
     {"kernel_agop", &SampleCall::agop},
+    {kFieldVerb, &SampleCall::field},
 };
 
 const VerbRow& verb_of(const std::string& name) {
@@ -198,8 +228,14 @@ void check_architecture(const std::string& name) {
     fail(ErrorKind::unsupported, "{}: the architecture must be at least sm_{}. Received {}.", kOp, oldest, name);
 }
 
-void check(const CompileRequest& request) {
-  for (const std::string& name : request.verbs) verb_of(name);
+void check(const Formula& f, const CompileRequest& request) {
+  for (const std::string& name : request.verbs) {
+    verb_of(name);
+    const bool is_field = f.prepared().is_field;
+    require((name == kFieldVerb) == is_field,
+            "{}: gradient_field takes a formula made by Formula::field, alone among the verbs. Received {} with {}.",
+            kOp, name, is_field ? "such a formula" : "another");
+  }
   for (const auto& [batch, m, n, k] : request.shapes) {
     require(batch >= 0 && m >= 0 && n >= 0 && k >= 0, "{}: shapes must not be negative. Received ({}, {}, {}, {}).",
             kOp, batch, m, n, k);
@@ -222,15 +258,17 @@ void run_all(const Formula& f, const CompileRequest& request, const Stage& stage
     for (Dtype dtype : request.dtypes)
       for (const CompileRequest::Layouts& layouts : request.layouts)
         for (const std::string& verb : request.verbs) {
-          SampleCall call(f, request, sizes, dtype, layouts.out, stage);
+          if (stage.with_itself && (sizes.m != sizes.n || layouts.x != layouts.z)) continue;
+          SampleCall call(f, request, sizes, dtype, layouts, stage);
           (call.*verb_of(verb).run)(context);
         }
 }
 
-/// Numbers and arrays have kernels of their own.
+/// Numbers, arrays and batches have kernels of their own, and so have points with themselves.
 void rehearse_all(const Formula& f, const CompileRequest& request, Rehearsal& rehearsal, Context& context) {
   const Device device{DeviceKind::cuda, rehearsal.device->index};
-  for (bool arrays : {false, true}) run_all(f, request, {device, &rehearsal, arrays}, context);
+  for (std::int64_t extent : {0, 1, 2})
+    for (bool with_itself : {false, true}) run_all(f, request, {device, &rehearsal, extent, with_itself}, context);
 }
 
 /// A device of that architecture, as far as plans are concerned.
@@ -257,7 +295,7 @@ void compile_for_cuda(const Formula& f, const CompileRequest& request, const Com
 
 std::vector<jit::CudaSource> ops::cuda_sources(const Formula& f, const CompileRequest& request,
                                                const CompileRequest::Where& where, SourcesOf of, Context& context) {
-  check(request);
+  check(f, request);
   const CudaDevice device =
       where.architecture.empty() ? cuda_device(where.device.index) : device_like(where.architecture);
   Rehearsal listing{Rehearsal::Purpose::sources, &device, of == SourcesOf::store};
@@ -283,7 +321,7 @@ Layout layout_from_text(const std::string& name) {
 }
 
 void compile(const Formula& f, const CompileRequest& request, Context& context) {
-  check(request);
+  check(f, request);
   for (const CompileRequest::Where& where : request.devices) {
     if (where.device.kind == DeviceKind::cpu && where.architecture.empty())
       run_all(f, request, {}, context);

@@ -108,6 +108,58 @@ TEST(Compile, SizesDecideAboutTheTiles) {
   EXPECT_EQ(kinds_of("sum(abs(x-z))", request)["tile"], 3);
 }
 
+/// The texts of a request's kernels.
+std::set<std::string> texts_of(const Formula& f, CompileRequest request, std::vector<CompileRequest::Sizes> shapes) {
+  request.shapes = std::move(shapes);
+  std::set<std::string> texts;
+  for (const jit::CudaSource& source : ops::cuda_sources(f, request, request.devices.front()))
+    texts.insert(source.text);
+  return texts;
+}
+bool includes(const std::set<std::string>& all, const std::set<std::string>& some) {
+  return std::includes(all.begin(), all.end(), some.begin(), some.end());
+}
+
+// Sizes at which points with themselves take another way than two arrays of that shape.
+TEST(Compile, OneArrayAndTwoOfOneShape) {
+  const CompileRequest request = request_for("sm_90a", {"pairwise"});
+  const char* f = "sum(abs(x-z)^3)";
+  EXPECT_TRUE(includes(texts_of(f, request, {{1, 4096, 4096, 512}}), texts_of(f, request, {{1, 4096, 4095, 512}})));
+  EXPECT_FALSE(includes(texts_of(f, request, {{1, 4096, 4095, 512}}), texts_of(f, request, {{1, 4096, 4096, 512}})));
+}
+
+TEST(Compile, BatchesAndArraysOfSeveralValues) {
+  const CompileRequest request = request_for("sm_90a", {"pairwise"});
+  const auto one = texts_of("sum(abs(x-z))", request, {{1, 3000, 2900, 256}});
+  const auto several = texts_of("sum(abs(x-z))", request, {{4, 3000, 2900, 256}});
+  EXPECT_FALSE(includes(one, several));
+  // What a batch takes beside, an array of parameters takes too.
+  const auto arrays = texts_of("exp(-sum(abs(x-z))/h)", request, {{1, 3000, 2900, 256}});
+  int shared = 0;
+  for (const std::string& text : several) {
+    if (text.find("start_mixed") == std::string::npos) continue;
+    ++shared;
+    EXPECT_TRUE(arrays.contains(text));
+  }
+  EXPECT_GT(shared, 0);
+}
+
+TEST(Compile, Fields) {
+  const Formula field = Formula::field(parse("x-z"));
+  CompileRequest request = request_for("sm_90a", {"gradient_field"});
+  request.columns = 16;
+  const std::map<std::string, int> kinds = kinds_of(field, request);
+  EXPECT_GT(kinds.at("field"), 0);
+  Context context;
+  request.devices = {{}};
+  compile(field, request, context);
+  EXPECT_EQ(context.plan_count(), 1u);
+  request.verbs = {"gradient_field", "pairwise"};
+  EXPECT_THROW(compile(field, request, context), Error);
+  request.verbs = {"gradient_field"};
+  EXPECT_THROW(compile("sum(abs(x-z))", request, context), Error);
+}
+
 TEST(Compile, ArchitecturesOfOneGenerationAreTheSame) {
   for (const char* name : {"sm_90", "sm_90a"}) {
     const CompileRequest request = request_for(name, {"pairwise"});
