@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "calls.h"
 #include "core/cuda_driver.h"
 
 namespace mercer::python {
@@ -56,6 +57,7 @@ CallQueue::~CallQueue() {
 Queue CallQueue::open(const Array& x) {
   x_ = &x;
   stream_ = current_stream(x);
+  if (workspace_ && Measuring::current() == nullptr) wait_for(*workspace_);
   Queue queue{stream_};
   const Library& library = x.library();
   const bool allocates = library.exchange != nullptr || library.kind != Library::Kind::other;

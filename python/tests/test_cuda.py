@@ -385,6 +385,26 @@ def test_the_stream_of_the_array_interface(rng, home):
 
 
 @with_torch
+def test_the_stream_of_a_workspace(rng, home):
+    torch = home.library
+    x, z = (home.array(a) for a in points(rng, "float32"))
+    size = max(mc.workspace_size("cdist", x, z, 1), 1)
+    memory = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    out = torch.zeros((M, N), device="cuda")
+    torch.cuda.synchronize()
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        memory.fill_(255)
+    arrays = (Interface(array, other.cuda_stream) for array in (x, z))
+    workspace = Interface(memory, side.cuda_stream)
+    mc.cdist(*arrays, 1, out=Interface(out, other.cuda_stream), workspace=workspace)
+    other.synchronize()
+    assert side.query(), "the call did not wait for what was to be written there before"
+    np.testing.assert_array_equal(home.numpy(out), home.numpy(mc.cdist(x, z, 1)))
+
+
+@with_torch
 def test_overhead(home):
     """The bar is 12 microseconds on an idle machine; a shared one gets three times that."""
     x = home.library.ones((2, 2), device="cuda")

@@ -237,7 +237,7 @@ void FileCache::trim_now_and_then(std::int64_t written) {
   if (until_trim_.fetch_sub(written, std::memory_order_relaxed) > written) return;
   // Several processes may each write an eighth past the cap before one looks; trimming to 3/4 makes room for that.
   until_trim_.store(size_cap_ / 8, std::memory_order_relaxed);
-  if (stats().bytes > size_cap_) trim(size_cap_ / 4 * 3);
+  trim(stats().bytes > size_cap_ ? size_cap_ / 4 * 3 : size_cap_);
 }
 
 void FileCache::remove(std::string_view key) {

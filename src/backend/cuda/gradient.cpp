@@ -13,6 +13,7 @@ namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
+constexpr std::int64_t kMostBlocks = 65535;  // of rows, of which a grid has the second axis
 
 /// Whether kernels that take 16 bytes of a row at once can read an array, of all batch items, where it is.
 bool has_whole_rows(const BatchedArray& array, std::int64_t columns, std::int64_t row_stride, std::int64_t col_stride) {
@@ -58,6 +59,7 @@ class FieldLaunch {
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
     const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
+    rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
     if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
     if (operands.has_rows()) weights_ = pair_weight_kernels(job);
     lay_out_panels();

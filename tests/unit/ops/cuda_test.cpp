@@ -572,6 +572,25 @@ TEST_F(PastTwoToThe31, Inputs) {
   EXPECT_EQ(result(kM - 1, 0), 3 * kK);
 }
 
+TEST_F(PastTwoToThe31, BlocksOfRowsOfAField) {
+  constexpr std::int64_t kM = 4300000, kN = 100, kK = 20;  // a grid's second axis has 65535 blocks, of up to 64 rows
+  if (!has_room(kM * kK * 9)) GTEST_SKIP() << lacking_;
+  const DeviceMemory points(0, kM * kK), far(0, kN * kK), memory(0, kM * kK * 4);
+  stream().fill(points.at(), 1, points.size());
+  stream().fill(points.at((kM - 1) * kK), 0, kK);
+  stream().fill(far.at(), 0, far.size());
+  stream().fill(memory.at(), 0xff, memory.size());
+  Tensor x(points.data(), Dtype::uint8, {kM, kK}), z(far.data(), Dtype::uint8, {kN, kK});
+  Tensor out(memory.data(), Dtype::float32, {kM, kK});
+  x.device = z.device = out.device = {DeviceKind::cuda, 0};
+  const DeviceArray coef(filled(Dtype::float32, {kN}, std::vector<double>(kN, 0.5)));
+  kernel_gradient("sum(abs(x-z))", x, &z, coef, out, on_stream(stream()), context_);
+  for (std::int64_t m : {std::int64_t{0}, std::int64_t{1048559}, std::int64_t{1048560}, std::int64_t{4194239},
+                         std::int64_t{4194240}, kM - 2, kM - 1})
+    for (std::int64_t k : {std::int64_t{0}, kK - 1})
+      EXPECT_EQ(value_at<float>(stream(), memory, m * kK + k), m == kM - 1 ? 0.0f : 0.5f * kN) << m << "," << k;
+}
+
 /// Where (s + row) + col and (s + col) + row differ in their last bit, each pair must be computed once.
 TEST_F(Cuda, SymmetricHalvesOfFormulasThatRoundDifferently) {
   const Formula f("sum(abs(x-z)) + row + col");
