@@ -7,6 +7,7 @@
 #include "codegen/cuda_products.h"
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
+#include "codegen/weight_text.h"
 #include "core/error.h"
 #include "ir/fit_power.h"
 #include "plan/rank_field.h"
@@ -352,7 +353,7 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
 
 /// The sum of a pair from the values themselves.
 std::string row_sums_text(const GpuPairPlan& plan) {
-  return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted) +
+  return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted()) +
          define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
          skeleton({"row_sums.cuh"});
@@ -453,16 +454,17 @@ std::string cuda_kept_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
 }
 
-std::string cuda_operands_source(bool squares, bool weighted, bool few_features) {
-  std::string text = skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) +
-                     define("WEIGHTED", weighted) + define("POINT", "float") +
+std::string cuda_operands_source(bool squares, const Expr& multiplier, bool few_features) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("SQUARES", squares) +
+                     weight_text(multiplier, Dtype::float32) + define("POINT", "float") +
                      skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
                                "overlap.cuh", "feature_fetch.cuh", "split_operands.cuh"});
   return few_features ? text + skeleton({"split_points.cuh"}) : text;
 }
 
-std::string cuda_double_operands_source(bool squares, bool weighted) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + define("SQUARES", squares) + define("WEIGHTED", weighted) +
+std::string cuda_double_operands_source(bool squares, const Expr& multiplier) {
+  return skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("SQUARES", squares) +
+         weight_text(multiplier, Dtype::float64) +
          skeleton({"double_precision.cuh", "centre.cuh", "operand_values.cuh", "double_operands.cuh"});
 }
 
@@ -498,17 +500,19 @@ std::string cuda_wide_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "wide_operands.cuh", "wide_halves.cuh"});
 }
 
-std::string cuda_rank_field_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh",
+std::string cuda_rank_field_source(const Expr& weight) {
+  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + weight_text(weight, Dtype::float32) +
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh",
                    "rank_field.cuh"});
 }
 
 std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + define("STATES", 1);
-  text += define("READS_WEIGHTS", plan.bilinear.weighted);
+  text += define("READS_WEIGHTS", plan.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
+  text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
   return text + update_function(plan, "update", plan.update) + skeleton({"rank_rows.cuh"});
 }
 
@@ -633,7 +637,7 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   const bool factors = static_cast<bool>(field.factors);
-  text += define("FACTORS", factors) + define("WEIGHTED", field.factors.weighted);
+  text += define("FACTORS", factors) + weight_text(field.factors.weight, plan.problem.type);
   text += define("SCALE", cuda_number(field.factors.scale, plan.problem.type).c_str());
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   text += factors ? amplitude_function(field) + factor_function(field) : phi_function(field);
@@ -661,9 +665,10 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
   text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
           define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
+  text += define("FALLBACK", !units && plan.products_are_fallback());
   text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.cluster);
-  text += define("READS_WEIGHTS", plan.factors.weighted || plan::reads_site(plan.factor, {Site::w}));
-  text += define("WEIGHTED", plan.factors.weighted);
+  text += define("READS_WEIGHTS", plan.factors.weighted() || plan::reads_site(plan.factor, {Site::w}));
+  text += weight_text(plan.factors.weight, Dtype::float32);
   const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
   text += amplitude_function(plan);
@@ -707,7 +712,7 @@ std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
   text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs());
-  text += define("WEIGHTED", plan.factors.weighted) +
+  text += weight_text(plan.factors.weight, Dtype::float32) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
   return text + amplitude_function(plan) +
          skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",

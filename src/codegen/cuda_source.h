@@ -34,18 +34,19 @@ std::string cuda_repair_source(const plan::GpuPairPlan& plan);
 /// `bilinear_tile` that stores values, where plan.keeps(); and `write_kept`, which makes operands of v.
 std::string cuda_kept_source(const plan::GpuPairPlan& plan);
 std::string cuda_kept_operands_source();
-std::string cuda_operands_source(bool squares, bool weighted, bool few_features);
+/// `multiplier`: of plan::Bilinear.
+std::string cuda_operands_source(bool squares, const Expr& multiplier, bool few_features);
 /// The same of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products; `start_doubles`, `write_image` and
 /// `sample_squares`.
 std::string cuda_double_source(const plan::GpuPairPlan& plan);
-std::string cuda_double_operands_source(bool squares, bool weighted);
+std::string cuda_double_operands_source(bool squares, const Expr& multiplier);
 /// Products of few features with many columns of v: the kernel `wide_tile`.
 std::string cuda_wide_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_expanded` and `expand_points`: for a plan with expanded squares (kernels/cuda/expanded.cuh).
 std::string cuda_expand_source(const plan::GpuPairPlan& plan);
 /// Fields that weigh products of two factors (kernels/cuda/rank_field.cuh): the kernels `write_factors`,
 /// `write_columns` and `finish_rows`; and `rank_rows`, of a plan.
-std::string cuda_rank_field_source();
+std::string cuda_rank_field_source(const Expr& weight);
 std::string cuda_rank_rows_source(const plan::GpuPairPlan& plan);
 /// The kernels of pair_weights.cuh.
 std::string cuda_pair_weights_source(Dtype type);

@@ -37,9 +37,10 @@ class OuterProducts {
         shape_(call.op(), coef) {
     size_ = static_cast<std::int64_t>(size_of(call.type()));
     const std::int64_t m = call.m(), k = call.features();
-    const std::int64_t row = std::max<std::int64_t>(1, call.items() * shape_.outputs * k * size_);
+    const std::int64_t outputs = std::max<std::int64_t>(1, shape_.outputs);
+    const std::int64_t row = std::max<std::int64_t>(1, call.items() * outputs * k * size_);
     const std::int64_t most =
-        std::max<std::int64_t>(1, std::min(context.state().part_bytes / row, kMostTerms / shape_.outputs));
+        std::max<std::int64_t>(1, std::min(context.state().part_bytes / row, kMostTerms / outputs));
     parts_ = std::max<std::int64_t>(1, ceil_div(m, most));
     rows_ = std::max<std::int64_t>(1, ceil_div(m, parts_));
     matrix_ = call.items() * k * k;

@@ -116,7 +116,7 @@ bool is_distance_of_points(const Expr& sum) {
   const ir::Split split = ir::split({sum});
   const plan::Bilinear squares = plan::bilinear_of(split);
   const bool of_squares =
-      squares.kind == plan::BilinearKind::square && !squares.weighted && squares.uniforms.empty();
+      squares.kind == plan::BilinearKind::square && !squares.weighted() && squares.uniforms.empty();
   return (of_squares || plan::factor_of_absolute_differences(split) > 0) && split.x_streams[0]->op == ir::Op::x &&
          split.z_streams[0]->op == ir::Op::z;
 }

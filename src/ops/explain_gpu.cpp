@@ -297,6 +297,11 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
   }
 }
 
+/// The call that explain() prints the floor of.
+GpuCall call_of(Precision precision) {
+  return {.products = precision == Precision::fp32 ? 3 : precision == Precision::direct ? 0 : 1};
+}
+
 std::string floor_text(const plan::GpuTimes& times, ExplainShape shape, const NamedGpu& gpu) {
   return fmt::format(
       "{} x {} x {} on an {} ({} multiprocessors, {:.2f} GHz): {:.4g} ms\n"
@@ -341,7 +346,8 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
   text += section("gradient of 16 outputs", gradient_text(f, shape, dtype, gpu.info));
   text += section("source", source_text(*plan, dtype));
-  return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, {}), shape, gpu));
+  const GpuCall call = call_of(Context::shared().precision());
+  return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, call), shape, gpu));
 }
 
 }  // namespace ops

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/integers.h"
+#include "plan/weight_factors.h"
 
 namespace mercer::plan {
 namespace {
@@ -41,6 +42,7 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
   collect_factors(term, false, factors);
   Bilinear result;
   int x = 0, z = 0;
+  WeightFactors weights;
   std::vector<Expr> differences;
   for (const auto& [factor, divides] : factors) {
     if (factor->op == Op::constant) {
@@ -49,10 +51,10 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
       const auto found = std::find_if(params.begin(), params.end(), [&](const Expr& p) { return same(p, factor); });
       if (found == params.end()) return {};
       result.uniforms.push_back({static_cast<int>(found - params.begin()), divides});
+    } else if (WeightFactors::is_weight(factor)) {
+      weights.add(factor, divides);
     } else if (divides) {
       return {};
-    } else if (factor->op == Op::w && !result.weighted) {
-      result.weighted = true;
     } else if (factor->op == Op::x) {
       ++x;
     } else if (factor->op == Op::z) {
@@ -63,7 +65,7 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
       return {};
     }
   }
-  if (!std::isnormal(result.factor)) return {};
+  if (!std::isnormal(result.factor) || !weights.stand()) return {};
   if (result.uniforms.size() > Bilinear::kMostUniforms) return {};
   if (x == 1 && z == 1 && differences.empty())
     result.kind = BilinearKind::product;
@@ -71,6 +73,11 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
     result.kind = BilinearKind::square;
   else
     return {};
+  if (!weights.empty()) {
+    result.weight = weights.product();
+    result.multiplier = result.kind == BilinearKind::square ? weights.root() : result.weight;
+    result.multiplier_text = result.multiplier.to_text();
+  }
   return result;
 }
 
@@ -146,7 +153,8 @@ int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k,
 std::string Bilinear::to_text() const {
   if (kind == BilinearKind::none) return "none";
   const char* term = kind == BilinearKind::product ? "x z" : "(x - z)^2";
-  return fmt::format("sum of {:g} {}{}{}", factor, uniforms.empty() ? "" : "u ", weighted ? "w " : "", term);
+  const std::string own = weighted() ? fmt::format("({}) ", weight.to_text()) : "";
+  return fmt::format("sum of {:g} {}{}{}", factor, uniforms.empty() ? "" : "u ", own, term);
 }
 
 std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) const {

@@ -27,9 +27,12 @@ struct UniformFactor {
 struct Bilinear {
   BilinearKind kind = BilinearKind::none;
   double factor = 1;      // c, a normal number
-  bool weighted = false;  // by w
+  Expr weight;            // of w alone, times which the term is; empty: it is not
+  Expr multiplier;        // of the operands: the weight, on one side; of squares its root, on both
+  std::string multiplier_text;  // which names kernels
   std::vector<UniformFactor> uniforms;  // of u, at most kMostUniforms; operands have it, within 2^±100
   static constexpr std::size_t kMostUniforms = 8;
+  bool weighted() const { return !weight.empty(); }
   explicit operator bool() const { return kind != BilinearKind::none; }
   std::string to_text() const;
 };

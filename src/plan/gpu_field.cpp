@@ -8,24 +8,46 @@
 #include "ir/fit_power.h"
 #include "ir/passes.h"
 #include "plan/sides.h"
+#include "plan/weight_factors.h"
 
 namespace mercer::plan {
 namespace {
 
 constexpr std::int64_t kThreads = 256, kSlice = 32, kChunk = 512;
 
-/// Factors of a product, however it is bracketed; a sign counts as -1.
-void collect_factors(const Expr& e, std::vector<Expr>& factors, double& scale) {
-  if (e->op == ir::Op::neg) {
-    scale = -scale;
-    return collect_factors(e->args[0], factors, scale);
-  }
+struct Factors {
+  std::vector<Expr> others;
+  WeightFactors weights;
+  double scale = 1;
+};
+
+bool is_zero(const Expr& e) { return e->op == ir::Op::constant && e->value == 0; }
+
+/// Factors of a product, however it is bracketed; a sign counts as -1. A derivative is 0 where a divisor of w is 0: the
+/// weight is then.
+void collect_factors(const Expr& e, Factors& factors) {
   if (e->op == ir::Op::constant) {
-    scale *= e->value;
-    return;
+    factors.scale *= e->value;
+  } else if (e->op == ir::Op::neg) {
+    factors.scale = -factors.scale;
+    collect_factors(e->args[0], factors);
+  } else if (e->op == ir::Op::mul) {
+    for (const Expr& part : e->args) collect_factors(part, factors);
+  } else if (WeightFactors::is_weight(e)) {
+    factors.weights.add(e, false);
+  } else if (e->op == ir::Op::div && WeightFactors::is_weight(e->args[1])) {
+    collect_factors(e->args[0], factors);
+    factors.weights.add(e->args[1], true);
+  } else if (e->op == ir::Op::where && is_zero(e->args[1]) && WeightFactors::is_weight(e->args[0])) {
+    Factors inner;
+    collect_factors(e->args[2], inner);
+    if (inner.weights.empty()) return factors.others.push_back(e);
+    factors.scale *= inner.scale;
+    factors.weights.add(where(e->args[0], 0.0, inner.weights.product()), false);
+    factors.others.insert(factors.others.end(), inner.others.begin(), inner.others.end());
+  } else {
+    factors.others.push_back(e);
   }
-  if (e->op != ir::Op::mul) return factors.push_back(e);
-  for (const Expr& part : e->args) collect_factors(part, factors, scale);
 }
 
 Expr product_of(const std::vector<Expr>& factors) {
@@ -123,25 +145,22 @@ std::string FieldFactors::to_text() const {
     case Kind::sign:
     case Kind::values: break;
   }
-  return fmt::format("{:g} {}* ({}) * amplitude ({})", scale, weighted ? "* w " : "", factor.to_text(),
-                     amplitude.to_text());
+  const std::string own = weighted() ? fmt::format("* ({}) ", weight.to_text()) : "";
+  return fmt::format("{:g} {}* ({}) * amplitude ({})", scale, own, factor.to_text(), amplitude.to_text());
 }
 
 FieldFactors factors_of(const Expr& field) {
   FieldFactors result;
-  std::vector<Expr> factors;
-  collect_factors(field, factors, result.scale);
-  result.scale = static_cast<float>(result.scale);
-  if (!std::isnormal(static_cast<float>(result.scale))) return {};
+  Factors factors;
+  collect_factors(field, factors);
+  result.scale = static_cast<float>(factors.scale);
+  if (!std::isnormal(static_cast<float>(result.scale)) || !factors.weights.stand()) return {};
+  if (!factors.weights.empty()) result.weight = factors.weights.product();
   std::vector<Expr> amplitudes, features;
   int signs = 0, others = 0, direction = 1;
-  for (const Expr& e : factors) {
+  for (const Expr& e : factors.others) {
     const Reads reads = reads_of(e);
     if (reads.point || (reads.feature && reads.pair)) return {};
-    if (e->op == ir::Op::w && !result.weighted) {
-      result.weighted = true;
-      continue;
-    }
     (reads.feature ? features : amplitudes).push_back(e);
     if (!reads.feature) continue;
     const int sign = sign_of_difference(e);

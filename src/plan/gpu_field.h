@@ -13,7 +13,7 @@
 
 namespace mercer::plan {
 
-/// φ = scale [w] amplitude of the pair, factor of the feature (kernels/cuda/field_products.cuh).
+/// φ = scale [weight] amplitude of the pair, factor of the feature (kernels/cuda/field_products.cuh).
 struct FieldFactors {
   enum class Kind : std::uint8_t { none, sign, values };
   Kind kind = Kind::none;
@@ -22,7 +22,8 @@ struct FieldFactors {
   double power = 0;  // up to kLargestHalvesPower: the factor is |x - z| to this, with the sign of x - z
   Expr amplitude, factor;  // over pair values and parameters; over x, z, w and parameters; sign: sign(x - z)
   double scale = 1;
-  bool weighted = false;
+  Expr weight;  // of w alone; empty: none
+  bool weighted() const { return !weight.empty(); }
   explicit operator bool() const { return kind != Kind::none; }
   std::string to_text() const;
 };
@@ -101,6 +102,8 @@ struct GpuFieldPlan {
   bool has_units() const {
     return products && (of_signs() ? product_stages(true) > 2 : factors.power > 0 && product_stages(true) > 1);
   }
+  /// Products without units are for the rows that others leave.
+  bool products_are_fallback() const { return has_units() || linear; }
   /// Of eight powers as 16-bit floats, how many are taken by table.
   int table_eighths() const { return factors.power == 0.5 ? 0 : 2; }
   /// Bytes of 16 features and 16 points in the image of z.

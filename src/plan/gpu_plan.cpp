@@ -734,7 +734,7 @@ void add_expanded(GpuPairPlan& plan) {
   const Expr slope = serves ? relative_slope_of(plan.split) : Expr();
   if (slope.empty()) return;
   const Bilinear squares = bilinear_of(plan.split);
-  if (squares.kind != BilinearKind::square || squares.weighted || !squares.uniforms.empty()) return;
+  if (squares.kind != BilinearKind::square || squares.weighted() || !squares.uniforms.empty()) return;
   GpuPairProblem of_products = problem;
   of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
   of_products.mixed_work = MixedWork::little;

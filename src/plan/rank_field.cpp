@@ -19,7 +19,8 @@ RankField rank_field_of(const ir::FieldSplit& field) {
   RankField result;
   result.amplitude = ir::simplify(ir::substitute(factors.amplitude, values));
   result.of_differences = factors.linear == FieldFactors::Linear::difference;
-  result.weighted = factors.weighted;
+  result.weight = factors.weight;
+  if (factors.weighted()) result.weight_text = factors.weight.to_text();
   result.scale = factors.scale;
   return result;
 }

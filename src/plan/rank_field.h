@@ -7,10 +7,12 @@
 
 namespace mercer::plan {
 
-/// φ = scale [w] amplitude (x - z), or times z.
+/// φ = scale [weight] amplitude (x - z), or times z.
 struct RankField {
   Expr amplitude;  // a formula of the points; empty where φ has no such form
-  bool of_differences = true, weighted = false;
+  Expr weight;  // of w alone; empty: none
+  std::string weight_text;  // which names kernels
+  bool of_differences = true;
   double scale = 1;
   int feature_blocks = 1;  // of 64 features, of rows that are computed by differences
 

@@ -136,7 +136,12 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
   a.column_units += pass * kernels_.plan->product_columns();
   if (kernels_.plan->has_units() && (!kernels_.plan->of_signs() || stages() / splits <= kMostDigitStages))
     run_units(a, splits);
-  launch(kernels_.products, job_, {blocks(part.m), splits}, kThreads,
+  std::int64_t blocks_of_rows = blocks(part.m);
+  if (kernels_.plan->products_are_fallback()) {
+    const std::int64_t cluster = kernels_.plan->problem.cluster;
+    blocks_of_rows = std::min(blocks_of_rows, job_.hardware().multiprocessors / cluster * cluster);
+  }
+  launch(kernels_.products, job_, {blocks_of_rows, splits}, kThreads,
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }
 

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "jit/quick_compile.h"
+#include "plan/rank_field.h"
 #include "plan/bare_sums.h"
 
 namespace mercer::cuda {
@@ -476,20 +477,21 @@ Kernel quantise_points_kernels(Dtype points, const PairJob& job) {
 bool has_few_features(const plan::GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   return problem.consumer == plan::Consumer::store && problem.product.brief > 0 && problem.points == Dtype::float32 &&
-         !plan.bilinear.weighted && !plan.direct && plan.row_slots == 0 && plan.col_slots == 0;
+         !plan.bilinear.weighted() && !plan.direct && plan.row_slots == 0 && plan.col_slots == 0;
 }
 
 Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job) {
-  const bool squares = plan.bilinear.kind == plan::BilinearKind::square, weighted = plan.bilinear.weighted;
-  const bool few_features = has_few_features(plan);
-  return shared_kernel("find_centre", fmt::format("operands {} {} {}", squares, weighted, few_features), job,
-                       [&] { return codegen::cuda_operands_source(squares, weighted, few_features); });
+  const plan::Bilinear& own = plan.bilinear;
+  const bool squares = own.kind == plan::BilinearKind::square, few_features = has_few_features(plan);
+  return shared_kernel("find_centre", fmt::format("operands {} {} {}", squares, few_features, own.multiplier_text), job,
+                       [&] { return codegen::cuda_operands_source(squares, own.multiplier, few_features); });
 }
 
 Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job) {
   const bool squares = bilinear.kind == plan::BilinearKind::square;
-  return shared_kernel("start_doubles", fmt::format("operands of float64 {} {}", squares, bilinear.weighted), job,
-                       [&] { return codegen::cuda_double_operands_source(squares, bilinear.weighted); });
+  const std::string name = fmt::format("operands of float64 {} {}", squares, bilinear.multiplier_text);
+  return shared_kernel("start_doubles", name, job,
+                       [&] { return codegen::cuda_double_operands_source(squares, bilinear.multiplier); });
 }
 
 Kernel wide_operands(const PairJob& job) {
@@ -500,8 +502,9 @@ Kernel kept_operands(const PairJob& job) {
   return shared_kernel("write_kept", "v of stored values", job, codegen::cuda_kept_operands_source);
 }
 
-Kernel rank_field_kernels(const PairJob& job) {
-  return shared_kernel("write_factors", "fields that weigh products", job, codegen::cuda_rank_field_source);
+Kernel rank_field_kernels(const plan::RankField& field, const PairJob& job) {
+  return shared_kernel("write_factors", fmt::format("fields that weigh products {}", field.weight_text), job,
+                       [&] { return codegen::cuda_rank_field_source(field.weight); });
 }
 
 Kernel pair_weight_kernels(const PairJob& job) {

@@ -136,7 +136,7 @@ Kernel wide_operands(const PairJob& job);
 /// `write_kept`.
 Kernel kept_operands(const PairJob& job);
 /// `write_factors`; its module has the others of rank_field.cuh.
-Kernel rank_field_kernels(const PairJob& job);
+Kernel rank_field_kernels(const plan::RankField& field, const PairJob& job);
 /// `weigh_pairs`; its module has the others of pair_weights.cuh.
 Kernel pair_weight_kernels(const PairJob& job);
 /// Whether operands of few features may be made of points that nothing has packed (kernels/cuda/split_points.cuh).

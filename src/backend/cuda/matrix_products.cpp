@@ -34,7 +34,7 @@ UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArgument
 }
 
 bool shares_operands(const plan::Bilinear& bilinear) {
-  return bilinear.kind == plan::BilinearKind::square || (!bilinear.weighted && bilinear.uniforms.empty());
+  return bilinear.kind == plan::BilinearKind::square || (!bilinear.weighted() && bilinear.uniforms.empty());
 }
 
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,

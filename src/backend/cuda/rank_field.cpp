@@ -18,7 +18,7 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
                                  Workspace& workspace)
     : kernels_(kernels), field_(*kernels.plan->problem.rank_field), job_(job), operands_(operands),
       workspace_(workspace), panels_(kernels, job, workspace),
-      products_(kernels, job, panels_, job.x.count, false, workspace), steps_(rank_field_kernels(job)) {
+      products_(kernels, job, panels_, job.x.count, false, workspace), steps_(rank_field_kernels(field_, job)) {
   const auto points = [&](const JobSide& side) {
     return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
   };
@@ -78,7 +78,6 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.columns_ld = columns_.ld;
   a.factor_units = tile.weight_units;
   a.difference = field_.of_differences ? 1 : 0;
-  a.weighted = field_.weighted ? 1 : 0;
   a.scale = static_cast<float>(field_.scale);
   a.row_scales = workspace_.at<float>(row_scales_);
   a.column_scales = workspace_.at<float>(column_scales_);

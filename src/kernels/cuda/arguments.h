@@ -424,7 +424,7 @@ struct RankFieldArguments {
   long long rows_ld, columns_ld;
   int factors, factor_units;           // without units each factor of z has an output of its own
   int outputs;
-  int difference, weighted;            // x - z in place of z; by the caller's weights
+  int difference;  // x - z in place of z
   float scale;
   float *row_scales, *column_scales;   // [ld], [output][z ld]: undo the powers of two of factors, or are the factors
   unsigned* most;                      // [output] largest of a column's factors

@@ -172,7 +172,7 @@ struct FewFeatures {
         for (int r = 0; r < ROWS; ++r) {
 #if FACTORS
           REAL own = factor(rows[r].point[k], z.value[c], weight, field_params, features);
-          if (WEIGHTED) own *= weight;
+          if (WEIGHTED) own *= weight_of(weight);
 #else
           const REAL own = phi(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
                                field_params, features);

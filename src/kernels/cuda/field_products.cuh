@@ -24,6 +24,8 @@
 //            instructions as tf32 takes. S has a power of two of the feature (power_range.cuh), G the scales of digits.
 //   else     S and G in two pieces of tf32, three products. Both have the exponents of float32: nothing is scaled.
 //
+// FALLBACK: others have been before, and few rows are wanted, mostly none.
+//
 // Tensor cores truncate what they accumulate in floats, so sums of FLUSH_STAGES stages go to float32 in shared memory.
 // Of powers, whose flushes are far apart, each is made larger by GIVEN_BACK a stage: half of what sums of one sign lose
 // (measured: 3.3e-7), so that neither they nor sums that lose nothing are off by 1e-6.
@@ -63,6 +65,7 @@
 // Registers of a thread, 128 on average: more for the values of powers at once.
 #define FEED_REGISTERS (HALVES ? 56 : 80)
 #define MULTIPLY_REGISTERS (HALVES ? 152 : 144)
+#define REGISTERS 128  // with which threads begin
 
 static_assert(STAGES > 1, "a stage is left while the next one is multiplied");
 
@@ -91,12 +94,12 @@ struct FieldWork {
   i64 m0;
   int first, end;  // stages
   int rank, own_query;  // in the cluster; the first point m of which this block makes G
-  MERCER_METHOD FieldWork(const FieldProductArguments& a) {
+  MERCER_METHOD FieldWork(const FieldProductArguments& a, u32 block) {
     const u32 tiles = a.groups / TILE_GROUPS;
     rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
     own_query = rank * QUERIES / CLUSTER;
-    feature_tile = (int)(blockIdx.x % tiles);
-    m0 = (i64)(blockIdx.x / tiles) * QUERIES;
+    feature_tile = (int)(block % tiles);
+    m0 = (i64)(block / tiles) * QUERIES;
     const i64 stages = (a.field.n + STAGE_POINTS - 1) / STAGE_POINTS;
     first = (int)(stages * blockIdx.y / gridDim.y);
     end = (int)(stages * (blockIdx.y + 1) / gridDim.y);
@@ -663,7 +666,7 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
   for (int h = 0; h < 2; ++h) {
     const i64 k = k0 + 8 * h < a.field.k ? k0 + 8 * h : a.field.k - 1;
     values.w[h] = READS_WEIGHTS ? ((const float*)a.field.w)[k] : 0.0f;
-    scale[h] = WEIGHTED ? SCALE * values.w[h] : SCALE;
+    scale[h] = WEIGHTED ? SCALE * weight_of(values.w[h]) : SCALE;
 #if HALVES
     values.size[h] = {(float)a.power_shifts[k], power_of_two(a.power_shifts[k])};
 #endif
@@ -709,12 +712,14 @@ MERCER_INLINE void multiply(const FieldProductArguments& a, const FieldShared& s
   store_field(a, sums, work, k0, scale);
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIELD_THREADS, 1)
-    field_products(const __grid_constant__ FieldProductArguments a) {
-  extern __shared__ __align__(1024) u8 memory[];
-  const FieldShared shared(shared_address(memory));
-  const FieldWork work(a);
-  if (!is_wanted(a, work)) return;  // nor by the other blocks of the cluster, of the same points m
+MERCER_INLINE void synchronise_blocks() {
+  if (CLUSTER > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+}
+
+MERCER_INLINE void contract(const FieldProductArguments& a, const FieldShared& shared, const FieldWork& work) {
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       barrier_init(shared.full(s), 1);
@@ -730,18 +735,47 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
 #if HALVES && TABLE_EIGHTHS > 0
   load_power_table();
 #endif
-  if (CLUSTER > 1)
-    cluster_barrier();
-  else
-    __syncthreads();
+  synchronise_blocks();
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
   if (threadIdx.x / 128 == FEED_GROUP) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEED_REGISTERS));
     feed(a, shared, work, params);
+#if FALLBACK
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
     multiply(a, shared, work, params);
+#if FALLBACK
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
   }
-  // A block's memory stays while another one may still write into it or arrive at it.
-  if (CLUSTER > 1) cluster_barrier();
+  // A block's memory stays while another one may still write into it or arrive at it, and is read to the end.
+  if (FALLBACK) async_fence();
+  if (CLUSTER > 1 || FALLBACK) synchronise_blocks();
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIELD_THREADS, 1)
+    field_products(const __grid_constant__ FieldProductArguments a) {
+  extern __shared__ __align__(1024) u8 memory[];
+  const FieldShared shared(shared_address(memory));
+#if FALLBACK
+  // Mostly nothing is wanted, and blocks take 10 ns each to leave: one a multiprocessor looks through what 32 would
+  // have, a lane each. Blocks of a cluster have the same points m.
+  const u32 blocks = (u32)((a.field.m + QUERIES - 1) / QUERIES) * (a.groups / TILE_GROUPS);
+#pragma unroll 1
+  for (u32 first = blockIdx.x; first < blocks; first += 32 * gridDim.x) {
+    const u32 mine = first + threadIdx.x % 32 * gridDim.x;
+    u32 wanted = __ballot_sync(0xffffffffu, mine < blocks && is_wanted(a, FieldWork(a, mine)));
+#pragma unroll 1
+    for (; wanted != 0; wanted &= wanted - 1) {
+      contract(a, shared, FieldWork(a, first + (__ffs(wanted) - 1) * gridDim.x));
+      if (threadIdx.x == 0)
+        for (int b = 0; b < 3 * STAGES + 2 * INPUT_STAGES; ++b) barrier_end(shared.bars + 8 * b);
+    }
+  }
+#else
+  const FieldWork work(a, blockIdx.x);
+  if (is_wanted(a, work)) contract(a, shared, work);  // nor by the other blocks of the cluster, of the same points m
+#endif
 }

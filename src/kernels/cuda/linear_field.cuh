@@ -318,7 +318,7 @@ MERCER_INLINE void store_row(FinishSums& sums, const LinearArguments& a, const F
     float scale[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      scale[e] = WEIGHTED && k + e < f.k ? SCALE * ((const float*)f.w)[k + e] : SCALE;
+      scale[e] = WEIGHTED && k + e < f.k ? SCALE * weight_of(((const float*)f.w)[k + e]) : SCALE;
       sums.point = mul_add(x.value[e], x.value[e], sums.point);
     }
 #pragma unroll

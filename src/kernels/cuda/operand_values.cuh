@@ -1,7 +1,7 @@
 // What operands of products are made of, in float32 (split_operands.cuh) and in float64 (double_operands.cuh): values
 // of panels, less the centre of their feature, times a factor.
 //
-//   SQUARES 1: of (x - z)^2, centred; 0: of x z       WEIGHTED: by the caller's weights
+//   SQUARES 1: of (x - z)^2, centred; 0: of x z       WEIGHTED: weighed by the caller's w
 
 template <class Side>
 MERCER_INLINE auto panel_value(const Side& side, i64 features, i64 k, i64 point) {
@@ -35,17 +35,13 @@ MERCER_INLINE void write_scale(SplitState* state, const UniformFactors& uniforms
   if (!scales) state->sampled = MERCER_NO_PRODUCTS;
 }
 
-MERCER_INLINE float root_of(float weight) { return __fsqrt_rn(weight); }
-MERCER_INLINE double root_of(double weight) { return sqrt(weight); }
-
 // What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side; and
-// the scale.
+// the scale. That function of w is `weight_of`.
 template <class T, class Arguments>
 MERCER_INLINE T multiplier(const Arguments& a, int side, i64 k) {
   const T scale = SQUARES || side == 0 ? (T)a.state->scale : (T)1;
 #if WEIGHTED
-  if (SQUARES) return root_of(a.weights[k]) * scale;
-  return side == 0 ? a.weights[k] * scale : (T)1;
+  return SQUARES || side == 0 ? weight_of(a.weights[k]) * scale : (T)1;
 #else
   return scale;
 #endif

@@ -131,7 +131,7 @@ MERCER_INLINE void store_finished(const RankFieldArguments& a, int output, i64 m
     const i64 k = at % f.k;
     if (m0 + r >= f.m || fails[r]) continue;
     float scale = a.row_scales[m0 + r] * column_scale * a.scale;
-    if (a.weighted) scale *= weights[k];
+    if (WEIGHTED) scale *= weight_of(weights[k]);
     float* out = (float*)f.out + output * f.out_output + (m0 + r) * f.out_row + k * f.out_feature;
     const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
     *out = a.adds ? *out + value : value;

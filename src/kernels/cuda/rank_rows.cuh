@@ -43,7 +43,7 @@ struct RankRanges {
 };
 
 MERCER_INLINE void store_left(const RankFieldArguments& a, i64 m, int k, float sum) {
-  const float value = sum * a.scale * (a.weighted ? ((const float*)a.field.w)[k] : 1.0f);
+  const float value = sum * a.scale * (WEIGHTED ? weight_of(((const float*)a.field.w)[k]) : 1.0f);
   float* out = (float*)a.field.out + m * a.field.out_row + k * a.field.out_feature;
   *out = a.adds ? *out + value : value;
 }

@@ -526,7 +526,7 @@ class Collection {
       if (all_ || type == Dtype::float32)
         add({name, cuda_source(name, codegen::cuda_few_columns_source(type), target_), 128, 2, 74256});
     }
-    if (gpu_.capability == 90) add_plain("rank-field", codegen::cuda_rank_field_source());
+    if (gpu_.capability == 90) add_plain("rank-field", codegen::cuda_rank_field_source({}));
     for (Dtype type : {Dtype::float32, Dtype::float64})
       if (all_ || type == Dtype::float32)
         add_plain(fmt::format("pair-weights-{}", name_of(type)), codegen::cuda_pair_weights_source(type));
@@ -534,7 +534,7 @@ class Collection {
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})
         add_plain(fmt::format("tridiagonal-{}x{}", cluster, rows), codegen::cuda_tridiagonal_source(cluster, rows));
-    add_plain("operands-float64", codegen::cuda_double_operands_source(true, true));
+    add_plain("operands-float64", codegen::cuda_double_operands_source(true, sqrt(weights())));
     add_plain("fill", codegen::cuda_fill_source());
     add_plain("blocked-factorisation", codegen::cuda_factor_source());
     if (gpu_.capability >= 90) {
@@ -547,9 +547,11 @@ class Collection {
     add_plain("wide-operands", codegen::cuda_wide_operands_source());
     add_plain("kept-operands", codegen::cuda_kept_operands_source());
     for (bool squares : {false, true})
-      for (bool weighted : {false, true})
+      for (bool weighted : {false, true}) {
+        const Expr multiplier = !weighted ? Expr() : squares ? sqrt(weights()) : weights();
         add_plain(fmt::format("operands{}{}", squares ? "-squares" : "", weighted ? "-weighted" : ""),
-                  codegen::cuda_operands_source(squares, weighted, !weighted));
+                  codegen::cuda_operands_source(squares, multiplier, !weighted));
+      }
     for (Dtype points : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32, Dtype::float64})
       add_plain(fmt::format("plain-pack-{}", name_of(points)),
                 codegen::cuda_plain_pack_source(compute_type(points), points));

@@ -80,6 +80,14 @@ TEST(Agop, BatchesAndNothing) {
     const Tensor z0 = item(z, {0});
     kernel_agop("sum(abs(x-z))", none, &z0, item(coef, {0, 0}), zeros, {}, context);
     for (std::int64_t i = 0; i < 36; ++i) ASSERT_EQ(zeros(i / 6, i % 6), 0);
+    const Array no_points(Dtype::float32, {0, 6}), no_outputs(Dtype::float32, {0, 11}), nothing(Dtype::float32, {3, 0});
+    const Tensor z_of_none = no_points;
+    for (const bool outputs : {false, true}) {
+      const Array sums(Dtype::float32, {6, 6});
+      kernel_agop("sum(abs(x-z))", item(x, {0}), outputs ? &z_of_none : &z0, outputs ? nothing : no_outputs, sums, {},
+                  context);
+      for (std::int64_t i = 0; i < 36; ++i) ASSERT_EQ(sums(i / 6, i % 6), 0) << (outputs ? "no points" : "no outputs");
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/expr.h"
 #include "ir/split.h"
 #include "ops/call.h"
 #include "ops/drawn_data.h"
@@ -37,7 +38,7 @@ void expect_gradient_of_product(const char* text, const Array& x, const Array& z
   Extra extra;
   Arguments arguments;
   const Array w = uniform(Dtype::float32, {k}, 5), ones = Array(Dtype::float64, {n}).fill([] { return 1.0; });
-  if (std::string(text).find("w*") != std::string::npos) {
+  if (parse(text)->uses.w) {
     for (std::int64_t i = 0; i < k; ++i) extra.w.push_back(w(i));
     arguments.w = w;
   }
@@ -53,7 +54,8 @@ void expect_gradient_of_product(const char* text, const Array& x, const Array& z
 
 /// Linear factors, of differences and of points, weighted or not; one that is not linear.
 constexpr const char* kFormulas[] = {"exp(-sum((x-z)^2)/90)", "exp(-sqrt(sum((x-z)^2))/8)", "-2*sum(w*(z-x)^2)",
-                                     "(sum(x*z)/K + 1)^3", "exp(-sum(abs(x-z))/40)"};
+                                     "(sum(x*z)/K + 1)^3", "exp(-sum(abs(x-z))/40)",
+                                     "exp(-sum(((x-z)/w)^2)/400)"};
 
 TEST(FieldsOfProducts, FormulasAndSizes) {
   on_cuda([](TestContext& context) {
@@ -160,7 +162,7 @@ TEST(FieldsOfProducts, OneOutput) {
                 coef = normal(Dtype::float32, {1, 75}, 4);
     const Tensor zt = z;
     for (const char* text : kFormulas) {
-      if (std::string(text).find("w*") != std::string::npos) continue;
+      if (parse(text)->uses.w) continue;
       const Array out(Dtype::float32, {2, 1, 130, 40}), expected(Dtype::float32, {2, 130, 40});
       product_gradient(text, x, &zt, ones, v, expected, {}, context);
       kernel_gradient(text, x, &zt, coef, out, {}, context);
@@ -230,7 +232,7 @@ TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
   };
   EXPECT_TRUE(field_of("exp(-sum((x-z)^2)/3)").of_differences);
   EXPECT_FALSE(field_of("(sum(x*z) + 1)^2").of_differences);
-  EXPECT_TRUE(field_of("exp(-sum(w*(x-z)^2)*b)").weighted);
+  EXPECT_TRUE(field_of("exp(-sum(w*(x-z)^2)*b)").weight.empty());
   EXPECT_FALSE(field_of("exp(-sum(abs(x-z)))")) << "signs";
   EXPECT_FALSE(field_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))")) << "two terms";
   EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, 1, Precision::fp32)) << "few features";

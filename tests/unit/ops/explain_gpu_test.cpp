@@ -28,6 +28,19 @@ TEST(ExplainGpu, KnowsEveryGeneration) {
   EXPECT_THROW(explain(Formula("max(abs(x-z))"), {-1, 64, 16}, Dtype::float32, "sm_90"), Error);
 }
 
+/// The floor is that of the products that calls take.
+TEST(ExplainGpu, FloorsKnowThePrecision) {
+  const auto floor = [](Precision precision) {
+    Context::shared().set_precision(precision);
+    const std::string text = explain(Formula("sum((x-z)^2)"), kLarge, Dtype::float32, "sm_90");
+    Context::shared().set_precision(Precision::fp32);
+    return text.substr(text.find("## floor"));
+  };
+  EXPECT_NE(floor(Precision::fp32).find("tensor cores 7.899 ms"), std::string::npos);
+  EXPECT_NE(floor(Precision::tf32).find("tensor cores 2.633 ms"), std::string::npos);
+  EXPECT_NE(floor(Precision::direct).find("tensor cores 42.13 ms"), std::string::npos) << "of sixteen numbers each";
+}
+
 TEST(ExplainGpu, NamesOfCpuTargetsStillServe) {
   const Formula f("sum(abs(x-z))");
   EXPECT_EQ(explain(f, {64, 64, 16}, Dtype::float32, "x86_avx2"),

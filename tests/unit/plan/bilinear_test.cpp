@@ -32,15 +32,32 @@ TEST(Bilinear, ProductsAndSquaresOfAnythingOfOneSide) {
 
 TEST(Bilinear, FactorsAndWeights) {
   const Bilinear weighted = bilinear("sum(2*w*(x-z)^2)");
-  EXPECT_TRUE(weighted.weighted);
+  EXPECT_TRUE(weighted.weighted());
   EXPECT_EQ(weighted.factor * (weighted.kind == BilinearKind::square), 2);
-  EXPECT_FALSE(bilinear("sum(x*z)").weighted);
+  EXPECT_FALSE(bilinear("sum(x*z)").weighted());
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse("sum(1e-60*(x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024);
   EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear) << "no float32";
   problem.type = problem.out = Dtype::float64;
   EXPECT_EQ(plan_gpu_pairs(problem)->bilinear.factor, 1e-60);
+}
+
+/// However a user writes them, length scales are functions of w; what is under a root there has none of their squares.
+TEST(Bilinear, FunctionsOfTheWeights) {
+  for (auto [text, multiplier] : {std::pair("sum(((x-z)/w)^2)", "1/w"), {"sum((x-z)^2/w^2)", "1/w"},
+                                  {"sum(w^2*(x-z)^2/(2*h))", "w"}, {"sum((x-z)^2/w)", "sqrt(1/w)"},
+                                  {"sum(w^3*(x-z)^2)", "w*sqrt(w)"}, {"sum(exp(-2*w)*(x-z)^2)", "sqrt(exp(-2*w))"},
+                                  {"sum(x*z/w^2)", "1/(w*w)"}, {"sum((w*x)*(w*z))", ""}}) {
+    const Bilinear own = bilinear(text);
+    ASSERT_TRUE(own) << text;
+    if (*multiplier == 0)
+      EXPECT_FALSE(own.weighted()) << "the sides have them";
+    else
+      EXPECT_EQ(own.multiplier_text, ir::simplify(parse(multiplier)).to_text()) << text;
+  }
+  for (const char* text : {"sum(w/w*(x-z)^2)", "sum((w+h)*(x-z)^2)", "sum(max(w, x)*(x-z)^2)"})
+    EXPECT_FALSE(bilinear(text)) << text;
 }
 
 /// However a user writes it, what is the same for all features scales the operands.
@@ -55,7 +72,7 @@ TEST(Bilinear, ParametersOfEveryTerm) {
   EXPECT_EQ(bilinear("sum(x*z/h)").kind, BilinearKind::product);
   EXPECT_EQ(bilinear("-sum(-x*z*h)").kind, BilinearKind::product);
   EXPECT_TRUE(bilinear("sum((x/h-z/h)^2)").uniforms.empty()) << "the sides have them";
-  for (const char* text : {"sum(x/z)", "sum((x-z)^2/w)", "sum((x-z)^2/row)", "sum(a*b*c*d*e*f*g*h*i*x*z*l)"})
+  for (const char* text : {"sum(x/z)", "sum((x-z)^2/row)", "sum(a*b*c*d*e*f*g*h*i*x*z*l)"})
     EXPECT_FALSE(bilinear(text)) << text;
 }
 
