@@ -761,18 +761,27 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
   const FieldShared shared(shared_address(memory));
 #if FALLBACK
   // Mostly nothing is wanted, and blocks take 10 ns each to leave: one a multiprocessor looks through what 32 would
-  // have, a lane each. Blocks of a cluster have the same points m.
-  const u32 blocks = (u32)((a.field.m + QUERIES - 1) / QUERIES) * (a.groups / TILE_GROUPS);
+  // have, a lane each. Blocks of a cluster have the same points m. What is next is kept in shared memory, as registers
+  // are short.
+  __shared__ u32 looked_through, wanted_of_them;
+  if (threadIdx.x == 0) looked_through = blockIdx.x, wanted_of_them = 0;
+  __syncthreads();
+  const u32 step = 32 * gridDim.x;
 #pragma unroll 1
-  for (u32 first = blockIdx.x; first < blocks; first += 32 * gridDim.x) {
-    const u32 mine = first + threadIdx.x % 32 * gridDim.x;
-    u32 wanted = __ballot_sync(0xffffffffu, mine < blocks && is_wanted(a, FieldWork(a, mine)));
+  while (true) {
+    const u32 blocks = (u32)((a.field.m + QUERIES - 1) / QUERIES) * (a.groups / TILE_GROUPS);
+    u32 next = looked_through, wanted = wanted_of_them;
 #pragma unroll 1
-    for (; wanted != 0; wanted &= wanted - 1) {
-      contract(a, shared, FieldWork(a, first + (__ffs(wanted) - 1) * gridDim.x));
-      if (threadIdx.x == 0)
-        for (int b = 0; b < 3 * STAGES + 2 * INPUT_STAGES; ++b) barrier_end(shared.bars + 8 * b);
+    for (; wanted == 0; next += step) {
+      if (next >= blocks) return;
+      const u32 mine = next + threadIdx.x % 32 * gridDim.x;
+      wanted = __ballot_sync(0xffffffffu, mine < blocks && is_wanted(a, FieldWork(a, mine)));
     }
+    __syncthreads();
+    if (threadIdx.x == 0) looked_through = next, wanted_of_them = wanted & (wanted - 1);
+    contract(a, shared, FieldWork(a, next - step + (__ffs(wanted) - 1) * gridDim.x));
+    if (threadIdx.x == 0)
+      for (int b = 0; b < 3 * STAGES + 2 * INPUT_STAGES; ++b) barrier_end(shared.bars + 8 * b);
   }
 #else
   const FieldWork work(a, blockIdx.x);
