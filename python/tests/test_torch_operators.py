@@ -40,6 +40,9 @@ OPERATORS = {
     "field of z": lambda d: (
         *points_of(d), "z", None, normal(M, 2, device=d), normal(N, 2, device=d)
     ),
+    "agop": lambda d: (*points_of(d), normal(2, N, device=d)),
+    "agop of the same points": lambda d: (*points_of(d, z=False), normal(2, M, device=d)),
+    "matmul": lambda d: (normal(3, M, K, device=d), normal(K, N, device=d)),
     "reduce": lambda d: (*points_of(d), "logsumexp"),
     "reduce to indices": lambda d: (*points_of(d), "argmin"),
     "knn": lambda d: (*points_of(d), 2),
@@ -69,6 +72,8 @@ TRACED = {
     "kernel_reduce": lambda x, z: mc.kernel_reduce("l1", x, z, reduce="logsumexp"),
     "knn": lambda x, z: mc.knn("l1", x, z, k=2)[0],
     "kernel_gradient": lambda x, z: mc.kernel_gradient(COMPILED, x, z, z.T, p=1.3, h=2.0),
+    "kernel_agop": lambda x, z: mc.kernel_agop(COMPILED, x, z, z.T, p=1.3, h=2.0),
+    "kernel_agop of a vector": lambda x, z: mc.kernel_agop(GAUSS, x, None, x[:, 0], h=2.0),
     "gradient_field": lambda x, z: mc.gradient_field("x-z", x, z, x @ z.T, z.T),
 }
 
@@ -127,10 +132,13 @@ def test_func():
     torch.testing.assert_close(torch.func.jacrev(torch.func.jacfwd(loss))(x[0]), hessian)
 
 
-@pytest.mark.parametrize("verb", ["pairwise", "kernel_product", "logsumexp", "max", "knn"])
-def test_batched_gradients(verb):
+@pytest.mark.parametrize("verb", [
+    "pairwise", "kernel_product", "logsumexp", "max", "knn", "kernel_gradient", "kernel_agop",
+])  # fmt: skip
+@every_device
+def test_batched_gradients(verb, device):
     function, shapes = VERBS[verb]
-    arguments = *operands(), *(normal(*shape) for shape in shapes)
+    arguments = *operands(device), *(normal(*shape, device=device) for shape in shapes)
     assert gradcheck(function, arguments, fast_mode=True, check_batched_grad=True)
 
 

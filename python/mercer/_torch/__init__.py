@@ -16,7 +16,7 @@ if not hasattr(torch.library, "register_vmap"):
         f"mercer: PyTorch must be 2.5 or newer, for gradients. Received {torch.__version__}"
     )
 
-from mercer._torch import autograd
+from mercer._torch import agop, autograd, products  # noqa: F401
 from mercer._torch.operands import Pairs, computing_type
 
 
@@ -105,10 +105,8 @@ def _gradient(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
 
 
 def _agop(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:
-    gradients = _field(pairs, "x", None, arrays["coef"])
-    if arrays["coef"].ndim > 1:
-        gradients = gradients.flatten(-3, -2)
-    return gradients.mT @ gradients
+    coef = arrays["coef"]
+    return autograd.call("agop", *pairs, coef.unsqueeze(0) if coef.ndim == 1 else coef)
 
 
 def _gradient_field(pairs: Pairs, arrays: dict, settings: dict) -> Tensor:

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 
 from mercer._torch import batching, operators, rules, tangents
 
-_NAMES = ("pairwise", "product", "field", "reduce", "knn")
+_NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
 
 
 def call(name: str, *inputs: Any) -> Any:

@@ -96,11 +96,23 @@ def rule(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) ->
     return result, 0 if isinstance(result, Tensor) else (0, 0)
 
 
-def legacy(name: str, form: tuple, tensors: Sequence[Tensor]) -> Any:
-    """Inside torch.autograd.grad(is_grads_batched=True), whose vmap is another one."""
+def _legacy_level(tensor: Tensor) -> int:
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
+    if level > 0:
+        return level
+    # Threads of autograd, as on CUDA, do not know it: a tensor loses its axis at its own level.
+    for level in range(1, 65):
+        bare = torch._remove_batch_dim(tensor, level, 1, 0)
+        if not torch._C._functorch.is_legacy_batchedtensor(bare):
+            return level
+    raise NotImplementedError("mercer: is_grads_batched within itself is not offered on CUDA")
+
+
+def legacy(name: str, form: tuple, tensors: Sequence[Tensor]) -> Any:
+    """Inside torch.autograd.grad(is_grads_batched=True), whose vmap is another one."""
     mapped = [torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors]
+    level = _legacy_level(tensors[mapped.index(True)])
     bare = [
         torch._remove_batch_dim(t, level, 1, 0) if is_mapped else t
         for t, is_mapped in zip(tensors, mapped, strict=True)

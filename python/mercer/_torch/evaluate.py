@@ -333,13 +333,14 @@ def matrix(pairs: Pairs, out: Tensor) -> Tensor:
 
 
 def product(pairs: Pairs, v: Tensor, out: Tensor) -> Tensor:
-    """out[..., m, e] = the sum over n of the derived formula times v[..., n, e]."""
+    """out[..., m, e] = the sum over n of the derived formula times v[..., n, e], in float64."""
     out.zero_()
     for rows, columns, values, block in _evaluated(pairs, ""):
         matrix = block.whole(values)[..., 0]
         shape = (rows.stop - rows.start, columns.stop - columns.start)
         matrix = matrix.expand(*matrix.shape[:-2], *shape)
-        out[..., rows, :] += matrix @ v[..., columns, :].to(pairs.type)
+        part = matrix.double() @ v[..., columns, :].double()
+        out[..., rows, :] += part.to(pairs.type)
     return out
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd, batching, operators, rules, tangents
+from mercer._torch import autograd, batching, operators, products, rules, tangents
 
 
 def _compute(x: Tensor, factors: Sequence[Tensor], left: bool) -> Tensor:
@@ -71,9 +71,11 @@ def _along(t: Tensor, factor: Tensor, right: int) -> Tensor:
 
 def _contract(t: Tensor, s: Tensor, p: int, q: int, right: int) -> Tensor:
     m, left = t.shape[-2], t.shape[-1] // max(p * right, 1)
-    t = t.reshape(*t.shape[:-2], m * left, p, right)
-    s = s.reshape(*s.shape[:-2], m * left, q, right)
-    return torch.einsum("...lpr,...lqr->...pq", t, s)
+    terms = m * left * right
+    t = t.reshape(*t.shape[:-2], m * left, p, right).mT
+    s = s.reshape(*s.shape[:-2], m * left, q, right).mT
+    t, s = t.reshape(*t.shape[:-3], terms, p), s.reshape(*s.shape[:-3], terms, q)
+    return products.matmul(t.mT, s)
 
 
 def _empty_gradients(x: Tensor, factors: Sequence[Tensor], needs: tuple) -> tuple:
@@ -107,7 +109,7 @@ def _right_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tup
     for i, factor in enumerate(factors):
         if needs[1][i]:
             found[i] = _contract(partial[i], s, *factor.shape[-2:], behind[i])
-            found[i] = found[i].sum_to_size(factor.shape)
+            found[i] = found[i].sum_to_size(factor.shape).to(factor.dtype)
         if needs[0] or i < last:
             s = _along(s, factor.mT, behind[i])
     return s.sum_to_size(x.shape) if needs[0] else None, found

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._torch import autograd
 
 SCHEMA = (
     "str f, Tensor x, Tensor? z, Tensor? row, Tensor? col, Tensor? w, Tensor[] params, str names, "
@@ -108,6 +109,16 @@ class Pairs(NamedTuple):
         names = self.names.split()
         return dict(zip(names, [*self.params, *self.numbers], strict=True))
 
+    def widened(self) -> Pairs:
+        """With operands of points in the computing type, but for whole numbers."""
+
+        def wide(tensor: Tensor | None) -> Tensor | None:
+            is_real = tensor is not None and tensor.is_floating_point()
+            return tensor.to(self.type) if is_real else tensor
+
+        given = {name: wide(getattr(self, name)) for name in ("x", "z", "row", "col", "w")}
+        return self._replace(**given)
+
     def swapped(self) -> Pairs:
         """The same with the roles of rows and columns exchanged."""
         return self._replace(
@@ -191,7 +202,9 @@ class Weights(NamedTuple):
     def factor(self) -> Tensor | None:
         """sum_e u[m, e] v[n, e] as far as it is given: [..., M, N], [..., M, 1] or [..., 1, N]."""
         if self.u is not None and self.v is not None:
-            return self.u @ self.v.mT
+            if self.u.shape[-1] == 1:
+                return self.u * self.v.mT
+            return autograd.call("matmul", self.u, self.v.mT)
         if self.u is not None:
             return self.u.sum(-1, keepdim=True)
         return None if self.v is None else self.v.sum(-1).unsqueeze(-2)

@@ -3,6 +3,8 @@
 mercer::pairwise  [..., M, N]   the formula on all pairs
 mercer::product   [..., M, E]   that matrix times v [..., N, E]
 mercer::field     [..., M, K]   sum over n of weight[m, n] d f(x_m, z_n) / d target[m, k]
+mercer::agop      [..., K, K]   sum over m and o of g[o, m, k] g[o, m, l], of the fields g to x with
+                                weights coef[..., o, n]
 mercer::reduce    [..., M]      a reduction over n
 mercer::knn       [..., M, k]   the smallest values over n, and their indices
 
@@ -203,6 +205,26 @@ def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
         for first in range(0, m, rows)
     ]  # fmt: skip
     return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+
+def _agop_shape(pairs: Pairs, coef: Tensor) -> tuple[int, ...]:
+    return (*pairs.batch((coef, 2)), pairs.x.shape[-1], pairs.x.shape[-1])
+
+
+@_define("agop", ", Tensor coef")
+def agop(*operands) -> Tensor:
+    pairs, coef = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    if coef.shape[-2] == 0:
+        return _new(pairs, _agop_shape(pairs, coef)).zero_()
+    return _mercer.unfollowed(
+        "kernel_agop", parsed(pairs.f), *_points(pairs), coef.resolve_neg(), **options(pairs)
+    )
+
+
+@agop.register_fake
+def _(*operands):
+    pairs, coef = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
+    return _new(pairs, _agop_shape(pairs, coef))
 
 
 def _reduce_type(pairs: Pairs, kind: str) -> torch.dtype:

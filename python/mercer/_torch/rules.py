@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd
+from mercer._torch import autograd, products
 from mercer._torch.operands import Pairs, Weights, derivative, leaves, parsed
 
 _FIELDS = len(Pairs._fields)
-_NONE = Pairs(*([None] * _FIELDS))
+NONE = Pairs(*([None] * _FIELDS))
 
 
 def pairwise(pairs: Pairs) -> Tensor:
@@ -43,7 +43,7 @@ def field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     return autograd.call("field", *pairs, wrt, *weights)
 
 
-def _like(gradient: Tensor, operand: Tensor) -> Tensor:
+def like(gradient: Tensor, operand: Tensor) -> Tensor:
     """Summed over the axes along which the operand was broadcast."""
     return gradient.sum_to_size(operand.shape).to(operand.device, operand.dtype)
 
@@ -78,7 +78,7 @@ def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
 
 def _by_parameter(pairs: Pairs, weights: Weights, name: str, parameter: Tensor) -> Tensor:
     by_name = pairs.with_formula(derivative(pairs.f, f"p:{name}"))
-    return _like(_over_columns(by_name, weights).sum(-1), parameter)
+    return like(_over_columns(by_name, weights).sum(-1), parameter)
 
 
 def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
@@ -86,17 +86,17 @@ def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
     # The form that PyTorch wants: a list of numbers counts as one value, an empty one as a list.
     found: dict[str, Any] = {"numbers": None if pairs.numbers else []}
     if needs.x:
-        found["x"] = _like(_by_points(pairs, weights, pairs.z is None), pairs.x)
+        found["x"] = like(_by_points(pairs, weights, pairs.z is None), pairs.x)
     if pairs.z is not None and needs.z:
-        found["z"] = _like(field(pairs, "z", weights), pairs.z)
+        found["z"] = like(field(pairs, "z", weights), pairs.z)
     if pairs.w is not None and needs.w:
-        found["w"] = _like(field(pairs, "w", weights), pairs.w)
+        found["w"] = like(field(pairs, "w", weights), pairs.w)
     if pairs.row is not None and needs.row:
         by_row = pairs.with_formula(derivative(pairs.f, "row"))
-        found["row"] = _like(_over_columns(by_row, weights), pairs.row)
+        found["row"] = like(_over_columns(by_row, weights), pairs.row)
     if pairs.col is not None and needs.col:
         by_col = pairs.with_formula(derivative(pairs.f, "col")).swapped()
-        found["col"] = _like(_over_columns(by_col, weights.swapped()), pairs.col)
+        found["col"] = like(_over_columns(by_col, weights.swapped()), pairs.col)
     found["params"] = [
         _by_parameter(pairs, weights, name, parameter) if needed else None
         for name, parameter, needed in zip(
@@ -104,14 +104,14 @@ def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
         )
     ]
     found["directions"] = [
-        _like(field(pairs.without_direction(d), pairs.along[d], weights), direction)
+        like(field(pairs.without_direction(d), pairs.along[d], weights), direction)
         if needed
         else None
         for d, (direction, needed) in enumerate(
             zip(pairs.directions, needs.directions, strict=True)
         )
     ]
-    return _NONE._replace(**found)
+    return NONE._replace(**found)
 
 
 # ---- The rules: (inputs, outputs, cotangents, which inputs need a gradient) -> gradients. --------
@@ -125,7 +125,7 @@ def _of_product(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) 
     pairs, v = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
     weights = Weights(None, cotangents[0], v.to(pairs.type))
     found = gradients(pairs, weights, Pairs(*needs[:_FIELDS]))
-    by_v = _like(product(pairs.swapped(), cotangents[0]), v) if needs[_FIELDS] else None
+    by_v = like(product(pairs.swapped(), cotangents[0]), v) if needs[_FIELDS] else None
     return (*found, by_v)
 
 
@@ -158,11 +158,12 @@ def _by_weights(pairs: Pairs, weights: Weights, needs: Weights) -> Weights:
             by_amplitude = values if factor is None else values * factor
         values = values * amplitude
         if u is not None and needs.u:
-            by_u = values @ (ones(pairs, pairs.columns) if v is None else v)
+            by_u = values.sum(-1, keepdim=True) if v is None else products.matmul(values, v)
         if v is not None and needs.v:
-            by_v = values.mT @ (ones(pairs, pairs.x) if u is None else u)
+            one = values.sum(-2).unsqueeze(-1)
+            by_v = one if u is None else products.matmul(values.mT, u)
     found = zip((by_amplitude, by_u, by_v), weights, strict=True)
-    return Weights(*(None if g is None else _like(g, t) for g, t in found))
+    return Weights(*(None if g is None else like(g, t) for g, t in found))
 
 
 def _of_reduce(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
@@ -212,7 +213,7 @@ def _at(pairs: Pairs, index: Tensor, cotangent: Tensor, needs: Pairs) -> Pairs:
         features = points.shape[-1]
         zeros = gradient.new_zeros(items * columns, features)
         total = zeros.index_put((flat,), gradient.reshape(-1, features), accumulate=True)
-        return _like(total.reshape(*batch, columns, features), points)
+        return like(total.reshape(*batch, columns, features), points)
 
     # Each row of x becomes an item of the batch, with its own few columns.
     near = pairs._replace(
@@ -226,20 +227,20 @@ def _at(pairs: Pairs, index: Tensor, cotangent: Tensor, needs: Pairs) -> Pairs:
     found = gradients(near, Weights(cotangent.unsqueeze(-2)), wanted)
     by: dict[str, Any] = {"w": found.w, "numbers": found.numbers, "directions": []}
     if found.x is not None:
-        by["x"] = _like(found.x.squeeze(-2), pairs.x)
+        by["x"] = like(found.x.squeeze(-2), pairs.x)
     if found.z is not None and pairs.z is None:
         by["x"] = by["x"] + scattered(found.z, pairs.x)
     elif found.z is not None:
         by["z"] = scattered(found.z, pairs.z)
     if found.row is not None:
-        by["row"] = _like(found.row.squeeze(-1), pairs.row)
+        by["row"] = like(found.row.squeeze(-1), pairs.row)
     if found.col is not None:
         by["col"] = scattered(found.col.unsqueeze(-1), pairs.col.unsqueeze(-1)).squeeze(-1)
     by["params"] = [
         None if g is None else g if p.ndim == 0 else g.squeeze(-1)
         for g, p in zip(found.params, pairs.params, strict=True)
     ]
-    return _NONE._replace(**by)
+    return NONE._replace(**by)
 
 
 RULES: dict[str, Callable[[tuple, tuple, tuple, tuple], tuple]] = {
