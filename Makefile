@@ -66,7 +66,7 @@ test: test-cpp test-python  ## all C++ and Python tests
 test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(shell nproc)
-	@grep -ho '^\[  SKIPPED \] .* (.*)' $(BUILD)/Testing/Temporary/LastTest.log || true
+	@grep -hoE '^\[  SKIPPED \] .* \(.*\)|^CUDA: skipped, .*' $(BUILD)/Testing/Temporary/LastTest.log || true
 
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
 	$(PY) -m pytest -n 2

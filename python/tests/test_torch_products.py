@@ -25,7 +25,7 @@ def products():
     return products
 
 
-@pytest.fixture(params=["high", "medium"])
+@pytest.fixture(params=["highest", "high", "medium"])
 def precision(request):
     """PyTorch's products of float32 may be those of TF32, or of bfloat16."""
     before = torch.get_float32_matmul_precision()
@@ -59,7 +59,14 @@ def check_values(result, a, b):
     assert ((result - exact).abs() <= bound * scale + 1e-30).all()
 
 
+def test_autocast(products):
+    a, b = torch.randn(30, 40), torch.randn(40, 50)
+    with torch.autocast("cpu", torch.bfloat16):
+        check_values(products.matmul(a, b), a, b)
+
+
 def test_long_sums_in_pieces(products, monkeypatch):
+    monkeypatch.setattr(products, "_is_exact", lambda device: False)
     a, b = torch.randn(3, 50000), torch.randn(50000, 4)
     monkeypatch.setattr(products, "_BYTES", 1 << 20)
     check_values(products.matmul(a, b), a, b)
@@ -164,7 +171,8 @@ CALLS = {name: (function, [*OF_ALL, *shapes]) for name, (function, shapes) in VE
 
 @every_device
 @pytest.mark.parametrize("call", CALLS)
-def test_no_product_is_left_to_torch(call, device, products, refused):
+def test_no_product_is_left_to_torch(call, device, products, refused, monkeypatch):
+    monkeypatch.setattr(products, "_is_exact", lambda device: False)
     function, shapes = CALLS[call]
     tensors = [(torch.rand(shape, device=device) + 0.5).requires_grad_() for shape in shapes]
     derivatives(function, tensors)

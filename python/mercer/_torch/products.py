@@ -3,8 +3,8 @@
 mercer::matmul  [..., M, E]   a [..., M, N] times b [..., N, E]
 
 PyTorch's own may round float32 to TF32 or bfloat16, as the process chose for all of its products,
-which is no business of a kernel's derivatives. The engine has products of matrices: sum(x*z) of the
-rows of a and the columns of b.
+which is no business of a kernel's derivatives. Where it did, the engine has products of matrices:
+sum(x*z) of the rows of a and the columns of b.
 """
 
 from __future__ import annotations
@@ -37,7 +37,23 @@ def _in_double(rows: Tensor, columns: Tensor) -> Tensor:
     return (rows.double() @ columns.double().mT).to(computing_type(rows.dtype))
 
 
+def _is_exact(device: str) -> bool:
+    """Whether PyTorch's products of float32 are not rounded, as is its default."""
+    if torch.is_autocast_enabled(device):
+        return False
+    own = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
+    setting = getattr(getattr(own, "matmul", None), "fp32_precision", None)
+    if setting is None:  # before PyTorch 2.9
+        return torch.get_float32_matmul_precision() == "highest"
+    if setting == "none":
+        setting = torch.backends.fp32_precision
+    return setting in ("none", "ieee")
+
+
 def _compute(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype == torch.float64 or _is_exact(a.device.type):
+        kind = computing_type(a.dtype)
+        return a.to(kind) @ b.to(kind)
     rows, columns = a.resolve_neg(), b.resolve_neg().mT
     if is_swarm(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):
         return _in_double(rows, columns)

@@ -252,6 +252,38 @@ TEST(TensorCores, OffsetsAndFarPoints) {
   });
 }
 
+/// Of PyTorch's issues 42479, two numbers that differ in their fourth digit, whose distance came out as 0, and 57690,
+/// distances of points from themselves that did not.
+TEST(TensorCores, DataWhoseDistancesOthersLose) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr std::int64_t kM = 150, kN = 140;
+    for (const std::int64_t k : {20, 70}) {
+      Array x(Dtype::float32, {kM, k}), z(Dtype::float32, {kN, k});
+      const Array noise = normal(Dtype::float32, {kM, k}, 5);
+      each_index({kM, k}, [&](const Shape& at) { x.set(at, at[0] % 2 == 0 ? 512695 : 5000 + at[0] % 7); });
+      each_index({kN, k}, [&](const Shape& at) { z.set(at, at[0] % 2 == 0 ? 512804 : 6500); });
+      Array out(Dtype::float32, {kM, kN}), own(Dtype::float32, {kM, kM});
+      const Tensor zt = z;
+      pairwise(kL2, x, &zt, out, {}, context);
+      for (std::int64_t m = 0; m < kM; ++m)
+        for (std::int64_t n = 0; n < kN; ++n) {
+          const double wanted = std::sqrt(square_distance(x, zt, m, n));
+          ASSERT_TRUE(within(out(m, n), wanted, 1e-6 * wanted, Dtype::float32)) << m << "," << n << ": " << out(m, n);
+        }
+      each_index({kM, k}, [&](const Shape& at) { x.set(at, 40 + 0.05 * noise(at[0], at[1])); });
+      const Tensor xt = x;
+      for (const Tensor* second : {static_cast<const Tensor*>(nullptr), &xt}) {
+        pairwise(kL2, x, second, own, {}, context);
+        for (std::int64_t m = 0; m < kM; ++m) ASSERT_EQ(own(m, m), 0) << m;
+        for (std::int64_t n = 1; n < kM; n += 3) {
+          const double wanted = std::sqrt(square_distance(x, xt, 0, n));
+          ASSERT_TRUE(within(own(0, n), wanted, 1e-6 * wanted, Dtype::float32)) << n << ": " << own(0, n);
+        }
+      }
+    }
+  });
+}
+
 /// Each area of 384 x 384 has a thousand pairs that cancel and more, scattered: they are repaired from shared memory.
 /// What products say of them is off by a tenth and more.
 TEST(TensorCores, AreasOfManyRepairs) {
