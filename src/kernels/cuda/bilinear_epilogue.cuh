@@ -159,7 +159,7 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
 MERCER_INLINE void store_strip(const PairArguments& p, const Strip& strip, float (&sums)[4][4], bool aligned) {
   const OwnPacks own{};
   const MirrorPacks mirror{};
-  const bool packs = aligned && strip.m + strip.kRows <= p.m && strip.n() + strip.kColumns <= p.n &&
+  const bool packs = !MERCER_QUICK && aligned && strip.m + strip.kRows <= p.m && strip.n() + strip.kColumns <= p.n &&
                      (!p.symmetric || strip.n() >= strip.m + strip.kRows);
   if (packs) store_packs(p, strip, own, sums);
 #pragma unroll
@@ -330,7 +330,7 @@ struct Consumer {
     if (m >= p.m) return unmark_strip(p, m, walk.n0);
     Strip strip = {m, walk.n0, shared.values + threadIdx.x / 32 * VALUES_BYTES, shared.columns, 0};
     const bool aligned = !LONG_EPILOGUE && takes_packs(p);
-    const bool whole = aligned && !mirrors(p) && m + strip.kRows <= p.m && walk.n0 + TILE_N <= p.n &&
+    const bool whole = !MERCER_QUICK && aligned && !mirrors(p) && m + strip.kRows <= p.m && walk.n0 + TILE_N <= p.n &&
                        (!p.symmetric || walk.n0 >= m + strip.kRows);
     u32 masks[REGIONS_N] = {};
     if (whole && member_count(p) == 1) {

@@ -183,7 +183,50 @@ MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const
 
 // BRIEF: a chunk is all there is, of one kind, so that all threads are seen to take the same path; on paths that could
 // differ the compiler waits for every product.
-#if !BRIEF
+#if !BRIEF && MERCER_QUICK
+// The same products in the same order, each waited for: there is one in the text, in a loop. Of low pieces product i
+// takes part i of z and i ^ 2 of x, of high ones part i of both.
+MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
+                             bool high, int count) {
+  constexpr int kPart = ROW_BYTES / 4;
+  const Ring<STAGES> first = ring;
+  bool adds = false;
+#pragma unroll 1
+  for (int turn = high ? count : 0; turn < 2 * count; ++turn) {
+    const bool is_low = turn < count;
+    if (turn == count) ring = first;
+    const int behind = ring.stage * STAGE_BYTES, parts = is_low || high ? 4 : 2;
+    barrier_wait(shared.full(ring.stage), ring.parity);
+#pragma unroll 1
+    for (int i = 0; i < parts; ++i, adds = true) {
+      products_begin(acc);
+      product(acc, descriptor_at<!WIDE>(x, behind + (is_low ? i ^ 2 : i) * kPart),
+              descriptor_at<!WIDE>(z, behind + i * kPart), adds);
+      products_commit();
+      products_wait<0>();
+    }
+    if (!is_low) release(shared, ring.stage);
+    ring.advance();
+  }
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) keep(acc[i]);
+}
+
+MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
+                             int units, bool high) {
+  float acc[SUMS];
+  volatile float total[SUMS];
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) sum[i] = 0;
+#pragma unroll 1
+  for (int unit = 0; unit < units; unit += 2) {
+    run_chunk(acc, shared, ring, x, z, high, unit + 2 <= units ? 2 : 1);
+    add_sums(sum, acc);
+    if (unit % UNITS_OF_SUM == UNITS_OF_SUM - 2 && unit + 2 < units) put_away(total, sum, unit < UNITS_OF_SUM);
+  }
+  if (units > UNITS_OF_SUM) add_sums(sum, total);
+}
+#elif !BRIEF
 template <bool HIGH>
 MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
                              int units) {

@@ -55,10 +55,14 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
 #else
     const int own_units = walk.end_unit(units) - walk.first_unit(units);
+#if MERCER_QUICK
+    add_units(sum, shared, ring, x, z, own_units, high);
+#else
     if (high)
       add_units<true>(sum, shared, ring, x, z, own_units);
     else
       add_units<false>(sum, shared, ring, x, z, own_units);
+#endif
 #endif
 #if WEIGHT_UNITS && !BRIEF
     run_chunk<false, WEIGHT_UNITS>(consumer.weights, shared, ring, x, z);

@@ -78,7 +78,10 @@ void pairs(const Formula& f, const Tensor& x, const Tensor& z, const Tensor& out
   pairwise(f, x, &z, out, {}, context);
 }
 void product(const Formula& f, const Tensor& x, const Tensor& z, const Tensor& out, TestContext& context) {
-  kernel_product(f, x, &z, drawn(kN, 1, 3, kUniform), out, {}, context);
+  kernel_product(f, x, &z, drawn(kN, out.shape[1], 3, kUniform), out, {}, context);
+}
+void fold(const Formula& f, const Tensor& x, const Tensor& z, const Tensor& out, TestContext& context) {
+  kernel_reduce(f, x, &z, ReduceKind::logsumexp, out, {}, context);
 }
 void gradient(const Formula& f, const Tensor& x, const Tensor& z, const Tensor& out, TestContext& context) {
   kernel_gradient(f, x, &z, drawn(2, kN, 3, kUniform), out, {}, context);
@@ -93,6 +96,8 @@ TEST_F(QuickPairs, TheSecondCallHasTheSameBits) {
       {"powers", 20, "sum(abs(x-z)^1.7)*" + fresh(), pairs, {kM, kN}},
       {"two sums", 9, "sum(x*z)*sum(max(x,z)) + " + fresh(), pairs, {kM, kN}},
       {"squares", 70, "exp(-sum((x-z)^2)/9)*" + fresh(), pairs, {kM, kN}},
+      {"wide products", 130, "exp(-sum((x-z)^2)/9)*" + fresh(), product, {kM, 20}},
+      {"folds", 70, "-sum((x-z)^2)*" + fresh(), fold, {kM}},
       {"products with v", 5, "exp(-sum(abs(x-z))/3)*" + fresh(), product, {kM, 1}},
       {"gradient", 12, "exp(-sum((x-z)^2)/9)*" + fresh(), gradient, {2, kM, 12}},
   };
