@@ -240,7 +240,7 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double 
 
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
   constexpr std::int64_t kSumsOfThreads = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
-  constexpr std::int64_t kInputBarriers = 2 * 8;
+  constexpr std::int64_t kInputBarriers = 2 * 8, kSearch = 8;
   const std::int64_t columns = product_columns(), queries = product_queries();
   const bool digits = units && of_signs();
   const std::int64_t totals = digits ? 0 : kSumsOfThreads;
@@ -248,7 +248,8 @@ std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
   const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
   const std::int64_t rows = std::max<std::int64_t>(queries / problem.cluster, 1) * problem.planes;
   const std::int64_t inputs = (columns + rows) * kPoints * kFloat;
-  return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers);
+  return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers) +
+         (units ? 0 : kSearch);
 }
 
 int GpuFieldPlan::product_inputs(bool units) const {

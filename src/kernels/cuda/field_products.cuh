@@ -86,6 +86,8 @@ struct FieldShared {
   MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (2 * STAGES + stage); }
   MERCER_METHOD u32 inputs_full(int stage) const { return bars + 8 * (3 * STAGES + stage); }
   MERCER_METHOD u32 inputs_empty(int stage) const { return bars + 8 * (3 * STAGES + INPUT_STAGES + stage); }
+  // FALLBACK: the tile from which on to look, and a bit for each one before that is wanted.
+  MERCER_METHOD u32* search(u8* memory) const { return (u32*)(memory + (inputs_empty(INPUT_STAGES) - totals)); }
 };
 
 // What a block computes: features of a tile, points m, a range of stages of n.
@@ -763,14 +765,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
   // Mostly nothing is wanted, and blocks take 10 ns each to leave: one a multiprocessor looks through what 32 would
   // have, a lane each. Blocks of a cluster have the same points m. What is next is kept in shared memory, as registers
   // are short.
-  __shared__ u32 looked_through, wanted_of_them;
-  if (threadIdx.x == 0) looked_through = blockIdx.x, wanted_of_them = 0;
+  volatile u32* const search = shared.search(memory);
+  if (threadIdx.x == 0) search[0] = blockIdx.x, search[1] = 0;
   __syncthreads();
   const u32 step = 32 * gridDim.x;
 #pragma unroll 1
   while (true) {
     const u32 blocks = (u32)((a.field.m + QUERIES - 1) / QUERIES) * (a.groups / TILE_GROUPS);
-    u32 next = looked_through, wanted = wanted_of_them;
+    u32 next = search[0], wanted = search[1];
 #pragma unroll 1
     for (; wanted == 0; next += step) {
       if (next >= blocks) return;
@@ -778,7 +780,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(FIE
       wanted = __ballot_sync(0xffffffffu, mine < blocks && is_wanted(a, FieldWork(a, mine)));
     }
     __syncthreads();
-    if (threadIdx.x == 0) looked_through = next, wanted_of_them = wanted & (wanted - 1);
+    if (threadIdx.x == 0) search[0] = next, search[1] = wanted & (wanted - 1);
     contract(a, shared, FieldWork(a, next - step + (__ffs(wanted) - 1) * gridDim.x));
     if (threadIdx.x == 0)
       for (int b = 0; b < 3 * STAGES + 2 * INPUT_STAGES; ++b) barrier_end(shared.bars + 8 * b);

@@ -157,6 +157,27 @@ TEST(LinearFields, PartsRangesAndBatches) {
   });
 }
 
+/// Several values of a pair: shared memory is full to the last kilobyte where rows are left to differences.
+TEST(LinearFields, AmplitudesBesideValues) {
+  on_tensor_cores([](TestContext& context) {
+    const auto [px, pz] = points();
+    const Array x = normal(Dtype::float32, {7, 200}, 1), z = normal(Dtype::float32, {66, 200}, 2);
+    const Array amplitude = normal(Dtype::float32, {7, 66}, 3);
+    const Tensor given = amplitude;
+    for (double width : {300.0, 10.0}) {
+      const Expr value = exp(-sum(square(px - pz)) / width);
+      for (const Expr& phi : {value * (px - pz), value * sum(px * pz) * sum(abs(px - pz)) * (px - pz)})
+        for (std::int64_t outputs : {1, 16}) {
+          const Array coef = normal(Dtype::float32, {outputs, 66}, 4), out(Dtype::float32, {outputs, 7, 200});
+          gradient_field(phi, x, z, amplitude, coef, out, {}, context);
+          expect_field(out, expected_field(phi, x, z, coef, {}, &given),
+                       phi.to_text() + ", " + std::to_string(outputs) + " outputs", 16);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+    }
+  });
+}
+
 TEST(LinearFields, SizesOfPartsAndRanges) {
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
   const plan::LinearSizes all = plan::linear_sizes(10000, 10000, 768, 16, kBytes);
