@@ -94,3 +94,9 @@ def test_architectures_that_are_too_old():
 def test_rules(options, words):
     with pytest.raises(ValueError, match=words):
         mc.compile("l1", **(SIZES | options))
+
+
+def test_fields():
+    mc.compile("x-z", shapes=[(40, 30, 5)], verbs=["gradient_field"], columns=2)
+    with pytest.raises(ValueError, match="gradient_field takes a field.* Received pairwise with a field"):
+        mc.compile("x-z", shapes=[(40, 30, 5)], verbs=["gradient_field", "pairwise"])

@@ -233,8 +233,8 @@ void check(const Formula& f, const CompileRequest& request) {
     verb_of(name);
     const bool is_field = f.prepared().is_field;
     require((name == kFieldVerb) == is_field,
-            "{}: gradient_field takes a formula made by Formula::field, alone among the verbs. Received {} with {}.",
-            kOp, name, is_field ? "such a formula" : "another");
+            "{}: the verb gradient_field takes a field, and no other verb does. Received {} with {}.", kOp, name,
+            is_field ? "a field" : "a formula of pairs");
   }
   for (const auto& [batch, m, n, k] : request.shapes) {
     require(batch >= 0 && m >= 0 && n >= 0 && k >= 0, "{}: shapes must not be negative. Received ({}, {}, {}, {}).",
