@@ -98,5 +98,6 @@ def test_rules(options, words):
 
 def test_fields():
     mc.compile("x-z", shapes=[(40, 30, 5)], verbs=["gradient_field"], columns=2)
-    with pytest.raises(ValueError, match="gradient_field takes a field.* Received pairwise with a field"):
+    rule = "gradient_field takes a field.* Received pairwise with a field"
+    with pytest.raises(ValueError, match=rule):
         mc.compile("x-z", shapes=[(40, 30, 5)], verbs=["gradient_field", "pairwise"])
