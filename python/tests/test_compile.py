@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -47,12 +49,24 @@ mc.compile("sum(abs(x-z)) + 0.125", shapes=[(4096, 4096, 20)], devices=[sys.argv
            verbs=["pairwise", "kernel_product"])
 print(mc._mercer.cache_stats()[0])
 """
+BY_AN_OLD_COMPILER = """
+import sys
+import mercer as mc
+assert "NVRTC: 12.0 " in mc.info(), mc.info()
+options = {"devices": sys.argv[1:]}
+mc.compile("exp(-sum(square(x-z))/b)", shapes=[(8192, 8192, 256)], **options)
+mc.compile("exp(-sum(square(x-z))/b)", shapes=[(50000, 50000, 64)], verbs=["kernel_product"],
+           columns=16, **options)
+mc.compile("sum(abs(x-z))", shapes=[(4096, 4096, 1024)], verbs=["pairwise", "kernel_gradient"],
+           **options)
+print(mc._mercer.cache_stats()[0])
+"""
 
 
-def files_in_cache(folder, *arguments, **environment):
+def files_in_cache(folder, *arguments, script=FOR_A_GENERATION, **environment):
     """How many there are after a process compiled for an architecture."""
     run = subprocess.run(
-        [sys.executable, "-c", FOR_A_GENERATION, *arguments],
+        [sys.executable, "-c", script, *arguments],
         env=os.environ | {"MERCER_CACHE_DIR": str(folder)} | environment,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -66,6 +80,25 @@ def test_an_architecture_needs_no_gpu_and_the_second_time_no_compiler(tmp_path):
     assert files >= 5  # two tiles, packing, parameters, merging
     again = files_in_cache(tmp_path, "sm_90a", MERCER_NVRTC="/nowhere/libnvrtc.so.13")
     assert again == files
+
+
+def library_of_cuda_12():
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations if spec else []:
+        library = pathlib.Path(folder) / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"
+        if library.exists():
+            return library
+    return None
+
+
+@pytest.mark.skipif(library_of_cuda_12() is None, reason="needs nvidia-cuda-nvrtc-cu12")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_compilers_of_cuda_12(tmp_path, architecture):
+    """Tensor cores by warps and by warpgroups, mixed pipes, fields."""
+    files = files_in_cache(
+        tmp_path, architecture, script=BY_AN_OLD_COMPILER, MERCER_NVRTC=str(library_of_cuda_12())
+    )
+    assert files >= 20
 
 
 def test_architectures_that_are_too_old():

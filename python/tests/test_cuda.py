@@ -266,6 +266,10 @@ def test_the_current_stream_of_cupy(rng, home):
     np.testing.assert_array_equal(home.numpy(result), expected)
 
 
+def each(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
 @with_torch
 @pytest.mark.parametrize("verb", ["pairwise", "kernel_product", "knn", "kernel_gradient", "cdist"])
 def test_graphs(rng, home, verb):
@@ -283,8 +287,49 @@ def test_graphs(rng, home, verb):
         graph.replay()
         torch.cuda.synchronize()
         expected = VERBS[verb](x, z, further)
-        pairs = zip(result, expected, strict=True) if verb == "knn" else [(result, expected)]
-        for got, wanted in pairs:
+        for got, wanted in zip(each(result), each(expected), strict=True):
+            np.testing.assert_array_equal(home.numpy(got), home.numpy(wanted))
+
+
+LARGE_CALLS = {  # tensor cores, linear fields, mixed pipes: several kernels, and lists between them
+    "distances": lambda x, z, coef: mc.cdist(x, z),
+    "symmetric": lambda x, z, coef: mc.kernel_matrix(GAUSS, x, h=300.0),
+    "L1": lambda x, z, coef: mc.cdist(x, z, 1),
+    "power": lambda x, z, coef: mc.cdist(x, z, 1.3),
+    "product-1": lambda x, z, coef: mc.kernel_product(GAUSS, x, z, coef[0], h=300.0),
+    "product-64": lambda x, z, coef: mc.kernel_product(GAUSS, x, z, coef.mT, h=300.0),
+    "argmin": lambda x, z, coef: mc.kernel_reduce("l2", x, z, "argmin"),
+    "neighbours": lambda x, z, coef: mc.knn("l2", x, z, 9),
+    "field-1": lambda x, z, coef: mc.kernel_gradient("l1", x, z, coef),
+    "field-1.3": lambda x, z, coef: mc.kernel_gradient("minkowski", x, z, coef[:16], p=1.3),
+    "field-2": lambda x, z, coef: mc.kernel_gradient("l2", x, z, coef[:16]),
+    "outer-products": lambda x, z, coef: mc.kernel_agop(GAUSS, x, z, coef[:4], h=300.0),
+}
+
+
+@with_torch
+@pytest.mark.parametrize("call", LARGE_CALLS.values(), ids=LARGE_CALLS)
+def test_graphs_of_large_calls(rng, home, call):
+    """Replayed on points of other sizes, on pairs that cancel and on values that no piece holds."""
+    torch = home.library
+    values = rng.normal(size=(2100, 260)).astype("f")
+    close, far = values.copy(), values * 100
+    close[:200] = values[500:700] * (1 + 1e-5)
+    far[7] *= 1e6
+    far[11, 3] = np.inf
+    x, z = home.array(values), home.array(values[300:2000])
+    coef = home.array(rng.normal(size=(64, len(z))).astype("f"))
+    call(x, z, coef)  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call(x, z, coef)
+    for replayed in (close, far, values):
+        x.copy_(home.array(replayed))
+        graph.replay()
+        torch.cuda.synchronize()
+        expected = call(x, z, coef)
+        for got, wanted in zip(each(result), each(expected), strict=True):
             np.testing.assert_array_equal(home.numpy(got), home.numpy(wanted))
 
 
