@@ -411,6 +411,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("SUBTRACTS", plan.problem.subtracts);
   text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
+  text += define("LAST_FEEDS", tile.last_feeds);
   text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
           define("WEIGHT_UNITS", tile.weight_units);
   text += define("JOINS_RANGES",

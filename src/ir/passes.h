@@ -26,6 +26,9 @@ bool is_nonnegative(const Expr& e);
 /// x - z, x + z or their magnitude: of kNarrow streams it is 0 or at least 2^-kNarrowBits.
 bool is_difference(const Expr& e);
 bool is_nonnegative(const Expr& e, ExprMap<bool>& memo);  ///< for many questions about one graph
+/// True when the value strictly rises with the only accumulator, which may be known never to be negative, and reads no
+/// parameter, which might have any sign.
+bool rises_with_accumulator(const Expr& e, bool nonnegative);
 
 /// Which leaves an expression reads, reductions included.
 inline const Uses& uses(const Expr& e) { return e->uses; }

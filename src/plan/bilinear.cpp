@@ -168,7 +168,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
     const int planes = 3 + col_slots + spreads;
     return rows * kRowBytes + of_v + planes * columns * kFloat + 16 * stages + 32;
   }
-  return rows * kRowBytes + kWarps * of_warp + (3 + col_slots + product_columns) * plane * kFloat + 16 * stages + 32;
+  const std::int64_t of_columns = (last_feeds ? 2 : 1) * (3 + col_slots + product_columns) * plane * kFloat;
+  return rows * kRowBytes + kWarps * of_warp + of_columns + 16 * stages + 32;
 }
 
 std::string BilinearTile::to_text() const {
@@ -178,6 +179,7 @@ std::string BilinearTile::to_text() const {
   if (brief > 0) text += fmt::format(", brief of {}", brief);
   if (resident) text += ", x resident";
   if (single) text += ", single";
+  if (last_feeds) text += ", fed by the last";
   if (areas) text += ", repairs by areas";
   if (keeps) text += ", values stored";
   if (own_scales) text += ", a scale a column";
@@ -205,6 +207,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   constexpr BilinearTile kTiles[] = {
       {.columns = 192}, {.columns = 128, .stages = 6, .cluster = 1}, {.columns = 64, .stages = 8, .cluster = 1}};
   BilinearTile tile = brief_tile(k);
+  tile.last_feeds = k <= kChunk;
   if (k > kChunk) {
     double least = std::numeric_limits<double>::infinity();
     for (const BilinearTile& tried : kTiles) {

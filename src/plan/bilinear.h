@@ -59,6 +59,8 @@ struct BilinearTile {
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
   bool keeps = false;    // products with very many columns: values are stored (kernels/cuda/bilinear_kept.cuh)
+  /// A tile's operands fill the ring once: the warp that is the last to have read them asks for the next tile's.
+  bool last_feeds = false;
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
@@ -70,15 +72,18 @@ struct BilinearTile {
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
   /// of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
-  /// Two warpgroups that multiply and a warp that feeds; a block alone has a warpgroup for that, whose registers go to
-  /// the others. By warps all do both.
-  int threads() const { return by_warps ? (of_values ? 128 : 256) : blocks == 1 ? 384 : 288; }
+  /// Two warpgroups that multiply and, but for that, a warp that feeds; a block alone has a warpgroup for it, whose
+  /// registers go to the others. By warps all do both.
+  int threads() const {
+    if (by_warps) return of_values ? 128 : 256;
+    return blocks == 1 ? 384 : last_feeds ? 256 : 288;
+  }
   /// The tile by warps of a call that has this one, with as many stages as fit; an empty one where none does.
   BilinearTile of_warps(int col_slots, int product_columns, std::int64_t shared_per_block) const;
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, weight_units, areas, keeps);
+                    own_scales, spreads, weight_units, areas, keeps, last_feeds);
   }
   std::string to_text() const;
 };

@@ -13,6 +13,7 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/separate_sums.h"
 #include "plan/sum_planes.h"
 
 namespace mercer::plan {
@@ -294,28 +295,12 @@ BilinearTile product_on_device(const GpuPairPlan& plan) {
                                                                                        : BilinearTile{};
 }
 
-/// Strictly, and without a parameter, which might have any sign: a function of the only sum.
-bool rises_with_sum(const Expr& e, bool nonnegative) {
-  const auto number = [](const Expr& part) { return part->op == Op::constant; };
-  const auto positive = [&](const Expr& part) { return number(part) && part->value > 0 && std::isfinite(part->value); };
-  switch (e->op) {
-    case Op::accumulator: return true;
-    case Op::sqrt: return nonnegative && rises_with_sum(e->args[0], nonnegative);
-    case Op::pow: return nonnegative && positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative);
-    case Op::div: return positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative);
-    case Op::mul:
-      return (positive(e->args[0]) && rises_with_sum(e->args[1], nonnegative)) ||
-             (positive(e->args[1]) && rises_with_sum(e->args[0], nonnegative));
-    default: return false;
-  }
-}
-
 /// Nearest neighbours: whether the epilogue can wait until few pairs are left.
 bool sums_decide(const GpuPairPlan& plan) {
   const ir::Split& split = plan.split;
   if (plan.problem.consumer != Consumer::nearest || split.states != 1 || split.reductions.size() != 1) return false;
   const bool nonnegative = split.nonnegative_slots({Op::sum})[0];
-  return rises_with_sum(split.epilogue[0], nonnegative);
+  return ir::rises_with_accumulator(split.epilogue[0], nonnegative);
 }
 
 /// where(sum == 0, 0, value)
@@ -777,9 +762,8 @@ void add_kept(GpuPairPlan& plan) {
   plan.kept_products = std::move(sums);
 }
 
-}  // namespace
-
-std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
+/// Of these outputs as they are.
+std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem) {
   auto plan = make_plan(problem, {});
   if (problem.expands) add_expanded(*plan);
   if (plan->problem.product.keeps) add_kept(*plan);
@@ -791,6 +775,19 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem)
   rest.mixed_work = MixedWork::little;
   rest.bytes = false;
   return make_plan(rest, planes);
+}
+
+}  // namespace
+
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
+  if (!problem.product && !problem.plane_product) return plan_outputs(problem);
+  GpuPairProblem separated = problem;
+  for (Expr& output : separated.outputs) output = separate_sums(output);
+  if (!std::ranges::equal(separated.outputs, problem.outputs, same)) {
+    auto plan = plan_outputs(separated);
+    if (plan->bilinear || !plan->planes.empty()) return plan;
+  }
+  return plan_outputs(problem);
 }
 
 }  // namespace mercer::plan

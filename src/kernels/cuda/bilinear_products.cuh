@@ -1,5 +1,5 @@
 // Products of matrices in split precision: a warp feeds a ring of units of both images, two warpgroups multiply
-// (bilinear_tile.cuh).
+// (bilinear_tile.cuh). LAST_FEEDS: there is no such warp.
 #define FEED_WARP 8
 
 // Descriptor of rows of 128 bytes in the 128-byte swizzle: address / 16, eight rows 1024 bytes apart.
@@ -7,7 +7,7 @@ MERCER_INLINE u64 descriptor(u32 address) {
   return (u64)((address & 0x3ffff) >> 4) | (1ull << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62);
 }
 
-// ---- the feeding thread --------------------------------------------------------------------------------------------
+// ---- what feeds ----------------------------------------------------------------------------------------------------
 // A unit of the x that lies at block `first` of its image.
 MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u32 to, u32 full) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES;
@@ -21,6 +21,45 @@ MERCER_INLINE int unit_of_image(const BilinearArguments& a, int unit, int own) {
   return WEIGHT_UNITS == 0 || unit < own ? unit : (int)a.units - WEIGHT_UNITS + unit - own;
 }
 
+#if LAST_FEEDS
+#define TILE_UNITS (SINGLE ? 1 : BRIEF)
+// By a warp, whose lanes have a copy each: where from and to is found out for all of them at once.
+MERCER_INLINE void feed_tile(const BilinearArguments& a, const BilinearShared& shared, const Walk& walk,
+                             Ring<STAGES> ring, u32 columns) {
+  constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kBlocksX = TILE_M / MERCER_IMAGE_ROWS,
+                kBlocks = kBlocksX + TILE_N / MERCER_IMAGE_ROWS, kCopies = TILE_UNITS * kBlocks;
+  const int lane = threadIdx.x % 32, first = ring.stage;
+  const i64 left = a.z_end - walk.n0;
+  const u32 plane_bytes = (u32)(left < TILE_N ? left : TILE_N) * 4;
+  if (lane == 0) {
+#pragma unroll
+    for (int unit = 0; unit < TILE_UNITS; ++unit, ring.advance())
+      barrier_expect(shared.full(ring.stage), STAGE_BYTES + (unit == 0 ? plane_bytes * COLUMN_PLANES : 0));
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int copy = lane; copy < kCopies + COLUMN_PLANES; copy += 32) {
+    const u8* from;
+    u32 to, bytes;
+    int stage = first;
+    if (copy < kCopies) {
+      const int unit = copy / kBlocks, block = copy % kBlocks;
+      const bool of_x = block < kBlocksX;
+      const i64 wanted = of_x ? walk.m0 / MERCER_IMAGE_ROWS + block : walk.n0 / MERCER_IMAGE_ROWS + block - kBlocksX;
+      stage = (first + unit) % STAGES;
+      from = (of_x ? a.x : a.z).image + (image_block(wanted, of_x ? a.x_end : a.z_end) * a.units + unit) * kBlock;
+      to = shared.stages + stage * STAGE_BYTES + block * kBlock;
+      bytes = kBlock;
+    } else {
+      from = (const u8*)column_plane(a, copy - kCopies, walk.n0);
+      to = columns + (copy - kCopies) * PLANE_ROW * 4;
+      bytes = plane_bytes;
+    }
+    copy_bulk(to, from, bytes, shared.full(stage));
+  }
+  __syncwarp();
+}
+#else
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   Ring<STAGES> ring = {0, 0};
@@ -78,9 +117,11 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
 #endif
   }
 }
+#endif
 
 // ---- the multiplying warps -----------------------------------------------------------------------------------------
 MERCER_INLINE void release(const BilinearShared& shared, int stage) {
+  if (LAST_FEEDS) return;  // all at once
   const int lane = threadIdx.x % 32;
   if (CLUSTER > 1) {
     if (lane < CLUSTER) arrive_at(shared.empty(stage), lane);

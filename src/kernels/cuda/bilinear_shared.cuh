@@ -41,12 +41,14 @@ struct BilinearShared {
     v = rows + RESIDENT_UNITS * UNIT_BYTES_X;
     values = v + V_STAGES * V_STAGE_BYTES;  // of 32 columns of the tile (wide_fold.cuh)
     columns = values + 8 * VALUES_BYTES;
-    bars = columns + COLUMN_BYTES;
+    bars = columns + (LAST_FEEDS ? 2 : 1) * COLUMN_BYTES;
   }
   MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }
   MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }
   MERCER_METHOD u32 columns_full() const { return bars + 16 * STAGES; }
   MERCER_METHOD u32 columns_empty() const { return bars + 16 * STAGES + 8; }
+  // LAST_FEEDS, in that barrier's place: warps that have left a tile's operands, since the first one.
+  MERCER_METHOD u32* leaving(u8* memory) const { return (u32*)(memory + (columns_empty() - stages)); }
   MERCER_METHOD u32 rows_full() const { return bars + 16 * STAGES + 16; }
   MERCER_METHOD u32 rows_empty() const { return bars + 16 * STAGES + 24; }
   MERCER_METHOD u32 v_full(int stage) const { return bars + 16 * STAGES + 32 + 8 * stage; }

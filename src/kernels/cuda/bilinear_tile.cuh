@@ -16,10 +16,66 @@
 // back with the scale (measured: 2^-22 of the sum). BRIEF: there is one chunk, of that many units.
 //
 // Registers: 128 feeding threads of 56 and 256 of 224, 64512 in all; of two blocks, 288 threads of 96, for of their
-// 18 warps five share the registers of a quarter of the multiprocessor. Shared memory: STAGES units of (128 + TILE_N) x
-// 128 bytes, values or sums of rows of each warp, norms, scales, slots, v of the columns.
+// 18 warps five share the registers of a quarter of the multiprocessor, or, where no warp feeds (LAST_FEEDS), 256 of
+// 128. Shared memory: STAGES units of (128 + TILE_N) x 128 bytes, values or sums of rows of each warp, norms, scales,
+// slots, v of the columns.
 // Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh, bilinear_ranges.cuh and the
 // three above; this file is the kernel.
+#if LAST_FEEDS
+MERCER_INLINE bool next_tile(Walk& walk) {
+  while (walk.next())
+    if (!walk.is_below()) return true;
+  return false;
+}
+
+// Whether this warp is the last of a block's to leave a tile's operands.
+MERCER_INLINE bool leaves_last(u32* leaving) {
+  u32 before = 0;
+  if (threadIdx.x % 32 == 0) {
+    __threadfence_block();
+    before = atomicAdd(leaving, 1u);
+    __threadfence_block();
+  }
+  return __shfl_sync(0xffffffffu, before, 0) % FEED_WARP == FEED_WARP - 1;
+}
+
+// Of a tile's warps the last one to have read the operands asks for the next tile's, which are on their way while values
+// are stored. Its columns have two places: those of the tile before are free by then. The first tile's are asked for
+// before it is known whether they carry the sums.
+MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u32* leaving) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const u64 x = descriptor(shared.stages + warp / 4 * 64 * ROW_BYTES);
+  const u64 z = descriptor(shared.stages + STAGE_ROWS_X * ROW_BYTES);
+  Ring<STAGES> ring = {0, 0};
+  Walk walk(a);
+  Consumer consumer;
+  BilinearShared own = shared;
+  u32 next_columns = shared.columns + COLUMN_BYTES;
+  bool more = next_tile(walk);
+  if (warp == 0 && more) feed_tile(a, shared, walk, ring, own.columns);
+  if (!products_stand(*a.pairs.split)) {
+    for (int unit = 0; more && unit < TILE_UNITS; ++unit) barrier_wait(shared.full(unit), 0);
+    return;
+  }
+#pragma unroll 1
+  while (more) {
+    const Walk tile = walk;
+    more = next_tile(walk);
+    const i64 m = tile.m0 + warp * 16;
+    PointNorm norms[2];
+    load_norms(norms, a, m);
+    consumer.start(a, m);
+    float sum[SUMS];
+    run_chunk<SINGLE, TILE_UNITS>(sum, shared, ring, x, z);
+    if (leaves_last(leaving) && more) feed_tile(a, shared, walk, ring, next_columns);
+    consumer.take(a, own, sum, m, tile, norms);
+    const u32 columns = own.columns;
+    own.columns = next_columns;
+    next_columns = columns;
+  }
+  consumer.finish(a.pairs.found);
+}
+#else
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
@@ -86,6 +142,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   }
   consumer.finish(a.pairs.found);
 }
+#endif
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BILINEAR_THREADS, BLOCKS)
     bilinear_tile(const __grid_constant__ BilinearArguments a) {
@@ -96,8 +153,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
       barrier_init(shared.full(s), 1);
       barrier_init(shared.empty(s), CLUSTER * FEED_WARP);
     }
+#if LAST_FEEDS
+    *shared.leaving(memory) = 0;
+#else
     barrier_init(shared.columns_full(), 1);
     barrier_init(shared.columns_empty(), FEED_WARP);
+#endif
     for (int s = 0; WIDE && s < V_STAGES; ++s) {
       barrier_init(shared.v_full(s), 1);
       barrier_init(shared.v_empty(s), CLUSTER * FEED_WARP);
@@ -114,6 +175,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
   else
     __syncthreads();
   wait_for_kernel_ahead();
+#if LAST_FEEDS
+  multiply(a, shared, shared.leaving(memory));
+#else
 #if RATED == 1
   const bool stands = products_stand(*a.pairs.split) && rate_stands(a.pairs);
   if (blockIdx.x == 0 && threadIdx.x == 0) a.pairs.split->rated = stands;
@@ -138,6 +202,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
       multiply(a, shared, high, units, rank);
     }
   }
+#endif
   // A block's memory stays while another one may still write into it or arrive at it.
   if (CLUSTER > 1) cluster_barrier();
 }

@@ -3,8 +3,8 @@
 // Whether region `place` is to be computed again. Pairs that an area's list had no room for are in marked regions too.
 MERCER_INLINE bool is_wanted_region(const PairArguments& a, i64 place) {
   if (a.symmetric && place % a.tiles_n < place / a.tiles_n) return false;
+  const u32 strips = a.marks[place];  // asked for together with what decides
   if (!products_stand(*a.split)) return true;
-  const u32 strips = a.marks[place];
   if ((strips & 0x02020202u) != 0) return true;
   const u32 area = area_of(a, place / a.tiles_n * MERCER_REGION, place % a.tiles_n * MERCER_REGION);
   return strips != 0 && a.area_counts[area] > a.area_capacity;
@@ -18,6 +18,8 @@ MERCER_INLINE u32 block_of_region(const PairArguments& a, i64 place) {
 }
 
 // A block looks at THREADS regions at once. Those are far from each other, as neighbours are often wanted together.
+// Repairs are ahead: as they begin when all tiles have ended, marks are there before they end. What they store as well
+// is stored again behind them.
 template <class Run>
 MERCER_INLINE void run_regions(const PairArguments& a, const Run& run) {
   __shared__ u32 wanted[THREADS / 32];
@@ -27,7 +29,7 @@ MERCER_INLINE void run_regions(const PairArguments& a, const Run& run) {
     const i64 own = threadIdx.x * groups + group;
     const u32 votes = __ballot_sync(0xffffffffu, own < regions && is_wanted_region(a, own));
     if (threadIdx.x % 32 == 0) wanted[threadIdx.x / 32] = votes;
-    __syncthreads();
+    if (__syncthreads_or(votes != 0)) wait_for_kernel_ahead();
 #pragma unroll 1
     for (int word = 0; word < THREADS / 32; ++word)
 #pragma unroll 1
@@ -35,4 +37,5 @@ MERCER_INLINE void run_regions(const PairArguments& a, const Run& run) {
         run(block_of_region(a, (word * 32 + __ffs(left) - 1) * groups + group));
     __syncthreads();
   }
+  wait_for_kernel_ahead();
 }

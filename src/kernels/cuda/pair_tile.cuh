@@ -216,7 +216,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOCKS)
     pair_tile(const __grid_constant__ PairArguments a) {
-#if !EARLY_PLACE
+#if !EARLY_PLACE && !REGIONS
   wait_for_kernel_ahead();
 #endif
   extern __shared__ __align__(128) unsigned char shared_bytes[];

@@ -43,7 +43,7 @@ MERCER_INLINE void repair_run(const PairArguments& a, const ListedPairs& list, u
 
 extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
-  if (!products_stand(*a.split)) return;
+  const bool stands = products_stand(*a.split);  // of which loads do not wait
   const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
   const u32 areas = areas_along(a.m) * areas_along(a.n), warps = gridDim.x * (REPAIR_THREADS / 32);
   const u32 sharing = max(REPAIR_WARPS, warps / areas), groups = warps / sharing, group = warp / sharing;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid
   const u32 begin = warp % sharing * REPAIR_RUN, step = sharing * REPAIR_RUN;
   for (u32 first = group * at_once; group < groups && first < areas; first += groups * at_once) {
     const u32 own = lane < at_once && first + lane < areas ? a.area_counts[first + lane] : 0;
-    const bool wanted = own > begin && own < a.dense_area && own <= a.area_capacity;
+    const bool wanted = stands && own > begin && own < a.dense_area && own <= a.area_capacity;
     for (u32 left = __ballot_sync(0xffffffffu, wanted); left; left &= left - 1) {
       const int place = __ffs(left) - 1;
       const u32 count = __shfl_sync(0xffffffffu, own, place);

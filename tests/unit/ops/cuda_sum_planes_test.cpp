@@ -94,6 +94,36 @@ TEST(SumPlanes, Matrices) {
   });
 }
 
+/// Of terms that are products of matrices each: one sum is left to compute, or several.
+constexpr Form kOfTerms[] = {
+    {"sum((x-z)^2+x*z)", "sum((x-z)^2)+sqrt(sum(x*x)*sum(z*z))"},
+    {"exp(-sum(w*(x+z)^2)/h)", "exp(-sum(w*(x+z)^2)/h)*(1+sum(w*(x+z)^2)/h)"},
+    {"2*sum(1-w*x*z)", "2*(K+sqrt(sum(w*x*x)*sum(w*z*z)))"},
+    {"sum((2*x*z-(x-z)^2/h+x-z*z)/3)*row",
+     "(2*sqrt(sum(x*x)*sum(z*z))+sum((x-z)^2)/h+sum(abs(x))+sum(z*z))/3*abs(row)"},
+    {"sqrt(sum(w*(x-z)^2+w*(x+z)^2))", "sqrt(sum(w*(x-z)^2+w*(x+z)^2))"}};
+
+TEST(SumPlanes, TermsOfOneSum) {
+  on_tensor_cores([](TestContext& context) {
+    context.state().part_bytes = 1;
+    for (Dtype dtype : kWide)
+      for (const Form& form : kOfTerms)
+        for (bool self : {false, true}) {
+          Call call(dtype, self);
+          const Tensor z = call.points.z;
+          const Array out(dtype, {kM, z.shape[0]});
+          pairwise(form.text, call.points.x, self ? nullptr : &z, out, call.of(form.text), context);
+          expect_matrix(out, form, call, z, dtype);
+        }
+    bool all = true;
+    context.state().cuda_pairs.erase_if([&](const cuda::PairKernels& kernels) {
+      all = all && (kernels.plan->bilinear || !kernels.sums.empty());
+      return false;
+    });
+    EXPECT_TRUE(all);
+  });
+}
+
 TEST(SumPlanes, SelfCallsAreSymmetric) {
   on_tensor_cores([](TestContext& context) {
     context.state().part_bytes = 1;
@@ -174,7 +204,7 @@ TEST(SumPlanes, Folds) {
   on_tensor_cores([&](TestContext& context) {
     context.state().part_bytes = 1;
     for (Dtype dtype : kWide)
-      for (const Form& form : {kForms[0], kForms[3], kLong}) {
+      for (const Form& form : {kForms[0], kForms[3], kLong, kOfTerms[0], kOfTerms[1]}) {
         Call call(dtype);
         const Tensor z = call.points.z;
         Reference value(parse(form.text), call.points.x, z, call.extra),
