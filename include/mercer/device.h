@@ -25,7 +25,7 @@ enum class Precision {
   bf16,    ///< the same product here: nothing is gained by fewer digits
 };
 const char* name_of(Precision precision);  ///< "fp32"
-/// Throws invalid_argument, with the known names, for any other.
+/// Throws invalid_argument, with the known names, for any other. "fp64" is fp32, as float64 has its own way by itself.
 Precision precision_from_text(const std::string& name);
 
 /// Asked now and then during long work, on the calling thread: `done` of `total` steps so far. Returning false

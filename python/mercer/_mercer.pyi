@@ -743,7 +743,7 @@ def get_precision() -> str:
 
 def set_precision(name: str) -> None:
     """
-    Chooses how products run on tensor cores: "fp32", "direct", "tf32" or "bf16". ValueError for another name.
+    Chooses how products run on tensor cores: "fp32" (or "fp64", the same), "direct", "tf32" or "bf16". ValueError for another name.
     """
 
 def plan_count() -> int:

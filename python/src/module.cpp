@@ -151,8 +151,8 @@ void bind_machine(nb::module_& module) {
   module.def(
       "set_precision", [](const std::string& name) { Context::shared().set_precision(precision_from_text(name)); },
       "name"_a,
-      "Chooses how products run on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\". ValueError for another "
-      "name.");
+      "Chooses how products run on tensor cores: \"fp32\" (or \"fp64\", the same), \"direct\", \"tf32\" or \"bf16\". "
+      "ValueError for another name.");
   module.def(
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(

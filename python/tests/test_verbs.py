@@ -228,8 +228,10 @@ def test_precision_holds_for_a_block():
     with mc.options(precision="tf32"):
         assert mc.get_precision() == "tf32"
     assert mc.get_precision() == "fp32"
-    with pytest.raises(ValueError, match="must be fp32, direct, tf32 or bf16"):
+    with pytest.raises(ValueError, match="must be fp32, direct, tf32, bf16 or fp64"):
         mc.set_precision("fp8")
+    with mc.options(precision="fp64"):
+        assert mc.get_precision() == "fp32"
 
 
 def test_info_names_the_version():

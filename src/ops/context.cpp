@@ -48,8 +48,11 @@ struct PrecisionRow {
   Precision precision;
   const char* name;
 };
-constexpr PrecisionRow kPrecisions[] = {
-    {Precision::fp32, "fp32"}, {Precision::direct, "direct"}, {Precision::tf32, "tf32"}, {Precision::bf16, "bf16"}};
+constexpr PrecisionRow kPrecisions[] = {{Precision::fp32, "fp32"},
+                                        {Precision::direct, "direct"},
+                                        {Precision::tf32, "tf32"},
+                                        {Precision::bf16, "bf16"},
+                                        {Precision::fp32, "fp64"}};  // float64 has its own tensor cores anyway
 
 }  // namespace
 
@@ -62,7 +65,7 @@ const char* name_of(Precision precision) {
 Precision precision_from_text(const std::string& name) {
   for (const PrecisionRow& row : kPrecisions)
     if (name == row.name) return row.precision;
-  fail(ErrorKind::invalid_argument, "precision: must be fp32, direct, tf32 or bf16. Received \"{}\".", name);
+  fail(ErrorKind::invalid_argument, "precision: must be fp32, direct, tf32, bf16 or fp64. Received \"{}\".", name);
 }
 
 Target target_from_text(const std::string& name) { return target_named(name, "target"); }

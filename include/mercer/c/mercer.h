@@ -92,7 +92,7 @@ mercer_status mercer_context_set_threads(mercer_context* context, int32_t count)
 mercer_status mercer_context_threads(mercer_context* context, int32_t* count);
 /// "auto", "x86_avx512", "x86_avx2" or "interpreter", for calls on the CPU from now on.
 mercer_status mercer_context_set_target(mercer_context* context, const char* name);
-/// "fp32", "direct", "tf32" or "bf16": how float32 runs on tensor cores (mercer/device.h).
+/// "fp32" (and "fp64", the same), "direct", "tf32" or "bf16": how float32 runs on tensor cores (mercer/device.h).
 mercer_status mercer_context_set_precision(mercer_context* context, const char* name);
 
 /// Memory of at least so many bytes at a multiple of 16, on the device of the call's arrays; null where there is none,
