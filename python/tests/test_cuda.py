@@ -475,3 +475,64 @@ def test_precision_of_tensor_cores(home, precision, least, most):
     error = ((d - exact).abs() / exact.clamp(min=1e-9)).max().item()
     # GPUs without these tensor cores compute everything directly.
     assert (least if torch.cuda.get_device_capability() == (9, 0) else 0) <= error <= most
+
+
+@with_torch
+@pytest.mark.parametrize("features", [4099, 33000, 100_000])
+def test_thousands_of_features(home, features):
+    """Sums of sums of chunks: whatever their number, errors are those of float32's own values."""
+    torch = home.library
+    x = torch.randn(700, features, device="cuda") + 1
+    z = torch.randn(600, features, device="cuda") + 1
+    z[:5] = x[:5]
+    coef = torch.randn(4, 600, device="cuda")
+    wide, far = x.double(), z.double()
+    distances = torch.cdist(wide, far, compute_mode="donot_use_mm_for_euclid_dist")
+    d = mc.cdist(x, z)
+    assert torch.all(d[range(5), range(5)] == 0)
+    assert torch.all((d - distances).abs() <= 1e-6 * distances)
+    sums = torch.cdist(wide, far, 1)
+    assert torch.all((mc.cdist(x, z, 1) - sums).abs() <= 1e-6 * sums)
+    dots = mc.pairwise("sum(x*z)", x, z)
+    assert torch.all((dots - wide @ far.T).abs() <= 1e-6 * (wide.abs() @ far.abs().T))
+    power = distances**2 / (2 * features)
+    values, v = torch.exp(-power), coef.T.double()
+    product = mc.kernel_product(GAUSS, x, z, coef.T, h=2.0 * features)
+    assert torch.all((product - values @ v).abs() <= ((2e-6 + 1e-6 * power) * values) @ v.abs())
+    nearest, _ = mc.knn("l2", x, z, 7)
+    assert torch.all((nearest - distances.sort().values[:, :7]).abs() <= 1e-6 * nearest)
+    weights = torch.where(distances == 0, 0.0, 1 / distances)
+    for scaled, got in zip(coef.double(), mc.kernel_gradient("l2", x, z, coef), strict=True):
+        factors = weights * scaled
+        wanted = factors.sum(1, keepdim=True) * wide - factors @ far
+        sizes = factors.abs().sum(1, keepdim=True) * wide.abs() + factors.abs() @ far.abs()
+        assert torch.all((got - wanted).abs() <= 2e-6 * sizes)
+
+
+@with_torch
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_precision_of_products_and_gradients(home, precision):
+    torch = home.library
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("other GPUs compute some of this directly")
+    x = torch.randn(3000, 300, device="cuda")
+    z = torch.randn(2000, 300, device="cuda")
+    v = torch.randn(2000, 40, device="cuda")
+    power = torch.cdist(x.double(), z.double()) ** 2 / 600
+    values = torch.exp(-power)
+    errors = []
+    with mc.options(precision=precision):
+        for columns in (1, 16, 40):
+            some = v[:, :columns]
+            product = mc.kernel_product(GAUSS, x, z, some, h=600.0)
+            errors.append((product - values @ some.double()) / (values @ some.abs().double()))
+        least = mc.kernel_reduce("sqeuclidean", x, z, "min") / 600
+        errors.append((least - power.min(1).values) / power.min(1).values)
+        factors = values * v[:, 0].double()
+        gradient = mc.kernel_gradient(GAUSS, x, z, v[:, 0].contiguous(), h=600.0) * 300
+        wanted = factors @ z.double() - factors.sum(1, keepdim=True) * x.double()
+        sizes = factors.abs() @ z.abs().double() + factors.abs().sum(1, keepdim=True) * x.abs()
+        errors.append((gradient - wanted) / sizes)
+    for error in errors:
+        most = error.abs().max().item()
+        assert most < 4e-6 if precision == "fp32" else 4e-6 < most < 4e-3
