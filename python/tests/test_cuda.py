@@ -533,6 +533,7 @@ def test_precision_of_products_and_gradients(home, precision):
         wanted = factors @ z.double() - factors.sum(1, keepdim=True) * x.double()
         sizes = factors.abs() @ z.abs().double() + factors.abs().sum(1, keepdim=True) * x.abs()
         errors.append((gradient - wanted) / sizes)
-    for error in errors:
-        most = error.abs().max().item()
-        assert most < 4e-6 if precision == "fp32" else 4e-6 < most < 4e-3
+    most = [error.abs().max().item() for error in errors]
+    assert max(most) < (4e-6 if precision == "fp32" else 4e-3), most
+    if precision != "fp32":  # of a row's pairs errors cancel in sums, not in the least value
+        assert most[3] > 4e-6, most

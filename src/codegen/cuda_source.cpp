@@ -288,6 +288,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
   text += define("PROMOTES", plan.promoted_states());
+  text += define("TOTALS", plan.promoted_states() > 0 && problem.sizes.very_many_chunks);
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   text += update_defines(plan);

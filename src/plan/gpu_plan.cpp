@@ -13,6 +13,7 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/kernel.h"
 #include "plan/separate_sums.h"
 #include "plan/sum_planes.h"
 
@@ -378,8 +379,9 @@ std::string GpuTile::to_text() const {
 }
 
 std::string GpuSizes::to_text() const {
-  return fmt::format("{}{}{}{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
-                     narrow_n ? "n" : "", exact_features, whole_slices ? "w" : "", less_than_a_slice ? "s" : "");
+  return fmt::format("{}{}{}{}{}{}{}{}", static_cast<int>(pairs), static_cast<int>(features), narrow_m ? "m" : "",
+                     narrow_n ? "n" : "", exact_features, whole_slices ? "w" : "", less_than_a_slice ? "s" : "",
+                     very_many_chunks ? "v" : "");
 }
 
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
@@ -397,6 +399,7 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   if (k > 0 && k <= kExact) sizes.exact_features = static_cast<int>(k);
   sizes.whole_slices = k > kDeepestSlice && k % kDeepestSlice == 0;
   sizes.less_than_a_slice = k > kExact && k < kDeepestSlice;
+  sizes.very_many_chunks = k > kFeaturesOfTotal;
   const double tiles = static_cast<double>((m + 127) / 128) * static_cast<double>((n + 127) / 128);
   if (tiles < multiprocessors) sizes.pairs = GpuSizes::Pairs::few;
   if (tiles * 4 < multiprocessors) sizes.pairs = GpuSizes::Pairs::very_few;

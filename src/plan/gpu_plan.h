@@ -50,10 +50,12 @@ struct GpuSizes {
   int exact_features = 0;                                   // their number where it is at most 16, else 0
   bool whole_slices = false;                                // it is a multiple of 32, above 32
   bool less_than_a_slice = false;                           // between 16 and 32
+  bool very_many_chunks = false;                            // above kFeaturesOfTotal
 
   bool operator==(const GpuSizes&) const = default;
   auto parts() const {
-    return std::tie(pairs, features, narrow_m, narrow_n, exact_features, whole_slices, less_than_a_slice);
+    return std::tie(pairs, features, narrow_m, narrow_n, exact_features, whole_slices, less_than_a_slice,
+                    very_many_chunks);
   }
   std::string to_text() const;
 };

@@ -173,6 +173,11 @@ std::int64_t PairPlan::chunk(std::int64_t features) const {
   return ceil_div(features, chunks);
 }
 
+bool PairPlan::sums_parts(std::int64_t features) const {
+  return problem.type == Dtype::float32 && features > kFeaturesOfTotal && !promoted.empty() &&
+         std::find(promoted.begin(), promoted.end(), false) == promoted.end();
+}
+
 std::int64_t PairPlan::plane_width() const {
   return tile.cols() * std::max<std::int64_t>(1, problem.block_columns / tile.cols());
 }

@@ -63,6 +63,8 @@ struct PairPlan {
   std::int64_t plane_width() const;
   /// Features between two promotions of partial sums; at least 1. It depends on the formula and K alone.
   std::int64_t chunk(std::int64_t features) const;
+  /// Whether so many features are added up part by part, of kFeaturesOfTotal: where all states are promoted.
+  bool sums_parts(std::int64_t features) const;
   /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
   UpdateSource update_source(bool fast, bool fused = false) const;

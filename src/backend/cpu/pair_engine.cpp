@@ -46,15 +46,16 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
       x_packer_(program.packs.x, item.x, program.plan().tile.rows, item.weights, params.wide),
       z_packer_(program.packs.z, item.z, program.plan().tile.cols(), item.weights, params.wide),
       scales_(program.plan().best().magnitudes.scale != 1), chunk_(program.plan().chunk(item.x.features)),
+      totals_(program.plan().sums_parts(item.x.features)),
       identity_(program.plan().general.identity.begin(), program.plan().general.identity.end()) {
-  fused_[0] = program.kernels.fused(false);
-  fused_[1] = params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
+  fused_[0] = totals_ ? nullptr : program.kernels.fused(false);
+  fused_[1] = !totals_ && params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
 }
 
 template <class T>
 void PairEngine<T>::look(double least_gain) {
-  if (!plan().pays_maxima(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
+  if (totals_ || !plan().pays_maxima(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
   maxima_ = choose_maxima<T>(program_, item_, params_.wide);
   if (!maxima_) return;
   x_packer_.use_maxima(maxima_, true);
@@ -170,7 +171,22 @@ template <class T>
 void PairEngine<T>::accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const {
   const bool fast = common(x.kind, z.kind) != PanelKind::general && params_.fast_update;
   const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
-  if (update) (*update)(arguments(x, z, fast, acc));
+  if (!update) return;
+  plan::UpdateArgs args = arguments(x, z, fast, acc);
+  if (!totals_) return (*update)(args);
+  const std::int64_t features = args.k, x_step = plan().sides.x_streams.size() * tile().rows,
+                     z_step = plan().sides.z_streams.size() * tile().cols();
+  AlignedBuffer part;
+  part.reserve(accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
+  for (std::int64_t first = 0; first < features; first += plan::kFeaturesOfTotal) {
+    args.x = x.values + first * x_step;
+    args.z = z.values + first * z_step;
+    args.w = weights_.empty() ? nullptr : weights_.data() + first;
+    args.k = std::min(plan::kFeaturesOfTotal, features - first);
+    args.acc = first == 0 ? acc : part.as<T>();
+    (*update)(args);
+    for (std::int64_t i = 0; first > 0 && i < accumulator_size(); ++i) acc[i] += part.as<T>()[i];
+  }
 }
 
 template <class T>

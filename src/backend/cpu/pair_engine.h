@@ -117,6 +117,7 @@ class PairEngine {
   Packer<T> x_packer_, z_packer_;
   bool scales_;  // panels of the fast variant's magnitudes hold them times a scale, which the general one does not know
   std::int64_t chunk_;
+  bool totals_;  // of so many features that promoted sums are added up part by part
   std::vector<T> identity_, weights_;
   const jit::UpdateKernel* fused_[2];  // general, fast; null where the two programs do not fit one kernel
   std::shared_ptr<const MaximaOf<T>> maxima_;           // null: none

@@ -26,12 +26,12 @@ struct PairPoints {
 
 // The value of a pair, by one thread.
 MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
-  REAL acc[STATES + (STATES == 0)], total[STATES + (STATES == 0)];
+  REAL acc[STATES + (STATES == 0)];
+  double total[STATES + (STATES == 0)] = {};
   const PairPoints at(p, m, n);
   const REAL* x = (const REAL*)p.x + m / MERCER_PANEL * p.k * X_STREAMS * MERCER_PANEL + m % MERCER_PANEL;
   const REAL* z = (const REAL*)p.z + n / MERCER_PANEL * p.k * Z_STREAMS * MERCER_PANEL + n % MERCER_PANEL;
   identity(acc);
-  identity(total);
   for (int k0 = 0; k0 < p.k; k0 += RANK_CHUNK) {
     const int end = p.k - k0 < RANK_CHUNK ? p.k : k0 + RANK_CHUNK;
 #pragma unroll 4
@@ -58,7 +58,7 @@ MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
 #else
 #pragma unroll
   for (int s = 0; s < STATES; ++s)
-    if (is_promoted(s)) acc[s] = total[s];
+    if (is_promoted(s)) acc[s] = (REAL)total[s];
 #endif
   return at.value(acc);
 }

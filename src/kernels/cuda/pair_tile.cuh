@@ -153,6 +153,10 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     bool promoted_before = false;
     REAL* const promoted = shared + STAGES * SLICE + WORDS_BEHIND;
 #endif
+#if TOTALS
+    volatile REAL totals[PROMOTED_WORDS];
+    int promotions = 0;
+#endif
     // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
     for (int k0 = 0; k0 < FEATURES;) {
       const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
@@ -186,6 +190,12 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
         promote(acc, promoted, !promoted_before, false);
         promoted_before = true;
+#if TOTALS
+        if (++promotions % CHUNKS_OF_TOTAL == 0) {
+          put_away(totals, promoted, promotions == CHUNKS_OF_TOTAL);
+          promoted_before = false;
+        }
+#endif
       }
 #endif
     }
@@ -194,6 +204,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 #if PROMOTES
     if (promoted_before) promote(acc, promoted, false, true);
+#endif
+#if TOTALS
+    if (promotions >= CHUNKS_OF_TOTAL) add_totals(acc, totals);
 #endif
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
     finish_sums(acc, a, place, at);

@@ -198,6 +198,30 @@ MERCER_STEP void promote(Accumulators& acc, REAL* promoted, bool first, bool las
     ++slot;
   }
 }
+
+// TOTALS: of so many chunks promoted sums go to totals of their own, which are not for registers: fewer additions
+// follow one another.
+#define CHUNKS_OF_TOTAL 32
+#define PROMOTED_WORDS (PROMOTES * THREAD_M * THREAD_N)
+MERCER_INLINE void put_away(volatile REAL (&totals)[PROMOTED_WORDS], const REAL* promoted, bool is_first) {
+  constexpr int kTogether = PROMOTED_TOGETHER;
+#pragma unroll 1
+  for (int word = 0; word < PROMOTED_WORDS; ++word) {
+    const REAL sum = promoted[(word / kTogether * THREADS + threadIdx.x) * kTogether + word % kTogether];
+    totals[word] = is_first ? sum : totals[word] + sum;
+  }
+}
+MERCER_INLINE void add_totals(Accumulators& acc, const volatile REAL (&totals)[PROMOTED_WORDS]) {
+  int word = 0;
+#pragma unroll
+  for (int s = 0; s < STATES; ++s) {
+    if (!is_promoted(s)) continue;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][s] += totals[word++];
+  }
+}
 #endif
 
 MERCER_INLINE void load_row(REAL (&row)[ROW_SLOTS + 1], const PairArguments& a, i64 x_set, i64 m) {
