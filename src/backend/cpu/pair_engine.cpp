@@ -55,12 +55,12 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
 
 template <class T>
 void PairEngine<T>::look(double least_gain) {
-  if (totals_ || !plan().pays_maxima(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
+  if (!plan().pays_maxima(item_.x.count, item_.z.count, item_.x.features, least_gain)) return;
   maxima_ = choose_maxima<T>(program_, item_, params_.wide);
   if (!maxima_) return;
   x_packer_.use_maxima(maxima_, true);
   z_packer_.use_maxima(maxima_, false);
-  const bool fits = !plan().has_fast || params_.fast_epilogue;
+  const bool fits = !totals_ && (!plan().has_fast || params_.fast_epilogue);
   fused_maxima_ = fits ? program_.kernels.fused_maxima() : nullptr;
   maxima_params_ = with_scale<T>(plan(), plan().has_fast ? params_.fast : params_.general, *maxima_);
 }
@@ -172,20 +172,43 @@ void PairEngine<T>::accumulate_values(const PanelView<T>& x, const PanelView<T>&
   const bool fast = common(x.kind, z.kind) != PanelKind::general && params_.fast_update;
   const jit::UpdateKernel* update = program_.kernels.variant(fast).update.get();
   if (!update) return;
-  plan::UpdateArgs args = arguments(x, z, fast, acc);
+  const plan::UpdateArgs args = arguments(x, z, fast, acc);
   if (!totals_) return (*update)(args);
-  const std::int64_t features = args.k, x_step = plan().sides.x_streams.size() * tile().rows,
-                     z_step = plan().sides.z_streams.size() * tile().cols();
-  AlignedBuffer part;
-  part.reserve(accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
-  for (std::int64_t first = 0; first < features; first += plan::kFeaturesOfTotal) {
-    args.x = x.values + first * x_step;
-    args.z = z.values + first * z_step;
+  const auto streams = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
+  add_parts(*update, args, {plan::kFeaturesOfTotal, plan::kFeaturesOfTotal * streams(plan().sides.x_streams),
+                            plan::kFeaturesOfTotal * streams(plan().sides.z_streams)});
+}
+
+template <class T>
+void PairEngine<T>::accumulate_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch,
+                                      T* acc) const {
+  const plan::UpdateArgs args = maxima_arguments(x, z, scratch, acc, 1);
+  if (!totals_) return program_.kernels.maxima()(args);
+  const std::int64_t chunk = maxima_->chunk(), chunks = plan::kFeaturesOfTotal / chunk, lines = chunks * (chunk + 1);
+  add_parts(program_.kernels.maxima(), args, {chunks * chunk, lines, lines});
+  // The kernel compares a part's sums with what it takes for bounds.
+  const T *const x_bound = x.values + (maxima_->lines() - 1) * tile().rows,
+                 *const z_bounds = z.values + (maxima_->lines() - 1) * tile().cols();
+  scratch.doubtful[0] = 0;
+  for (std::int64_t i = 0; i < tile_size(); ++i)
+    if (!(acc[i] - z_bounds[i % tile().cols()] >= *x_bound)) scratch.doubtful[0] = 1;
+}
+
+template <class T>
+void PairEngine<T>::add_parts(const jit::UpdateKernel& kernel, plan::UpdateArgs args, const Part& part) const {
+  const auto *const x = static_cast<const T*>(args.x), *const z = static_cast<const T*>(args.z);
+  T* const acc = static_cast<T*>(args.acc);
+  const std::int64_t features = args.k;
+  AlignedBuffer own;
+  own.reserve(accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
+  for (std::int64_t first = 0, index = 0; first < features; first += part.features, ++index) {
+    args.x = x + index * part.x_lines * tile().rows;
+    args.z = z + index * part.z_lines * tile().cols();
     args.w = weights_.empty() ? nullptr : weights_.data() + first;
-    args.k = std::min(plan::kFeaturesOfTotal, features - first);
-    args.acc = first == 0 ? acc : part.as<T>();
-    (*update)(args);
-    for (std::int64_t i = 0; first > 0 && i < accumulator_size(); ++i) acc[i] += part.as<T>()[i];
+    args.k = std::min(part.features, features - first);
+    args.acc = first == 0 ? acc : own.as<T>();
+    kernel(args);
+    for (std::int64_t i = 0; first > 0 && i < accumulator_size(); ++i) acc[i] += own.as<T>()[i];
   }
 }
 
@@ -193,7 +216,7 @@ template <class T>
 void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const {
   const bool maxima = common(x.kind, z.kind) == PanelKind::maxima;
   if (maxima) {
-    program_.kernels.maxima()(maxima_arguments(x, z, scratch, acc, 1));
+    accumulate_maxima(x, z, scratch, acc);
     ++(scratch.doubtful[0] == 0 ? scratch.counts.maxima : scratch.counts.doubtful);
     if (scratch.doubtful[0] == 0) return;
   } else {

@@ -99,6 +99,12 @@ class PairEngine {
   void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                         std::int64_t out_stride, std::int64_t tiles) const;
   void accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const;
+  void accumulate_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const;
+  /// Features of a part, and the lines that panels have of them.
+  struct Part {
+    std::int64_t features, x_lines, z_lines;
+  };
+  void add_parts(const jit::UpdateKernel& kernel, plan::UpdateArgs args, const Part& part) const;
   /// Whether a panel of `kind` is packed again for tiles of values with one of kind `other`.
   bool packed_again(PanelKind other, PanelKind kind) const {
     return kind == PanelKind::maxima ||

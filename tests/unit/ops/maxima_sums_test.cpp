@@ -1,5 +1,6 @@
 // Sums of absolute differences by maxima: every kind of data keeps the contract, whether its tiles are sums of maxima,
 // made again from the values, or refused; and the tiles are counted, so that each way is known to be taken.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -188,6 +189,28 @@ TEST(MaximaSums, EveryKindOfData) {
         });
         if (::testing::Test::HasFailure()) return;
       }
+}
+
+/// Part by part, each with chunks of its own; bounds are those of all features.
+TEST(MaximaSums, ThousandsOfFeatures) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes";
+  for (std::int64_t k : {8193, 20000}) {
+    const Array x = drawn({60, k}, 1, kNormal, Dtype::float32), z = drawn({150, k}, 2, kNormal, Dtype::float32);
+    const Tensor zt = z;
+    const Array out(Dtype::float32, {60, 150});
+    with_maxima([&](TestContext& context) {
+      const auto run = [&] { return counted(context, [&] { pairwise(kL1, x, &zt, out, {}, context); }); };
+      const Counted apart = run();
+      EXPECT_EQ(apart.maxima, apart.all());
+      expect_distances(out, x, z, 500, fmt::format("{} features", k));
+    });
+    add_neighbours(x, zt);
+    with_maxima([&](TestContext& context) {
+      const Counted near = counted(context, [&] { pairwise(kL1, x, &zt, out, {}, context); });
+      EXPECT_GT(near.doubtful, 0);
+      expect_distances(out, x, z, 500, fmt::format("{} features, neighbours", k));
+    });
+  }
 }
 
 TEST(MaximaSums, NeighboursAreMadeAgain) {
