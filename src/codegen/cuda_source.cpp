@@ -10,6 +10,7 @@
 #include "codegen/weight_text.h"
 #include "core/error.h"
 #include "ir/fit_power.h"
+#include "plan/promotion.h"
 #include "plan/rank_field.h"
 
 namespace mercer::codegen {
@@ -288,7 +289,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
   text += define("PROMOTES", plan.promoted_states());
-  text += define("TOTALS", plan.promoted_states() > 0 && problem.sizes.very_many_chunks);
+  constexpr std::int64_t kChunksOfTotal = plan::kFeaturesOfTotal / plan::kLongestChunk;
+  text += define("TOTALS", plan.promoted_states() > 0 && problem.sizes.very_many_chunks ? kChunksOfTotal : 0);
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   text += update_defines(plan);

@@ -13,7 +13,7 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
-#include "plan/kernel.h"
+#include "plan/promotion.h"
 #include "plan/separate_sums.h"
 #include "plan/sum_planes.h"
 
@@ -26,7 +26,7 @@ constexpr double kLog2OfE = 1.4426950408889634;
 
 /// A sum of more terms than this loses the contract of 1e-6 by itself, and partial sums of more than that
 /// (docs/design/promotion.md).
-constexpr int kLongestSum = 128, kLongestChunk = 256;
+constexpr int kLongestSum = 128;
 
 ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& split, ir::Processor processor) {
   ir::LowerOptions options;

@@ -35,10 +35,6 @@
 
 namespace mercer::plan {
 
-/// Promoted sums of float32 are added up part by part, of so many features: of equal addends n additions may err by
-/// n 2^-26 of their sum.
-inline constexpr std::int64_t kFeaturesOfTotal = 8192;
-
 // Arguments. Pointers are to elements of the computing type; those that the program does not read may be null.
 
 struct UpdateArgs {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "ir/passes.h"
+#include "plan/promotion.h"
 #include "plan/registers.h"
 
 namespace mercer::plan {
@@ -16,7 +17,7 @@ namespace {
 using ir::Op;
 
 /// Partial sums of more terms than this lose the contract of 1e-6 (docs/design/promotion.md).
-constexpr std::int64_t kLongestChunk = 256, kShortestChunk = 64;
+constexpr std::int64_t kShortestChunk = 64;
 /// More outputs of a field than this are tiled like so many.
 constexpr std::int64_t kMostOutputs = 64;
 

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/choose_maxima.h"
 #include "core/error.h"
+#include "plan/promotion.h"
 
 namespace mercer::cpu {
 

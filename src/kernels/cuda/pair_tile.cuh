@@ -191,8 +191,8 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         promote(acc, promoted, !promoted_before, false);
         promoted_before = true;
 #if TOTALS
-        if (++promotions % CHUNKS_OF_TOTAL == 0) {
-          put_away(totals, promoted, promotions == CHUNKS_OF_TOTAL);
+        if (++promotions % TOTALS == 0) {
+          put_away(totals, promoted, promotions == TOTALS);
           promoted_before = false;
         }
 #endif
@@ -206,7 +206,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     if (promoted_before) promote(acc, promoted, false, true);
 #endif
 #if TOTALS
-    if (promotions >= CHUNKS_OF_TOTAL) add_totals(acc, totals);
+    if (promotions >= TOTALS) add_totals(acc, totals);
 #endif
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
     finish_sums(acc, a, place, at);

@@ -199,9 +199,8 @@ MERCER_STEP void promote(Accumulators& acc, REAL* promoted, bool first, bool las
   }
 }
 
-// TOTALS: of so many chunks promoted sums go to totals of their own, which are not for registers: fewer additions
-// follow one another.
-#define CHUNKS_OF_TOTAL 32
+// Of TOTALS chunks promoted sums go to totals of their own, which are not for registers: fewer additions follow one
+// another.
 #define PROMOTED_WORDS (PROMOTES * THREAD_M * THREAD_N)
 MERCER_INLINE void put_away(volatile REAL (&totals)[PROMOTED_WORDS], const REAL* promoted, bool is_first) {
   constexpr int kTogether = PROMOTED_TOGETHER;

@@ -71,6 +71,18 @@ TEST(MixedPipes, EveryKindOfData) {
   });
 }
 
+/// Sums of chunks have totals of their own.
+TEST(MixedPipes, ThousandsOfFeatures) {
+  on_mixed_pipes([](TestContext& context) {
+    PointPair points{drawn(70, 8500, 1, kUniform), drawn(66, 8500, 2, kUniform)};
+    add_neighbours(points);
+    const Array out(Dtype::float32, {70, 66});
+    const Tensor z = points.z;
+    pairwise(kL1, points.x, &z, out, {}, context);
+    expect_distances(out, points.x, points.z, 500, "thousands of features");
+  });
+}
+
 TEST(MixedPipes, OutliersAndSpecialValues) {
   on_mixed_pipes([](TestContext& context) {
     for (double special : {1e5, -1e30, kNan, kInf, -kInf}) {
