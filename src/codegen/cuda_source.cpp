@@ -315,7 +315,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const bool regions =
       plan.bilinear && !plan.has_double_products() && problem.consumer == plan::Consumer::store;
   text += define("DIRECT", plan.direct) + define("REGIONS", regions);
-  text += define("FALLBACK", plan.bilinear && !regions && !doubles);
+  const bool is_fallback = plan.bilinear && !regions && !doubles;
+  text += define("FALLBACK", is_fallback) + define("BY_TURNS", is_fallback && !plan.has_double_products());
   if (plan.direct) text += define("POINT", element_type(problem.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
   text += tile_epilogue_function(plan);

@@ -57,6 +57,7 @@ void compile(Program& program, const std::string& text) {
   const fs::path source = folder.path / "kernel.cpp", library = folder.path / "kernel.so", log = folder.path / "log";
   std::ofstream(source) << text;
   if (const char* keep = std::getenv("EMULATOR_KEEP")) fs::copy(source, keep, fs::copy_options::overwrite_existing);
+  // Libraries are there already, those of the process; to link them takes longer than all else of the linker.
   // Under names that are the same every time and in every checkout, so that a compiler cache knows the text again.
   fs::create_directory_symlink(EMULATOR_PRECOMPILED, folder.path / "precompiled");
   fs::create_directory_symlink(EMULATOR_FOLDER, folder.path / "emulator");
@@ -67,7 +68,7 @@ void compile(Program& program, const std::string& text) {
       "cd " + folder.path.string() + " && CCACHE_EXTRAFILES=" + headers +
       " " EMULATOR_LAUNCHER " " EMULATOR_COMPILER " " EMULATOR_OPTIONS
       " -c -Iprecompiled -Iemulator -o kernel.o kernel.cpp 2> log && "
-      EMULATOR_COMPILER " -shared -o kernel.so kernel.o 2>> log";
+      EMULATOR_COMPILER " -shared -nostdlib -o kernel.so kernel.o -lgcc 2>> log";
   const int status = std::system(command.c_str());
   program.log = read(log);
   if (status == 0) program.code = read(library);

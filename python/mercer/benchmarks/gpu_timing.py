@@ -14,6 +14,9 @@ Call = Callable[[], object]
 SHORTEST = 2.0
 # Longer ones are not repeated as often.
 LONG = 200.0
+# What the device does while the host prepares the calls behind it: some tenths of a millisecond.
+BUSY_BYTES = 1 << 28
+BUSY_FILLS = 4
 
 
 class Stopwatch:
@@ -22,6 +25,7 @@ class Stopwatch:
     def __init__(self, device: str, repeats: int = 9) -> None:
         self.device = device
         self.repeats = repeats
+        self._busy = None
 
     def synchronize(self) -> None:
         import torch
@@ -29,14 +33,23 @@ class Stopwatch:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
 
+    def _keep_busy(self) -> None:
+        import torch
+
+        if self._busy is None:
+            self._busy = torch.empty(BUSY_BYTES, dtype=torch.uint8, device=self.device)
+        for _ in range(BUSY_FILLS):
+            self._busy.zero_()
+
     def once(self, call: Call, count: int = 1) -> float:
-        """Milliseconds of one of ``count`` calls in a row."""
+        """Milliseconds that one of ``count`` calls in a row keeps the device."""
         if not self.device.startswith("cuda"):
             return self.wall(lambda: [call() for _ in range(count)]) / count
         import torch
 
         with torch.cuda.device(self.device):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self._keep_busy()
             start.record()
             for _ in range(count):
                 call()

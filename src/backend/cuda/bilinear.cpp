@@ -155,6 +155,19 @@ bool SplitProducts::takes_points(std::int64_t groups) {
   return takes_points_;
 }
 
+bool SplitProducts::takes_v(const PlainPanel& v) {
+  if (v_ && job_.items == 1 && v.array.dtype == Dtype::float32 && !kernels_.plan->keeps()) lying_v_ = &v;
+  return lying_v_ != nullptr;
+}
+
+/// Of a pass: its panel's first column tells which those are.
+PlainColumns SplitProducts::columns_of_v(const PairArguments& group, const Workspace& workspace) const {
+  if (lying_v_ == nullptr) return PlainColumns::of_panel(group);
+  const PlainPanel& v = *lying_v_;
+  const std::int64_t first = (static_cast<const float*>(group.v) - workspace.at<float>(v.place)) / v.ld;
+  return {static_cast<const float*>(v.array.data) + first * v.column_stride, v.row_stride, v.column_stride};
+}
+
 SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& workspace) const {
   SplitArguments split{};
   split.state = workspace.at<SplitState>(state_);
@@ -313,7 +326,7 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
 }
 
 void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace) const {
-  if (v_) v_->write(products.pairs, workspace);
+  if (v_) v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace);
   launch_products(kernels_.product, *kernels_.plan, job_, products, products.pairs.splits);
 }
 
@@ -321,20 +334,16 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products(group, workspace);
   if (plan.rates() && !plan.keeps()) {
-    v_->write_halves(all, workspace);
+    v_->write_halves(all, columns_of_v(all.pairs, workspace), workspace);
     launch_products(kernels_.rated, plan, job_, all, group.splits);
   }
   multiply(all, workspace);
   pack_left(Overlap::blocks, workspace);
-  // The direct tile takes fewer columns of v at a time.
-  for (int column = 0; column < group.columns; column += plan.problem.columns) {
-    PairArguments a = all.pairs;
-    a.columns = std::min(plan.problem.columns, group.columns - column);
-    if (a.v != nullptr) a.v = static_cast<const float*>(a.v) + column * a.v_ld;
-    a.out = static_cast<char*>(a.out) + column * a.partial_ld * kFloat;
-    launch_overlapping(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), a,
-                       plan.shared_bytes(job_.features));
-  }
+  if (lying_v_ != nullptr) pack(*lying_v_, job_, workspace, state(workspace));
+  const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.columns, plan.problem.columns);
+  const std::int64_t at_once = plan.tile.min_blocks * kernels_.device->multiprocessors;
+  launch_overlapping(kernels_.tile, job_, {std::min(blocks, at_once)}, plan.tile.threads(), all.pairs,
+                     plan.shared_bytes(job_.features));
 }
 
 }  // namespace mercer::cuda

@@ -23,6 +23,8 @@ class SplitProducts : public MatrixProducts {
   /// Those of float32: panels are packed behind the products, where these leave pairs to who reads panels. Of few
   /// features they are written with the operands (kernels/cuda/split_points.cuh).
   bool takes_points(std::int64_t groups) override;
+  /// That of float32 and of one item, which stays where it is while this lives.
+  bool takes_v(const PlainPanel& v) override;
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
   void fold(const PairArguments& group, const Workspace& workspace) const override;
@@ -42,6 +44,7 @@ class SplitProducts : public MatrixProducts {
   std::int64_t range_blocks() const;
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   void pack_left(Overlap overlap, const Workspace& workspace) const;
+  PlainColumns columns_of_v(const PairArguments& group, const Workspace& workspace) const;
 
   const PairKernels& kernels_;
   const PairJob& job_;
@@ -55,6 +58,7 @@ class SplitProducts : public MatrixProducts {
   std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;
+  const PlainPanel* lying_v_ = nullptr;  // which is read as it lies
   struct Side {
     const float* given_rows = nullptr;  // in place of rows
     std::int64_t image = 0, rows = 0, largest = 0, norms = 0, norm = 0, norm_tail = 0, scale = 0;

@@ -79,7 +79,7 @@ class FoldLaunch {
     if (mixed_) ranges = mixed_->start(job_.items, workspace_);
     if (products_) ranges.packs = !products_->takes_points(job_.items);
     panels_.run(workspace_, ranges);
-    if (v) pack(panel_, job_, workspace_);
+    if (v && !(products_ && products_->takes_v(panel_))) pack(panel_, job_, workspace_);
     if (sums_) sums_->prepare(workspace_);
     for (std::int64_t row = 0; row < job_.x.count; row += rows_) {
       const PairArguments part = rows_from(row);
@@ -152,9 +152,9 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = of_expanded ? *kernels_.plan->expanded : *kernels_.plan;
     const plan::BilinearTile& tile = plan.problem.product;
     if (of_expanded)
-      v_->write_halves(group, workspace_);
+      v_->write_halves(group, PlainColumns::of_panel(group), workspace_);
     else
-      v_->write(group, workspace_);
+      v_->write(group, PlainColumns::of_panel(group), workspace_);
     BilinearArguments a{};
     a.pairs = group;
     a.v_image = v_->image(workspace_);

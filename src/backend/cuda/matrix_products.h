@@ -14,6 +14,8 @@ class MatrixProducts {
   virtual ~MatrixProducts() = default;
   /// Before the panels of so many groups would be packed: whether prepare() makes them, of points as they lie.
   virtual bool takes_points(std::int64_t) { return false; }
+  /// Before v would be packed: whether its operand is made of v as it lies, and the panel where others read it.
+  virtual bool takes_v(const PlainPanel&) { return false; }
   /// Makes the operands of one group (panels.h, group_of).
   virtual void prepare(const PairArguments& group, const Workspace& workspace) const = 0;
   /// Stores its pairs from `first` on, which `part` are (panels.h, part_of).

@@ -280,7 +280,7 @@ void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace) {
   panel.place = workspace.add(sets * panel.columns * panel.ld * size_in(job.type));
 }
 
-void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace) {
+void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace, const SplitState* products) {
   if (panel.rows == 0) return;
   PackArguments a{};
   BatchWalk walk;
@@ -295,6 +295,7 @@ void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspac
   walk.merge(job.op);
   a.axes = walk.axes();
   walk.write(0, a.points_step);
+  a.products = products;
   a.points = panel.array.data;
   a.values = workspace.at<>(panel.place);
   a.count = panel.rows;

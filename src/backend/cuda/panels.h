@@ -84,6 +84,8 @@ struct PlainPanel {
   std::vector<std::int64_t> batch_steps;  // elements
 };
 void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace);
-void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace);
+/// With `products` only where these leave pairs to who reads panels.
+void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace,
+          const SplitState* products = nullptr);
 
 }  // namespace mercer::cuda

@@ -21,33 +21,36 @@ WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspa
 
 std::int64_t WideOperand::blocks() const { return round_up(job_.z.count, tile_.columns) / kPoints; }
 
-WideArguments WideOperand::arguments(const PairArguments& group, const Workspace& workspace) const {
+WideArguments WideOperand::arguments(const PairArguments& group, const PlainColumns& v,
+                                     const Workspace& workspace) const {
   WideArguments a{};
-  a.v = static_cast<const float*>(group.v);
+  a.v = v.data;
   a.expanded = group.expanded;
   a.split = rates_ ? group.split : nullptr;
   a.image = workspace.at<float>(image_);
   a.n = group.n;
-  a.v_ld = group.v_ld;
+  a.v_row = v.row;
+  a.v_column = v.column;
   a.blocks = blocks();
   a.columns = group.columns;
   a.wide = tile_.wide;
   return a;
 }
 
-void WideOperand::write(const PairArguments& group, const Workspace& workspace) const {
-  const WideArguments a = arguments(group, workspace);
+void WideOperand::write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const {
+  const WideArguments a = arguments(group, v, workspace);
   launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * a.wide, kThreads)}, kThreads, 0, a);
 }
 
-void WideOperand::write_halves(const PairArguments& group, const Workspace& workspace) const {
-  WideArguments a = arguments(group, workspace);
+void WideOperand::write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const {
+  WideArguments a = arguments(group, v, workspace);
   a.block_bytes = tile_.v_bytes(plan::VPieces::halves);
   launch_halves(a);
 }
 
-void WideOperand::write_halves(const BilinearArguments& group, const Workspace& workspace) const {
-  WideArguments a = arguments(group.pairs, workspace);
+void WideOperand::write_halves(const BilinearArguments& group, const PlainColumns& v,
+                               const Workspace& workspace) const {
+  WideArguments a = arguments(group.pairs, v, workspace);
   a.block_bytes = tile_.v_bytes(plan::VPieces::halves_and_norms);
   a.norm = group.z.norm;
   a.norm_tail = group.z.norm_tail;

@@ -8,23 +8,32 @@
 
 namespace mercer::cuda {
 
+/// Columns of v, in a panel or as they lie: point n of column e is data[n * row + e * column].
+struct PlainColumns {
+  const float* data = nullptr;
+  std::int64_t row = 1, column = 0;
+  static PlainColumns of_panel(const PairArguments& group) {
+    return {static_cast<const float*>(group.v), 1, group.v_ld};
+  }
+};
+
 class WideOperand {
  public:
   /// Lays the image out in `workspace`, of one group and one pass over the columns.
   WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
-  /// Makes it, of the columns of `group.v`, unless pieces of 16 bits have been taken.
-  void write(const PairArguments& group, const Workspace& workspace) const;
+  /// Makes it, unless pieces of 16 bits have been taken.
+  void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
   /// stand.
-  void write_halves(const PairArguments& group, const Workspace& workspace) const;
+  void write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// The same with the norms of z, for values that come from products.
-  void write_halves(const BilinearArguments& group, const Workspace& workspace) const;
+  void write_halves(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
 
  private:
   std::int64_t blocks() const;
   void launch_halves(const WideArguments& a) const;
-  WideArguments arguments(const PairArguments& group, const Workspace& workspace) const;
+  WideArguments arguments(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
 
   const plan::BilinearTile& tile_;
   const PairJob& job_;

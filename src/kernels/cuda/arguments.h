@@ -293,12 +293,12 @@ struct BilinearArguments {
 struct WideArguments {
   // Of squares that may be expanded: these take halves, and the tile beside them floats; null: they are not.
   const struct ExpandedState* expanded;
-  const float* v;  // [column][v_ld]
+  const float* v;  // of point n and a column: v[n * v_row + column * v_column]
   float* image;
   struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
                              // taken; or null
   const float *norm, *norm_tail, *scale;  // of the points n, for the image of halves; or null
-  long long n, v_ld, blocks;              // blocks of 32 points
+  long long n, v_row, v_column, blocks;   // blocks of 32 points
   int columns, wide;                      // there are; in the image
   int block_bytes;                        // of the image of halves
 };

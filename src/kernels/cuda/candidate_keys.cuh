@@ -3,7 +3,4 @@ MERCER_INLINE u64 candidate_key(float value, i64 n) {
   const u32 key = value == value ? ordered(value + 0.0f) : 0xffffffffu;
   return (u64)key << 32 | (u32)n;
 }
-MERCER_INLINE float value_of(u64 key) {
-  const u32 bits = (u32)(key >> 32);
-  return float_of(bits >> 31 ? bits & 0x7fffffffu : ~bits);
-}
+MERCER_INLINE float value_of(u64 key) { return float_in_order((u32)(key >> 32)); }

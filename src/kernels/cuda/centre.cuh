@@ -1,27 +1,29 @@
 // The median of a sample, two values a lane; a mean would follow a single far one.
 #define CENTRE_SAMPLES 64
-// Of the lane's samples the median's place; -1 in all lanes but the one that has it.
-template <class T>
-MERCER_INLINE int median_place(const T (&samples)[2]) {
+
+// The keys of a warp in order, one a lane (Batcher's bitonic sort).
+template <class Key>
+MERCER_INLINE Key sorted(Key key) {
   const int lane = threadIdx.x % 32;
-  int below[2] = {0, 0};
-#pragma unroll 4
-  for (int other = 0; other < CENTRE_SAMPLES; ++other) {
-    const auto value = ordered(__shfl_sync(0xffffffffu, other < 32 ? samples[0] : samples[1], other % 32));
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const auto own = ordered(samples[s]);
-      below[s] += value < own || (value == own && other < lane + 32 * s);
+  for (int run = 2; run <= 32; run *= 2)
+#pragma unroll
+    for (int apart = run / 2; apart >= 1; apart /= 2) {
+      const Key other = __shfl_xor_sync(0xffffffffu, key, apart);
+      const bool keeps_less = ((lane & run) == 0) == ((lane & apart) == 0);
+      key = keeps_less ? min(key, other) : max(key, other);
     }
-  }
-  return below[0] == CENTRE_SAMPLES / 2 - 1 ? 0 : below[1] == CENTRE_SAMPLES / 2 - 1 ? 1 : -1;
+  return key;
 }
+
+// In all lanes; 0 for infinities and NaN. Of one half in rising and one in falling order, the lesser keys of each lane
+// are the lower half of all.
 template <class T>
-MERCER_INLINE void write_sample(T* to, const T (&samples)[2], int place) {
-  const T sample = place > 0 ? samples[1] : samples[0];
-  if (place >= 0) *to = fabs(sample) < INFINITY ? sample : 0;
-}
-template <class T>
-MERCER_INLINE void write_median(T* to, const T (&samples)[2]) {
-  write_sample(to, samples, median_place(samples));
+MERCER_INLINE T median_of(const T (&samples)[2]) {
+  const auto rising = sorted(ordered(samples[0])), other = sorted(ordered(samples[1]));
+  auto key = min(rising, __shfl_xor_sync(0xffffffffu, other, 31));
+#pragma unroll
+  for (int apart = 16; apart >= 1; apart /= 2) key = max(key, __shfl_xor_sync(0xffffffffu, key, apart));
+  const T median = float_in_order(key);
+  return fabs(median) < INFINITY ? median : 0;
 }

@@ -17,7 +17,8 @@ extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
   double samples[2] = {};
   if (SQUARES)
     take_samples(samples, a, [&](const DoubleSide& side, i64 point) { return panel_value(side, a.k, k, point); });
-  write_median(a.centre + k, samples);
+  const double median = median_of(samples);
+  if (threadIdx.x % 32 == 0) a.centre[k] = median;
 }
 
 // A block has 16 points; a thread one of them and every sixteenth feature. Squares take norms and the values as rows,

@@ -70,7 +70,8 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
     const i64 place = (point / MERCER_PANEL * a.k + k) * MERCER_PANEL + point % MERCER_PANEL;
     samples[s] = ((const REAL*)(of_x ? a.x : a.z))[place];
   }
-  write_median(&a.expanded->centre[k], samples);
+  const REAL median = median_of(samples);
+  if (lane == 0) a.expanded->centre[k] = median;
 }
 
 #if TIMES_MANY

@@ -84,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
   const float* x = (const float*)a.field.x + k * a.field.x_ld;
   const float* z = (const float*)a.field.z + k * a.field.z_ld;
   const float samples[2] = {x[lane * a.field.m / SAMPLE_HALF], z[lane * a.field.n / SAMPLE_HALF]};
-  write_median(a.centre + k, samples);
+  const float median = median_of(samples);
+  if (lane == 0) a.centre[k] = median;
 }
 
 // The largest value of each feature of z', then of each output's coefficients, a warp each.

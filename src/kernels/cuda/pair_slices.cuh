@@ -46,9 +46,9 @@
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
 
-// Matrices that other tiles have stored already, most often: a few blocks, which take all tiles by turns. A block for
-// each tile took some 20 us of nothing but leaving, 16384 of them.
-#define FEW_BLOCKS (CONSUMER == 0 && (DIFFERENCES == 2 || (MIXED == 2 && !DIFFERENCES)))
+// What other tiles have done already, most often: a few blocks, which take all tiles by turns. A block for each tile
+// took some 20 us of nothing but leaving, 16384 of them.
+#define FEW_BLOCKS (BY_TURNS || (CONSUMER == 0 && (DIFFERENCES == 2 || (MIXED == 2 && !DIFFERENCES))))
 
 // Blocks find their places and start their barriers before they wait for the kernel ahead, where they know without it
 // that they are wanted, or ask only for the first slices.

@@ -16,7 +16,8 @@
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
 // Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh, pair_differences.cuh (DIFFERENCES 1; 2 is
 // the tile of values that have no pieces); this file is the kernel. It computes what
-// products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing.
+// products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing,
+// BY_TURNS in blocks that stay, and a product's columns of v COLUMNS at a time.
 // With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
 
 // What the accumulators stand for, in their place.
@@ -227,6 +228,16 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
 #endif
 }
 
+#if FEW_BLOCKS
+MERCER_INLINE void run_places(const PairArguments& a, REAL* const shared) {
+  const u32 places = (u32)(a.tiles_m * (ONE_TILE ? a.tiles_n : a.splits));
+  for (u32 place = blockIdx.x; place < places; place += gridDim.x) {
+    run_block(a, place, shared);
+    if (!BULK) __syncthreads();
+  }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOCKS)
     pair_tile(const __grid_constant__ PairArguments a) {
 #if !EARLY_PLACE && !REGIONS
@@ -246,11 +257,16 @@ extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOC
 #if DIFFERENCES
   if (have_pieces(*a.x_range, *a.z_range)) return;
 #endif
-  const u32 places = (u32)(a.tiles_m * (ONE_TILE ? a.tiles_n : a.splits));
-  for (u32 place = blockIdx.x; place < places; place += gridDim.x) {
-    run_block(a, place, (REAL*)shared_bytes);
-    if (!BULK) __syncthreads();
+#if BY_TURNS && CONSUMER == 1
+  PairArguments pass = a;
+  for (; pass.columns > 0; pass.columns -= COLUMNS) {
+    run_places(pass, (REAL*)shared_bytes);
+    pass.v = (const REAL*)pass.v + COLUMNS * pass.v_ld;
+    pass.out = (REAL*)pass.out + COLUMNS * pass.partial_ld;
   }
+#else
+  run_places(a, (REAL*)shared_bytes);
+#endif
 #else
   run_block(a, blockIdx.x, (REAL*)shared_bytes + WORDS_BEFORE);
 #endif

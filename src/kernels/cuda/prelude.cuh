@@ -127,6 +127,8 @@ MERCER_INLINE u64 bits_of(double a) { return (u64)__double_as_longlong(a); }
 MERCER_INLINE u64 ordered(double a) { return bits_of(a) >> 63 ? ~bits_of(a) : bits_of(a) | 0x8000000000000000u; }
 MERCER_INLINE float float_of(u32 a) { return __uint_as_float(a); }
 MERCER_INLINE double float_of(u64 a) { return __longlong_as_double((i64)a); }
+MERCER_INLINE float float_in_order(u32 a) { return float_of(a >> 31 ? a & 0x7fffffffu : ~a); }
+MERCER_INLINE double float_in_order(u64 a) { return float_of(a >> 63 ? a & 0x7fffffffffffffffu : ~a); }
 // What tf32 has of a float: eleven digits.
 MERCER_INLINE float high_piece(float v) { return float_of(bits_of(v) & 0xffffe000u); }
 

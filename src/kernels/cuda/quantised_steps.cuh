@@ -1,8 +1,6 @@
 // What makes integers of values (quantise.cuh, quantise_points.cuh): their scale, errors, and pairs of a sample.
 #define SAMPLE_POINTS 32
 
-MERCER_INLINE float float_in_order(u32 ordered) { return float_of(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered); }
-
 MERCER_INLINE double width_of(const PanelRange& s) {
   return (double)float_in_order(s.high) - (double)float_in_order(s.low);
 }

@@ -13,13 +13,13 @@
 MERCER_INLINE void centre_features(const SplitArguments& a) {
   const i64 k = centred_feature(SPLIT_THREADS);
   const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr && !a.as_they_lie;
-  float samples[2] = {};
-  int place = -1;
+  float centre = 0;
   const auto of_points = [&] {
+    float samples[2];
     take_samples(samples, a, [&](const SplitSide& side, i64 point) {
       return load_any<float>(side.points, side.dtype, point * side.point_stride + k * side.feature_stride);
     });
-    place = median_place(samples);
+    centre = median_of(samples);
   };
   if (centres && early) of_points();
   wait_for_kernel_ahead();
@@ -30,13 +30,11 @@ MERCER_INLINE void centre_features(const SplitArguments& a) {
   if (centres && a.as_they_lie) {
     of_points();
   } else if (centres && !early) {
+    float samples[2];
     take_samples(samples, a, [&](const SplitSide& side, i64 point) { return panel_value(side, a.k, k, point); });
-    place = median_place(samples);
+    centre = median_of(samples);
   }
-  if (centres)
-    write_sample(a.centre + k, samples, place);
-  else if (k < a.k && threadIdx.x % 32 == 0)
-    a.centre[k] = 0;
+  if (k < a.k && threadIdx.x % 32 == 0) a.centre[k] = centre;
 }
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
   centre_features(a);

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       const i64 n = block * 32 + i;
-      v[i] = n < a.n && column < a.columns ? a.v[column * a.v_ld + n] : 0.0f;
+      v[i] = n < a.n && column < a.columns ? a.v[n * a.v_row + column * a.v_column] : 0.0f;
       most = bits_of(fabsf(v[i])) > most ? bits_of(fabsf(v[i])) : most;
     }
     const int of_values = a.expanded != nullptr ? EXPANDED_EXPONENT : VALUE_EXPONENT;

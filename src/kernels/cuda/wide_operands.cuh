@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const i64 n = block * 32 + step * 8 + 2 * i + half;
-    const float v = n < a.n && column < a.columns ? a.v[column * a.v_ld + n] : 0.0f;
+    const float v = n < a.n && column < a.columns ? a.v[n * a.v_row + column * a.v_column] : 0.0f;
     // Rounded: what the low piece has to carry is half as much. NaN stays one.
     const float rounded = float_of((bits_of(v) + 0x1000u) & 0xffffe000u);
     high.value[i] = v != v ? v : fabsf(rounded) < INFINITY ? rounded : high_piece(v);
