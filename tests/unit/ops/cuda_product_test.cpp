@@ -492,6 +492,31 @@ TEST(TensorCoreProducts, EpiloguesAndLayouts) {
   });
 }
 
+/// Many columns of v are read as they lie, and packed where products leave their pairs to the direct tile, which takes
+/// the columns some at a time: nothing cancels, and a third does.
+TEST(TensorCoreProducts, ManyColumnsAsTheyLie) {
+  on_tensor_cores([](TestContext& context) {
+    constexpr const char* kLaplace = "exp(-sum((x-z)^2)^0.5/5)";
+    for (const bool cancels : {false, true}) {
+      PointPair points{drawn(140, 40, 1, kUniform), drawn(205, 40, 2, kUniform)};
+      for (std::int64_t m = 3; cancels && m < 140; ++m)
+        for (std::int64_t k = 0; k < 40; ++k) points.x.set({m, k}, points.x(m % 3, k));
+      for (std::int64_t n = 0; cancels && n < 205; ++n)
+        for (std::int64_t k = 0; k < 40; ++k) points.z.set({n, k}, points.x(n % 3, k) + 1e-4 * points.z(n, k));
+      const Tensor z = points.z;
+      const Array v0 = normal(Dtype::float32, {205, 40}, 6);
+      const auto values = table(parse(kLaplace), points.x, z);
+      const Array first = product_of(kLaplace, points.x, &z, v0, {}, context);
+      for (const Shape& strides : {Shape{40, 1}, Shape{1, 205}, Shape{-83, 2}, Shape{1, -230}}) {
+        const Array v = copy(v0, Dtype::float32, strides);
+        const Array out = product_of(kLaplace, points.x, &z, v, {}, context);
+        expect_product(out, values, v, cancels ? "pairs cancel" : "products stand");
+        EXPECT_TRUE(same_bits(out, first)) << strides[0] << ", " << strides[1];
+      }
+    }
+  });
+}
+
 TEST(TensorCoreProducts, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) {
     const Array x = normal(Dtype::float32, {2, 1, 150, 48}, 1), z = drawn(210, 48, 2, kUniform);
