@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import types
 
 import pytest
 from mercer import benchmarks
@@ -159,6 +160,40 @@ def test_slopes_are_derivatives(p):
 def test_fresh_formulas_are_fresh():
     for name in gpu_rows.COLD_BARS:
         assert gpu_startup.fresh_formula(name) != gpu_startup.fresh_formula(name)
+
+
+def test_clocks_are_those_that_nvml_tells(monkeypatch):
+    class Nvml:
+        uuid = b""
+
+        def nvmlInit_v2(self):
+            return 0
+
+        def nvmlDeviceGetHandleByUUID(self, uuid, handle):
+            self.uuid = uuid
+            return 0 if uuid == b"GPU-abc" else 6
+
+        def nvmlDeviceGetClockInfo(self, handle, kind, clock):
+            assert kind == 1
+            clock._obj.value = 1755
+            return 0
+
+    monkeypatch.setattr(gpu_machine.ctypes, "CDLL", lambda name: Nvml())
+    for uuid, mhz in (("abc", 1755), ("unknown", None)):
+        properties = types.SimpleNamespace(uuid=uuid)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, p=properties: p)
+        assert gpu_machine.Clock("cuda:0").mhz() == mhz
+    monkeypatch.undo()
+    if gpu_machine.why_not():
+        assert gpu_machine.Clock("cuda:0").mhz() is None
+
+
+def test_clocks_of_what_was_timed():
+    watch = Stopwatch("cpu")
+    assert watch.take_clock() is None
+    watch._clocks += [1755, 1200, 1300]
+    assert watch.take_clock() == 1300
+    assert watch.take_clock() is None
 
 
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import platform
 import subprocess
@@ -31,6 +32,35 @@ def _asked(device: str, fields: str) -> list[str]:
     except (OSError, subprocess.CalledProcessError):
         return []
     return [field.strip() for field in text.strip().split(",")]
+
+
+class Clock:
+    """The clock of a device's multiprocessors at this moment, by NVML."""
+
+    _OF_MULTIPROCESSORS = 1  # NVML_CLOCK_SM
+
+    def __init__(self, device: str) -> None:
+        self._handle = ctypes.c_void_p()
+        try:
+            import torch
+
+            self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
+            handle = ctypes.byref(self._handle)
+            self.works = (
+                self._nvml.nvmlInit_v2() == 0
+                and self._nvml.nvmlDeviceGetHandleByUUID(name, handle) == 0
+            )
+        except (ImportError, OSError, AttributeError):
+            self.works = False
+
+    def mhz(self) -> int | None:
+        """None where there is no NVML, or it does not know the device."""
+        clock = ctypes.c_uint()
+        place, kind = ctypes.byref(clock), self._OF_MULTIPROCESSORS
+        if self.works and self._nvml.nvmlDeviceGetClockInfo(self._handle, kind, place) == 0:
+            return clock.value
+        return None
 
 
 def versions() -> dict[str, str]:

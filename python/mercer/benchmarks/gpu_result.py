@@ -10,10 +10,12 @@ from .result import Measurement, Table, time_text
 
 @dataclasses.dataclass
 class GpuLine(Measurement):
-    """A measurement in milliseconds. Bars: at most ``least`` is accepted, ``reach`` is aimed at."""
+    """A measurement in milliseconds, at a clock: cards that have drawn much power lower theirs.
+    Bars: at most ``least`` is accepted, ``reach`` is aimed at."""
 
     data: str = "normal"
     ms: float = math.nan
+    clock_mhz: float | None = None
     floor_ms: float | None = None
     least: float | None = None
     reach: float | None = None
@@ -74,8 +76,8 @@ def ratio_text(line: GpuLine) -> str:
     return "" if line.ratio is None else f"{line.ratio:.3g}{bar}"
 
 
-COLUMNS = ("row", "data", "shape", "dtype", "mercer", "of floor", "least / reach", "error", "peer",
-           "its time", "ratio / bar", "missed", "note")  # fmt: skip
+COLUMNS = ("row", "data", "shape", "dtype", "mercer", "MHz", "of floor", "least / reach", "error",
+           "peer", "its time", "ratio / bar", "missed", "note")  # fmt: skip
 
 
 def cells(line: GpuLine) -> tuple[str, ...]:
@@ -86,6 +88,7 @@ def cells(line: GpuLine) -> tuple[str, ...]:
         "x".join(map(str, line.shape)),
         line.dtype,
         ms_text(line.ms),
+        "" if line.clock_mhz is None else f"{line.clock_mhz:.0f}",
         "" if line.of_floor is None else f"{line.of_floor:.0%}",
         bars_text(line),
         errors_text(line),
@@ -101,7 +104,7 @@ class GpuTable(Table):
     """Prints lines as they come."""
 
     COLUMNS = COLUMNS
-    WIDTHS = (24, 13, 16, 8, 8, 8, 13, 17, 22, 8, 11, 6, 0)
+    WIDTHS = (24, 13, 16, 8, 8, 5, 8, 13, 17, 22, 8, 11, 6, 0)
 
     @staticmethod
     def cells(line: GpuLine) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from .gpu_settings import GpuSettings
 
 
 def with_bars(line: GpuLine, bars: Bars, s: GpuSettings) -> GpuLine:
+    line.clock_mhz = s.watch.take_clock()
     line.error_bar, line.ratio_bar = bars.error, bars.ratio if s.has_bars() else None
     if s.has_bars():
         line.least, line.reach = bars.least, bars.reach

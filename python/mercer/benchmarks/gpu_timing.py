@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+from .gpu_machine import Clock
+
 Call = Callable[[], object]
 
 # Shorter calls are queued several at a time between two events, so that the gaps of single launches
@@ -25,7 +27,8 @@ class Stopwatch:
     def __init__(self, device: str, repeats: int = 9) -> None:
         self.device = device
         self.repeats = repeats
-        self._busy = None
+        self._busy = self._clock = None  # made when the device is used
+        self._clocks: list[int] = []
 
     def synchronize(self) -> None:
         import torch
@@ -38,6 +41,7 @@ class Stopwatch:
 
         if self._busy is None:
             self._busy = torch.empty(BUSY_BYTES, dtype=torch.uint8, device=self.device)
+            self._clock = Clock(self.device)
         for _ in range(BUSY_FILLS):
             self._busy.zero_()
 
@@ -54,8 +58,17 @@ class Stopwatch:
             for _ in range(count):
                 call()
             end.record()
+            clock = self._clock.mhz()  # while the device runs
             end.synchronize()
+        if clock is not None:
+            self._clocks.append(clock)
         return start.elapsed_time(end) / count
+
+    def take_clock(self) -> float | None:
+        """MHz of the multiprocessors, the median over what was timed since this was asked last;
+        None where nobody knows."""
+        clocks, self._clocks = self._clocks, []
+        return statistics.median(clocks) if clocks else None
 
     def median(self, call: Call) -> float:
         """Median of the repeats, after calls that compile, allocate and warm up."""

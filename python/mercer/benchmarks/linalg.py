@@ -149,6 +149,7 @@ def both(
         return float(error(result))
 
     line.ms = s.watch.median(ours)
+    line.clock_mhz = s.watch.take_clock()
     line.error = judge(ours())
     if measured and isinstance(row, Top):
         line.error_bar = TOP_ERROR
