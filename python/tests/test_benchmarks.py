@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import types
 
 import pytest
 from mercer import benchmarks
@@ -162,38 +161,25 @@ def test_fresh_formulas_are_fresh():
         assert gpu_startup.fresh_formula(name) != gpu_startup.fresh_formula(name)
 
 
-def test_clocks_are_those_that_nvml_tells(monkeypatch):
-    class Nvml:
-        uuid = b""
-
-        def nvmlInit_v2(self):
-            return 0
-
-        def nvmlDeviceGetHandleByUUID(self, uuid, handle):
-            self.uuid = uuid
-            return 0 if uuid == b"GPU-abc" else 6
-
-        def nvmlDeviceGetClockInfo(self, handle, kind, clock):
-            assert kind == 1
-            clock._obj.value = 1755
-            return 0
-
-    monkeypatch.setattr(gpu_machine.ctypes, "CDLL", lambda name: Nvml())
-    for uuid, mhz in (("abc", 1755), ("unknown", None)):
-        properties = types.SimpleNamespace(uuid=uuid)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, p=properties: p)
-        assert gpu_machine.Clock("cuda:0").mhz() == mhz
-    monkeypatch.undo()
-    if gpu_machine.why_not():
-        assert gpu_machine.Clock("cuda:0").mhz() is None
+def test_a_clock_that_nobody_knows(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: 1755)
+    assert gpu_machine.clock_mhz("cuda:0") == 1755
+    monkeypatch.delattr(torch.cuda, "clock_rate")
+    assert gpu_machine.clock_mhz("cuda:0") is None
 
 
-def test_clocks_of_what_was_timed():
-    watch = Stopwatch("cpu")
-    assert watch.take_clock() is None
-    watch._clocks += [1755, 1200, 1300]
-    assert watch.take_clock() == 1300
-    assert watch.take_clock() is None
+def test_clocks_are_of_the_line_that_was_timed(settings, monkeypatch):
+    def once(call, count=1):
+        settings.watch._clocks.append(call())
+        return 5.0
+
+    monkeypatch.setattr(settings.watch, "once", once)
+    line, next_line = (GpuLine("row", (1, 1, 1)) for _ in range(2))
+    settings.time(line, lambda: 1755)
+    settings.watch.median(lambda: 1200)  # a peer
+    settings.time(next_line, lambda: 1300)
+    assert [line.clock_mhz, next_line.clock_mhz] == [1755, 1300]
+    assert gpu_result.cells(line)[gpu_result.COLUMNS.index("MHz")] == "1755"
 
 
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):

@@ -57,11 +57,10 @@ void compile(Program& program, const std::string& text) {
   const fs::path source = folder.path / "kernel.cpp", library = folder.path / "kernel.so", log = folder.path / "log";
   std::ofstream(source) << text;
   if (const char* keep = std::getenv("EMULATOR_KEEP")) fs::copy(source, keep, fs::copy_options::overwrite_existing);
-  // Libraries are there already, those of the process; to link them takes longer than all else of the linker.
   // Under names that are the same every time and in every checkout, so that a compiler cache knows the text again.
   fs::create_directory_symlink(EMULATOR_PRECOMPILED, folder.path / "precompiled");
   fs::create_directory_symlink(EMULATOR_FOLDER, folder.path / "emulator");
-  // The cache does not look into a precompiled header.
+  // The cache does not look into a precompiled header. Libraries are those of the process, which are there already.
   const std::string headers = EMULATOR_FOLDER "/device_text.h:" EMULATOR_FOLDER "/device_builtins.h:" EMULATOR_FOLDER
                                               "/machine.h";
   const std::string command =

@@ -127,7 +127,7 @@ def kron_lines(row: GpuKron, s: GpuSettings) -> Iterator[GpuLine]:
     calls = CALLS if case.bytes < MOST_BYTES else 4
     line = GpuLine(row.name, case.shape, row.dtype, data="uniform")
     line.ms = s.watch.in_turn(case.mercer, calls)
-    line.clock_mhz = s.watch.take_clock()
+    line.clock_mhz = s.watch.clock_mhz
     copy = engine.gpu_floor(*MATRIX, "float32", s.floors)["ms"]
     line.floor_ms = copy * case.bytes / (4 * MATRIX[1][0] * MATRIX[1][1])
     line.error = case.error(lambda _, rows: case.outs[0][:rows])

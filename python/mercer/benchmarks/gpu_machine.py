@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import platform
 import subprocess
@@ -34,32 +33,14 @@ def _asked(device: str, fields: str) -> list[str]:
     return [field.strip() for field in text.strip().split(",")]
 
 
-class Clock:
-    """The clock of a device's multiprocessors at this moment, by NVML."""
+def clock_mhz(device: str) -> int | None:
+    """The clock of the device's multiprocessors; None where nvidia-ml-py is not installed or does
+    not know the device."""
+    import torch
 
-    _OF_MULTIPROCESSORS = 1  # NVML_CLOCK_SM
-
-    def __init__(self, device: str) -> None:
-        self._handle = ctypes.c_void_p()
-        try:
-            import torch
-
-            self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
-            name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
-            handle = ctypes.byref(self._handle)
-            self.works = (
-                self._nvml.nvmlInit_v2() == 0
-                and self._nvml.nvmlDeviceGetHandleByUUID(name, handle) == 0
-            )
-        except (ImportError, OSError, AttributeError):
-            self.works = False
-
-    def mhz(self) -> int | None:
-        """None where there is no NVML, or it does not know the device."""
-        clock = ctypes.c_uint()
-        place, kind = ctypes.byref(clock), self._OF_MULTIPROCESSORS
-        if self.works and self._nvml.nvmlDeviceGetClockInfo(self._handle, kind, place) == 0:
-            return clock.value
+    try:
+        return torch.cuda.clock_rate(device)
+    except Exception:  # its errors are of classes that only it has
         return None
 
 

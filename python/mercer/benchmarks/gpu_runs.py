@@ -22,7 +22,6 @@ from .gpu_settings import GpuSettings
 
 
 def with_bars(line: GpuLine, bars: Bars, s: GpuSettings) -> GpuLine:
-    line.clock_mhz = s.watch.take_clock()
     line.error_bar, line.ratio_bar = bars.error, bars.ratio if s.has_bars() else None
     if s.has_bars():
         line.least, line.reach = bars.least, bars.reach
@@ -71,9 +70,7 @@ def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
         mercer.tune(formula, case.x, case.z, out=out, **row.params)
         out.fill_(float("nan"))
     with mercer.options(precision=row.precision):
-        line.ms = s.watch.median(
-            lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params)
-        )
+        s.time(line, lambda: mercer.pairwise(formula, case.x, case.z, out=out, **row.params))
     line.floor_ms = engine.gpu_floor(
         row.formula,
         case.shape,
@@ -95,9 +92,7 @@ def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
     line = GpuLine(row.name, case.shape, note=f"{row.columns} columns")
     if s.tunes:
         mercer.tune(formula, case.x, case.z, verb="kernel_product", v=v, **row.params)
-    line.ms = s.watch.median(
-        lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params)
-    )
+    s.time(line, lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params))
     line.floor_ms = engine.gpu_floor(
         row.formula, case.shape, "float32", s.floors, verb="kernel_product", columns=row.columns
     )["ms"]
@@ -118,9 +113,7 @@ def nearest_lines(row: Nearest, s: GpuSettings) -> Iterator[GpuLine]:
     indices = values.long()
     formula = mercer.kernel(row.formula)
     line = GpuLine(row.name, case.shape, note=f"{count} neighbours")
-    line.ms = s.watch.median(
-        lambda: mercer.knn(formula, case.x, case.z, count, out=(values, indices))
-    )
+    s.time(line, lambda: mercer.knn(formula, case.x, case.z, count, out=(values, indices)))
     line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, verb="knn")["ms"]
     line.error = nearest_error(values, case, row.reference)
     if row.bars.of_tile is not None and s.has_bars():
@@ -145,17 +138,18 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
     line = GpuLine(row.name, case.shape, note=f"{row.outputs} outputs")
     amplitude = None
     if row.agop:
-        line.ms = s.watch.median(
-            lambda: mercer.kernel_agop(formula, case.x, case.z, coef, out=out, **row.params)
+        s.time(
+            line, lambda: mercer.kernel_agop(formula, case.x, case.z, coef, out=out, **row.params)
         )
     elif row.field is None:
-        line.ms = s.watch.median(
-            lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out, **row.params)
+        s.time(
+            line,
+            lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out, **row.params),
         )
     else:
         amplitude = case.normal(m, n)
-        line.ms = s.watch.median(
-            lambda: mercer.gradient_field(row.field, case.x, case.z, amplitude, coef, out=out)
+        s.time(
+            line, lambda: mercer.gradient_field(row.field, case.x, case.z, amplitude, coef, out=out)
         )
     line.floor_ms = engine.gpu_floor(
         row.formula, case.shape, "float32", s.floors, verb="kernel_gradient", columns=row.outputs
@@ -192,7 +186,7 @@ def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
         return torch.autograd.grad(out, [x, z, v], cotangent, retain_graph=True)
 
     line = GpuLine(row.name, case.shape, note=f"{row.columns} columns, by x, z and v")
-    line.ms = s.watch.median(gradients)
+    s.time(line, gradients)
     line.error = gradient_error(
         gradients()[0].unsqueeze(0),
         case,
@@ -217,7 +211,7 @@ def several_lines(row: Several, s: GpuSettings) -> Iterator[GpuLine]:
     line.peer_ms = s.watch.median(one_by_one)
     out.fill_(float("nan"))
     values = {row.param: list(row.values)}
-    line.ms = s.watch.median(lambda: mercer.pairwise(formula, case.x, case.z, out=out, **values))
+    s.time(line, lambda: mercer.pairwise(formula, case.x, case.z, out=out, **values))
     line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, items=count)[
         "ms"
     ]
@@ -234,7 +228,7 @@ def symmetric_lines(s: GpuSettings) -> Iterator[GpuLine]:
     line = GpuLine("symmetric", case.shape, peer="mercer, general")
     line.peer_ms = s.watch.median(lambda: mercer.kernel_matrix(formula, case.x, case.z, out=out))
     out.fill_(float("nan"))
-    line.ms = s.watch.median(lambda: mercer.kernel_matrix(formula, case.x, out=out))
+    s.time(line, lambda: mercer.kernel_matrix(formula, case.x, out=out))
     line.floor_ms = engine.gpu_floor(
         gpu_rows.norm_text(1), case.shape, "float32", s.floors, symmetric=True
     )["ms"]

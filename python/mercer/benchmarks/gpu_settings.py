@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import gpu_rows
-from .gpu_timing import Stopwatch
+from .gpu_result import GpuLine
+from .gpu_timing import Call, Stopwatch
 
 
 class GpuSettings:
@@ -19,6 +20,10 @@ class GpuSettings:
         self.watch = Stopwatch(device, 3 if quick else 9)
         self.name = ""  # of the GPU; bars in milliseconds hold for one kind
         self.peer_times: dict[tuple, tuple[float, bool]] = {}
+
+    def time(self, line: GpuLine, call: Call) -> None:
+        """Milliseconds of ``call``, and at which clock."""
+        line.ms, line.clock_mhz = self.watch.median(call), self.watch.clock_mhz
 
     def shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         m, n, k = shape

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from .gpu_machine import Clock
+from .gpu_machine import clock_mhz
 
 Call = Callable[[], object]
 
@@ -27,8 +27,8 @@ class Stopwatch:
     def __init__(self, device: str, repeats: int = 9) -> None:
         self.device = device
         self.repeats = repeats
-        self._busy = self._clock = None  # made when the device is used
-        self._clocks: list[int] = []
+        self._busy = None  # made when the device is used
+        self._clocks: list[int] = []  # since the last median began
 
     def synchronize(self) -> None:
         import torch
@@ -41,7 +41,6 @@ class Stopwatch:
 
         if self._busy is None:
             self._busy = torch.empty(BUSY_BYTES, dtype=torch.uint8, device=self.device)
-            self._clock = Clock(self.device)
         for _ in range(BUSY_FILLS):
             self._busy.zero_()
 
@@ -58,23 +57,23 @@ class Stopwatch:
             for _ in range(count):
                 call()
             end.record()
-            clock = self._clock.mhz()  # while the device runs
+            clock = clock_mhz(self.device)  # while the device runs
             end.synchronize()
         if clock is not None:
             self._clocks.append(clock)
         return start.elapsed_time(end) / count
 
-    def take_clock(self) -> float | None:
-        """MHz of the multiprocessors, the median over what was timed since this was asked last;
-        None where nobody knows."""
-        clocks, self._clocks = self._clocks, []
-        return statistics.median(clocks) if clocks else None
+    @property
+    def clock_mhz(self) -> float | None:
+        """The median while the last median was timed; None where nobody knows."""
+        return statistics.median(self._clocks) if self._clocks else None
 
     def median(self, call: Call) -> float:
         """Median of the repeats, after calls that compile, allocate and warm up."""
         call()  # by quick kernels
         call()  # waits for those that stay
         self.synchronize()
+        self._clocks.clear()
         first = self.once(call)
         count = max(1, math.ceil(SHORTEST / max(first, 1e-3)))
         if first < LONG:
@@ -85,6 +84,7 @@ class Stopwatch:
     def in_turn(self, call: Callable[[int], object], count: int) -> float:
         """Milliseconds of one of ``count`` calls, which are told their number: the median of
         replays of a graph of them all, behind calls that compile and allocate."""
+        self._clocks.clear()
         call(0)
         call(0)
         if not self.device.startswith("cuda"):

@@ -148,8 +148,7 @@ def both(
             line.note = "v^T v - 1: " + "; its ".join(losses)
         return float(error(result))
 
-    line.ms = s.watch.median(ours)
-    line.clock_mhz = s.watch.take_clock()
+    s.time(line, ours)
     line.error = judge(ours())
     if measured and isinstance(row, Top):
         line.error_bar = TOP_ERROR

@@ -15,10 +15,9 @@
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
 // Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh, pair_differences.cuh (DIFFERENCES 1; 2 is
-// the tile of values that have no pieces); this file is the kernel. It computes what
-// products on tensor cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing,
-// BY_TURNS in blocks that stay, and a product's columns of v COLUMNS at a time.
-// With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
+// the tile of values that have no pieces); this file is the kernel. It computes what products on tensor cores leave to
+// it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing, BY_TURNS in blocks that stay, and
+// of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
 
 // What the accumulators stand for, in their place.
 MERCER_INLINE void finish_sums(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
