@@ -624,7 +624,7 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
   text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
-  text += define("READS_WEIGHTS", plan.reads_weights);
+  text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
   text += define("MARKED", plan.products || plan.linear != nullptr);
   return text + phi_function(plan) + skeleton({"field.cuh"});
 }
@@ -716,7 +716,8 @@ std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
 
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
-  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs());
+  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
+          define("OF_PRODUCT", plan.problem.of_product);
   text += weight_text(plan.factors.weight, Dtype::float32) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
   return text + amplitude_function(plan) +

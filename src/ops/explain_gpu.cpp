@@ -15,6 +15,7 @@
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"
+#include "plan/value_products.h"
 
 namespace mercer {
 namespace {
@@ -152,9 +153,13 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
                n = static_cast<double>(shape.n);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
                                         : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
+  const bool stores = call.products > 0 && problem.type == Dtype::float32 && problem.product &&
+                      !problem.product.of_values && !plan->bilinear &&
+                      plan::pays_value_products(shape.m, shape.n, shape.k, call.columns, !plan->planes.empty(),
+                                                plan::kTensorCoresFrom);
   // Three products of 16 bits, or of tf32 at half their rate.
-  if (plan->problem.product.wide > 0)
-    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (plan->takes_halves() ? 3 : 6), gpu);
+  if (plan->problem.product.wide > 0 || stores)
+    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (stores || plan->takes_halves() ? 3 : 6), gpu);
   else
     times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
   return times +=

@@ -134,18 +134,19 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
     const plan::MixedWork mixed = plan::mixed_work(call.m(), call.n(), job.features, context.state().much_mixed_work);
     const bool expands = context.precision() != Precision::direct &&
                          plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
-    const auto kernels = ops::cuda_kernels(call, job,
-                                           {.out = out.dtype,
-                                            .consumer = plan::Consumer::product,
-                                            .columns = pass,
-                                            .mixed_work = mixed,
-                                            .expands = expands,
-                                            .product = fold_tile(call, job, columns, context)},
-                                           context);
-    return cuda::product(
-        *kernels, job, {{v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()},
-        columns,
-        {out.data, out.dtype, out.strides[out.ndim() - trailing], single ? 0 : out.strides.back(), out_strides});
+    const ops::CudaUse use{.out = out.dtype,
+                           .consumer = plan::Consumer::product,
+                           .columns = pass,
+                           .mixed_work = mixed,
+                           .expands = expands,
+                           .product = fold_tile(call, job, columns, context)};
+    const cuda::JobOperand operand{
+        {v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()};
+    const cuda::JobMatrix sums{out.data, out.dtype, out.strides[out.ndim() - trailing],
+                               single ? 0 : out.strides.back(), out_strides};
+    if (const auto kernels = ops::value_product(call, job, use, columns, context); kernels.field)
+      return cuda::product(*kernels.pairs, *kernels.field, job, operand, columns, sums);
+    return cuda::product(*ops::cuda_kernels(call, job, use, context), job, operand, columns, sums);
   }
   const auto program = ops::pair_program(call, context);
   // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.

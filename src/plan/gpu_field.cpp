@@ -215,6 +215,12 @@ LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
   return sizes;
 }
 
+BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors) {
+  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
+  tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
+  return tile;
+}
+
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
                          int multiprocessors, double from) {
   constexpr std::int64_t kLeastRows = 256, kLeastColumns = 192;  // of few features with several outputs
@@ -222,9 +228,7 @@ BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const L
                     (k > kFewFeatures && sizes.columns >= kLeastColumns && has_work(m, n, k, from));
   if (!pays || precision == Precision::direct) return {};
   if (from > 0 && (m < kLeastRows || !sizes.fits)) return {};
-  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
-  tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
-  return tile;
+  return linear_tile(sizes, multiprocessors);
 }
 
 int most_product_outputs(std::int64_t outputs) {

@@ -53,7 +53,9 @@ std::int64_t linear_columns(std::int64_t k, bool difference = true);
 /// Outputs of a pass at most.
 inline constexpr std::int64_t kLinearOutputs = 16;
 LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, std::int64_t part_bytes);
-/// The tile of that product; an empty one where it does not pay.
+/// The tile of that product.
+BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors);
+/// An empty one where it does not pay.
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
                          int multiprocessors, double from);
 
@@ -64,6 +66,7 @@ struct GpuFieldProblem {
   int planes = 0;               // pair values
   int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
   BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
+  bool of_product = false;      // of values with v in place of z (plan/value_products.h)
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
   bool row_weights = false;     // of which one output is wanted, summed with weights of the rows
   int capability = 90;

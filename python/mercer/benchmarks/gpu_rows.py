@@ -186,7 +186,7 @@ def laplace_row(features: int) -> Pairs:
 
 
 def laplace_product_row(
-    points: int, features: int, columns: int, least: float, noted: float
+    points: int, features: int, columns: int, least: float | None, noted: float | None
 ) -> Product:
     return Product(
         f"product-d{features}" + (f"-{columns}" if columns > 1 else ""),
@@ -196,7 +196,7 @@ def laplace_product_row(
         {"bandwidth": float(features)},
         (gpu_peers.laplace_product(features, columns),),
         Bars(least, error=2e-6),
-        ("KeOps (notes)", noted),
+        None if noted is None else ("KeOps (notes)", noted),
         columns,
     )
 
@@ -441,6 +441,9 @@ PRODUCTS = (
     laplace_product_row(100000, 3, 1, 3.8, 5.64),
     laplace_product_row(100000, 16, 1, 10.5, 21.9),
     laplace_product_row(10000, 784, 10, 5.5, 33.9),
+    laplace_product_row(10000, 784, 64, None, None),
+    laplace_product_row(10000, 784, 512, None, None),
+    laplace_product_row(20000, 64, 128, None, None),
     gauss_product_row(100000, 3, 1, 3.6, 2.8, 5.6),
     gauss_product_row(100000, 3, 16, 5, 3.5, 16.9),
     gauss_product_row(50000, 64, 1, 3.2, 2.2, 37.5),

@@ -8,6 +8,7 @@
 #include "backend/cuda/pair_values.h"
 #include "backend/cuda/rank_field.h"
 #include "core/integers.h"
+#include "plan/value_products.h"
 
 namespace mercer::cuda {
 namespace {
@@ -42,11 +43,25 @@ struct FieldRange {
   bool several() const { return count < all; }  // there are other ranges
 };
 
+/// What is contracted: the points of the pairs, or v, beside which no factor reads x.
+PairJob contraction_of(const PairJob& job, const FieldJob& operands) {
+  PairJob own = job;
+  if (!operands.has_v()) return own;
+  own.z.points = operands.v.array;
+  own.z.point_stride = operands.v.row_stride;
+  own.z.feature_stride = operands.v.col_stride;
+  own.x.points = {};
+  own.features = operands.columns;
+  own.same_points = false;
+  return own;
+}
+
 /// One range of one batch item of a gradient.
 class FieldLaunch {
  public:
-  FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& job, const FieldJob& operands,
-              InPlace in_place, const FieldRange& range, Workspace& workspace)
+  /// `job`: what is contracted with the values of the pairs of `pair_job`.
+  FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& pair_job, const PairJob& job,
+              const FieldJob& operands, InPlace in_place, const FieldRange& range, Workspace& workspace)
       : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), adds_(range.first > 0),
         ends_(range.first + range.count >= range.all), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
@@ -60,8 +75,8 @@ class FieldLaunch {
     const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
-    if (pairs) pairs_.emplace(*pairs, job, rows_, workspace);
-    if (operands.has_rows()) weights_ = pair_weight_kernels(job);
+    if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
+    if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
@@ -75,7 +90,7 @@ class FieldLaunch {
     for (const PlainPanel* panel :
          {&x_, &z_, &coef_, &coef_rows_, &x_rows_, &row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
-    if (weighs() && job_.z.count > 0) {
+    if (has_ones() && job_.z.count > 0) {
       write_ones(coef_.place, coef_.ld * job_.z.count);
       if (linear_) write_ones(coef_rows_.place, coef_rows_.ld);
     }
@@ -98,6 +113,7 @@ class FieldLaunch {
  private:
   /// Weights of the pairs, made some rows at a time, are the amplitude; the only output has coefficients of one.
   bool weighs() const { return operands_.has_rows() && operands_.outputs > 1; }
+  bool has_ones() const { return weighs() || operands_.has_v(); }
   /// A weight of each row is multiplied with the result.
   bool scales() const { return operands_.has_rows() && operands_.outputs == 1; }
 
@@ -126,7 +142,8 @@ class FieldLaunch {
     const BatchedArray coefs = weighs() ? BatchedArray{} : operands_.coef.array;
     const std::int64_t outputs = operands_.results();
     coef_ = {coefs, outputs, job_.z.count, operands_.coef.row_stride, operands_.coef.col_stride, 0, 0, {}};
-    for (PlainPanel* panel : {&x_, &z_, &coef_}) lay_out(*panel, job_, workspace_);
+    for (PlainPanel* panel : {&z_, &coef_}) lay_out(*panel, job_, workspace_);
+    if (!operands_.has_v()) lay_out(x_, job_, workspace_);
     if (plan_.linear) {
       coef_rows_ = {coefs, job_.z.count, outputs, operands_.coef.col_stride, operands_.coef.row_stride, 0, 0, {}};
       lay_out(coef_rows_, job_, workspace_);
@@ -277,7 +294,7 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   FieldJob one = operands;
   for (auto [array, from] :
        {std::pair(&one.coef.array, &operands.coef.array), std::pair(&one.amplitude.array, &operands.amplitude.array),
-        std::pair(&one.rows.array, &operands.rows.array)}) {
+        std::pair(&one.rows.array, &operands.rows.array), std::pair(&one.v.array, &operands.v.array)}) {
     if (array->data == nullptr) continue;
     array->data = static_cast<const char*>(from->data) +
                   batch_offset(job.batch, from->batch_strides, index) * static_cast<std::int64_t>(size_of(from->dtype));
@@ -302,7 +319,15 @@ FieldJob points_of(const FieldJob& operands, std::int64_t first) {
   FieldJob range = operands;
   for (JobOperand* operand : {&range.coef, &range.amplitude})
     operand->array.data = shifted(operand->array.data, first * operand->col_stride, operand->array.dtype);
+  range.v.array.data = shifted(range.v.array.data, first * range.v.row_stride, range.v.array.dtype);
   return range;
+}
+
+plan::LinearSizes sizes_of(const PairJob& job, const FieldJob& operands) {
+  if (operands.has_v())
+    return plan::value_product_sizes(job.x.count, job.z.count, operands.columns, job.part_bytes,
+                                     job.hardware().multiprocessors);
+  return plan::linear_sizes(job.x.count, job.z.count, job.features, operands.results(), job.part_bytes);
 }
 
 /// Of what takes values of the pairs as they come. False where the call ends with the lay-out of its memory.
@@ -332,8 +357,7 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
     }
     FieldRange range{0, one.z.count, one.z.count, 0};
     if (field->plan->linear) {
-      const plan::LinearSizes sizes =
-          plan::linear_sizes(one.x.count, one.z.count, one.features, own.results(), one.part_bytes);
+      const plan::LinearSizes sizes = sizes_of(one, own);
       range = {0, sizes.points, one.z.count, sizes.rows};
     }
     for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
@@ -341,11 +365,24 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
       const PairJob points = points_of(one, range.first, count);
       const FieldJob of_points = points_of(own, range.first);
       workspace.reuse();
-      FieldLaunch launch(pairs, *field, points, of_points, in_place, range, workspace);
+      const PairJob contraction = contraction_of(points, of_points);
+      FieldLaunch launch(pairs, *field, points, contraction, of_points, in_place, range, workspace);
       if (!workspace.take(job)) return;
       launch.run();
     }
   }
+}
+
+void product(const PairKernels& pairs, const FieldKernels& field, const PairJob& job, const JobOperand& v,
+             std::int64_t columns, const JobMatrix& out) {
+  FieldJob operands;
+  operands.v = v;
+  operands.columns = columns;
+  operands.out = out.data;
+  operands.out_row_stride = out.row_stride;
+  operands.out_feature_stride = out.col_stride;
+  operands.out_batch_strides = out.batch_strides;
+  gradient(&pairs, &field, job, operands);
 }
 
 }  // namespace mercer::cuda

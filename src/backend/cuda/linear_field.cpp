@@ -26,6 +26,8 @@ LinearField::LinearField(const FieldKernels& kernels, const PairJob& job, std::i
   largest_ = workspace.add((job.features + pass_) * kFloat);
   spread_ = workspace.add(pass_ * spread_ld_ * kFloat);
   row_largest_ = workspace.add(ranges_ * row_side_.ld * kFloat);
+  if (plan_.problem.of_product) row_least_ = workspace.add(ranges_ * row_side_.ld * kFloat);
+  lossy_ = workspace.add(sizeof(unsigned));
   row_spread_ = workspace.add(ranges_ * pass_ * row_side_.ld * kFloat);
   products_ = workspace.add(rows * products_ld_ * kFloat);
   marks_ = workspace.add(rows * ceil_div(job.features, MERCER_REGION));
@@ -63,6 +65,8 @@ LinearArguments LinearField::arguments(const FieldArguments& field, std::int64_t
   a.largest = workspace.at<float>(largest_);
   a.spread = workspace.at<float>(spread_);
   a.row_largest = workspace.at<float>(row_largest_);
+  a.row_least = workspace.at<float>(row_least_);
+  a.lossy = workspace.at<unsigned>(lossy_);
   a.row_spread = workspace.at<float>(row_spread_);
   a.products = workspace.at<float>(products_);
   a.marks = workspace.at<unsigned char>(marks_);

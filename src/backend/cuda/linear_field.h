@@ -42,6 +42,7 @@ class LinearField {
   std::int64_t pass_, units_, spread_ld_, products_ld_, ranges_;
   Side row_side_, column_side_;
   std::int64_t state_ = 0, centre_ = 0, largest_ = 0, spread_ = 0, row_largest_ = 0, row_spread_ = 0;
+  std::int64_t row_least_ = 0, lossy_ = 0;
   std::int64_t products_ = 0, marks_ = 0, tile_marks_ = 0;
   FieldArguments all_{};
   PointRows x_;

@@ -12,6 +12,9 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
 /// out[..., m, e] = sum over n of f(x_m, z_n) v[..., n, e]: v [N, E], out [M, E].
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out);
+/// The same with values of the pairs that are stored, some rows and points n at a time (plan/value_products.h).
+void product(const PairKernels& pairs, const FieldKernels& field, const PairJob& job, const JobOperand& v,
+             std::int64_t columns, const JobMatrix& out);
 
 /// out[..., m] = fold over n (kernels.plan->problem.fold).
 void reduce(const PairKernels& kernels, const PairJob& job, const JobMatrix& out);
@@ -22,16 +25,19 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
 
 /// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is
 /// null, from `amplitude` [M, N]. With `rows` [M, O] there is one result, out[..., m, k], the sum over o of rows[m][o]
-/// times these.
+/// times these. With `v` [N, columns] in place of the points z, whose features those are, it is a product of the values
+/// with v, and has no coefficients.
 struct FieldJob {
   JobOperand coef;  // rows: outputs, columns: n
   std::int64_t outputs = 1;
-  JobOperand amplitude, rows;
+  JobOperand amplitude, rows, v;
+  std::int64_t columns = 0;
   void* out = nullptr;
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
 
   bool has_rows() const { return rows.array.data != nullptr; }
+  bool has_v() const { return v.array.data != nullptr; }
   std::int64_t results() const { return has_rows() ? 1 : outputs; }
 };
 /// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`.

@@ -406,6 +406,8 @@ struct LinearArguments {
   float* largest;                   // [k + outputs] of features, then of coefficients
   float* spread;                    // [output][spread_ld]
   float* row_largest;               // [range][rows.ld]
+  float* row_least;                 // the same of the least but zero, of products of values (OF_PRODUCT)
+  unsigned* lossy;                  // whether a column of v has digits that pieces do not carry
   float* row_spread;                // [range][output of a pass][rows.ld]
   const float* products;            // [m][products_ld]
   unsigned char* marks;             // [m][k / 64] rows left to others

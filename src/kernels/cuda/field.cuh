@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
     for (int r = 0; r < THREAD_R; ++r) {
       const i64 m = m0 + r * THREADS_R + tr < a.m ? m0 + r * THREADS_R + tr : a.m - 1;
-      x[r][f] = ((const REAL*)a.x)[k * a.x_ld + m];
+      x[r][f] = READS_X ? ((const REAL*)a.x)[k * a.x_ld + m] : (REAL)0;
       row[r][0] = READS_ROW ? ((const REAL*)a.row)[m] : (REAL)0;
     }
   }

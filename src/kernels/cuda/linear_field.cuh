@@ -24,6 +24,11 @@
 #define MOST_AMPLITUDE 0x1p60f
 #define LEAST_FACTOR 0x1p-50f
 #define MOST_FACTOR 0x1p50f
+// OF_PRODUCT: z is v, the coefficients are one. Sums keep 1e-6 of their addends' magnitudes, so pieces may lose no more
+// than 2^-22 of an amplitude, and of a column of v beyond that what cannot matter to rows without zeros.
+#define LEAST_OF_ROW 0x1p-18f
+#define LOST_OF_ITSELF 0x1p-22f
+#define MOST_LOST (LEAST_OF_ROW * 0x1p-20f)  // of the sum of magnitudes
 
 // Columns of an output: rows of the product are read by four.
 MERCER_INLINE int own_columns(const LinearArguments& a) { return (a.field.k + DIFFERENCE + 3) / 4 * 4; }
@@ -32,6 +37,14 @@ MERCER_INLINE float centre_of(const LinearArguments& a, i64 k) { return DIFFEREN
 MERCER_INLINE float largest_of(const Pack<float, 4>& values, float so_far) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) so_far = max_nan(so_far, fabsf(values.value[e]));
+  return so_far;
+}
+
+// The least but zero, which counts as `zero`; of `count` values.
+MERCER_INLINE float least_of(const Pack<float, 4>& values, i64 count, float zero, float so_far) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (e < count) so_far = fminf(so_far, values.value[e] != 0 ? fabsf(values.value[e]) : zero);
   return so_far;
 }
 
@@ -78,7 +91,10 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
     find_field_centre(const __grid_constant__ LinearArguments a) {
   wait_for_kernel_ahead();
   // Both pieces, and products that stand (split_precision.cuh) until a column proves otherwise.
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.state = {1, 0, 0, 0};
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *a.state = {1, 0, 0, 0};
+    *a.lossy = 0;
+  }
   const i64 k = (i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (!DIFFERENCE || k >= a.field.k) return;
   const float* x = (const float*)a.field.x + k * a.field.x_ld;
@@ -86,6 +102,28 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
   const float samples[2] = {x[lane * a.field.m / SAMPLE_HALF], z[lane * a.field.n / SAMPLE_HALF]};
   const float median = median_of(samples);
   if (lane == 0) a.centre[k] = median;
+}
+
+// What pieces lose of the values of column k, whose largest one is known, and where that could matter.
+MERCER_INLINE void judge_losses(const LinearArguments& a, i64 k, float most) {
+  const float* v = (const float*)a.field.z + k * a.field.z_ld;
+  const float up = power_of_two(piece_exponent(most));
+  float lost = 0, sum = 0;
+#pragma unroll 4
+  for (i64 n = threadIdx.x % 32; n < a.field.n; n += 32) {
+    const float value = v[n] * up, size = fabsf(value), high = half_value(half_pair(value, 0.0f), 0);
+    const float rest = value - high - half_value(half_pair(value - high, 0.0f), 0);
+    lost += fmaxf(mul_add(-LOST_OF_ITSELF, size, fabsf(rest)), 0.0f);
+    sum += size;
+  }
+#pragma unroll
+  for (int offset = 16; offset >= 1; offset /= 2) {
+    lost += __shfl_xor_sync(0xffffffffu, lost, offset);
+    sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  }
+  if (threadIdx.x % 32 != 0) return;
+  if (!(lost <= MOST_LOST * sum)) a.state->sampled = 1;
+  if (lost > 0) *a.lossy = 1;
 }
 
 // The largest value of each feature of z', then of each output's coefficients, a warp each.
@@ -103,8 +141,9 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2)
     largest = max_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  if (lane != 0) return;
   const bool carried = largest == 0 || (largest >= LEAST_FACTOR && largest <= MOST_FACTOR);
+  if (OF_PRODUCT && o < 0 && carried) judge_losses(a, at, largest);
+  if (lane != 0) return;
   if (!carried) a.state->sampled = 1;
   a.largest[at] = carried ? largest : 0.0f;
 }
@@ -195,7 +234,8 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const 
   if (m0 >= a.rows.count) return;
   if (blockIdx.y == 0) clear_marks(a, m0);
   const i64 steps = a.spread_ld / 32, end = steps * (blockIdx.y + 1) / gridDim.y * 32;
-  float largest[2] = {}, sum[kBlocks][4] = {};
+  const float zero = OF_PRODUCT && *a.lossy != 0 ? 0.0f : INFINITY;
+  float largest[2] = {}, least[2] = {INFINITY, INFINITY}, sum[kBlocks][4] = {};
 #pragma unroll 2
   for (i64 n0 = steps * blockIdx.y / gridDim.y * 32; n0 < end; n0 += 32) {
     Pack<float, 4> rows[2][2], spread[2][kBlocks];
@@ -217,7 +257,10 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) largest[h] = largest_of(rows[half][h], largest[h]);
+      for (int h = 0; h < 2; ++h) {
+        largest[h] = largest_of(rows[half][h], largest[h]);
+        if (OF_PRODUCT) least[h] = least_of(rows[half][h], a.field.n - n0 - place - half * 4, zero, least[h]);
+      }
 #pragma unroll
       for (int e = 0; DIFFERENCE && e < 4; e += 2) {
         const float own[4] = {rows[half][0].value[e], rows[half][1].value[e], rows[half][0].value[e + 1],
@@ -234,9 +277,13 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const 
 #pragma unroll
     for (int offset = 2; offset >= 1; offset /= 2)
       largest[h] = max_nan(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], offset));
+#pragma unroll
+    for (int offset = 2; OF_PRODUCT && offset >= 1; offset /= 2)
+      least[h] = fminf(least[h], __shfl_xor_sync(0xffffffffu, least[h], offset));
     const i64 m = m0 + lane / 4 + 8 * h;
     if (m >= a.rows.count) continue;
     if (lane % 4 == 0) a.row_largest[blockIdx.y * a.rows.ld + m] = largest[h];
+    if (OF_PRODUCT && lane % 4 == 0) a.row_least[blockIdx.y * a.rows.ld + m] = least[h];
 #pragma unroll
     for (int i = 0; DIFFERENCE && i < kBlocks * 2; ++i) {
       const int o = i / 2 * 8 + lane % 4 * 2 + i % 2;
@@ -251,7 +298,11 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_rows(const __
   float largest = 0;
   if (m < a.rows.count)
     for (int r = 0; r < a.ranges; ++r) largest = max_nan(largest, a.row_largest[r * a.rows.ld + m]);
-  const bool carried = largest == 0 || (largest >= LEAST_AMPLITUDE && largest <= MOST_AMPLITUDE);
+  float least = INFINITY;
+  if (OF_PRODUCT && m < a.rows.count)
+    for (int r = 0; r < a.ranges; ++r) least = fminf(least, a.row_least[r * a.rows.ld + m]);
+  const bool in_range = largest >= LEAST_AMPLITUDE && largest <= MOST_AMPLITUDE;
+  const bool carried = largest == 0 || (in_range && least >= LEAST_OF_ROW * largest);
   const int exponent = carried ? piece_exponent(largest) : 0;
   if (blockIdx.y == 0 && threadIdx.x % POINT_THREADS == 0) {
     a.rows.norm[m] = carried ? 0.0f : NOT_CARRIED;

@@ -28,6 +28,7 @@
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"
+#include "plan/value_products.h"
 
 namespace mercer::cuda {
 namespace {
@@ -220,6 +221,7 @@ struct FieldRow {
   bool linear = false;
   int few_features = 0;
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors
+  bool of_product = false;  // of stored values with v
 };
 
 const FieldRow kFields[] = {
@@ -238,6 +240,7 @@ const FieldRow kFields[] = {
     {.name = "gradient-linear-1", .text = kGauss, .linear = true},
     {.name = "gradient-linear-16", .text = kGauss, .outputs = 16, .everywhere = true, .linear = true},
     {.name = "gradient-linear-products", .text = "sum(w*x*z)^3", .outputs = 16, .linear = true},
+    {.name = "value-product", .text = kL1, .everywhere = true, .linear = true, .of_product = true},
     {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
     {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
@@ -374,6 +377,12 @@ class Collection {
       second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
                                         Precision::fp32, 132, 0);
     second.planes = static_cast<int>(second.field.pair_outputs.size());
+    if (row.of_product) {
+      second.field = plan::value_product_field();
+      second.planes = 1;
+      second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, 512, 1 << 28, 132), 132);
+    }
+    second.of_product = row.of_product;
     second.few_features = row.few_features > 0;
     const auto plan = plan::plan_gpu_field(second);
     if (row.few_features > 0) return add_few_features(row, plan);

@@ -70,6 +70,17 @@ TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
   EXPECT_NE(explain(Formula(text), kLarge, Dtype::float32, "sm_90").find("on average 1.375 slots"), std::string::npos);
 }
 
+/// Of many columns of v tensor cores multiply stored values, whatever the formula.
+TEST(GpuFloor, CountsColumnsOfStoredValues) {
+  const auto floor = [](std::int64_t columns) {
+    return floor_of("sum(abs(x-z))", {10000, 10000, 20}, Dtype::float32,
+                    {.verb = "kernel_product", .columns = columns});
+  };
+  constexpr double kPairs = 1e8, kMultiplyAdds = 132 * 128 * 1.755e6;  // in a millisecond
+  EXPECT_GT(floor(16), 16 * kPairs / kMultiplyAdds);
+  EXPECT_NEAR(floor(512), 512 * 6 * kPairs / 700e9, 0.05);
+}
+
 TEST(GpuFloor, CountsBytesFourAnInstruction) {
   EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::uint8), 0.5 * 27.55, 0.1);
   EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8, {.products = 0}), kByTensorCores, 0.1);

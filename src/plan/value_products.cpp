@@ -1,0 +1,53 @@
+#include "plan/value_products.h"
+
+#include <algorithm>
+
+#include "core/integers.h"
+#include "ir/expr.h"
+
+namespace mercer::plan {
+
+// Milliseconds of 10^9 pairs on an H200, measured with sums of |x - z|: passes make a value and multiply it with their
+// columns; of stored ones the part that is a product is examined, written in pieces and read as well.
+bool pays_value_products(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, bool of_sums,
+                         double from) {
+  constexpr double kPass = 2.2, kFeature = 0.057, kStore = 7, kStoredFeature = 0.075, kColumn = 0.0098;
+  constexpr double kBeside = 0.12e9;  // of a call
+  constexpr std::int64_t kLeastPoints = 1024, kMultiple = 64;
+  if (columns <= kFewColumns || m == 0 || n == 0) return false;
+  if (from == 0) return true;
+  if (std::min(m, n) < kLeastPoints) return false;
+  const double features = of_sums ? 0 : static_cast<double>(k);
+  const double passes = static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns}));
+  const double beside = kBeside / (static_cast<double>(m) * static_cast<double>(n));
+  const double stored = beside + kStore + kStoredFeature * features +
+                        kColumn * static_cast<double>(round_up(columns, kMultiple));
+  return stored < passes * (kPass + kFeature * features);
+}
+
+LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
+                                int multiprocessors) {
+  constexpr std::int64_t kFloat = 4, kRows = 128, kColumns = 192, kUnit = 64, kLeast = 1024, kMost = 16384;
+  LinearSizes sizes;
+  sizes.columns = linear_columns(columns, false);
+  const std::int64_t strips = ceil_div(columns, kColumns);
+  // All parts have about as many rows.
+  const std::int64_t wave = std::max<std::int64_t>(multiprocessors / strips, 1) * kRows;
+  const std::int64_t parts = std::max<std::int64_t>(ceil_div(m, wave), 1);
+  const std::int64_t filling = std::min(m, round_up(ceil_div(m, parts), kRows));
+  const std::int64_t fitting = (part_bytes / (kFloat * filling) - sizes.columns) / 2 / kUnit * kUnit;
+  const std::int64_t most = std::clamp(fitting, kLeast, kMost);
+  sizes.points = std::min(n, round_up(ceil_div(n, std::max<std::int64_t>(1, ceil_div(n, most))), kUnit));
+  sizes.fits = sizes.columns * sizes.points * kFloat <= 2 * part_bytes;
+  const std::int64_t rows = part_bytes / std::max<std::int64_t>(1, sizes.row_bytes());
+  sizes.rows = std::min(filling, std::max<std::int64_t>(1, rows / kRows) * kRows);
+  return sizes;
+}
+
+ir::FieldSplit value_product_field() {
+  ir::FieldSplit field;
+  field.field = ir::leaf(ir::Op::pair_value, 0) * points().z;
+  return field;
+}
+
+}  // namespace mercer::plan
