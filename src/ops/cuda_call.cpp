@@ -257,13 +257,20 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
                            Context& context) {
   const auto pays = [&](bool of_sums) {
-    return plan::pays_value_products(call.m(), call.n(), job.features, columns, of_sums,
+    return plan::pays_value_products(job.type, call.m(), call.n(), job.features, columns, of_sums,
                                      context.state().tensor_cores_from);
   };
-  if (job.type != Dtype::float32 || !use.product || use.product.of_values || !pays(false)) return {};
-  const plan::LinearSizes sizes = plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes,
-                                                            job.hardware().multiprocessors);
-  if (!sizes.fits) return {};
+  const bool of_floats = job.type == Dtype::float32;
+  if (of_floats && (!use.product || use.product.of_values)) return {};
+  if (!pays(false)) return {};
+  plan::GpuFieldProblem field;
+  if (of_floats) {
+    const plan::LinearSizes sizes = plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes,
+                                                              job.hardware().multiprocessors);
+    if (!sizes.fits) return {};
+    field.linear = plan::linear_tile(sizes, job.hardware().multiprocessors);
+    field.linear.by_warps = context.state().products_by_warps;
+  }
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   const std::string key =
       cache_key("values of a product", call.formula().key, job.type, job.x.points.dtype, problem.bytes, job.device,
@@ -273,18 +280,18 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
     problem.outputs = {call.formula().expression};
     plan::GpuPairProblem fold = problem_of(job, use, context);
     fold.outputs = problem.outputs;
-    auto folded = plan::plan_gpu_pairs(fold);
-    auto kernels = std::make_shared<cuda::PairKernels>();
-    if (folded->bilinear || folded->wide) return std::shared_ptr<const cuda::PairKernels>(kernels);
+    const auto folded = of_floats ? plan::plan_gpu_pairs(fold) : nullptr;
+    if (folded && (folded->bilinear || folded->wide)) {  // with as many columns a pass as registers hold
+      auto kernels = std::make_shared<cuda::PairKernels>();
+      return std::shared_ptr<const cuda::PairKernels>(kernels);
+    }
     return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
   });
   if (!product.pairs->plan || (!product.pairs->plan->planes.empty() && !pays(true))) return {};
-  plan::GpuFieldProblem field;
-  field.linear = plan::linear_tile(sizes, job.hardware().multiprocessors);
-  field.linear.by_warps = context.state().products_by_warps;
+  field.type = job.type;
   field.of_product = true;
   field.capability = job.hardware().capability();
-  const std::string text = cache_key("product of values", field.linear, job.device);
+  const std::string text = cache_key("product of values", job.type, field.linear, job.device);
   product.field = kept(context.state().cuda_fields, text, job, [&] {
     field.field = plan::value_product_field();
     field.planes = 1;

@@ -155,8 +155,8 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
                                         : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
   const bool stores = call.products > 0 && problem.type == Dtype::float32 && problem.product &&
                       !problem.product.of_values && !plan->bilinear &&
-                      plan::pays_value_products(shape.m, shape.n, shape.k, call.columns, !plan->planes.empty(),
-                                                plan::kTensorCoresFrom);
+                      plan::pays_value_products(problem.type, shape.m, shape.n, shape.k, call.columns,
+                                                !plan->planes.empty(), plan::kTensorCoresFrom);
   // Three products of 16 bits, or of tf32 at half their rate.
   if (plan->problem.product.wide > 0 || stores)
     times += plan::gpu_tensor_times(pairs_of(shape) * columns * (stores || plan->takes_halves() ? 3 : 6), gpu);

@@ -7,22 +7,32 @@
 
 namespace mercer::plan {
 
-// Milliseconds of 10^9 pairs on an H200, measured with sums of |x - z|: passes make a value and multiply it with their
-// columns; of stored ones the part that is a product is examined, written in pieces and read as well.
-bool pays_value_products(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, bool of_sums,
-                         double from) {
-  constexpr double kPass = 2.2, kFeature = 0.057, kStore = 7, kStoredFeature = 0.075, kColumn = 0.0098;
+namespace {
+
+/// Milliseconds of 10^9 pairs on an H200: passes make a value and multiply it with their columns; of stored ones the
+/// part that is a product is read again as well, of float32 examined and written in pieces before.
+struct Costs {
+  double pass, feature, store, stored_feature, column;
+};
+constexpr Costs kFloat{2.2, 0.057, 7, 0.075, 0.0098};  // measured with sums of |x - z|
+constexpr Costs kDouble{9.5, 0.04, 7, 0.04, 0.196};    // with Gauss kernels, whose sums are products of matrices
+
+}  // namespace
+
+bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
+                         bool of_sums, double from) {
   constexpr double kBeside = 0.12e9;  // of a call
   constexpr std::int64_t kLeastPoints = 1024, kMultiple = 64;
   if (columns <= kFewColumns || m == 0 || n == 0) return false;
   if (from == 0) return true;
   if (std::min(m, n) < kLeastPoints) return false;
+  const Costs& costs = type == Dtype::float64 ? kDouble : kFloat;
   const double features = of_sums ? 0 : static_cast<double>(k);
   const double passes = static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns}));
   const double beside = kBeside / (static_cast<double>(m) * static_cast<double>(n));
-  const double stored = beside + kStore + kStoredFeature * features +
-                        kColumn * static_cast<double>(round_up(columns, kMultiple));
-  return stored < passes * (kPass + kFeature * features);
+  const double stored = beside + costs.store + costs.stored_feature * features +
+                        costs.column * static_cast<double>(round_up(columns, kMultiple));
+  return stored < passes * (costs.pass + costs.feature * features);
 }
 
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,

@@ -21,7 +21,7 @@ using namespace testing_support;
 constexpr const char* kLaplace = "exp(-sum(abs(x-z))/K)";
 
 Array product_of(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& v, TestContext& context) {
-  Array out(Dtype::float32, {x.shape[0], v.shape[1]});
+  Array out(v.dtype, {x.shape[0], v.shape[1]});
   kernel_product(f, x, z, v, out, {}, context);
   return out;
 }
@@ -149,6 +149,23 @@ TEST(ValueProducts, SizesThatPiecesDoNotCarry) {
   });
 }
 
+/// Stored values are added up without tensor cores; those themselves may be of products of matrices.
+TEST(ValueProducts, Float64) {
+  on_tensor_cores([](TestContext& context) {
+    for (auto [m, n, k, columns] : {std::array{40, 130, 20, 17}, {150, 65, 40, 70}, {5, 1100, 3, 130}}) {
+      const Array x = normal(Dtype::float64, {m, k}, 1), z = normal(Dtype::float64, {n, k}, 2);
+      Array v = normal(Dtype::float64, {n, columns}, 3);
+      for (std::int64_t i = 0; i < n; i += 2) v.set({i, 1}, std::ldexp(v(i, 1), -200));
+      for (const std::int64_t bytes : {std::int64_t{1} << 28, std::int64_t{1}}) {
+        context.state().part_bytes = bytes;  // of 128 rows at least
+        for (const char* f : {kLaplace, "exp(-sum((x-z)^2)/(9*K))", "max(abs(x-z))", "sum(x*z) + j"})
+          expect_products(f, x, z, v, fmt::format("{}, {} columns", f, columns), context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
 TEST(ValueProducts, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) {
     const Array x = normal(Dtype::float32, {2, 1, 70, 24}, 1), z = drawn(90, 24, 2, kUniform);
@@ -184,7 +201,7 @@ TEST(ValueProducts, PlansKeepWithinTheirMemory) {
     EXPECT_TRUE(plan::linear_tile(sizes, 132)) << m << ", " << n;
   }
   const auto pays = [](std::int64_t k, std::int64_t columns, bool of_sums = false) {
-    return plan::pays_value_products(10000, 10000, k, columns, of_sums, plan::kTensorCoresFrom);
+    return plan::pays_value_products(Dtype::float32, 10000, 10000, k, columns, of_sums, plan::kTensorCoresFrom);
   };
   EXPECT_FALSE(pays(784, 16)) << "one pass";
   EXPECT_TRUE(pays(784, 17));
@@ -192,7 +209,13 @@ TEST(ValueProducts, PlansKeepWithinTheirMemory) {
   EXPECT_TRUE(pays(20, 64));
   EXPECT_FALSE(pays(784, 32, true)) << "sums are stored once for all passes";
   EXPECT_TRUE(pays(784, 512, true));
-  EXPECT_FALSE(plan::pays_value_products(100, 1000000, 784, 512, false, plan::kTensorCoresFrom)) << "few rows";
+  const auto pays_in_double = [](std::int64_t m, std::int64_t k, std::int64_t columns) {
+    return plan::pays_value_products(Dtype::float64, m, 1000000, k, columns, false, plan::kTensorCoresFrom);
+  };
+  EXPECT_FALSE(pays_in_double(100, 784, 512)) << "few rows";
+  EXPECT_FALSE(pays_in_double(10000, 3, 17)) << "values cost little beside the columns";
+  EXPECT_TRUE(pays_in_double(10000, 3, 64));
+  EXPECT_TRUE(pays_in_double(10000, 784, 17));
 }
 
 }  // namespace
