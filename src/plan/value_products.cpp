@@ -6,7 +6,6 @@
 #include "ir/expr.h"
 
 namespace mercer::plan {
-
 namespace {
 
 /// Milliseconds of 10^9 pairs on an H200: passes make a value and multiply it with their columns; of stored ones the
@@ -14,8 +13,8 @@ namespace {
 struct Costs {
   double pass, feature, store, stored_feature, column;
 };
-constexpr Costs kFloat{2.2, 0.057, 7, 0.075, 0.0098};  // measured with sums of |x - z|
-constexpr Costs kDouble{9.5, 0.04, 7, 0.04, 0.196};    // with Gauss kernels, whose sums are products of matrices
+constexpr Costs kOfFloat32{2.2, 0.057, 7, 0.075, 0.0098};  // measured with sums of |x - z|
+constexpr Costs kOfFloat64{9.5, 0.04, 7, 0.04, 0.196};    // with Gauss kernels, whose sums are products of matrices
 
 }  // namespace
 
@@ -26,7 +25,7 @@ bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_
   if (columns <= kFewColumns || m == 0 || n == 0) return false;
   if (from == 0) return true;
   if (std::min(m, n) < kLeastPoints) return false;
-  const Costs& costs = type == Dtype::float64 ? kDouble : kFloat;
+  const Costs& costs = type == Dtype::float64 ? kOfFloat64 : kOfFloat32;
   const double features = of_sums ? 0 : static_cast<double>(k);
   const double passes = static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns}));
   const double beside = kBeside / (static_cast<double>(m) * static_cast<double>(n));

@@ -45,6 +45,29 @@ inline void expect_product(const Tensor& out, const std::vector<std::vector<doub
     }
 }
 
+/// Items of a batch of products with 18 columns, of widths `b`, are bit by bit those of calls of their own.
+inline void expect_product_items_alone(const Formula& f, std::int64_t m, std::int64_t n, std::int64_t k,
+                                       const std::vector<double>& b, TestContext& context) {
+  const auto items = static_cast<std::int64_t>(b.size());
+  constexpr std::int64_t kColumns = 18;
+  const Array x = normal(Dtype::float32, {2, 1, m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+  const Array v = normal(Dtype::float32, {items, n, kColumns}, 3), widths = filled(Dtype::float64, {items}, b);
+  const Tensor zt = z;
+  Arguments arguments;
+  arguments.params["b"] = widths.tensor();
+  const Array out(Dtype::float32, {2, items, m, kColumns});
+  kernel_product(f, x, &zt, v, out, arguments, context);
+  each_index({2, items}, [&](const Shape& i) {
+    Arguments one;
+    one.params["b"] = item(widths, {i[1]});
+    const Array alone(Dtype::float32, {m, kColumns});
+    kernel_product(f, item(x, {i[0], 0}), &zt, item(v, {i[1]}), alone, one, context);
+    each_index({m, kColumns}, [&](const Shape& at) {
+      ASSERT_EQ(out(i[0], i[1], at[0], at[1]), alone(at[0], at[1])) << i[0] << "," << i[1];
+    });
+  });
+}
+
 /// The fold by its definition: NaN wins, ties to the smaller index.
 inline double folded(ReduceKind kind, const std::vector<double>& row) {
   const bool largest = kind == ReduceKind::max || kind == ReduceKind::argmax;

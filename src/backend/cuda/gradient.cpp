@@ -323,6 +323,13 @@ FieldJob points_of(const FieldJob& operands, std::int64_t first) {
   return range;
 }
 
+/// Points n of which some rows' values fit `job.part_bytes`.
+std::int64_t points_of_part(const PairJob& job) {
+  constexpr std::int64_t kLeast = 1024;
+  const std::int64_t value = static_cast<std::int64_t>(size_of(job.type));
+  return std::max(kLeast, job.part_bytes / (kPadding * value) / kPadding * kPadding);
+}
+
 plan::LinearSizes sizes_of(const PairJob& job, const FieldJob& operands) {
   if (operands.has_v())
     return plan::value_product_sizes(job.x.count, job.z.count, operands.columns, job.part_bytes,
@@ -359,6 +366,8 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
     if (field->plan->linear) {
       const plan::LinearSizes sizes = sizes_of(one, own);
       range = {0, sizes.points, one.z.count, sizes.rows};
+    } else if (own.has_v()) {
+      range.count = std::min(range.count, points_of_part(one));
     }
     for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
       const std::int64_t count = std::min(range.count, one.z.count - range.first);

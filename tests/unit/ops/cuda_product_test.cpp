@@ -519,20 +519,7 @@ TEST(TensorCoreProducts, ManyColumnsAsTheyLie) {
 
 TEST(TensorCoreProducts, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) {
-    const Array x = normal(Dtype::float32, {2, 1, 150, 48}, 1), z = drawn(210, 48, 2, kUniform);
-    const Array v = normal(Dtype::float32, {3, 210, 18}, 3), b = filled(Dtype::float64, {3}, {3, 5, 9});
-    const Tensor zt = z;
-    Arguments arguments;
-    arguments.params["b"] = b.tensor();
-    Array out(Dtype::float32, {2, 3, 150, 18});
-    kernel_product(kGauss, x, &zt, v, out, arguments, context);
-    each_index({2, 3}, [&](const Shape& i) {
-      Arguments one;
-      one.params["b"] = item(b, {i[1]});
-      const Array alone = product_of(kGauss, item(x, {i[0], 0}), &zt, item(v, {i[1]}), one, context);
-      for (std::int64_t m = 0; m < 150; ++m)
-        for (std::int64_t e = 0; e < 18; ++e) ASSERT_EQ(out(i[0], i[1], m, e), alone(m, e));
-    });
+    expect_product_items_alone(kGauss, 150, 210, 48, {3, 5, 9}, context);
   });
 }
 

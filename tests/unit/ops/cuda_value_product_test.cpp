@@ -1,5 +1,5 @@
-// Products with many columns of values that are computed pair by pair, stored, and multiplied on tensor cores. Small
-// problems take the path too.
+// Products with many columns of values that are computed pair by pair and stored, then multiplied on tensor cores; of
+// float64 without. Small problems take the path too.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -58,6 +58,7 @@ TEST(ValueProducts, FormulasAndSizes) {
       kernel_product(kWeighted, x, &zt, v, out, arguments, context);
       expect_product(out, table(parse(kWeighted), x, z, extra), v, kWeighted);
     }
+    EXPECT_GT(context.state().cuda_fields.size(), 0U) << "values are stored";
   });
 }
 
@@ -163,26 +164,13 @@ TEST(ValueProducts, Float64) {
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
+    EXPECT_EQ(context.state().cuda_fields.size(), 1U) << "one kernel adds up the values of all formulas";
   });
 }
 
 TEST(ValueProducts, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) {
-    const Array x = normal(Dtype::float32, {2, 1, 70, 24}, 1), z = drawn(90, 24, 2, kUniform);
-    const Array v = normal(Dtype::float32, {3, 90, 18}, 3), b = filled(Dtype::float64, {3}, {30, 50, 90});
-    const Tensor zt = z;
-    Arguments arguments;
-    arguments.params["b"] = b.tensor();
-    Array out(Dtype::float32, {2, 3, 70, 18});
-    kernel_product("exp(-sum(abs(x-z))/b)", x, &zt, v, out, arguments, context);
-    each_index({2, 3}, [&](const Shape& i) {
-      Arguments one;
-      one.params["b"] = item(b, {i[1]});
-      Array alone(Dtype::float32, {70, 18});
-      kernel_product("exp(-sum(abs(x-z))/b)", item(x, {i[0], 0}), &zt, item(v, {i[1]}), alone, one, context);
-      for (std::int64_t m = 0; m < 70; ++m)
-        for (std::int64_t e = 0; e < 18; ++e) ASSERT_EQ(out(i[0], i[1], m, e), alone(m, e));
-    });
+    expect_product_items_alone("exp(-sum(abs(x-z))/b)", 70, 90, 24, {30, 50, 90}, context);
   });
 }
 
