@@ -462,7 +462,7 @@ std::string cuda_kept_operands_source() {
 std::string cuda_operands_source(bool squares, const Expr& multiplier, bool few_features) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("SQUARES", squares) +
                      weight_text(multiplier, Dtype::float32) + define("POINT", "float") +
-                     skeleton({"split_precision.cuh", "split_pieces.cuh", "centre.cuh", "operand_values.cuh",
+                     skeleton({"split_precision.cuh", "split_pieces.cuh", "operand_values.cuh", "samples.cuh",
                                "overlap.cuh", "feature_fetch.cuh", "split_operands.cuh"});
   return few_features ? text + skeleton({"split_points.cuh"}) : text;
 }

@@ -122,7 +122,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   }
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
-  block_largest_ = workspace.add(range_blocks() * kFloat);
+  farthest_ = workspace.add(job.features * kFloat);
   if (product.wide > 0) v_.emplace(kernels, job, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
   areas_ = ceil_div(rows, MERCER_AREA) * ceil_div(job.z.count, MERCER_AREA);
@@ -144,8 +144,6 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   arrived_ = workspace.add(arrivals_ * static_cast<std::int64_t>(sizeof(unsigned)));
   partial_ = workspace.add(strips * product.cluster * columns * ranges_ * product.kRows * product.columns * kFloat);
 }
-
-std::int64_t SplitProducts::range_blocks() const { return 2 * kernels_.device->multiprocessors; }
 
 bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
@@ -198,6 +196,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   }
   split.weights = static_cast<const float*>(a.w);
   split.centre = workspace.at<float>(centre_);
+  split.farthest = workspace.at<float>(farthest_);
   split.k = a.k;
   split.row_length = row_length_;
   split.units = units_;
@@ -214,8 +213,6 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   split.most_sampled = stores ? kMostSampled : kMostSampledOfFold;
   split.area_counts = stores ? workspace.at<unsigned>(area_counts_) : nullptr;
   split.areas = stores ? areas_ : 0;
-  split.block_largest = workspace.at<float>(block_largest_);
-  split.range_blocks = static_cast<int>(range_blocks());
   return split;
 }
 
@@ -226,12 +223,10 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   const auto launch_step = [&](const char* name, jit::Dim3 blocks) {
     launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
-  const std::int64_t centring = ceil_div(split.k, kThreads / 32);
   if (writes_panels_) {
-    launch_step("start_points", {centring + range_blocks()});
     launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
   } else {
-    launch_step("find_centre", {centring});
+    launch_step("find_centre", {ceil_div(split.k, kThreads / 32)});
     launch_step("examine", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
     launch_step("write_pieces", {ld / MERCER_IMAGE_ROWS, sides_, chunks_});
   }

@@ -41,7 +41,6 @@ class SplitProducts : public MatrixProducts {
   void find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
 
  private:
-  std::int64_t range_blocks() const;
   SplitArguments operands(const PairArguments& a, const Workspace& workspace) const;
   void pack_left(Overlap overlap, const Workspace& workspace) const;
   PlainColumns columns_of_v(const PairArguments& group, const Workspace& workspace) const;
@@ -52,10 +51,9 @@ class SplitProducts : public MatrixProducts {
   Kernel find_centre_;
   int sides_ = 2;
   std::int64_t areas_ = 0, area_capacity_ = 0, units_ = 0, image_units_ = 0, row_length_ = 0, chunks_ = 1;
-  std::int64_t state_ = 0, centre_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
+  std::int64_t state_ = 0, centre_ = 0, farthest_ = 0, area_counts_ = 0, area_pairs_ = 0, marks_ = 0;
   int ranges_ = 1;  // of the features
   bool takes_points_ = false, writes_panels_ = false;
-  std::int64_t block_largest_ = 0;
   std::int64_t partial_ = 0, arrived_ = 0, arrivals_ = 0;
   std::optional<WideOperand> v_;
   const PlainPanel* lying_v_ = nullptr;  // which is read as it lies

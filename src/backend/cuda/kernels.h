@@ -141,7 +141,7 @@ Kernel rank_field_kernels(const plan::RankField& field, const PairJob& job);
 Kernel pair_weight_kernels(const PairJob& job);
 /// Whether operands of few features may be made of points that nothing has packed (kernels/cuda/split_points.cuh).
 bool has_few_features(const plan::GpuPairPlan& plan);
-/// `find_centre`; its module has the others of split_operands.cuh, and those of split_points.cuh.
+/// `find_centre`; its module has the others of split_operands.cuh, and that of split_points.cuh.
 Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job);
 /// `start_doubles`; its module has the others of double_operands.cuh.
 Kernel double_operand_kernels(const plan::Bilinear& bilinear, const PairJob& job);

@@ -124,7 +124,7 @@ struct UniformFactors {
 // Of a call on tensor cores (split_operands.cuh): what the device found out about its values.
 struct SplitState {
   unsigned low;      // some value has a low piece
-  unsigned largest;  // bits of the largest |value - centre| that pieces carry
+  unsigned largest;  // bits of the largest |sample - centre|, with its factor
   unsigned sampled;  // of a sample, pairs that cancel; MERCER_NO_PRODUCTS where operands cannot be had
   unsigned most_sampled;  // with more of them, products do not pay
   double scale;           // of values of both sides of squares, of x in products
@@ -154,7 +154,7 @@ struct SplitArguments {
   struct SplitState* state;
   struct SplitSide side[2];
   const float* weights;  // [k] or null
-  float* centre;         // [k]
+  float *centre, *farthest;  // [k], of the samples (samples.cuh)
   long long k, row_length, units;  // units: of an image, 32 features each
   long long image_units;           // the same with what follows them in the image (rank_field.cuh)
   int sides;
@@ -167,8 +167,6 @@ struct SplitArguments {
   struct UniformFactors uniforms;
   unsigned* area_counts;  // [areas] of pairs to repair (areas.cuh)
   long long areas;
-  float* block_largest;  // [range_blocks] largest |value| of points that need no packing (split_points.cuh)
-  int range_blocks;
 };
 
 // Of each row, the pairs that may be among its nearest (candidates.cuh).

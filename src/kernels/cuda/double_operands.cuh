@@ -5,12 +5,24 @@
 #define OPERAND_POINTS 16
 #define OPERAND_FEATURES (OPERAND_THREADS / OPERAND_POINTS)
 
-// Centres of the features (operand_values.cuh).
+// 64 points for a centre, two a lane: `value` of them.
+template <class Value>
+MERCER_INLINE void take_samples(double (&samples)[2], const DoubleArguments& a, const Value& value) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const DoubleSide& side = a.side[s == 0 ? 0 : a.sides - 1];
+    const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
+    samples[s] = value(side, place * side.count / places);
+  }
+}
+
+// Centres of the features.
 extern "C" __global__ void __launch_bounds__(OPERAND_THREADS)
     start_doubles(const __grid_constant__ DoubleArguments a) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *a.state = {0, 0, 0, a.most_sampled, 1};
-    write_scale<double>(a.state, a.uniforms);
+    write_scale(a.state, scale_of<double>(a.uniforms));
   }
   const i64 k = centred_feature(OPERAND_THREADS);
   if (k >= a.k) return;

@@ -8,31 +8,34 @@ MERCER_INLINE auto panel_value(const Side& side, i64 features, i64 k, i64 point)
   return side.values[(point / MERCER_PANEL * features + k) * MERCER_PANEL + point % MERCER_PANEL];
 }
 
-// The feature of a warp, of `threads` in a block, and 64 points for its centre: two a lane, `value` of them.
+// The feature of a warp that finds its centre, of `threads` in a block.
 MERCER_INLINE i64 centred_feature(int threads) { return (i64)blockIdx.x * (threads / 32) + threadIdx.x / 32; }
-template <class T, class Arguments, class Value>
-MERCER_INLINE void take_samples(T (&samples)[2], const Arguments& a, const Value& value) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int s = 0; s < 2; ++s) {
-    const auto& side = a.side[s == 0 ? 0 : a.sides - 1];
-    const i64 place = s == 1 && a.sides == 1 ? lane + 32 : lane, places = a.sides == 1 ? 64 : 32;
-    samples[s] = value(side, place * side.count / places);
-  }
-}
 
-// Parameters that all terms of a sum are multiplied with scale the operands. Where they cannot (zero, infinite, NaN; of
-// squares negative), all pairs are left to direct differences: as if a sample cancelled.
+// Parameters that all terms of a sum are multiplied with scale the operands: of squares both sides', else of x.
+struct UniformScale {
+  double value = 1;
+  bool stands = true;
+  MERCER_METHOD double of_side(int side) const { return SQUARES || side == 0 ? value : 1.0; }
+  MERCER_METHOD float largest(int sides) const {
+    return fmaxf(fabsf((float)of_side(0)), fabsf((float)of_side(sides - 1)));
+  }
+};
 template <class T>
-MERCER_INLINE void write_scale(SplitState* state, const UniformFactors& uniforms) {
+MERCER_INLINE UniformScale scale_of(const UniformFactors& uniforms) {
+  if (uniforms.count == 0) return {};
   double factor = 1;
   for (int i = 0; i < uniforms.count; ++i) {
     const double value = uniforms.params ? (double)((const T*)uniforms.params)[uniforms.slot[i]] : uniforms.numbers[i];
     factor = uniforms.divides[i] ? factor / value : factor * value;
   }
-  const bool scales = fabs(factor) >= 0x1p-100 && fabs(factor) <= 0x1p100 && (!SQUARES || factor > 0);
-  state->scale = !scales ? 1.0 : SQUARES ? sqrt(factor) : factor;
-  if (!scales) state->sampled = MERCER_NO_PRODUCTS;
+  if (!(fabs(factor) >= 0x1p-100 && fabs(factor) <= 0x1p100 && (!SQUARES || factor > 0))) return {1, false};
+  return {SQUARES ? sqrt(factor) : factor, true};
+}
+// Where they cannot (zero, infinite, NaN; of squares negative), all pairs are left to direct differences: as if a
+// sample cancelled.
+MERCER_INLINE void write_scale(SplitState* state, const UniformScale& scale) {
+  state->scale = scale.value;
+  if (!scale.stands) state->sampled = MERCER_NO_PRODUCTS;
 }
 
 // What feature k of a side is multiplied with: the root of its weight, or, in a product, its weight on one side; and

@@ -15,31 +15,59 @@ struct ListedPairs {
   MERCER_METHOD i64 column(u32 at) const { return n0 + column_in_area(pairs[at]); }
 };
 
+// Up to REPAIR_RUN neighbours in the list of an area, a lane each.
+struct RepairRun {
+  u32 pair, count;
+  i64 m0, n0;  // of the area
+  MERCER_METHOD u32 at(int i) const { return __shfl_sync(0xffffffffu, pair, i); }
+  MERCER_METHOD i64 row(int i) const { return m0 + row_in_area(at(i)); }
+  MERCER_METHOD i64 column(int i) const { return n0 + column_in_area(at(i)); }
+};
+
 template <int COUNT>
-MERCER_INLINE void repair_together(const PairArguments& a, const ListedPairs& list, u32 at) {
+MERCER_INLINE void repair_together(const PairArguments& a, const RepairRun& run, int first) {
   i64 n[COUNT];
   double sums[COUNT];
 #pragma unroll
-  for (int c = 0; c < COUNT; ++c) n[c] = list.column(at + c);
-  const i64 m = list.row(at);
+  for (int c = 0; c < COUNT; ++c) n[c] = run.column(first + c);
+  const i64 m = run.row(first);
   direct_sums<COUNT, 4, COUNT == 1 ? 4 : 2>(sums, a, m, n);
   if (threadIdx.x % 32 != 0) return;
 #pragma unroll
   for (int c = 0; c < COUNT; ++c) store_pair(a, (REAL)sums[c], m, n[c]);
 }
 
-// Neighbours in the list share a row, whose values are loaded once for up to four of them.
-MERCER_INLINE void repair_run(const PairArguments& a, const ListedPairs& list, u32 at, u32 end) {
-  while (at < end) {
-    const i64 row = list.row(at);
-    const auto has_row = [&](u32 pair) { return pair < end && list.row(pair) == row; };
-    const int more = !has_row(at + 1) ? 1 : has_row(at + 2) && has_row(at + 3) ? 4 : 2;
-    if (more == 4) repair_together<4>(a, list, at);
-    else if (more == 2) repair_together<2>(a, list, at);
-    else repair_together<1>(a, list, at);
+// Neighbours that share a row load its values once for up to four of them.
+MERCER_INLINE void repair_run(const PairArguments& a, const RepairRun& run) {
+  const int count = (int)run.count;
+#pragma unroll 1
+  for (int at = 0; at < count;) {
+    // Behind the last pair lanes have none of this row.
+    const u32 row = row_in_area(run.at(at));
+    const u32 alike = __ballot_sync(0xffffffffu, threadIdx.x % 32 < run.count && row_in_area(run.pair) == row) >> at;
+    const int more = (alike & 15) == 15 ? 4 : (alike & 3) == 3 ? 2 : 1;
+    if (more == 4) repair_together<4>(a, run, at);
+    else if (more == 2) repair_together<2>(a, run, at);
+    else repair_together<1>(a, run, at);
     at += more;
   }
 }
+
+// The first pairs that a warp may have of eight areas, asked for together with how many there are: two a lane.
+struct FirstPairs {
+  u32 pairs[2] = {};
+  MERCER_METHOD FirstPairs(const PairArguments& a, u32 first, u32 areas, u32 begin) {
+    const u32 lane = threadIdx.x % 32, area = first + lane / 4, at = begin + lane % 4 * 2;
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i)
+      if (area < areas && at + i < a.area_capacity) pairs[i] = pairs_of_area(a, area)[at + i];
+  }
+  MERCER_METHOD u32 of_lane(int place) const {
+    const int lane = threadIdx.x % REPAIR_RUN, from = place * 4 + lane / 2;
+    const u32 even = __shfl_sync(0xffffffffu, pairs[0], from), odd = __shfl_sync(0xffffffffu, pairs[1], from);
+    return lane % 2 == 0 ? even : odd;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
@@ -51,13 +79,18 @@ extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid
   const u32 begin = warp % sharing * REPAIR_RUN, step = sharing * REPAIR_RUN;
   for (u32 first = group * at_once; group < groups && first < areas; first += groups * at_once) {
     const u32 own = lane < at_once && first + lane < areas ? a.area_counts[first + lane] : 0;
+    const FirstPairs firsts(a, first, areas, begin);
     const bool wanted = stands && own > begin && own < a.dense_area && own <= a.area_capacity;
     for (u32 left = __ballot_sync(0xffffffffu, wanted); left; left &= left - 1) {
       const int place = __ffs(left) - 1;
       const u32 count = __shfl_sync(0xffffffffu, own, place);
       const ListedPairs list(a, first + place);
-      for (u32 at = begin; at < count; at += step)
-        repair_run(a, list, at, at + REPAIR_RUN < count ? at + REPAIR_RUN : count);
+      RepairRun run = {firsts.of_lane(place), 0, list.m0, list.n0};
+      for (u32 at = begin; at < count; at += step) {
+        run.count = min(count - at, (u32)REPAIR_RUN);
+        if (at > begin) run.pair = lane < run.count ? list.pairs[at + lane] : 0;
+        repair_run(a, run);
+      }
     }
   }
 }

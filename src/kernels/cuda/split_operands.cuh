@@ -9,42 +9,54 @@
 // no value has a low piece (integers), it has the high pieces of 64 features.
 #define SPLIT_THREADS 256
 
-// Centres of the features (operand_values.cuh). Of the caller's points they are found while panels are still packed.
-MERCER_INLINE void centre_features(const SplitArguments& a) {
-  const i64 k = centred_feature(SPLIT_THREADS);
-  const bool centres = SQUARES && k < a.k, early = a.side[0].points != nullptr && !a.as_they_lie;
-  float centre = 0;
-  const auto of_points = [&] {
-    float samples[2];
-    take_samples(samples, a, [&](const SplitSide& side, i64 point) {
-      return load_any<float>(side.points, side.dtype, point * side.point_stride + k * side.feature_stride);
-    });
-    centre = median_of(samples);
-  };
-  if (centres && early) of_points();
-  wait_for_kernel_ahead();
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0, 0, 0};
-    write_scale<float>(a.state, a.uniforms);
-  }
-  if (centres && a.as_they_lie) {
-    of_points();
-  } else if (centres && !early) {
-    float samples[2];
-    take_samples(samples, a, [&](const SplitSide& side, i64 point) { return panel_value(side, a.k, k, point); });
-    centre = median_of(samples);
-  }
-  if (k < a.k && threadIdx.x % 32 == 0) a.centre[k] = centre;
-}
-extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
-  centre_features(a);
+MERCER_INLINE void start_state(const SplitArguments& a, const UniformScale& scale) {
+  *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0, 0, 0};
+  write_scale(a.state, scale);
 }
 
-// No pair is listed yet.
-MERCER_INLINE void clear_areas(const SplitArguments& a) {
+// Centres of the features (samples.cuh), and how far the samples lie from them. Of the caller's points they are found
+// while panels are still packed.
+extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
+  const i64 k = centred_feature(SPLIT_THREADS);
+  const bool early = a.side[0].points != nullptr && !a.as_they_lie;
+  SampledFeature feature = {};
+  const auto of_points = [&] {
+    feature.take(a, [&](const SplitSide& side, i64 point) {
+      return load_any<float>(side.points, side.dtype, point * side.point_stride + k * side.feature_stride);
+    });
+  };
+  if (k < a.k && early) of_points();
+  wait_for_kernel_ahead();
+  if (blockIdx.x == 0 && threadIdx.x == 0) start_state(a, scale_of<float>(a.uniforms));
+  if (k >= a.k) return;
+  if (a.as_they_lie)
+    of_points();
+  else if (!early)
+    feature.take(a, [&](const SplitSide& side, i64 point) { return panel_value(side, a.k, k, point); });
+  const float farthest = feature.farthest();
+  if (threadIdx.x % 32 != 0) return;
+  a.centre[k] = feature.centre;
+  a.farthest[k] = farthest;
+}
+
+// Every place below `count` is a thread's of the grid.
+template <class Use>
+MERCER_INLINE void by_all_threads(i64 count, const Use& use) {
   const i64 block = blockIdx.x + (i64)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const i64 threads = (i64)gridDim.x * gridDim.y * gridDim.z * SPLIT_THREADS;
-  for (i64 area = block * SPLIT_THREADS + threadIdx.x; area < a.areas; area += threads) a.area_counts[area] = 0;
+  for (i64 place = block * SPLIT_THREADS + threadIdx.x; place < count; place += threads) use(place);
+}
+// No pair is listed yet.
+MERCER_INLINE void clear_areas(const SplitArguments& a) {
+  by_all_threads(a.areas, [&](i64 area) { a.area_counts[area] = 0; });
+}
+// The largest |sample - centre| times its factor.
+MERCER_INLINE void keep_largest_sampled(const SplitArguments& a) {
+  by_all_threads(a.k, [&](i64 k) {
+    const float times = fmaxf(fabsf(multiplier<float>(a, 0, k)), fabsf(multiplier<float>(a, a.sides - 1, k)));
+    const float largest = a.farthest[k] * times;
+    if (largest < INFINITY && bits_of(largest) > a.state->largest) atomicMax(&a.state->largest, bits_of(largest));
+  });
 }
 
 // Values of which the squares, sums of squares and powers of two stay within the floats.
@@ -75,9 +87,12 @@ MERCER_INLINE i64 chunk_begin(const SplitArguments& a, int chunk) {
   return blocks * chunk / a.chunks * PIECE_FEATURES;
 }
 
-// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. `largest`: of the
-// whole call. Powers of two by their bits, for most is between 2^-100 and 2^117.
-MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest) {
+// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. Of values more
+// than QUANTUM_ROOM times the largest sampled one sums are rounded once. Powers of two by their bits, for most is at
+// most 2^117.
+#define QUANTUM_ROOM 0x1p4f
+MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest_sampled) {
+  const float largest = fminf(largest_sampled * QUANTUM_ROOM, MOST_LARGEST);
   const double most = (double)a.k * (double)largest * (double)largest * (1 + 0x1p-20);
   return most > 0 ? (int)(bits_of(most) >> 52) - 1023 - 21 : 0;
 }
@@ -214,6 +229,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 5) examine(const __g
   PieceSlices slices(a, s, first);
   if (a.as_they_lie) slices.load_first();
   wait_for_kernel_ahead();
+  keep_largest_sampled(a);
   if (first >= side.ld) return;
   if (!a.as_they_lie) slices.load_first();
   Magnitudes own;
@@ -227,10 +243,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 5) examine(const __g
   // Stores to one place, of all blocks, follow one another.
   if (__syncthreads_or(a.pieces == 0 && own.has_low(most)) && threadIdx.x == 0 && a.state->low == 0) a.state->low = 1;
   if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
-  const float value = largest[threadIdx.x];
-  const u32 carried = __reduce_max_sync(0xffffffffu, is_carried(value) ? bits_of(value) : 0u);
-  if (threadIdx.x == 0 && carried > a.state->largest) atomicMax(&a.state->largest, carried);
-  side.largest[blockIdx.z * side.ld + first + threadIdx.x] = value;
+  side.largest[blockIdx.z * side.ld + first + threadIdx.x] = largest[threadIdx.x];
 }
 
 // The point that a thread shares with seven others.
@@ -311,18 +324,17 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
   return largest;
 }
 
-// The norm of a point as written, from what its threads have; a warp writes those of a block. `call_largest`: of all
-// points.
+// The norm of a point as written, from what its threads have; a warp writes those of a block.
 MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, float largest,
-                               float call_largest) {
+                               float largest_sampled) {
   const float top = top_of(a, largest, largest);
   const bool carried = is_carried_beside(top, largest);
-  const int quantum = norm_quantum(a, call_largest);
+  const int quantum = norm_quantum(a, largest_sampled);
   const double down = (double)power_of_two(-piece_exponent(top));
   norm *= down * down;
   const double whole = rint(norm * double_power_of_two(-quantum)) * double_power_of_two(quantum);
   side.norm[point] = carried ? (float)whole : NOT_CARRIED;
-  side.norm_tail[point] = carried ? (float)(norm - whole) : 0.0f;
+  side.norm_tail[point] = carried ? (float)(norm - (float)whole) : 0.0f;
   side.scale[point] = (float)down;
   return carried ? (float)norm : INFINITY;
 }
@@ -356,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 4) write_pieces(cons
   wait_for_kernel_ahead();
   clear_areas(a);
   if (first >= side.ld) return;
-  const float largest = largest_of(a, side, first + p), call_largest = float_of(a.state->largest);
+  const float largest = largest_of(a, side, first + p), sampled = float_of(a.state->largest);
   // The points are a warp's here, eight warps for all.
   const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
   const bool carried = is_carried_beside(top, largest);
@@ -369,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 4) write_pieces(cons
   if (a.chunks > 1)
     side.norms[blockIdx.z * side.ld + first + threadIdx.x] = norm;
   else
-    keep_most(a, write_norm(a, side, first + threadIdx.x, norm, largest_of_points[threadIdx.x], call_largest));
+    keep_most(a, write_norm(a, side, first + threadIdx.x, norm, largest_of_points[threadIdx.x], sampled));
 }
 
 // The norms of chunks, in order.

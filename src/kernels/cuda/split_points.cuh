@@ -1,65 +1,47 @@
-// Operands of at most 64 features from points of float32 as they lie, in two kernels, nothing packed before:
+// Operands of at most 64 features from points of float32 as they lie, in one kernel, nothing packed before: panels,
+// rows, pieces and norms, what pack, find_centre, examine and write_pieces make of more features.
 //
-//   start_points   centres; the largest value that each block reads; the state starts
-//   write_points   panels, rows, pieces, norms: what pack, examine and write_pieces make of more features
-//
-// The second one has asked for its points before it waits: all that may write them has ended when the first one starts
-// to read. All is as split_operands.cuh has it, but for the quantum of norms: that follows a bound of all values in
-// place of the largest one.
-// What pieces cannot carry has no part in it.
-MERCER_INLINE void keep_largest(const SplitArguments& a, int block, int blocks) {
-  __shared__ u32 of_warps[SPLIT_THREADS / 32];
-  float most = 0;
-  for (int s = 0; s < a.sides; ++s)
-    read_points(points_of(a, s), block, blocks, [&](float value) {
-      const float magnitude = fabsf(value);
-      if (magnitude < INFINITY) most = fmaxf(most, magnitude);
-    });
-  const u32 of_warp = __reduce_max_sync(0xffffffffu, bits_of(most));
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  u32 of_block = 0;
-  for (const u32 bits : of_warps) of_block = max(of_block, bits);
-  a.block_largest[block] = float_of(of_block);
-}
-
-extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) start_points(const __grid_constant__ SplitArguments a) {
-  wait_for_kernel_ahead();
-  const int centring = gridDim.x - a.range_blocks;
-  if (blockIdx.x < centring)
-    centre_features(a);
-  else
-    keep_largest(a, blockIdx.x - centring, a.range_blocks);
-}
+// Every block finds all centres by itself, a thread a group of samples: cheaper than a kernel ahead of this one.
+struct FeatureSamples {
+  static constexpr int kCount = 3 * GROUP_TRIPLES;
+  float values[kCount];  // a group of a feature
+  MERCER_METHOD explicit FeatureSamples(const SplitArguments& a) {
+    static_assert(SPLIT_THREADS == SAMPLE_GROUPS * PIECE_FEATURES);
+    const SampledPoints points(a, threadIdx.x / PIECE_FEATURES);
+    const SplitSide& side = a.side[points.side];
+    const i64 k = threadIdx.x % PIECE_FEATURES;
+    const float* from = (const float*)side.points + k * side.feature_stride;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = k < a.k ? from[points.at(i) * side.point_stride] : 0.0f;
+  }
+  MERCER_METHOD float middle() const {
+    float medians[GROUP_TRIPLES];
+#pragma unroll
+    for (int i = 0; i < GROUP_TRIPLES; ++i)
+      medians[i] = median_of_three(values[3 * i], values[3 * i + 1], values[3 * i + 2]);
+    return middle_of_group(medians);
+  }
+  MERCER_METHOD float farthest(float centre) const {
+    float most = 0;
+#pragma unroll
+    for (const float value : values) most = fmaxf(most, distance_from(centre, value));
+    return most;
+  }
+};
 
 struct PointBlock : PieceBlock {
   double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   float largest[MERCER_IMAGE_ROWS];
-  float most[SPLIT_THREADS / 32], times[PIECE_FEATURES], bound;  // for the bound of all values
+  float middles[SAMPLE_GROUPS][PIECE_FEATURES], farthest[SPLIT_THREADS / 32];  // of samples
 
-  // Every thread asks for its part at once: loads that follow one another would take longer than all else here.
-  MERCER_METHOD void load_bound(const SplitArguments& a) {
-    float own = 0;
-    for (int b = threadIdx.x; b < a.range_blocks; b += SPLIT_THREADS) own = fmaxf(own, a.block_largest[b]);
-    float largest_times = 0;
-    for (int s = 0; s < a.sides && threadIdx.x < a.k; ++s)
-      largest_times = fmaxf(largest_times, fabsf(multiplier<float>(a, s, threadIdx.x)));
-    if (threadIdx.x < PIECE_FEATURES) times[threadIdx.x] = largest_times;
-    own = float_of(__reduce_max_sync(0xffffffffu, bits_of(own)));
-    if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = own;
+  MERCER_METHOD float centre(int k) const {
+    return centre_of_groups(middles[0][k], middles[1][k], middles[2][k], middles[3][k]);
   }
-  // Of |value - centre| times its factor, of all that pieces carry; by a warp.
-  MERCER_METHOD void find_bound() {
-    const int lane = threadIdx.x % 32;
-    float largest_value = 0, own = 0;
+  MERCER_METHOD float largest_sampled(float times) const {
+    float all = 0;
 #pragma unroll
-    for (int warp = 0; warp < SPLIT_THREADS / 32; ++warp) largest_value = fmaxf(largest_value, most[warp]);
-#pragma unroll
-    for (int k = lane; k < PIECE_FEATURES; k += 32)
-      own = fmaxf(own, (largest_value + fabsf(factors.centres[k])) * times[k]);
-    own = fminf(float_of(__reduce_max_sync(0xffffffffu, bits_of(own))), MOST_LARGEST);
-    if (lane == 0) bound = own;
+    for (const float of_warp : farthest) all = fmaxf(all, of_warp);
+    return all * times;
   }
 };
 
@@ -70,18 +52,28 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   const SplitSide& side = a.side[s];
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS;
   const PlainPoints points = points_of(a, s);
+  wait_for_kernel_ahead();
   FeatureFetch<PIECE_FEATURES, SPLIT_THREADS> fetch(points, points.points, first);
   fetch.load(0);
-  fetch.store(block.tile);
-  wait_for_kernel_ahead();
+  const FeatureSamples samples(a);
+  const UniformScale scale = scale_of<float>(a.uniforms);
+  const bool is_first = blockIdx.x == 0 && blockIdx.y == 0;
+  if (is_first && threadIdx.x == 0) start_state(a, scale);
   clear_areas(a);
   if (first >= side.ld) return;
-  FactorFetch factors;
-  factors.load(a, s, 0);
-  factors.store(block.factors);
-  block.load_bound(a);
+  fetch.store(block.tile);
+  block.middles[threadIdx.x / PIECE_FEATURES][threadIdx.x % PIECE_FEATURES] = samples.middle();
   __syncthreads();
-  if (warp == 0) block.find_bound();
+  if (threadIdx.x < PIECE_FEATURES) {
+    const float centre = block.centre(threadIdx.x);
+    block.factors.centres[threadIdx.x] = centre;
+    block.factors.times[threadIdx.x] = (float)scale.of_side(s);
+    if (is_first && threadIdx.x < a.k) a.centre[threadIdx.x] = centre;
+  }
+  __syncthreads();
+  const float sampled = samples.farthest(block.factors.centres[threadIdx.x % PIECE_FEATURES]);
+  const u32 of_warp = __reduce_max_sync(0xffffffffu, bits_of(sampled));
+  if (lane == 0) block.farthest[warp] = float_of(of_warp);
   float* values = (float*)side.values + first / MERCER_PANEL * a.k * MERCER_PANEL + first % MERCER_PANEL;
   for (int kk = warp; kk < a.k; kk += SPLIT_THREADS / 32) values[kk * MERCER_PANEL + lane] = block.tile[kk][lane];
   Magnitudes own;
@@ -96,5 +88,6 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   write_values(a, point, block, 0, norm);
   norm = gather_norms(block.norms, norm);
   if (threadIdx.x >= MERCER_IMAGE_ROWS) return;
-  keep_most(a, write_norm(a, side, first + threadIdx.x, norm, block.largest[threadIdx.x], block.bound));
+  write_norm(a, side, first + threadIdx.x, norm, block.largest[threadIdx.x],
+             block.largest_sampled(scale.largest(a.sides)));
 }
