@@ -3,8 +3,7 @@
 //
 // Every block finds all centres by itself, a thread a group of samples: cheaper than a kernel ahead of this one.
 struct FeatureSamples {
-  static constexpr int kCount = 3 * GROUP_TRIPLES;
-  float values[kCount];  // a group of a feature
+  float values[GROUP_SAMPLES];  // a group of a feature
   MERCER_METHOD explicit FeatureSamples(const SplitArguments& a) {
     static_assert(SPLIT_THREADS == SAMPLE_GROUPS * PIECE_FEATURES);
     const SampledPoints points(a, threadIdx.x / PIECE_FEATURES);
@@ -12,14 +11,14 @@ struct FeatureSamples {
     const i64 k = threadIdx.x % PIECE_FEATURES;
     const float* from = (const float*)side.points + k * side.feature_stride;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = k < a.k ? from[points.at(i) * side.point_stride] : 0.0f;
+    for (int i = 0; i < GROUP_SAMPLES; ++i) values[i] = k < a.k ? from[points.at(i) * side.point_stride] : 0.0f;
   }
-  MERCER_METHOD float middle() const {
+  MERCER_METHOD float median() const {
     float medians[GROUP_TRIPLES];
 #pragma unroll
     for (int i = 0; i < GROUP_TRIPLES; ++i)
       medians[i] = median_of_three(values[3 * i], values[3 * i + 1], values[3 * i + 2]);
-    return middle_of_group(medians);
+    return median_of_five(medians);
   }
   MERCER_METHOD float farthest(float centre) const {
     float most = 0;
@@ -32,10 +31,10 @@ struct FeatureSamples {
 struct PointBlock : PieceBlock {
   double norms[POINT_THREADS][MERCER_IMAGE_ROWS];
   float largest[MERCER_IMAGE_ROWS];
-  float middles[SAMPLE_GROUPS][PIECE_FEATURES], farthest[SPLIT_THREADS / 32];  // of samples
+  float medians[SAMPLE_GROUPS][PIECE_FEATURES], farthest[SPLIT_THREADS / 32];  // of samples
 
   MERCER_METHOD float centre(int k) const {
-    return centre_of_groups(middles[0][k], middles[1][k], middles[2][k], middles[3][k]);
+    return centre_of_groups(medians[0][k], medians[1][k], medians[2][k], medians[3][k]);
   }
   MERCER_METHOD float largest_sampled(float times) const {
     float all = 0;
@@ -62,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   clear_areas(a);
   if (first >= side.ld) return;
   fetch.store(block.tile);
-  block.middles[threadIdx.x / PIECE_FEATURES][threadIdx.x % PIECE_FEATURES] = samples.middle();
+  block.medians[threadIdx.x / PIECE_FEATURES][threadIdx.x % PIECE_FEATURES] = samples.median();
   __syncthreads();
   if (threadIdx.x < PIECE_FEATURES) {
     const float centre = block.centre(threadIdx.x);
