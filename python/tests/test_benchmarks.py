@@ -182,6 +182,21 @@ def test_clocks_are_of_the_line_that_was_timed(settings, monkeypatch):
     assert gpu_result.cells(line)[gpu_result.COLUMNS.index("MHz")] == "1755"
 
 
+def test_rests_before_calls_that_heat_the_card(monkeypatch):
+    watch, rests, times = Stopwatch("cuda:0", 3), [], []
+    monkeypatch.setattr(watch, "synchronize", lambda: None)
+    monkeypatch.setattr(watch, "once", lambda call, count=1: times.append(count) or 10.0)
+    monkeypatch.setattr("mercer.benchmarks.gpu_timing.time.sleep", rests.append)
+    assert watch.median(lambda: None) == 10
+    assert rests == [0.05] * 3
+    times.clear()
+    assert watch.sustained(lambda: None, 10.0) == 10
+    assert times == [40, 40]
+    assert len(rests) == 3
+    assert watch.sustained(lambda: None, 1.0) is None
+    assert watch.sustained(lambda: None, 300.0) is None
+
+
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr(gpu_machine, "why_not", lambda device="cuda:0": "there is none")
     monkeypatch.setattr(command, "_on_cpu", lambda rows, options: 0)

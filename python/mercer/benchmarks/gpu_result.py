@@ -10,12 +10,15 @@ from .result import Measurement, Table, time_text
 
 @dataclasses.dataclass
 class GpuLine(Measurement):
-    """A measurement in milliseconds, at a clock: cards that have drawn much power lower theirs.
-    Bars: at most ``least`` is accepted, ``reach`` is aimed at."""
+    """A measurement in milliseconds, at a clock: cards that have drawn much power lower theirs, so
+    that calls which follow one another without rests (``sustained_ms``) may take longer. Bars: at
+    most ``least`` is accepted, ``reach`` is aimed at."""
 
     data: str = "normal"
     ms: float = math.nan
     clock_mhz: float | None = None
+    sustained_ms: float | None = None
+    sustained_clock_mhz: float | None = None
     floor_ms: float | None = None
     least: float | None = None
     reach: float | None = None
@@ -76,8 +79,9 @@ def ratio_text(line: GpuLine) -> str:
     return "" if line.ratio is None else f"{line.ratio:.3g}{bar}"
 
 
-COLUMNS = ("row", "data", "shape", "dtype", "mercer", "MHz", "of floor", "least / reach", "error",
-           "peer", "its time", "ratio / bar", "missed", "note")  # fmt: skip
+COLUMNS = ("row", "data", "shape", "dtype", "mercer", "MHz", "sustained", "of floor",
+           "least / reach", "error", "peer", "its time", "ratio / bar", "missed",
+           "note")  # fmt: skip
 
 
 def cells(line: GpuLine) -> tuple[str, ...]:
@@ -89,6 +93,7 @@ def cells(line: GpuLine) -> tuple[str, ...]:
         line.dtype,
         ms_text(line.ms),
         "" if line.clock_mhz is None else f"{line.clock_mhz:.0f}",
+        ms_text(line.sustained_ms),
         "" if line.of_floor is None else f"{line.of_floor:.0%}",
         bars_text(line),
         errors_text(line),
@@ -104,7 +109,7 @@ class GpuTable(Table):
     """Prints lines as they come."""
 
     COLUMNS = COLUMNS
-    WIDTHS = (24, 13, 16, 8, 8, 5, 8, 13, 17, 22, 8, 11, 6, 0)
+    WIDTHS = (24, 13, 16, 8, 8, 5, 9, 8, 13, 17, 22, 8, 11, 6, 0)
 
     @staticmethod
     def cells(line: GpuLine) -> tuple[str, ...]:

@@ -22,8 +22,11 @@ class GpuSettings:
         self.peer_times: dict[tuple, tuple[float, bool]] = {}
 
     def time(self, line: GpuLine, call: Call) -> None:
-        """Milliseconds of ``call``, and at which clock."""
+        """Milliseconds of ``call`` and at which clock, with rests between the calls and without."""
         line.ms, line.clock_mhz = self.watch.median(call), self.watch.clock_mhz
+        line.sustained_ms = self.watch.sustained(call, line.ms)
+        if line.sustained_ms is not None:
+            line.sustained_clock_mhz = self.watch.clock_mhz
 
     def shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         m, n, k = shape

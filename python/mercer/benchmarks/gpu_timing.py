@@ -16,6 +16,11 @@ Call = Callable[[], object]
 SHORTEST = 2.0
 # Longer ones are not repeated as often.
 LONG = 200.0
+# Between those two a card that has drawn much power lowers its clock. So each of them follows a
+# rest of so many times its length, in seconds at most; `sustained` has none.
+REST, MOST_REST = 5, 0.2
+# How long sustained calls follow one another, in milliseconds; the later half counts.
+SUSTAINED = 800.0
 # What the device does while the host prepares the calls behind it: some tenths of a millisecond.
 BUSY_BYTES = 1 << 28
 BUSY_FILLS = 4
@@ -79,7 +84,26 @@ class Stopwatch:
         if first < LONG:
             self.once(call, count)  # the clocks have risen by now
         repeats = self.repeats if first < LONG else min(3, self.repeats)
-        return statistics.median(self.once(call, count) for _ in range(repeats))
+        times = []
+        for _ in range(repeats):
+            self._rest(first)
+            times.append(self.once(call, count))
+        return statistics.median(times)
+
+    def _rest(self, ms: float) -> None:
+        if SHORTEST <= ms < LONG and self.device.startswith("cuda"):
+            self.synchronize()
+            time.sleep(min(MOST_REST, REST * ms / 1e3))
+
+    def sustained(self, call: Call, ms: float) -> float | None:
+        """Milliseconds of a call that follows many others without a rest, where one takes `ms`;
+        None where it is too short or too long to matter."""
+        if not SHORTEST <= ms < LONG:
+            return None
+        count = math.ceil(SUSTAINED / 2 / ms)
+        self._clocks.clear()
+        self.once(call, count)
+        return self.once(call, count)
 
     def in_turn(self, call: Callable[[int], object], count: int) -> float:
         """Milliseconds of one of ``count`` calls, which are told their number: the median of
