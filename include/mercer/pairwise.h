@@ -126,6 +126,18 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 
+/// What one pass over the pairs computes beside product_gradient.
+struct BesideGradient {
+  std::vector<std::string> by;      // names of parameters that the formula reads, or "row": R of them
+  const Tensor* sums = nullptr;     // [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
+  const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
+};
+/// The same with these. False, and nothing is written, where it would take several passes: of more than 16 features, or
+/// by an exponent that is a number.
+bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
+                      Context& context = Context::shared());
+
 /// The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l] with the g of
 /// kernel_gradient, of which only some rows m are ever stored. out [..., K, K], symmetric bitwise. Divided by M it is
 /// the average gradient outer product (AGOP) of recursive feature machines: Radhakrishnan, Beaglehole, Pandit, Belkin,

@@ -398,6 +398,17 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
+def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+    """
+    One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
+
+        sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+        product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+
+    None where that would take several passes: of more than 16 features, or by an exponent that is a number.
+    The other arguments, dtypes and errors: those of product_gradient.
+    """
+
 def kernel_agop(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l].

@@ -93,6 +93,20 @@ inline constexpr char kProductGradientDoc[] =
 weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
+inline constexpr char kProductBackwardSignature[] =
+    "def product_backward(" MERCER_POINTS
+    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), "
+    "product: bool = False, " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
+inline constexpr char kProductBackwardDoc[] =
+    R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
+
+    sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+    product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+
+None where that would take several passes: of more than 16 features, or by an exponent that is a number.
+The other arguments, dtypes and errors: those of product_gradient.)doc";
+
 inline constexpr char kKernelAgopSignature[] =
     "def kernel_agop(" MERCER_POINTS
     ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS

@@ -50,6 +50,19 @@ OPERATORS = {
 
 
 @every_device
+@pytest.mark.parametrize(("by", "with_product"), [("", False), ("p:h row", True), ("p:b", False)])
+def test_opcheck_of_a_pass(by, with_product, device):
+    mc.pairwise("sum(x*z)", normal(2, 2))
+    pairs = list(points_of(device, f="exp(-sum(square(x-z))/h*b)*row"))
+    pairs[3] = normal(M, device=device)
+    factors = normal(M, 2, device=device), normal(N, 2, device=device)
+    inputs = [*pairs, *factors, by, with_product]
+    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
+    inputs[6] = [t.detach() for t in inputs[6]]
+    torch.library.opcheck(torch.ops.mercer.product_backward.default, tuple(inputs))
+
+
+@every_device
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck(name, device):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers them

@@ -191,3 +191,54 @@ def test_derivatives_in_float32(call, device, precision, products):
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == torch.float32
         assert (one - other).norm() <= 1e-5 * other.norm()
+
+
+# ---- The backward of kernel_product in passes over the pairs. ------------------------------------
+
+PASSES = {
+    "two sides": ("exp(-sum((x-z)^2)/h)*row*b*col", True, 2),
+    "one side": ("exp(-sum((x-z)^2)/h)*b", False, 1),
+    "one side twice": ("exp(-sum((x-z)^2)/h)*sum(x)*b", False, 2),
+}
+
+
+@every_device
+@pytest.mark.parametrize("features", [3, 20])
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", PASSES)
+def test_backward_in_passes(name, columns, features, device, products, monkeypatch):
+    """Two passes, one of points that are the same on both sides; what they give is what the rules
+    give that are recorded."""
+    from mercer._torch import operators, rules
+
+    f, has_z, count = PASSES[name]
+    x = normal(31, features, device=device)
+    z, v = (normal(17, features, device=device), 17) if has_z else (None, 31)
+    v = normal(v, columns, device=device)
+    h, b = (torch.tensor(value, device=device).double().requires_grad_() for value in (9.0, 0.5))
+    given = {"h": h, "b": b}
+    if has_z:
+        given |= {"row": normal(31, device=device), "col": normal(17, device=device)}
+    inputs = [t for t in (x, z, v, *given.values()) if t is not None]
+    cotangent = torch.randn(31, columns, device=device, dtype=torch.float64)
+    calls = []
+    whole = operators.FUNCTIONS["product_backward"]
+    monkeypatch.setitem(
+        operators.FUNCTIONS, "product_backward", lambda *a: calls.append(a) or whole(*a)
+    )
+    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    out = mc.kernel_product(f, x, z, v, **given)
+    found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
+    assert len(calls) == count
+    expected = torch.autograd.grad(out, inputs, cotangent, create_graph=True)
+    assert len(calls) == count
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    # Some of them.
+    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    for some in ([x], inputs[1:], [x, h], [inputs[1], b]):
+        out = mc.kernel_product(f, x, z, v, **given)
+        found = torch.autograd.grad(out, some, cotangent)
+        for one, tensor in zip(found, some, strict=True):
+            other = expected[[t is tensor for t in inputs].index(True)]
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)

@@ -639,6 +639,8 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
   text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
   text += define("COLUMNS", field.problem.outputs) + define("ROW_WEIGHTS", field.problem.row_weights);
+  text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
+          define("WITH_PRODUCT", field.problem.with_product);
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   const bool factors = static_cast<bool>(field.factors);

@@ -147,9 +147,16 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
   return tile;
 }
 
+Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
+  if (name == "row") return formula.uses.row ? row_value() : Expr();
+  for (const Expr& leaf : formula.params)
+    if (leaf->name == name) return leaf;
+  return {};
+}
+
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               std::int64_t outputs, bool row_weights,
-                                                              Context& context) {
+                                                              Context& context, const BesideGradient& beside) {
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.features < 1 || job.features > plan::kFewFeatures) return nullptr;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::field}, context);
@@ -161,9 +168,13 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   field.outputs = plan::few_features_outputs(outputs, job.features, row_weights);
   field.few_features = true;
   field.row_weights = row_weights;
+  field.sums = static_cast<int>(beside.by.size());
+  field.with_product = beside.product;
   field.capability = job.hardware().capability();
+  std::string by;
+  for (const Expr& leaf : beside.by) by += leaf.to_text() + ' ';
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes.exact_features, field.outputs, row_weights);
+                                    problem.sizes.exact_features, field.outputs, row_weights, by, beside.product);
   const auto fits = [&](const plan::GpuPairPlan& plan) {
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
@@ -171,6 +182,8 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     field.field = ir::split_field(formula.field());
     field.planes = static_cast<int>(field.field.pair_outputs.size());
     problem.outputs = field.field.pair_outputs;
+    for (const Expr& leaf : beside.by) problem.outputs.push_back(differentiate(formula.expression, leaf));
+    if (beside.product) problem.outputs.push_back(formula.expression);
     if (problem.outputs.empty()) problem.outputs = {0.0};
     problem.field = plan::plan_gpu_field(field);
     const auto plan = plan::plan_gpu_pairs(problem);

@@ -134,50 +134,113 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   });
 }
 
+namespace {
+
+/// The gradient of a product: weights of the rows [..., M, E] and v [..., N, E], after their checks.
+class ProductFactors {
+ public:
+  ProductFactors(const PairCall& call, const Tensor& weights, const Tensor& v) : weights_(weights), v_(v) {
+    require(call.on_cuda(), "{}: points must lie on CUDA. Received points on {}.", call.op(), call.device());
+    require(columns() > 0, "{}: v must have at least one column. Received shape {}.", call.op(),
+            ops::text_of(v.shape));
+    const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
+      require(factor.shape[factor.ndim() - 2] == points && factor.shape.back() == columns(),
+              "{}: {} must have shape (..., {}, {}). Received {}.", call.op(), name, points, columns(),
+              ops::text_of(factor.shape));
+      ops::check_device(call.op(), name, factor, call.device());
+      ops::check_computing_type(call.op(), name, factor, call.type());
+    };
+    check("weights", weights, call.m());
+    check("v", v, call.n());
+  }
+  static std::vector<Shape> leading(const char* op, const Tensor& weights, const Tensor& v) {
+    ops::check_input(op, "weights", weights, 2);
+    ops::check_input(op, "v", v, 2);
+    return {ops::leading(weights, 2), ops::leading(v, 2)};
+  }
+
+  std::int64_t columns() const { return v_.shape.back(); }
+
+  /// An output of this shape behind the batch.
+  void check_output(const PairCall& call, const Tensor& out, Shape shape) const {
+    ops::check_output_type(call.op(), out, call.type());
+    Shape expected = call.batch();
+    expected.insert(expected.end(), shape.begin(), shape.end());
+    std::vector<const Tensor*> inputs = call.inputs();
+    inputs.insert(inputs.end(), {&weights_, &v_});
+    ops::check_output(call.op(), out, expected, inputs);
+  }
+
+  cuda::FieldJob job(const PairCall& call, const Tensor& out) const {
+    cuda::FieldJob operands;
+    const auto operand = [&](const Tensor& factor, std::size_t row, std::size_t column) -> cuda::JobOperand {
+      return {{factor.data, factor.dtype, ops::batch_strides(factor, 2, call.batch())},
+              factor.strides[factor.ndim() - row],
+              factor.strides[factor.ndim() - column]};
+    };
+    operands.coef = operand(v_, 1, 2);  // outputs, then points
+    operands.rows = operand(weights_, 2, 1);
+    operands.outputs = columns();
+    operands.out = out.data;
+    operands.out_row_stride = out.strides[out.ndim() - 2];
+    operands.out_feature_stride = out.strides.back();
+    operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
+    return operands;
+  }
+
+ private:
+  const Tensor &weights_, &v_;
+};
+
+}  // namespace
+
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments, Context& context) {
   const char* op = "product_gradient";
-  ops::check_input(op, "weights", weights, 2);
-  ops::check_input(op, "v", v, 2);
-  const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2), ops::leading(v, 2)});
-  require(call.on_cuda(), "{}: points must lie on CUDA. Received points on {}.", op, call.device());
-  const std::int64_t columns = v.shape.back();
-  require(columns > 0, "{}: v must have at least one column. Received shape {}.", op, ops::text_of(v.shape));
-  const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
-    require(factor.shape[factor.ndim() - 2] == points && factor.shape.back() == columns,
-            "{}: {} must have shape (..., {}, {}). Received {}.", op, name, points, columns,
-            ops::text_of(factor.shape));
-    ops::check_device(op, name, factor, call.device());
-    ops::check_computing_type(op, name, factor, call.type());
-  };
-  check("weights", weights, call.m());
-  check("v", v, call.n());
-  ops::check_output_type(op, out, call.type());
-  Shape expected = call.batch();
-  expected.insert(expected.end(), {call.m(), call.features()});
-  std::vector<const Tensor*> inputs = call.inputs();
-  inputs.insert(inputs.end(), {&weights, &v});
-  ops::check_output(op, out, expected, inputs);
+  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
+  const ProductFactors factors(call, weights, v);
+  factors.check_output(call, out, {call.m(), call.features()});
   if (call.ends_checked(out)) return;
   const cuda::PairJob job = call.job(context);
-  cuda::FieldJob operands;
-  const auto operand = [&](const Tensor& factor, std::size_t row, std::size_t column) -> cuda::JobOperand {
-    return {{factor.data, factor.dtype, ops::batch_strides(factor, 2, call.batch())},
-            factor.strides[factor.ndim() - row],
-            factor.strides[factor.ndim() - column]};
-  };
-  operands.coef = operand(v, 1, 2);  // outputs, then points
-  operands.rows = operand(weights, 2, 1);
-  operands.outputs = columns;
-  operands.out = out.data;
-  operands.out_row_stride = out.strides[out.ndim() - 2];
-  operands.out_feature_stride = out.strides.back();
-  operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
-  auto kernels = ops::few_features_kernels(call, job, columns, true, context);
-  if (!kernels) kernels = ops::rank_field_kernels(call, job, columns, 1, context);
+  const cuda::FieldJob operands = factors.job(call, out);
+  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context);
+  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context);
   if (kernels) return cuda::gradient(kernels.get(), nullptr, job, operands);
-  const auto of_rows = ops::cuda_gradient(call, job, 1, context, columns > 1);
+  const auto of_rows = ops::cuda_gradient(call, job, 1, context, factors.columns() > 1);
   cuda::gradient(of_rows.pairs.get(), of_rows.field.get(), job, operands);
+}
+
+bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const BesideGradient& beside, const Arguments& arguments, Context& context) {
+  const char* op = "product_backward";
+  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
+  const ProductFactors factors(call, weights, v);
+  factors.check_output(call, out, {call.m(), call.features()});
+  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
+  require((beside.sums != nullptr) == (count > 0),
+          "{}: sums must be given where there are leaves that they are by. Received {} leaves.", op, count);
+  if (beside.sums != nullptr) factors.check_output(call, *beside.sums, {count, call.m()});
+  if (beside.product != nullptr) factors.check_output(call, *beside.product, {call.m(), factors.columns()});
+  ops::BesideGradient leaves{{}, beside.product != nullptr};
+  for (const std::string& name : beside.by) {
+    // An exponent that is a number is none of the running formula's parameters.
+    const Expr leaf = ops::leaf_named(call.formula(), name);
+    if (leaf.empty()) return false;
+    leaves.by.push_back(leaf);
+  }
+  if (call.ends_checked(out)) return true;
+  const cuda::PairJob job = call.job(context);
+  const auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, leaves);
+  if (!kernels) return false;
+  cuda::FieldJob operands = factors.job(call, out);
+  const auto further = [&](const Tensor* to) -> cuda::FieldJob::Further {
+    if (to == nullptr) return {};
+    return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
+  };
+  operands.sums = further(beside.sums);
+  operands.product = further(beside.product);
+  cuda::gradient(kernels.get(), nullptr, job, operands);
+  return true;
 }
 
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,

@@ -321,9 +321,10 @@ int few_features_rows(const GpuPairPlan& pairs) {
   const GpuFieldProblem& field = pairs.problem.field->problem;
   const std::int64_t words = few_features_words(field), outputs = field.outputs, sums = field.row_weights ? 1 : outputs;
   const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
+  const std::int64_t further = pairs.problem.field->further_sums();  // with totals of float64
   const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.row_slots +
-                              (field.row_weights ? outputs : 0) +
-                              kVectorWords / words * (pairs.split.states + sums + field.planes);
+                              (field.row_weights ? outputs : 0) + further * (1 + 2 / words) +
+                              kVectorWords / words * (pairs.split.states + sums + field.planes + field.sums);
   std::int64_t rows = kMost;
   while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;
   return static_cast<int>(rows);

@@ -69,6 +69,8 @@ struct GpuFieldProblem {
   bool of_product = false;      // of values with v in place of z (plan/value_products.h)
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
   bool row_weights = false;     // of which one output is wanted, summed with weights of the rows
+  int sums = 0;                 // and beside it, sums of so many values of the pairs, and a value times the columns
+  bool with_product = false;
   int capability = 90;
   int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
   std::int64_t shared_per_block = 232448;
@@ -92,6 +94,8 @@ struct GpuFieldPlan {
     if (problem.product_outputs <= 16) return 16;
     return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
+  /// Of a pass, beside its results.
+  int further_sums() const { return problem.sums + (problem.with_product ? problem.outputs : 0); }
   /// Coefficients of one pass.
   int pass_outputs() const { return std::min(problem.product_outputs, product_columns()); }
   int product_queries() const { return 64 / product_columns(); }

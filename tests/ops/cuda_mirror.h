@@ -430,6 +430,26 @@ inline void product_gradient(const Formula& f, const Tensor& x, const Tensor* z,
   });
 }
 
+inline bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                             const Tensor& out, const BesideGradient& beside, const Arguments& arguments,
+                             TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return mercer::product_backward(f, x, z, weights, v, out, beside, arguments, plain);
+  std::vector<const Tensor*> outputs{&out};
+  for (const Tensor* further : {beside.sums, beside.product})
+    if (further != nullptr) outputs.push_back(further);
+  bool is_one_pass = false;
+  take_to_cuda(x, z, {&weights, &v}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
+    std::optional<Tensor> sums, product;
+    if (beside.sums != nullptr) sums = at(*beside.sums);
+    if (beside.product != nullptr) product = at(*beside.product);
+    is_one_pass = mercer::product_backward(f, at(x), zd, at(weights), at(v), at(out),
+                                           {beside.by, sums ? &*sums : nullptr, product ? &*product : nullptr},
+                                           at.arguments(), plain);
+  });
+  return is_one_pass;
+}
+
 inline void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                         const Arguments& arguments, TestContext& context) {
   Context& plain = context;

@@ -36,6 +36,12 @@ def call(name: str, *inputs: Any) -> Any:
     return operators.FUNCTIONS[name](*inputs)
 
 
+def records_nothing(tensors: Sequence[Tensor]) -> bool:
+    """Whether no derivative of what is computed now will be asked for, and no axis is hidden."""
+    hidden = any(map(torch._C._functorch.is_legacy_batchedtensor, tensors))
+    return not (torch.is_grad_enabled() or _is_transformed() or hidden)
+
+
 def _is_transformed() -> bool:
     in_functorch = torch._C._functorch.peek_interpreter_stack() is not None
     return in_functorch or forward_ad._current_level >= 0

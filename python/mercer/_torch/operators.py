@@ -8,6 +8,9 @@ mercer::agop      [..., K, K]   sum over m and o of g[o, m, k] g[o, m, l], of th
 mercer::reduce    [..., M]      a reduction over n
 mercer::knn       [..., M, k]   the smallest values over n, and their indices
 
+mercer::product_backward has several results of a product's backward in one pass; it has no
+derivatives itself, and serves where none is recorded (rules.py).
+
 Each takes a formula as text, and may take directions: then it is about a derivative of the formula
 (operands.Pairs). So the derivative of an operator is made of operators, however often.
 """
@@ -22,7 +25,16 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import evaluate
-from mercer._torch.operands import SCHEMA, Pairs, Weights, field_of, is_swarm, options, parsed
+from mercer._torch.operands import (
+    SCHEMA,
+    Pairs,
+    Weights,
+    derivative,
+    field_of,
+    is_swarm,
+    options,
+    parsed,
+)
 
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
@@ -190,6 +202,49 @@ def _product_gradient(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
     factors = (t.to(pairs.type).resolve_neg() for t in (u, v))
     formula = parsed(pairs.f)
     return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
+
+
+def _backward_shapes(pairs: Pairs, u: Tensor, v: Tensor, by: str, with_product: bool) -> list:
+    batch, m = pairs.batch((u, 2), (v, 2)), pairs.x.shape[-2]
+    shapes = [(*batch, m, pairs.x.shape[-1])]
+    if by:
+        shapes.append((*batch, len(by.split()), m))
+    if with_product:
+        shapes.append((*batch, m, v.shape[-1]))
+    return shapes
+
+
+@_define("product_backward", ", Tensor u, Tensor v, str by, bool with_product", "Tensor[]")
+def product_backward(*operands) -> list[Tensor]:
+    """The field to x with the weights u v', [..., M, K]; of each derivative in `by` ("p:h", "row")
+    the sums over n with these weights, [..., R, M]; the product with v, [..., M, E]. In one pass
+    where the engine has one."""
+    pairs, (u, v, by, with_product) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    factors = tuple(t.to(pairs.type).resolve_neg() for t in (u, v))
+    shapes = _backward_shapes(pairs, u, v, by, with_product)
+    if pairs.x.is_cuda and all(0 not in shape for shape in shapes) and pairs.columns.shape[-2] > 0:
+        names = [name.removeprefix("p:") for name in by.split()]
+        found = _mercer.unfollowed(
+            "product_backward", parsed(pairs.f), *_points(pairs), *factors,
+            by=names, product=with_product, **options(pairs),
+        )  # fmt: skip
+        if found is not None:
+            return [result for result in found if result is not None]
+    found = [field(*pairs, "x", None, *factors)]
+    if by:
+        parts = [pairs.with_formula(derivative(pairs.f, name)) for name in by.split()]
+        sums = [(factors[0] * product(*part, factors[1])).sum(-1) for part in parts]
+        found.append(torch.stack(torch.broadcast_tensors(*sums), -2).expand(shapes[1]).contiguous())
+    if with_product:
+        values = product(*pairs, factors[1]).expand(shapes[-1])
+        found.append(values.contiguous())
+    return found
+
+
+@product_backward.register_fake
+def _(*operands):
+    pairs = Pairs(*operands[:_FIELDS])
+    return [_new(pairs, shape) for shape in _backward_shapes(pairs, *operands[_FIELDS:])]
 
 
 def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:

@@ -13,6 +13,10 @@ With L the value that is differentiated and W[m, n] the weight of a pair, dL/df(
     dL/drow[m]    = sum_n W df/drow             df/drow, df/dp are formulas again
     dL/dp         = sum_mn W df/dp
     dL/ddirection = the field by what the direction is added to, without that direction
+
+On CUDA what has the weights C v' takes two passes where no derivative of it is recorded: one with
+the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which has
+dL/dv; one for both where the formula and its points are the same on both sides.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, products
-from mercer._torch.operands import Pairs, Weights, derivative, leaves, parsed
+from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, parsed
 
 _FIELDS = len(Pairs._fields)
 NONE = Pairs(*([None] * _FIELDS))
@@ -64,8 +68,7 @@ def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
     """To x; where z is x (`needs_z`) to both, at once if f does not tell them apart."""
     if not needs_z:
         return field(pairs, "x", weights)
-    same_sides = pairs.row is None and pairs.col is None and pairs.i_offset == pairs.j_offset
-    if pairs.along or not same_sides or not parsed(pairs.f).symmetric:
+    if not _same_sides(pairs):
         return field(pairs, "x", weights) + field(pairs, "z", weights)
     amplitude, u, v = weights
     if amplitude is not None:
@@ -76,29 +79,106 @@ def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
     return field(pairs, "x", Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1)))
 
 
+def _same_sides(pairs: Pairs) -> bool:
+    """Whether x and z are the same points to a formula that does not tell them apart."""
+    alike = pairs.row is None and pairs.col is None and pairs.i_offset == pairs.j_offset
+    return pairs.z is None and alike and not pairs.along and parsed(pairs.f).symmetric
+
+
 def _by_parameter(pairs: Pairs, weights: Weights, name: str, parameter: Tensor) -> Tensor:
     by_name = pairs.with_formula(derivative(pairs.f, f"p:{name}"))
     return like(_over_columns(by_name, weights).sum(-1), parameter)
 
 
-def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
-    """The gradient to each operand that needs one."""
+def _has_passes(pairs: Pairs) -> bool:
+    """Whether the engine has some; elsewhere the fields of single leaves are as fast."""
+    return pairs.x.is_cuda
+
+
+def _pass(pairs: Pairs, weights: Weights, by: list[str], needs_v: bool) -> tuple[Tensor, dict]:
+    """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v."""
+    inputs = (*pairs, weights.u, weights.v, " ".join(by), needs_v)
+    gradient, *further = autograd.call("product_backward", *inputs)
+    found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
+    if needs_v:
+        found["v"] = further[-1]
+    return gradient, found
+
+
+def _made_in_passes(
+    pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
+) -> dict[str, Tensor]:
+    """Gradients by leaf, as their points have them: what passes over the pairs have beside the
+    fields, and these; nothing where there are no such passes."""
+    amplitude, u, v = weights
+    of_points = (needs.x or needs.z) and not pairs.along and not is_swarm(pairs)
+    if amplitude is not None or u is None or v is None or not of_points or not _has_passes(pairs):
+        return {}
+    if not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + [u, v]):
+        return {}
+    by = [
+        f"p:{name}"
+        for name, needed in zip(pairs.names.split(), needs.params, strict=False)
+        if needed
+    ]
+    if _same_sides(pairs):
+        u, v = torch.broadcast_tensors(weights.u, weights.v)
+        both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
+        x, found = _pass(pairs, both, by, needs_v)
+        halves = {name: sums / 2 for name, sums in found.items()}
+        if needs_v:
+            halves["v"] = found["v"][..., u.shape[-1] :]
+        return halves | {"x": x}
+    found = {}
+    if needs.x:
+        rows = [*by, "row"] if pairs.row is not None and needs.row else by
+        found["x"], further = _pass(pairs, weights, rows, False)
+        found |= further
+        by = []
+    if needs.x if pairs.z is None else needs.z:
+        has_columns = pairs.col is not None and needs.col
+        rows = [*by, "row"] if has_columns else by
+        z, further = _pass(pairs.swapped(), weights.swapped(), rows, needs_v)
+        if has_columns:
+            found["col"] = further.pop("row")
+        found |= further
+        if pairs.z is None:
+            found["x"] = found["x"] + z
+        else:
+            found["z"] = z
+    return found
+
+
+def gradients(
+    pairs: Pairs, weights: Weights, needs: Pairs, made: dict[str, Tensor] | None = None
+) -> Pairs:
+    """The gradient to each operand that needs one; some may be made already."""
+    if made is None:
+        made = _made_in_passes(pairs, weights, needs, False)
     # The form that PyTorch wants: a list of numbers counts as one value, an empty one as a list.
     found: dict[str, Any] = {"numbers": None if pairs.numbers else []}
     if needs.x:
-        found["x"] = like(_by_points(pairs, weights, pairs.z is None), pairs.x)
+        x = made["x"] if "x" in made else _by_points(pairs, weights, pairs.z is None)
+        found["x"] = like(x, pairs.x)
     if pairs.z is not None and needs.z:
-        found["z"] = like(field(pairs, "z", weights), pairs.z)
+        found["z"] = like(made["z"] if "z" in made else field(pairs, "z", weights), pairs.z)
     if pairs.w is not None and needs.w:
         found["w"] = like(field(pairs, "w", weights), pairs.w)
-    if pairs.row is not None and needs.row:
+    for leaf, operand in (("row", pairs.row), ("col", pairs.col)):
+        if leaf in made:
+            found[leaf] = like(made[leaf], operand)
+    if pairs.row is not None and needs.row and "row" not in made:
         by_row = pairs.with_formula(derivative(pairs.f, "row"))
         found["row"] = like(_over_columns(by_row, weights), pairs.row)
-    if pairs.col is not None and needs.col:
+    if pairs.col is not None and needs.col and "col" not in made:
         by_col = pairs.with_formula(derivative(pairs.f, "col")).swapped()
         found["col"] = like(_over_columns(by_col, weights.swapped()), pairs.col)
     found["params"] = [
-        _by_parameter(pairs, weights, name, parameter) if needed else None
+        None
+        if not needed
+        else like(made[f"p:{name}"].sum(-1), parameter)
+        if f"p:{name}" in made
+        else _by_parameter(pairs, weights, name, parameter)
         for name, parameter, needed in zip(
             pairs.names.split(), pairs.params, needs.params, strict=False
         )
@@ -124,9 +204,12 @@ def _of_pairwise(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple)
 def _of_product(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
     pairs, v = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
     weights = Weights(None, cotangents[0], v.to(pairs.type))
-    found = gradients(pairs, weights, Pairs(*needs[:_FIELDS]))
-    by_v = like(product(pairs.swapped(), cotangents[0]), v) if needs[_FIELDS] else None
-    return (*found, by_v)
+    wanted, needs_v = Pairs(*needs[:_FIELDS]), needs[_FIELDS]
+    made = _made_in_passes(pairs, weights, wanted, needs_v)
+    found = gradients(pairs, weights, wanted, made)
+    if not needs_v:
+        return (*found, None)
+    return (*found, like(made["v"] if "v" in made else product(pairs.swapped(), cotangents[0]), v))
 
 
 def _of_field(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:

@@ -50,6 +50,7 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
   const std::int64_t sums = field_.problem.row_weights ? 1 : pass;
   const bool adds = field_.problem.row_weights && pass < operands.outputs;
   if (splits_ > 1 || adds) partial_ = workspace.add(splits_ * sums * job.x.count * job.features * size_);
+  if (field_.further_sums() > 0) further_ = workspace.add(splits_ * field_.further_sums() * job.x.count * size_);
 }
 
 void FewFeaturesField::run() const {
@@ -93,8 +94,10 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
   field.out_row = is_partial ? k : operands_.out_row_stride;
   field.out_feature = is_partial ? 1 : operands_.out_feature_stride;
   field.out_split = sums * m * k;
+  a.further = workspace_.at<>(further_);
   launch(kernels_.tile, job_, {tiles_, splits_}, plan::kFewFeaturesThreads, plan::few_features_bytes(*kernels_.plan),
          a);
+  finish_further(first, count);
   if (!is_partial) return;
   SumArguments sum{workspace_.at<>(partial_),
                    out,
@@ -108,6 +111,31 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
                    static_cast<int>(splits_),
                    adds};
   launch(sum_splits(job_), job_, {ceil_div(sums * m * k, 256)}, 256, 0, sum);
+}
+
+/// Sums of all passes are added up; each pass has columns of the product.
+void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) const {
+  const std::int64_t m = job_.x.count, sums = field_.problem.sums;
+  const auto add_up = [&](std::int64_t from, std::int64_t outputs, void* out, std::int64_t output_stride,
+                          std::int64_t row_stride, bool adds) {
+    if (outputs == 0) return;
+    SumArguments sum{workspace_.at<char>(further_) + from * m * size_,
+                     out,
+                     m,
+                     1,
+                     field_.further_sums() * m,
+                     output_stride,
+                     row_stride,
+                     0,
+                     static_cast<int>(outputs),
+                     static_cast<int>(splits_),
+                     adds};
+    launch(sum_splits(job_), job_, {ceil_div(outputs * m, 256)}, 256, 0, sum);
+  };
+  add_up(0, sums, operands_.sums.data, operands_.sums.first_stride, operands_.sums.second_stride, first > 0);
+  if (!field_.problem.with_product) return;
+  char* const out = static_cast<char*>(operands_.product.data) + first * operands_.product.second_stride * size_;
+  add_up(sums, count, out, operands_.product.second_stride, operands_.product.first_stride, false);
 }
 
 }  // namespace mercer::cuda

@@ -300,8 +300,13 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
                   batch_offset(job.batch, from->batch_strides, index) * static_cast<std::int64_t>(size_of(from->dtype));
     array->batch_strides.clear();
   }
-  one.out = static_cast<char*>(operands.out) +
-            batch_offset(job.batch, operands.out_batch_strides, index) * static_cast<std::int64_t>(size_of(job.type));
+  const auto output = [&](void* out, const std::vector<std::int64_t>& strides) -> void* {
+    const std::int64_t size = static_cast<std::int64_t>(size_of(job.type));
+    return out == nullptr ? nullptr : static_cast<char*>(out) + batch_offset(job.batch, strides, index) * size;
+  };
+  one.out = output(operands.out, operands.out_batch_strides);
+  one.sums.data = output(operands.sums.data, operands.sums.batch_strides);
+  one.product.data = output(operands.product.data, operands.product.batch_strides);
   return one;
 }
 

@@ -36,6 +36,15 @@ struct FieldJob {
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
 
+  /// With `rows`, what the same pass computes beside the gradient (few features): [..., r, m], sums over n with the
+  /// weights of the pairs, and [..., m, o], those of a value with the coefficients.
+  struct Further {
+    void* data = nullptr;
+    std::int64_t first_stride = 0, second_stride = 0;
+    std::vector<std::int64_t> batch_strides;
+  };
+  Further sums, product;
+
   bool has_rows() const { return rows.array.data != nullptr; }
   bool has_v() const { return v.array.data != nullptr; }
   std::int64_t results() const { return has_rows() ? 1 : outputs; }

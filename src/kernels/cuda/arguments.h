@@ -361,6 +361,7 @@ struct FewFeaturesArguments {
   struct FieldArguments field;  // of the outputs of a pass
   const void *coefs, *rows;     // [output][ld] along the points z; the same of the points x, or null
   long long coefs_ld, rows_ld;
+  void* further;                // [range][further sum][m]
 };
 
 // Of the amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).

@@ -2,14 +2,16 @@
 //
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
-// ROW_WEIGHTS: one output, the sum over o of rows[m][o] times these.
+// ROW_WEIGHTS: one output, the sum over o of rows[m][o] times these. Beside it SUMMED sums over n of further values of
+// the pairs with the same weights, and WITH_PRODUCT those of one value with each column of coefficients.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
 //   memory, the next one on its way
 //
 // Both loops over the features, before the values of the pairs and behind them, read z. Sums are added to totals every
-// SUM_SLICES slices. blockIdx.y: a range of n, with partial results.
+// SUM_SLICES slices; the further ones, of float64, every slice: terms of one sign are many there. blockIdx.y: a range
+// of n, with partial results.
 //
 // Floor: issue slots. Of |x - z|^2 in 3 features and one output 3 subtractions and 3 multiply-adds, the value, 3
 // multiply-adds.
@@ -24,6 +26,7 @@
 #define FIRST_COEF (FIRST_COL + COL_VALUES)
 #define SLICE_ROWS (FIRST_COEF + COLUMNS)
 #define SUM_OUTPUTS (ROW_WEIGHTS ? 1 : COLUMNS)
+#define FURTHER (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
 // So many features of several points are not kept from one loop to the other.
 #define MOST_KEPT 4
 
@@ -58,6 +61,8 @@ struct FewFeatures {
   const FewFeaturesArguments& a;
   FewRow rows[ROWS];
   REAL sum[SUM_OUTPUTS][ROWS][EXACT_FEATURES], total[SUM_OUTPUTS][ROWS][EXACT_FEATURES];
+  REAL further[FURTHER + 1][ROWS];
+  double further_total[FURTHER + 1][ROWS];
 
   MERCER_METHOD explicit FewFeatures(const FewFeaturesArguments& arguments) : a(arguments) {
     const i64 m0 = (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x;
@@ -68,6 +73,8 @@ struct FewFeatures {
       for (int o = 0; o < SUM_OUTPUTS; ++o)
 #pragma unroll
         for (int k = 0; k < EXACT_FEATURES; ++k) sum[o][r][k] = total[o][r][k] = 0;
+#pragma unroll
+      for (int i = 0; i < FURTHER; ++i) further[i][r] = 0, further_total[i][r] = 0;
     }
   }
 
@@ -151,6 +158,18 @@ struct FewFeatures {
             weights[0][r][c] = mul_add(rows[r].weights[o], coef.value[c], weights[0][r][c]);
         }
     }
+#pragma unroll
+    for (int i = 0; i < FURTHER; ++i) {
+      const bool is_column = i >= SUMMED;
+      const FewVector coef = vector(FIRST_COEF + (is_column ? i - SUMMED : 0));
+      const int value = FIRST_VALUE + (is_column ? SUMMED : i);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < VECTOR; ++c)
+          if (WHOLE || c < count)
+            further[i][r] = mul_add(is_column ? coef.value[c] : weights[0][r][c], values[r][c][value], further[i][r]);
+    }
 #if FACTORS
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
@@ -196,6 +215,16 @@ struct FewFeatures {
         }
   }
 
+  MERCER_METHOD void promote_further() {
+#pragma unroll
+    for (int i = 0; i < FURTHER; ++i)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        further_total[i][r] += further[i][r];
+        further[i][r] = 0;
+      }
+  }
+
   MERCER_METHOD void run(REAL* shared) {
     const i64 slices = (a.pairs.n + SLICE - 1) / SLICE;
     const i64 first = slices * blockIdx.y / gridDim.y, end = slices * (blockIdx.y + 1) / gridDim.y;
@@ -216,6 +245,7 @@ struct FewFeatures {
         else
           take<false>(slice, at, n0 + at, (int)left - at);
       }
+      promote_further();
       if ((s - first) % SUM_SLICES == SUM_SLICES - 1 || s + 1 == end) promote();
     }
   }
@@ -233,6 +263,13 @@ struct FewFeatures {
         for (int k = 0; k < EXACT_FEATURES; ++k)
           out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = total[o][r][k];
       }
+    REAL* const sums = (REAL*)a.further + (i64)blockIdx.y * FURTHER * a.pairs.m;
+#pragma unroll
+    for (int i = 0; i < FURTHER; ++i)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+        if (m0 + r * FEW_THREADS < a.pairs.m)
+          sums[i * a.pairs.m + m0 + r * FEW_THREADS] = (REAL)further_total[i][r];
   }
 };
 

@@ -220,6 +220,7 @@ struct FieldRow {
   bool tensor_cores = false;
   bool linear = false;
   int few_features = 0;
+  int sums = 0;           // of few features, beside the gradient; and the product with v
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors
   bool of_product = false;  // of stored values with v
 };
@@ -244,6 +245,9 @@ const FieldRow kFields[] = {
     {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
     {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
+    {.name = "backward-few-3", .text = kGauss, .few_features = 3, .sums = 1},
+    {.name = "backward-few-3-16", .text = kGauss, .outputs = 16, .few_features = 3, .sums = 1},
+    {.name = "backward-few-16-4", .text = "row*exp(-sum(abs(x-z))/b)", .outputs = 4, .few_features = 16, .sums = 2},
     {.name = "gradient-rank-64", .text = kGauss, .rank_features = 64},
     {.name = "gradient-rank-64-of-16", .text = kGauss, .outputs = 16, .rank_features = 64},
     {.name = "gradient-rank-64-of-64", .text = kGauss, .outputs = 64, .rank_features = 64},
@@ -384,6 +388,8 @@ class Collection {
     }
     second.of_product = row.of_product;
     second.few_features = row.few_features > 0;
+    second.row_weights = second.with_product = row.sums > 0;
+    second.sums = row.sums;
     const auto plan = plan::plan_gpu_field(second);
     if (row.few_features > 0) return add_few_features(row, plan);
     FieldSources sources = field_sources(*plan, target_);
@@ -432,6 +438,9 @@ class Collection {
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
+    const Expr f = parse(row.text), by[] = {param("b"), row_value()};
+    for (int s = 0; s < row.sums; ++s) pairs.outputs.push_back(differentiate(f, by[s]));
+    if (row.sums > 0) pairs.outputs.push_back(f);
     pairs.consumer = Consumer::field;
     pairs.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);

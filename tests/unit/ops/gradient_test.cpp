@@ -1,6 +1,7 @@
 // kernel_gradient and gradient_field against sums of the oracle's derivative, and against finite differences.
 #include "core/sanitized.h"
 #include "ops/expected_fields.h"
+#include "ops/expected_folds.h"
 
 namespace mercer {
 namespace {
@@ -193,6 +194,99 @@ TEST(Gradient, OfProducts) {
         }
       });
     }
+}
+
+/// Derivatives by parameters and values of the rows, and the product with v, beside the gradient; of several passes,
+/// ranges and items, with and without factors.
+TEST(Gradient, BackwardInOnePass) {
+  constexpr std::int64_t kM = kSanitized ? 53 : 530, kN = kSanitized ? 61 : 301, kItems = 2, kBy = 2;
+  struct Case {
+    const char* text;
+    std::int64_t features, columns;
+    std::vector<std::string> by;
+  };
+  const Case cases[] = {{"exp(-sum((x-z)^2)/h)*s", 3, 1, {"h", "s"}},
+                        {"exp(-sum((x-z)^2)/h)*s", 3, 19, {"s", "h"}},
+                        {"row*exp(-sum(abs(x-z))/h)+sum(x*z)^3", 5, 4, {"row", "h"}},
+                        {"col*log(h+sum((x-z)^2))+row*row*max(abs(x-z))", 16, 2, {"h", "row"}}};
+  for (const Dtype dtype : kWide)
+    for (const auto& [text, features, columns, by] : cases) {
+      const Array x = normal(dtype, {kM, features}, 1), z = normal(dtype, {kN, features}, 2),
+                  weights = normal(dtype, {kItems, kM, columns}, 3), v = normal(dtype, {kN, columns}, 4),
+                  rows = normal(dtype, {kM}, 5), values = normal(dtype, {kN}, 6);
+      const Tensor zt = z;
+      const Expr f = parse(text);
+      Extra extra{{{"h", 2.5}}, {}, {}, {}, 0, 0};
+      Arguments arguments;
+      arguments.params["h"] = 2.5;
+      if (std::string(text).find("*s") != std::string::npos) arguments.params["s"] = extra.params["s"] = 0.75;
+      if (std::string(text).find("row") != std::string::npos) {
+        arguments.row = rows;
+        for (std::int64_t m = 0; m < kM; ++m) extra.row.push_back(rows(m));
+      }
+      if (std::string(text).find("col") != std::string::npos) {
+        arguments.col = values;
+        for (std::int64_t n = 0; n < kN; ++n) extra.col.push_back(values(n));
+      }
+      const auto k = table(f, x, z, extra);
+      std::vector<std::vector<std::vector<double>>> derivatives;
+      for (const std::string& name : by)
+        derivatives.push_back(table(differentiate(f, name == "row" ? row_value() : param(name)), x, z, extra));
+      on_cuda([&](TestContext& context) {
+        const Array out(dtype, {kItems, kM, features}), plain(dtype, {kItems, kM, features}),
+            sums(dtype, {kItems, kBy, kM}), product(dtype, {kItems, kM, columns});
+        const Tensor sums_view = sums, product_view = product;
+        ASSERT_TRUE(product_backward(text, x, &zt, weights, v, out, {by, &sums_view, &product_view}, arguments,
+                                     context));
+        product_gradient(text, x, &zt, weights, v, plain, arguments, context);
+        for (std::int64_t item = 0; item < kItems; ++item) {
+          expect_product(mercer::testing_support::item(product, {item}), k, v, text);
+          for (std::int64_t m = 0; m < kM; ++m) {
+            double norm = 0;
+            for (std::int64_t c = 0; c < features; ++c) norm += std::pow(plain(item, m, c), 2);
+            for (std::int64_t c = 0; c < features; ++c)
+              ASSERT_NEAR(out(item, m, c), plain(item, m, c), 20 * unit(dtype) * (std::sqrt(norm) + 1)) << text;
+            for (std::int64_t r = 0; r < kBy; ++r) {
+              double sum = 0, size = 0;
+              for (std::int64_t n = 0; n < kN; ++n) {
+                double weight = 0, magnitude = 0;
+                for (std::int64_t e = 0; e < columns; ++e) {
+                  weight += weights(item, m, e) * v(n, e);
+                  magnitude += std::abs(weights(item, m, e) * v(n, e));
+                }
+                sum += weight * derivatives[r][m][n];
+                size += magnitude * std::abs(derivatives[r][m][n]);
+              }
+              ASSERT_TRUE(within(sums(item, r, m), sum, 10 * unit(dtype) * (size + 1e-3), dtype))
+                  << text << " by " << by[r] << " at " << m << ": " << sums(item, r, m) << " for " << sum;
+            }
+          }
+        }
+      });
+    }
+}
+
+/// What takes several passes is left alone.
+TEST(Gradient, BackwardThatIsNoSinglePass) {
+  const Array weights = normal(Dtype::float32, {4, 2}, 2), v = normal(Dtype::float32, {4, 2}, 3);
+  on_cuda([&](TestContext& context) {
+    const auto is_one_pass = [&](const char* text, std::int64_t features, const std::vector<std::string>& by,
+                                 const Arguments& arguments) {
+      const Array x = normal(Dtype::float32, {4, features}, 1), out(Dtype::float32, {4, features}),
+                  sums(Dtype::float32, {1, 4});
+      const Tensor view = sums;
+      const bool found = product_backward(text, x, nullptr, weights, v, out, {by, by.empty() ? nullptr : &view},
+                                          arguments, context);
+      EXPECT_EQ(!found, out.untouched());
+      return found;
+    };
+    Arguments exponent;
+    exponent.params["p"] = 1.5;
+    EXPECT_TRUE(is_one_pass("sum(abs(x-z)^p)", 3, {}, exponent));
+    EXPECT_FALSE(is_one_pass("sum(abs(x-z)^p)", 3, {"p"}, exponent));
+    EXPECT_FALSE(is_one_pass("sum(x*z)", 17, {}, {}));
+    EXPECT_FALSE(is_one_pass("sum(x*z)", 3, {"row"}, {}));
+  });
 }
 
 TEST(Gradient, OfProductsRefusesOthers) {
