@@ -132,8 +132,9 @@ struct BesideGradient {
   const Tensor* sums = nullptr;     // [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
   const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
 };
-/// The same with these. False, and nothing is written, where it would take several passes: of more than 16 features, or
-/// by an exponent that is a number.
+/// The same with these. False, and nothing is written, where it would take several passes: of more than 16 features
+/// where product_gradient would not take one, or the product is wanted of several columns; by an exponent that is a
+/// number.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

@@ -405,7 +405,8 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
         sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
-    None where that would take several passes: of more than 16 features, or by an exponent that is a number.
+    None where that would take several passes: of more than 16 features where product_gradient does not take one, or the
+    product is wanted of several columns; by an exponent that is a number.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 

@@ -416,7 +416,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("LAST_FEEDS", tile.last_feeds);
-  text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
+  text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) + define("FURTHER", tile.further) +
           define("WEIGHT_UNITS", tile.weight_units);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps && !kept);
@@ -507,7 +507,7 @@ std::string cuda_wide_operands_source() {
 
 std::string cuda_rank_field_source(const Expr& weight) {
   return skeleton({"arguments.h"}) + prelude(Dtype::float32) + weight_text(weight, Dtype::float32) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh",
+         skeleton({"split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh", "further_sums.cuh",
                    "rank_field.cuh"});
 }
 
@@ -517,8 +517,9 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
+  text += define("FURTHER", plan.problem.product.further);
   text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
-  return text + update_function(plan, "update", plan.update) + skeleton({"rank_rows.cuh"});
+  return text + update_function(plan, "update", plan.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
 }
 
 std::string cuda_pair_weights_source(Dtype type) {

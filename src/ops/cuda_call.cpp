@@ -147,6 +147,21 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
   return tile;
 }
 
+namespace {
+
+std::string names_of(const BesideGradient& beside) {
+  std::string names;
+  for (const Expr& leaf : beside.by) names += leaf.to_text() + ' ';
+  return names;
+}
+
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const BesideGradient& beside) {
+  for (const Expr& leaf : beside.by) outputs.push_back(differentiate(formula, leaf));
+  if (beside.product) outputs.push_back(formula);
+}
+
+}  // namespace
+
 Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
   if (name == "row") return formula.uses.row ? row_value() : Expr();
   for (const Expr& leaf : formula.params)
@@ -171,10 +186,9 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   field.sums = static_cast<int>(beside.by.size());
   field.with_product = beside.product;
   field.capability = job.hardware().capability();
-  std::string by;
-  for (const Expr& leaf : beside.by) by += leaf.to_text() + ' ';
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes.exact_features, field.outputs, row_weights, by, beside.product);
+                                    problem.sizes.exact_features, field.outputs, row_weights, names_of(beside),
+                                    beside.product);
   const auto fits = [&](const plan::GpuPairPlan& plan) {
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
@@ -182,8 +196,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     field.field = ir::split_field(formula.field());
     field.planes = static_cast<int>(field.field.pair_outputs.size());
     problem.outputs = field.field.pair_outputs;
-    for (const Expr& leaf : beside.by) problem.outputs.push_back(differentiate(formula.expression, leaf));
-    if (beside.product) problem.outputs.push_back(formula.expression);
+    add_outputs(problem.outputs, formula.expression, beside);
     if (problem.outputs.empty()) problem.outputs = {0.0};
     problem.field = plan::plan_gpu_field(field);
     const auto plan = plan::plan_gpu_pairs(problem);
@@ -197,23 +210,28 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             std::int64_t factors, std::int64_t outputs,
-                                                            Context& context) {
+                                                            Context& context, const BesideGradient& beside) {
   constexpr std::int64_t kFeaturesOfBlock = 64;
   constexpr int kOfWarpgroups = 90;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
   if (job.hardware().capability() != kOfWarpgroups) return nullptr;
+  if (beside.product && factors > 1) return nullptr;
+  const int further = static_cast<int>(beside.by.size()) + beside.product;
   const auto tile = [&](std::int64_t columns) {
-    return plan::rank_field_tile(job.x.count, job.z.count, job.features,
-                                 plan::rank_outputs(outputs, columns) * columns, factors, context.precision(),
-                                 context.state().tensor_cores_from);
+    plan::BilinearTile tile = plan::rank_field_tile(job.x.count, job.z.count, job.features,
+                                                    plan::rank_outputs(outputs, columns) * columns, factors,
+                                                    context.precision(), context.state().tensor_cores_from);
+    if (tile) tile.further = further;
+    return tile;
   };
   if (!tile(job.features + 1) || !plan::pays_rank_outputs(outputs, job.features + 1)) return nullptr;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::product}, context);
   problem.plane_product = {};
   const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
   const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks);
+                                    problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks,
+                                    names_of(beside), beside.product);
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
     auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(formula.field())));
     auto kernels = std::make_shared<cuda::PairKernels>();
@@ -221,6 +239,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
     if (field->of_differences) field->amplitude = without_duplicates(field->amplitude, 0.0);
     field->feature_blocks = feature_blocks;
     problem.outputs = {field->amplitude};
+    add_outputs(problem.outputs, formula.expression, beside);
     problem.product = tile(field->columns(job.features));
     problem.columns = problem.product.wide;
     problem.rank_field = std::move(field);

@@ -49,7 +49,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 /// (plan/rank_field.h); null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             std::int64_t factors, std::int64_t outputs,
-                                                            Context& context);
+                                                            Context& context, const BesideGradient& beside = {});
 /// Of a product with many columns of v, whose values are stored (plan/value_products.h); no kernels where a fold is the
 /// way to compute it. `use`: that of the fold.
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,

@@ -230,7 +230,8 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   }
   if (call.ends_checked(out)) return true;
   const cuda::PairJob job = call.job(context);
-  const auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, leaves);
+  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, leaves);
+  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context, leaves);
   if (!kernels) return false;
   cuda::FieldJob operands = factors.job(call, out);
   const auto further = [&](const Tensor* to) -> cuda::FieldJob::Further {

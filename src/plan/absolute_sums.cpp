@@ -94,7 +94,13 @@ double factor_of_absolute_differences(const ir::Split& split, Dtype type) {
 }
 
 Expr relative_slope_of(const ir::Split& split) {
-  return split.states == 1 && split.epilogue.size() == 1 ? relative_slope_of(split.epilogue[0]) : Expr();
+  if (split.states != 1 || split.epilogue.empty()) return {};
+  const Expr slope = relative_slope_of(split.epilogue[0]);
+  const auto is_other = [&](const Expr& output) {
+    const Expr own = relative_slope_of(output);
+    return own.empty() || !same(own, slope);
+  };
+  return slope.empty() || std::ranges::any_of(split.epilogue, is_other) ? Expr() : slope;
 }
 
 Expr allowance_of(const ir::Split& split) {

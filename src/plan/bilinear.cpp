@@ -165,7 +165,7 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   if (wide > 0) {
     const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
     if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    const int planes = 3 + col_slots + spreads;
+    const int planes = 3 + col_slots + spreads + (further > 0);
     return rows * kRowBytes + of_v + planes * columns * kFloat + 16 * stages + 32;
   }
   const std::int64_t of_columns = (last_feeds ? 2 : 1) * (3 + col_slots + product_columns) * plane * kFloat;
@@ -185,6 +185,7 @@ std::string BilinearTile::to_text() const {
   if (own_scales) text += ", a scale a column";
   if (by_warps) text += ", by warps";
   if (spreads) text += ", spreads";
+  if (further > 0) text += fmt::format(", {} further sums", further);
   if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
   return text;
 }

@@ -56,6 +56,7 @@ struct BilinearTile {
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
   bool spreads = false;  // squares of values times shares are added up beside (kernels/cuda/rank_field.cuh)
+  int further = 0;       // sums of so many further values beside those
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
   bool keeps = false;    // products with very many columns: values are stored (kernels/cuda/bilinear_kept.cuh)
@@ -83,7 +84,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, weight_units, areas, keeps, last_feeds);
+                    own_scales, spreads, further, weight_units, areas, keeps, last_feeds);
   }
   std::string to_text() const;
 };

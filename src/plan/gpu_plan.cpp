@@ -260,7 +260,8 @@ constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == 1;
+  const auto outputs = static_cast<std::size_t>(1 + problem.product.further);
+  const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == outputs;
   const Bilinear found = serves ? bilinear_of(plan.split) : Bilinear{};
   const bool is_number = problem.type == Dtype::float64 || std::isnormal(static_cast<float>(found.factor));
   return is_number ? found : Bilinear{};

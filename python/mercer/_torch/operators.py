@@ -224,12 +224,21 @@ def product_backward(*operands) -> list[Tensor]:
     shapes = _backward_shapes(pairs, u, v, by, with_product)
     if pairs.x.is_cuda and all(0 not in shape for shape in shapes) and pairs.columns.shape[-2] > 0:
         names = [name.removeprefix("p:") for name in by.split()]
-        found = _mercer.unfollowed(
-            "product_backward", parsed(pairs.f), *_points(pairs), *factors,
-            by=names, product=with_product, **options(pairs),
-        )  # fmt: skip
+
+        def in_one_pass(with_product: bool) -> list[Tensor] | None:
+            found = _mercer.unfollowed(
+                "product_backward", parsed(pairs.f), *_points(pairs), *factors,
+                by=names, product=with_product, **options(pairs),
+            )  # fmt: skip
+            return found and [result for result in found if result is not None]
+
+        found = in_one_pass(with_product)
+        if found is None and with_product and by:  # the product alone may be what is too much
+            found = in_one_pass(False)
+            if found is not None:
+                found.append(product(*pairs, factors[1]).expand(shapes[-1]).contiguous())
         if found is not None:
-            return [result for result in found if result is not None]
+            return found
     found = [field(*pairs, "x", None, *factors)]
     if by:
         parts = [pairs.with_formula(derivative(pairs.f, name)) for name in by.split()]

@@ -43,7 +43,10 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   most_ = workspace.add(results * kFloat);
   v_ = workspace.add(results_ * columns * z_ld * kFloat);
   shares_ = workspace.add(z_ld * kFloat);
-  partial_ = workspace.add(splits_ * results_ * columns * x_ld * kFloat);
+  further_sums_ = tile.further;
+  partial_ = workspace.add(splits_ * (results_ * columns + further_sums_) * x_ld * kFloat);
+  times_ = workspace.add(z_ld * kFloat);
+  if (further_sums_ > 0) further_ = workspace.add(splits_ * further_sums_ * x_ld * kFloat);
   spread_ = workspace.add(splits_ * x_ld * kFloat);
   left_ = workspace.add((job.x.count + 1) * static_cast<std::int64_t>(sizeof(unsigned)));
 }
@@ -87,6 +90,15 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.v_ld = a.pairs.z_ld;
   a.partial = workspace_.at<float>(partial_);
   a.spread = workspace_.at<float>(spread_);
+  a.times = workspace_.at<float>(times_);
+  a.further = workspace_.at<float>(further_);
+  a.with_product = operands_.product.data != nullptr ? 1 : 0;
+  a.summed = further_sums_ - a.with_product;
+  a.sums = static_cast<float*>(operands_.sums.data);
+  a.product = static_cast<float*>(operands_.product.data);
+  a.sums_first = operands_.sums.first_stride;
+  a.sums_row = operands_.sums.second_stride;
+  a.product_row = operands_.product.first_stride;
   a.partial_ld = a.pairs.x_ld;
   a.splits = static_cast<int>(splits_);
   a.left = workspace_.at<unsigned>(left_);
@@ -132,6 +144,8 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   BilinearArguments products = products_.products(a.pairs, workspace_);
   products.shares = a.shares;
   products.spread = workspace_.at<float>(spread_);
+  products.times = a.times;
+  products.further = workspace_.at<float>(further_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;
   const std::int64_t width = a.outputs * field_.columns(job_.features);

@@ -284,6 +284,8 @@ struct BilinearArguments {
   // Where pairs weigh products of other operands, whose units follow in both images (rank_field.cuh).
   const float* shares;  // [z ld] what the columns of v have of a sum of squares
   float* spread;        // [split][partial_ld] these sums
+  const float* times;   // [z ld] what further values are multiplied with
+  float* further;       // [split][further value][partial_ld] their sums
   struct KeptImage kept;
 };
 
@@ -436,6 +438,12 @@ struct RankFieldArguments {
   long long partial_ld;
   int splits;
   int adds;                            // to what out has
+  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone.
+  float* times;                        // [z ld] what further values are multiplied with
+  const float* further;                // [split][further sum][partial_ld]
+  int summed, with_product;
+  float *sums, *product;               // where they go, or null
+  long long sums_first, sums_row, product_row;
   unsigned* left;                      // number of the rows that are left to differences, then these rows
   int row_blocks;                      // of rank_rows
 };

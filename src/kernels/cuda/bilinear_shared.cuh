@@ -21,7 +21,7 @@
 #if RATED == 1
 #define COLUMN_PLANES 0  // they come with v
 #else
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (SPREADS ? 1 : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
+#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 #endif
 // Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
@@ -92,7 +92,7 @@ MERCER_INLINE const float* column_plane(const BilinearArguments& a, int which, i
   if (which == 2) return a.z.scale + n0;
   const int slot = which - POINT_PLANES;
   if (slot < COL_SLOTS) return (const float*)a.pairs.col + slot * a.pairs.z_ld + n0;
-  if (SPREADS) return a.shares + n0;
+  if (SPREADS) return (slot == COL_SLOTS ? a.shares : a.times) + n0;
   // Columns of v that there are not repeat the last one; nobody stores them.
   const int column = slot - COL_SLOTS < a.pairs.columns ? slot - COL_SLOTS : a.pairs.columns - 1;
   return (const float*)a.pairs.v + column * a.pairs.v_ld + n0;

@@ -25,9 +25,13 @@ struct FoldStrip {
   MERCER_METHOD bool has(const PairArguments& p, int j, int q) const { return n0 + own + 8 * j + q < p.n; }
 };
 
-// Sums become values: [j][h][q], as in sums_of_pairs.
+struct NoFurther {
+  MERCER_METHOD void operator()(int, const REAL (&)[OUTPUTS]) const {}
+};
+// Sums become values: [j][h][q], as in sums_of_pairs. further(place, outputs): of those behind the first one.
+template <class Further = NoFurther>
 MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)[2][ROW_SLOTS + 1], const float* params,
-                                   const PairArguments& p, const FoldStrip& strip) {
+                                   const PairArguments& p, const FoldStrip& strip, const Further& further = {}) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float col_slots[2][COL_SLOTS + 1];
@@ -45,6 +49,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
         epilogue(outputs, &values[j * 4 + h * 2 + q], row_slots[h], col_slots[q], params,
                  (REAL)(strip.m + 8 * h + p.i_offset), (REAL)(strip.n0 + strip.own + 8 * j + q + p.j_offset),
                  (REAL)p.features);
+        further(j * 4 + h * 2 + q, outputs);
         values[j * 4 + h * 2 + q] = outputs[0];
       }
   }
@@ -175,9 +180,10 @@ MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m
 #endif
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.
+template <class Further = NoFurther>
 MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], const PairArguments& p,
                                 const FoldStrip& strip, i64 m, int column, const float (&row_slots)[2][ROW_SLOTS + 1],
-                                const float* params, bool allowed) {
+                                const float* params, bool allowed, const Further& further = {}) {
   if (allowed) {
 #if HAS_ALLOWANCE
     allowed_sums(values, sum, x, strip.columns, column);
@@ -189,5 +195,5 @@ MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const Poi
       repair_pairs(values, p, m, strip.n0 + column, mask);
     }
   }
-  values_of_strip(values, row_slots, params, p, strip);
+  values_of_strip(values, row_slots, params, p, strip, further);
 }

@@ -1,7 +1,7 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
 // SPREADS: their squares times the shares of the columns are added up. WEIGHT_UNITS: before, they are multiplied with
-// the sums of other products (rank_field.cuh).
+// the sums of other products (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
 struct Consumer {
   WideSums<BilinearShared> sums;
 #if WEIGHT_UNITS
@@ -10,6 +10,7 @@ struct Consumer {
 #if SPREADS
   float spread[2];  // rows m and m + 8
   bool allowed;                    // no sum of values needs a test
+  float further[FURTHER + 1][2];
 
   MERCER_METHOD void weigh(float (&values)[16], int strip) {
 #if WEIGHT_UNITS
@@ -29,16 +30,37 @@ struct Consumer {
       }
     }
   }
-  // As WideSums::store.
-  MERCER_METHOD void store_spread(const BilinearArguments& a, i64 m, const Walk& walk) const {
+  // As WideSums::store, sums of rows m and m + 8 to `array` [partial_ld].
+  static MERCER_METHOD void store_rows(float* array, const float (&rows)[2], const BilinearArguments& a, i64 m,
+                                       const Walk& walk) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float sum = spread[h] + __shfl_xor_sync(0xffffffffu, spread[h], 1);
+      float sum = rows[h] + __shfl_xor_sync(0xffffffffu, rows[h], 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       const i64 row = m + 8 * h;
       if (threadIdx.x % 4 != 0 || row >= a.pairs.m) continue;
-      float& to = a.spread[walk.split * a.pairs.partial_ld + row];
-      to = walk.is_first_sum() ? sum : to + sum;
+      array[row] = walk.is_first_sum() ? sum : array[row] + sum;
+    }
+  }
+  MERCER_METHOD void store(const BilinearArguments& a, i64 m, const Walk& walk) const {
+    store_rows(a.spread + walk.split * a.pairs.partial_ld, spread, a, m, walk);
+#pragma unroll
+    for (int f = 0; f < FURTHER; ++f)
+      store_rows(a.further + (walk.split * FURTHER + f) * a.pairs.partial_ld, further[f], a, m, walk);
+  }
+  // Of the strip's pair `place`, which counts if it is there.
+  MERCER_METHOD void add_further(float (&sums)[FURTHER + 1][2], int place, const REAL (&outputs)[OUTPUTS], int strip,
+                                 const FoldStrip& columns, bool is_there) const {
+    if (FURTHER == 0 || !is_there) return;
+    const int plane = (POINT_PLANES + COL_SLOTS + 1) * PLANE_ROW;
+    float times = shared_float(columns.columns + (plane + columns.own + place / 4 * 8 + place % 2) * 4);
+#if WEIGHT_UNITS
+    times *= weights[strip * 16 + place];
+#endif
+#pragma unroll
+    for (int f = 0; f < FURTHER; ++f) {
+      float& sum = sums[f][place / 2 % 2];
+      sum = mul_add(outputs[1 + f], times, sum);
     }
   }
 #endif
@@ -69,14 +91,26 @@ struct Consumer {
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
     const bool whole = walk.n0 + TILE_N <= p.n;
 #if SPREADS
-    if (walk.starts_sum()) spread[0] = spread[1] = 0;
+    if (walk.starts_sum()) {
+      spread[0] = spread[1] = 0;
+#pragma unroll
+      for (int f = 0; f < FURTHER; ++f) further[f][0] = further[f][1] = 0;
+    }
+    float of_tile[FURTHER + 1][2] = {};
     if (walk.starts_range()) allowed = is_all_allowed(p, params);
 #else
     const bool allowed = false;  // RATED has those
 #endif
     const auto make = [&](float (&values)[16], int strip, int) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
+#if SPREADS && FURTHER
+      strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed,
+                   [&](int at, const REAL (&outputs)[OUTPUTS]) {
+                     add_further(of_tile, at, outputs, strip, place, whole || place.has(p, at / 4, at % 2));
+                   });
+#else
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
+#endif
       if (!whole) {
 #pragma unroll
         for (int i = 0; i < 16; ++i)
@@ -89,7 +123,12 @@ struct Consumer {
     };
     sums.add_tile(p, shared, m + lane / 4, walk, make, [] { return 1.0f; });
 #if SPREADS
-    if (walk.ends_sum()) store_spread(a, m + lane / 4, walk);
+#pragma unroll
+    for (int f = 0; f < FURTHER; ++f) {
+      further[f][0] += of_tile[f][0];
+      further[f][1] += of_tile[f][1];
+    }
+    if (walk.ends_sum()) store(a, m + lane / 4, walk);
 #endif
   }
 #endif

@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   if (n == 0) a.left[0] = 0;
   if (n >= a.pairs.z_ld) return;
   const float* z = (const float*)a.field.z + n;
-  float squares = 0, most = 0;
+  float squares = 0, most = 0, last_times = 0;
 #pragma unroll 1
   for (int o = 0; o < a.outputs; ++o) {
     const float times = n < a.field.n ? a.column_scales[o * a.pairs.z_ld + n] / largest_column_scale(a, o) : 0.0f;
@@ -112,8 +112,10 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     }
     if (a.difference) v[a.field.k * a.v_ld] = times;
     most = max_nan(most, fabsf(times));
+    last_times = times;
   }
   a.shares[n] = squares * most * most;
+  if (a.summed + a.with_product > 0) a.times[n] = last_times;
 }
 
 // Of a row: sums over its features that say whether it is accurate, by the threads that have some of them.
@@ -194,6 +196,13 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     __syncthreads();
     store_finished(a, o, m0, values, fails);
     __syncthreads();
+  }
+  const int further = a.summed + a.with_product;
+  for (int i = group; i < further && m0 + row < f.m && !fails[row]; i += FINISH_GROUPS) {
+    double sum = 0;
+    for (int s = 0; s < a.splits; ++s) sum += a.further[(s * further + i) * a.partial_ld + m];
+    const float scale = largest_column_scale(a, 0) * (i < a.summed ? a.row_scales[m] : 1.0f);
+    store_further(a, i, m, (float)sum * scale);
   }
   if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
 }

@@ -38,7 +38,7 @@ struct RankRanges {
     if (count < 1) count = 1;
   }
   MERCER_METHOD float* part(const RankFieldArguments& a, i64 range, i64 row) const {
-    return (float*)a.partial + (range * groups * RANK_ROWS + row) * a.field.k;
+    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + FURTHER);
   }
 };
 
@@ -54,6 +54,7 @@ struct RankRows {
   const int row_length;  // features, in fours
   float *x, *points, *values, *u, *z;  // [row][row_length], twice; [row][64]; [row][factor]; [k][SLICE_ROW]
   i64 m[OWN_ROWS];
+  double further[FURTHER + 1][OWN_ROWS];  // of the points that the thread has had
   float sum[OWN_ROWS][FEATURE_BLOCKS], total[OWN_ROWS][FEATURE_BLOCKS], all[OWN_ROWS][FEATURE_BLOCKS];
 
   MERCER_METHOD RankRows(const RankFieldArguments& arguments, float* memory)
@@ -93,6 +94,8 @@ struct RankRows {
       m[r] = row(group + ROW_GROUPS * r);
 #pragma unroll
       for (int b = 0; b < FEATURE_BLOCKS; ++b) sum[r][b] = total[r][b] = all[r][b] = 0;
+#pragma unroll
+      for (int f = 0; f < FURTHER; ++f) further[f][r] = 0;
     }
   }
 
@@ -142,6 +145,9 @@ struct RankRows {
       epilogue(outputs, sums[r], row, col, params, (float)(m[r] + p.i_offset), (float)(n + p.j_offset),
                (float)p.features);
       values[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = n < p.n ? outputs[0] * weights[r] : 0.0f;
+#pragma unroll
+      for (int f = 0; f < FURTHER; ++f)
+        if (n < p.n) further[f][r] += outputs[1 + f] * (f < a.summed ? weights[r] : a.columns[n]);
     }
   }
 
@@ -189,6 +195,35 @@ struct RankRows {
     add(all, total);
   }
 
+  // The sums over a group's threads go where the features' do.
+  MERCER_METHOD void finish_further(i64 first, i64 count, const RankRanges& ranges, i64 range) {
+    constexpr int kWarps = MERCER_PANEL / 32;
+    double* const of_warps = (double*)values;  // [group][warp of it][further sum][row]
+    static_assert(kWarps * ROW_GROUPS * OWN_ROWS * FURTHER * 8 <= RANK_ROWS * MERCER_PANEL * 4);
+    __syncthreads();
+#pragma unroll
+    for (int f = 0; f < FURTHER; ++f)
+#pragma unroll
+      for (int r = 0; r < OWN_ROWS; ++r) {
+        double all_lanes = further[f][r];
+#pragma unroll
+        for (int lanes = 16; lanes >= 1; lanes /= 2) all_lanes += __shfl_xor_sync(0xffffffffu, all_lanes, lanes);
+        if (threadIdx.x % 32 == 0) of_warps[(threadIdx.x / 32 * FURTHER + f) * OWN_ROWS + r] = all_lanes;
+      }
+    __syncthreads();
+    for (int at = own; at < FURTHER * OWN_ROWS; at += MERCER_PANEL) {
+      const int f = at / OWN_ROWS, r = at % OWN_ROWS;
+      const i64 row = first + group + ROW_GROUPS * r;
+      double sum_of_group = 0;
+      for (int w = 0; w < kWarps; ++w) sum_of_group += of_warps[(group * kWarps + w) * FURTHER * OWN_ROWS + at];
+      if (row >= count) continue;
+      if (ranges.count > 1)
+        ranges.part(a, range, row)[a.field.k + f] = (float)sum_of_group;
+      else
+        store_further(a, f, a.left[1 + row], (float)sum_of_group);
+    }
+  }
+
   // To the output, or to where merge_rows finds the range.
   MERCER_METHOD void store(i64 first, i64 count, const RankRanges& ranges, i64 range) const {
 #pragma unroll
@@ -220,6 +255,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) rank_rows(const __gri
     rows.start(first, count);
     rows.run(slices * range / ranges.count, slices * (range + 1) / ranges.count);
     rows.store(first, count, ranges, range);
+    if (FURTHER > 0) rows.finish_further(first, count, ranges, range);
   }
 }
 
@@ -228,12 +264,16 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
   if (count == 0) return;
   const RankRanges ranges(a, count);
   if (ranges.count == 1) return;
-  for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * a.field.k;
+  const int columns = a.field.k + FURTHER;
+  for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * columns;
        at += (i64)gridDim.x * RANK_THREADS) {
-    const i64 row = at / a.field.k;
-    const int k = (int)(at % a.field.k);
+    const i64 row = at / columns;
+    const int k = (int)(at % columns);
     float sum = 0;
     for (i64 range = 0; range < ranges.count; ++range) sum += ranges.part(a, range, row)[k];
-    store_left(a, a.left[1 + row], k, sum);
+    if (k < a.field.k)
+      store_left(a, a.left[1 + row], k, sum);
+    else
+      store_further(a, k - a.field.k, a.left[1 + row], sum);
   }
 }

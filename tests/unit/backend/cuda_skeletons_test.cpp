@@ -220,7 +220,7 @@ struct FieldRow {
   bool tensor_cores = false;
   bool linear = false;
   int few_features = 0;
-  int sums = 0;           // of few features, beside the gradient; and the product with v
+  int sums = 0;           // beside the gradient; of few features or one output the product with v too
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors
   bool of_product = false;  // of stored values with v
 };
@@ -254,6 +254,9 @@ const FieldRow kFields[] = {
     {.name = "gradient-rank-20", .text = kGauss, .rank_features = 20},
     {.name = "gradient-rank-20-of-16", .text = kGauss, .outputs = 16, .rank_features = 20},
     {.name = "gradient-rank-128", .text = "exp(-sqrt(sum((x-z)^2))/h)", .rank_features = 128},
+    {.name = "backward-rank-64", .text = kGauss, .sums = 1, .rank_features = 64},
+    {.name = "backward-rank-64-of-16", .text = "(1+sqrt(3*sum((x-z)^2))/b)*exp(-sqrt(3*sum((x-z)^2))/b)", .outputs = 16,
+     .sums = 1, .rank_features = 64},
     {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
@@ -425,6 +428,8 @@ class Collection {
     pairs.consumer = Consumer::product;
     pairs.product =
         plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), row.outputs, Precision::fp32);
+    add_further(pairs, row, row.outputs == 1);
+    pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1;
     pairs.columns = pairs.product.wide;
     pairs.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(pairs);
@@ -435,12 +440,16 @@ class Collection {
          plan->product_shared_bytes()});
   }
 
+  static void add_further(plan::GpuPairProblem& pairs, const FieldRow& row, bool with_product) {
+    const Expr f = parse(row.text), by[] = {param("b"), row_value()};
+    for (int s = 0; s < row.sums; ++s) pairs.outputs.push_back(differentiate(f, by[s]));
+    if (row.sums > 0 && with_product) pairs.outputs.push_back(f);
+  }
+
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
-    const Expr f = parse(row.text), by[] = {param("b"), row_value()};
-    for (int s = 0; s < row.sums; ++s) pairs.outputs.push_back(differentiate(f, by[s]));
-    if (row.sums > 0) pairs.outputs.push_back(f);
+    add_further(pairs, row, true);
     pairs.consumer = Consumer::field;
     pairs.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);

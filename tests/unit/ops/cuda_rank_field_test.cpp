@@ -9,6 +9,7 @@
 #include "ops/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
+#include "ops/expected_folds.h"
 #include "plan/rank_field.h"
 
 namespace mercer {
@@ -66,6 +67,75 @@ TEST(FieldsOfProducts, FormulasAndSizes) {
       for (const char* f : kFormulas) {
         const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
         expect_gradient_of_product(f, x, z, factors_of(m, n, count), std::to_string(count) + " factors", context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
+/// Derivatives by parameters and by row, and of one column the product, beside the gradient: against the oracle.
+void expect_backward(const char* text, const std::vector<std::string>& by, const Array& x, const Array& z,
+                     const Factors& factors, TestContext& context) {
+  const std::int64_t m = x.tensor().shape[0], n = z.tensor().shape[0], k = x.tensor().shape[1];
+  const std::int64_t count = factors.u.tensor().shape[1], leaves = static_cast<std::int64_t>(by.size());
+  const Array rows = normal(Dtype::float32, {m}, 7);
+  const Expr f = parse(text);
+  Extra extra{{{"h", 0.7 * static_cast<double>(k)}}, {}, {}, {}, 0, 0};
+  Arguments arguments;
+  arguments.params["h"] = extra.params["h"];
+  if (f->uses.row) {
+    arguments.row = rows;
+    for (std::int64_t i = 0; i < m; ++i) extra.row.push_back(rows(i));
+  }
+  const Tensor zt = z;
+  const Array out(Dtype::float32, {m, k}), plain(Dtype::float32, {m, k}), sums(Dtype::float32, {leaves, m}),
+      product(Dtype::float32, {m, count});
+  const Tensor sums_view = sums, product_view = product;
+  const BesideGradient beside{by, leaves > 0 ? &sums_view : nullptr, count == 1 ? &product_view : nullptr};
+  ASSERT_TRUE(product_backward(text, x, &zt, factors.u, factors.v, out, beside, arguments, context)) << text;
+  product_gradient(text, x, &zt, factors.u, factors.v, plain, arguments, context);
+  for (std::int64_t i = 0; i < m; ++i) {
+    double norm = 0, difference = 0;
+    for (std::int64_t c = 0; c < k; ++c) {
+      norm += std::pow(plain(i, c), 2);
+      difference += std::pow(out(i, c) - plain(i, c), 2);
+    }
+    ASSERT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-30) << text << " at " << i;
+  }
+  if (count == 1) expect_product(product, table(f, x, z, extra), factors.v, text);
+  for (std::int64_t r = 0; r < leaves; ++r) {
+    const std::string& name = by[static_cast<std::size_t>(r)];
+    const auto values = table(differentiate(f, name == "row" ? row_value() : param(name)), x, z, extra);
+    for (std::int64_t i = 0; i < m; ++i) {
+      double sum = 0, size = 0;
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t e = 0; e < count; ++e) {
+          const double term = factors.u(i, e) * factors.v(j, e) * values[i][j];
+          sum += term;
+          size += std::abs(term);
+        }
+      ASSERT_TRUE(within(sums(r, i), sum, 4e-6 * size + 1e-30, Dtype::float32))
+          << text << " by " << name << " at " << i << ": " << sums(r, i) << " for " << sum << " of " << size;
+    }
+  }
+}
+
+TEST(FieldsOfProducts, BackwardInOnePass) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const std::pair<const char*, std::vector<std::string>> formulas[] = {
+        {"exp(-sum((x-z)^2)/h)", {}}, {"exp(-sum((x-z)^2)/h)", {"h"}}, {"row*exp(-sqrt(sum((x-z)^2)/h))", {"h", "row"}},
+        {"(sum(x*z)/h + 1)^3", {"h"}}};
+    for (auto [m, n, k, count] :
+         {std::array{140, 300, 64, 1}, {70, 200, 40, 3}, {20, 170, 20, 1}, {9, 70, 120, 70}, {150, 130, 100, 1}})
+      for (const auto& [text, by] : formulas) {
+        Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        // Neighbours far from all others: rows that are left to differences.
+        for (std::int64_t row = 0; row < m; row += 7)
+          for (std::int64_t c = 0; c < k; ++c) {
+            x.set({row, c}, x(row, c) + 30);
+            z.set({row % n, c}, x(row, c) * (1 + 1e-4 * static_cast<double>(c % 7)));
+          }
+        expect_backward(text, by, x, z, factors_of(m, n, count), context);
         if (::testing::Test::HasFatalFailure()) return;
       }
   });

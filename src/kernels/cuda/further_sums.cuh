@@ -1,0 +1,9 @@
+// Further sum f of row m: those that have weights, then that of the single factor.
+MERCER_INLINE void store_further(const RankFieldArguments& a, int f, i64 m, float sum) {
+  if (f >= a.summed) {
+    a.product[m * a.product_row] = sum;
+    return;
+  }
+  float& to = a.sums[f * a.sums_first + m * a.sums_row];
+  to = a.adds ? to + sum : sum;
+}
