@@ -134,7 +134,7 @@ struct BesideGradient {
 };
 /// The same with these. False, and nothing is written, where it would take several passes: of more than 16 features
 /// where product_gradient would not take one, or the product is wanted of several columns; by an exponent that is a
-/// number.
+/// number, or by more than eight leaves.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

@@ -105,7 +105,7 @@ inline constexpr char kProductBackwardDoc[] =
     product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
 None where that would take several passes: of more than 16 features where product_gradient does not take one, or the
-product is wanted of several columns; by an exponent that is a number.
+product is wanted of several columns; by an exponent that is a number, or by more than eight leaves.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

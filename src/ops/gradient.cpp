@@ -221,6 +221,8 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", op, count);
   if (beside.sums != nullptr) factors.check_output(call, *beside.sums, {count, call.m()});
   if (beside.product != nullptr) factors.check_output(call, *beside.product, {call.m(), factors.columns()});
+  constexpr std::int64_t kMostSums = 8;  // beside a pass, for registers
+  if (count > kMostSums) return false;
   ops::BesideGradient leaves{{}, beside.product != nullptr};
   for (const std::string& name : beside.by) {
     // An exponent that is a number is none of the running formula's parameters.

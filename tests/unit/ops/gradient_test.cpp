@@ -273,7 +273,7 @@ TEST(Gradient, BackwardThatIsNoSinglePass) {
     const auto is_one_pass = [&](const char* text, std::int64_t features, const std::vector<std::string>& by,
                                  const Arguments& arguments) {
       const Array x = normal(Dtype::float32, {4, features}, 1), out(Dtype::float32, {4, features}),
-                  sums(Dtype::float32, {1, 4});
+                  sums(Dtype::float32, {static_cast<std::int64_t>(by.size()), 4});
       const Tensor view = sums;
       const bool found = product_backward(text, x, nullptr, weights, v, out, {by, by.empty() ? nullptr : &view},
                                           arguments, context);
@@ -286,6 +286,18 @@ TEST(Gradient, BackwardThatIsNoSinglePass) {
     EXPECT_FALSE(is_one_pass("sum(abs(x-z)^p)", 3, {"p"}, exponent));
     EXPECT_FALSE(is_one_pass("sum(abs(x-z))", 17, {}, {}));
     EXPECT_FALSE(is_one_pass("sum(x*z)", 3, {"row"}, {}));
+    Arguments many;
+    std::string text = "sum(x*z)";
+    std::vector<std::string> names;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+      text += std::string("*") + name;
+      many.params[name] = 1.25;
+      names.push_back(name);
+    }
+    EXPECT_TRUE(is_one_pass(text.c_str(), 3, names, many));
+    many.params["o"] = 1.25;
+    names.push_back("o");
+    EXPECT_FALSE(is_one_pass((text + "*o").c_str(), 3, names, many));
   });
 }
 
