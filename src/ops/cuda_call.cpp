@@ -149,29 +149,22 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
 
 namespace {
 
-std::string names_of(const BesideGradient& beside) {
+std::string names_of(const FurtherSums& further) {
   std::string names;
-  for (const Expr& leaf : beside.by) names += leaf.to_text() + ' ';
+  for (const Expr& leaf : further.by) names += leaf.to_text() + ' ';
   return names;
 }
 
-void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const BesideGradient& beside) {
-  for (const Expr& leaf : beside.by) outputs.push_back(differentiate(formula, leaf));
-  if (beside.product) outputs.push_back(formula);
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
+  for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
+  if (further.product) outputs.push_back(formula);
 }
 
 }  // namespace
 
-Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
-  if (name == "row") return formula.uses.row ? row_value() : Expr();
-  for (const Expr& leaf : formula.params)
-    if (leaf->name == name) return leaf;
-  return {};
-}
-
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               std::int64_t outputs, bool row_weights,
-                                                              Context& context, const BesideGradient& beside) {
+                                                              Context& context, const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.features < 1 || job.features > plan::kFewFeatures) return nullptr;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::field}, context);
@@ -183,12 +176,12 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   field.outputs = plan::few_features_outputs(outputs, job.features, row_weights);
   field.few_features = true;
   field.row_weights = row_weights;
-  field.sums = static_cast<int>(beside.by.size());
-  field.with_product = beside.product;
+  field.sums = static_cast<int>(further.by.size());
+  field.with_product = further.product;
   field.capability = job.hardware().capability();
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes.exact_features, field.outputs, row_weights, names_of(beside),
-                                    beside.product);
+                                    problem.sizes.exact_features, field.outputs, row_weights, names_of(further),
+                                    further.product);
   const auto fits = [&](const plan::GpuPairPlan& plan) {
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
@@ -196,7 +189,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     field.field = ir::split_field(formula.field());
     field.planes = static_cast<int>(field.field.pair_outputs.size());
     problem.outputs = field.field.pair_outputs;
-    add_outputs(problem.outputs, formula.expression, beside);
+    add_outputs(problem.outputs, formula.expression, further);
     if (problem.outputs.empty()) problem.outputs = {0.0};
     problem.field = plan::plan_gpu_field(field);
     const auto plan = plan::plan_gpu_pairs(problem);
@@ -210,19 +203,19 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             std::int64_t factors, std::int64_t outputs,
-                                                            Context& context, const BesideGradient& beside) {
+                                                            Context& context, const FurtherSums& further) {
   constexpr std::int64_t kFeaturesOfBlock = 64;
   constexpr int kOfWarpgroups = 90;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
   if (job.hardware().capability() != kOfWarpgroups) return nullptr;
-  if (beside.product && factors > 1) return nullptr;
-  const int further = static_cast<int>(beside.by.size()) + beside.product;
+  if (further.product && factors > 1) return nullptr;
+  const int sums = static_cast<int>(further.by.size()) + further.product;
   const auto tile = [&](std::int64_t columns) {
     plan::BilinearTile tile = plan::rank_field_tile(job.x.count, job.z.count, job.features,
                                                     plan::rank_outputs(outputs, columns) * columns, factors,
                                                     context.precision(), context.state().tensor_cores_from);
-    if (tile) tile.further = further;
+    if (tile) tile.further = sums;
     return tile;
   };
   if (!tile(job.features + 1) || !plan::pays_rank_outputs(outputs, job.features + 1)) return nullptr;
@@ -231,7 +224,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
   const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
   const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
                                     problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks,
-                                    names_of(beside), beside.product);
+                                    names_of(further), further.product);
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
     auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(formula.field())));
     auto kernels = std::make_shared<cuda::PairKernels>();
@@ -239,7 +232,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
     if (field->of_differences) field->amplitude = without_duplicates(field->amplitude, 0.0);
     field->feature_blocks = feature_blocks;
     problem.outputs = {field->amplitude};
-    add_outputs(problem.outputs, formula.expression, beside);
+    add_outputs(problem.outputs, formula.expression, further);
     problem.product = tile(field->columns(job.features));
     problem.columns = problem.product.wide;
     problem.rank_field = std::move(field);

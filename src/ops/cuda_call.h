@@ -35,21 +35,19 @@ struct CudaGradient {
 };
 /// What one pass has beside a gradient with weights of rows (cuda::FieldJob): the formula's derivatives by these
 /// leaves, added up, and the product with v.
-struct BesideGradient {
+struct FurtherSums {
   std::vector<Expr> by;
   bool product = false;
 };
-/// A parameter of the formula, or "row"; empty where it reads none of that name.
-Expr leaf_named(const Formula::Prepared& formula, const std::string& name);
 /// Of few features, in one pass; null where that is no way to compute it. `row_weights`: see cuda::FieldJob.
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               std::int64_t outputs, bool row_weights,
-                                                              Context& context, const BesideGradient& beside = {});
+                                                              Context& context, const FurtherSums& further = {});
 /// Of a linear factor whose pairs weigh products of so many factors, or of so many outputs with a factor each
 /// (plan/rank_field.h); null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             std::int64_t factors, std::int64_t outputs,
-                                                            Context& context, const BesideGradient& beside = {});
+                                                            Context& context, const FurtherSums& further = {});
 /// Of a product with many columns of v, whose values are stored (plan/value_products.h); no kernels where a fold is the
 /// way to compute it. `use`: that of the fold.
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,

@@ -192,6 +192,14 @@ class ProductFactors {
   const Tensor &weights_, &v_;
 };
 
+/// A parameter of the formula, or "row"; empty where it reads none of that name.
+Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
+  if (name == "row") return formula.uses.row ? row_value() : Expr();
+  for (const Expr& leaf : formula.params)
+    if (leaf->name == name) return leaf;
+  return {};
+}
+
 }  // namespace
 
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
@@ -222,26 +230,26 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   if (beside.sums != nullptr) factors.check_output(call, *beside.sums, {count, call.m()});
   if (beside.product != nullptr) factors.check_output(call, *beside.product, {call.m(), factors.columns()});
   constexpr std::int64_t kMostSums = 8;  // beside a pass, for registers
-  if (count > kMostSums) return false;
-  ops::BesideGradient leaves{{}, beside.product != nullptr};
+  if (count > kMostSums || call.features() == 0) return false;
+  ops::FurtherSums further{{}, beside.product != nullptr};
   for (const std::string& name : beside.by) {
     // An exponent that is a number is none of the running formula's parameters.
-    const Expr leaf = ops::leaf_named(call.formula(), name);
+    const Expr leaf = leaf_named(call.formula(), name);
     if (leaf.empty()) return false;
-    leaves.by.push_back(leaf);
+    further.by.push_back(leaf);
   }
   if (call.ends_checked(out)) return true;
   const cuda::PairJob job = call.job(context);
-  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, leaves);
-  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context, leaves);
+  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, further);
+  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context, further);
   if (!kernels) return false;
   cuda::FieldJob operands = factors.job(call, out);
-  const auto further = [&](const Tensor* to) -> cuda::FieldJob::Further {
+  const auto output = [&](const Tensor* to) -> cuda::FieldJob::Further {
     if (to == nullptr) return {};
     return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
   };
-  operands.sums = further(beside.sums);
-  operands.product = further(beside.product);
+  operands.sums = output(beside.sums);
+  operands.product = output(beside.product);
   cuda::gradient(kernels.get(), nullptr, job, operands);
   return true;
 }

@@ -94,6 +94,23 @@ struct FewFeatures {
       copy_16(to + c * VECTOR, row_of_slice(c / kVectors, n0) + c % kVectors * VECTOR);
   }
 
+  // Values behind those of the field, of the first `count` of VECTOR points whose coefficients begin at `from`.
+  MERCER_METHOD void add_further(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
+                                 const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
+#pragma unroll
+    for (int i = 0; i < FURTHER; ++i) {
+      const bool is_column = i >= SUMMED;
+      const FewVector coef = *(const FewVector*)(from + (FIRST_COEF + (is_column ? i - SUMMED : 0)) * SLICE);
+      const int value = FIRST_VALUE + (is_column ? SUMMED : i);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < VECTOR; ++c)
+          if (c < count)
+            further[i][r] = mul_add(is_column ? coef.value[c] : weights[r][c], values[r][c][value], further[i][r]);
+    }
+  }
+
   // VECTOR points n from place `at` of the slice on. Unless WHOLE, `count` of them have a part in the sums.
   template <bool WHOLE>
   MERCER_METHOD void take(const REAL* slice, int at, i64 n, int count) {
@@ -158,18 +175,7 @@ struct FewFeatures {
             weights[0][r][c] = mul_add(rows[r].weights[o], coef.value[c], weights[0][r][c]);
         }
     }
-#pragma unroll
-    for (int i = 0; i < FURTHER; ++i) {
-      const bool is_column = i >= SUMMED;
-      const FewVector coef = vector(FIRST_COEF + (is_column ? i - SUMMED : 0));
-      const int value = FIRST_VALUE + (is_column ? SUMMED : i);
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-        for (int c = 0; c < VECTOR; ++c)
-          if (WHOLE || c < count)
-            further[i][r] = mul_add(is_column ? coef.value[c] : weights[0][r][c], values[r][c][value], further[i][r]);
-    }
+    add_further(slice + at, weights[0], values, WHOLE ? VECTOR : count);
 #if FACTORS
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)

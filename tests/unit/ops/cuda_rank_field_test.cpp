@@ -119,14 +119,14 @@ void expect_backward(const char* text, const std::vector<std::string>& by, const
   }
 }
 
-TEST(FieldsOfProducts, BackwardInOnePass) {
-  on_cuda([](TestContext& context) {
+/// Sizes m, n and k, and columns of v.
+void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
+  on_cuda([&](TestContext& context) {
     context.state().tensor_cores_from = 0;
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
         {"exp(-sum((x-z)^2)/h)", {}}, {"exp(-sum((x-z)^2)/h)", {"h"}}, {"row*exp(-sqrt(sum((x-z)^2)/h))", {"h", "row"}},
         {"(sum(x*z)/h + 1)^3", {"h"}}};
-    for (auto [m, n, k, count] :
-         {std::array{140, 300, 64, 1}, {70, 200, 40, 3}, {20, 170, 20, 1}, {9, 70, 120, 70}, {150, 130, 100, 1}})
+    for (auto [m, n, k, count] : sizes)
       for (const auto& [text, by] : formulas) {
         Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
         // Neighbours far from all others: rows that are left to differences.
@@ -139,6 +139,11 @@ TEST(FieldsOfProducts, BackwardInOnePass) {
         if (::testing::Test::HasFatalFailure()) return;
       }
   });
+}
+
+TEST(FieldsOfProducts, BackwardInOnePass) { expect_backwards({{70, 200, 40, 3}, {20, 170, 20, 1}}); }
+TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
+  expect_backwards({{140, 300, 64, 1}, {9, 70, 120, 70}, {150, 130, 100, 1}});
 }
 
 /// More factors than a pass takes, so that results are added up.

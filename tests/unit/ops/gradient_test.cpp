@@ -286,6 +286,7 @@ TEST(Gradient, BackwardThatIsNoSinglePass) {
     EXPECT_FALSE(is_one_pass("sum(abs(x-z)^p)", 3, {"p"}, exponent));
     EXPECT_FALSE(is_one_pass("sum(abs(x-z))", 17, {}, {}));
     EXPECT_FALSE(is_one_pass("sum(x*z)", 3, {"row"}, {}));
+    EXPECT_FALSE(is_one_pass("sum(x*z)", 0, {}, {}));
     Arguments many;
     std::string text = "sum(x*z)";
     std::vector<std::string> names;
