@@ -359,7 +359,7 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
     v: [..., N, E], or [N] (then out is [..., M]): float64 where x is, else float16, bfloat16, uint8 or float32.
-    out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA some 256 MiB
+    out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA up to 1 GiB
     more, for a part of the values.
     The other arguments, dtypes and errors: those of pairwise.
     """

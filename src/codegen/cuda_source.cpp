@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-
+#include "codegen/cuda_parts.h"
 #include "codegen/cuda_products.h"
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_text.h"
 #include "codegen/weight_text.h"
 #include "core/error.h"
-#include "ir/fit_power.h"
 #include "plan/promotion.h"
 #include "plan/rank_field.h"
 
@@ -20,51 +18,10 @@ using ir::Input;
 using ir::Site;
 using plan::GpuPairPlan;
 
-std::string define(const char* name, std::int64_t value) { return fmt::format("#define {} {}\n", name, value); }
-std::string define(const char* name, const char* value) { return fmt::format("#define {} {}\n", name, value); }
-
-std::string skeleton(std::initializer_list<const char*> files) {
-  std::string text;
-  for (const char* file : files) text += cuda_text(file);
-  return text;
-}
-
-std::string prelude(Dtype type) { return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type)); }
-
-/// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …
-std::string site_name(const Input& input) {
-  switch (input.site) {
-    case Site::x: return fmt::format("x[{}]", input.slot);
-    case Site::z: return fmt::format("z[{}]", input.slot);
-    case Site::w: return "w";
-    case Site::row: return fmt::format("row[{}]", input.slot);
-    case Site::col: return fmt::format("col[{}]", input.slot);
-    case Site::param: return fmt::format("params[{}]", input.slot);
-    case Site::accumulator: return fmt::format("acc[{}]", input.slot);
-    case Site::pair_value: return fmt::format("pair[{}]", input.slot);
-    case Site::index_i: return "i";
-    case Site::index_j: return "j";
-    case Site::features: return "features";
-    case Site::incoming: return fmt::format("incoming[{}]", input.slot);
-  }
-  return {};
-}
-
-std::string statements(const ir::Program& program, const char* output) {
-  return cuda_statements(program, site_name, [&](std::size_t o) { return fmt::format("{}[{}]", output, o); });
-}
-
 std::string tile_defines(const plan::GpuTile& tile) {
   return define("TILE_M", tile.tile_m) + define("TILE_N", tile.tile_n) + define("TILE_K", tile.tile_k) +
          define("THREAD_M", tile.thread_m) + define("THREAD_N", tile.thread_n) + define("STAGES", tile.stages) +
          define("UNROLL", tile.unroll) + define("MIN_BLOCKS", tile.min_blocks) + define("BULK", tile.bulk);
-}
-
-std::string identity_function(const GpuPairPlan& plan) {
-  std::string text = "MERCER_INLINE void identity(REAL (&acc)[STATES + (STATES == 0)]) {\n";
-  for (std::size_t s = 0; s < plan.identity.size(); ++s)
-    text += fmt::format("  acc[{}] = {};\n", s, cuda_number(plan.identity[s], plan.problem.type));
-  return text + "}\n";
 }
 
 std::string promoted_function(const GpuPairPlan& plan) {
@@ -74,61 +31,6 @@ std::string promoted_function(const GpuPairPlan& plan) {
   return text + "; }\n";
 }
 
-std::string update_function(const GpuPairPlan& plan, const char* name, const ir::Program& program) {
-  std::string text = fmt::format("MERCER_INLINE void {}", name) +
-                     "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
-                     "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
-                     "                          REAL features) {\n";
-  if (plan.bytes)
-    text +=
-        "  u32 sum = bits_of(acc[0]);\n"
-        "  asm(\"vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;\" : \"+r\"(sum)\n"
-        "      : \"r\"(bits_of(x[0])), \"r\"(bits_of(z[0])));\n"
-        "  acc[0] = float_of(sum);\n";
-  else if (!program.outputs.empty())
-    text += statements(program, "acc");
-  return text + "}\n";
-}
-
-// The table of a fixed power, in shared memory, and its two halves (ir/fit_power.h).
-std::string power_functions(double p, int mantissa_bits) {
-  const ir::PowerTable table = ir::power_table(p, mantissa_bits);
-  std::string text = define("POWER_ENTRIES", static_cast<std::int64_t>(table.entries.size()) / 2) +
-                     define("POWER_SHIFT", 20 - mantissa_bits) + "__device__ const u32 kPowers[2 * POWER_ENTRIES] = {";
-  for (float entry : table.entries) text += fmt::format("{:#x},", std::bit_cast<std::uint32_t>(entry));
-  text +=
-      "};\n__shared__ __align__(16) uint2 power_table[POWER_ENTRIES];\n"
-      "MERCER_INLINE void load_power_table() {\n"
-      "  for (int i = threadIdx.x; i < POWER_ENTRIES; i += THREADS) power_table[i] = ((const uint2*)kPowers)[i];\n}\n"
-      "MERCER_INLINE uint2 power_entry(float a) {\n"
-      "  return *(const uint2*)((const char*)power_table + (bits_of(a) >> POWER_SHIFT & 8 * (POWER_ENTRIES - 1)));\n}\n"
-      "MERCER_INLINE float power_scale(float a) { return float_of(power_entry(a).x); }\n"
-      "MERCER_INLINE float power_poly(float a) {\n  const float m = fabsf(a) * float_of(power_entry(a).y);\n";
-  const auto number = [](float value) { return cuda_number(value, Dtype::float32); };
-  const float* c = table.coefficients;
-  return text + fmt::format("  return mul_add(mul_add(mul_add({}, m, {}), m, {}), m, {});\n}}\n", number(c[3]),
-                            number(c[2]), number(c[1]), number(c[0]));
-}
-
-std::string epilogue_function(const std::string& body) {
-  return "MERCER_INLINE void epilogue(REAL (&outputs)[OUTPUTS], const REAL* acc, const REAL* row, const REAL* col,\n"
-         "                            const REAL* params, REAL i, REAL j, REAL features) {\n" +
-         body + "}\n";
-}
-/// Values that tensor cores store divide alike for all pairs, those that they leave to other kernels too.
-bool divides_by_unit(const GpuPairPlan& plan) {
-  const plan::GpuPairProblem& problem = plan.problem;
-  return plan.bilinear && problem.consumer == plan::Consumer::store && problem.type == Dtype::float32;
-}
-
-std::string epilogue_function(const GpuPairPlan& plan) {
-  constexpr std::string_view kExact = "quotient(", kUnit = "unit_quotient(";
-  std::string text = statements(plan.epilogue, "outputs");
-  if (divides_by_unit(plan))
-    for (auto at = text.find(kExact); at != std::string::npos; at = text.find(kExact, at + kUnit.size()))
-      text.replace(at, kExact.size(), kUnit);
-  return epilogue_function(text);
-}
 /// What a tile makes of its sums.
 std::string tile_epilogue_function(const GpuPairPlan& plan) {
   return plan.sums_decide ? epilogue_function("  outputs[0] = acc[0];\n") : epilogue_function(plan);
@@ -239,20 +141,8 @@ std::string rate_function(const GpuPairPlan& plan) {
          statements(plan.rate, "outputs") + "  return outputs[0];\n}\n";
 }
 
-/// v of products with many columns, and what they multiply it with: in pieces of 16 bits, or of tf32.
-std::string wide_text(const plan::BilinearTile& tile, bool halves) {
-  const char* type = halves ? "k16.f32.f16.f16" : "k8.f32.tf32.tf32";
-  return define("HALVES", halves) + (halves ? skeleton({"split_pieces.cuh"}) : "") +
-         product_function({"wide_product", tile.wide, tile.wide / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
-}
-
 /// Which kernel of a plan: the tile of values, or one beside it.
 enum class TilePart : std::uint8_t { values, integers, doubles, differences };
-
-std::string streams_defines(const GpuPairPlan& plan) {
-  return define("X_STREAMS", static_cast<std::int64_t>(plan.sides.x_streams.size())) +
-         define("Z_STREAMS", static_cast<std::int64_t>(plan.sides.z_streams.size()));
-}
 
 /// Sums of squares that cancel are computed again, by products of float64 themselves.
 std::string double_products_text(const GpuPairPlan& plan) {
@@ -344,15 +234,6 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   if (regions) text += skeleton({"areas.cuh", "pair_regions.cuh"});
   if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
   return text + skeleton({"pair_tile.cuh"});
-}
-
-/// What an epilogue outside of pair_tile.cuh is told.
-std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) {
-  std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
-  text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
-  text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
-  text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  return text + define("LONG_EPILOGUE", plan.long_epilogue()) + function + skeleton({"pair_params.cuh"});
 }
 
 /// The sum of a pair from the values themselves.
@@ -484,12 +365,9 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
-  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features) + define("CONSUMER", 1);
+  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
-  text += define("TILE_N", tile.columns) + define("CLUSTER", tile.cluster) + define("BLOCKS", tile.blocks);
-  text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages) + define("WIDE_THREADS", tile.threads());
-  text += define("V_STAGE_BYTES", tile.v_bytes(plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats));
-  text += define("JOINS_RANGES", false) + expanded_text(plan);
+  text += wide_defines(tile, plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   if (tile.by_warps)
     return text + define("STAGES", tile.stages) + define("HALVES", true) +
@@ -498,7 +376,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
   text += wide_text(tile, plan.of_expanded) + skeleton({"wide_pieces.cuh", "wide_fold.cuh"});
   if (plan.of_expanded) text += skeleton({"expanded_powers.cuh"});
-  return text + skeleton({"wide_tile.cuh"});
+  return text + skeleton({"wide_tile.cuh", "wide_kernel.cuh"});
 }
 
 std::string cuda_wide_operands_source() {
@@ -581,151 +459,6 @@ std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uni
   if (uniforms > 0)
     text += cuda_statements(program, site_name, [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
   return text + "}\n" + skeleton({"uniforms.cuh"});
-}
-
-namespace {
-
-/// The statements of a function of features that returns its value.
-std::string value_statements(const ir::Program& program) {
-  const auto name = [](const Input& input) {
-    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
-    return site_name(input);
-  };
-  return cuda_statements(program, name, [](std::size_t) { return std::string("const REAL value"); }) +
-         "  return value;\n}\n";
-}
-
-std::string amplitude_function(const plan::GpuFieldPlan& plan) {
-  return "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
-         value_statements(plan.amplitude);
-}
-
-std::string factor_function(const plan::GpuFieldPlan& plan) {
-  return "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
-         value_statements(plan.factor);
-}
-
-std::string phi_function(const plan::GpuFieldPlan& plan) {
-  return "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
-         "                       const REAL* params, REAL features) {\n" +
-         value_statements(plan.program);
-}
-
-/// Stages of 64 points whose ranks fit the codes of 16-bit floats.
-constexpr int kCodeStages = 94;
-std::string field_product_defines(const plan::GpuFieldPlan& plan) {
-  return define("SIGN", plan.of_signs()) + define("COLUMNS", plan.product_columns()) +
-         define("CODE_STAGES", kCodeStages);
-}
-
-}  // namespace
-
-std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
-  text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
-  text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
-  text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
-  text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
-  text += define("MARKED", plan.products || plan.linear != nullptr);
-  return text + phi_function(plan) + skeleton({"field.cuh"});
-}
-
-std::string cuda_few_features_source(const GpuPairPlan& plan) {
-  const plan::GpuFieldPlan& field = *plan.problem.field;
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
-  text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
-  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
-  text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
-  text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
-  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
-  text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
-  text += define("COLUMNS", field.problem.outputs) + define("ROW_WEIGHTS", field.problem.row_weights);
-  text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
-          define("WITH_PRODUCT", field.problem.with_product);
-  text += define("ROWS", plan::few_features_rows(plan));
-  text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
-  const bool factors = static_cast<bool>(field.factors);
-  text += define("FACTORS", factors) + weight_text(field.factors.weight, plan.problem.type);
-  text += define("SCALE", cuda_number(field.factors.scale, plan.problem.type).c_str());
-  text += identity_function(plan) + update_function(plan, "update", plan.update);
-  text += factors ? amplitude_function(field) + factor_function(field) : phi_function(field);
-  return text + skeleton({"few_features.cuh"});
-}
-
-namespace {
-
-std::string powers_text(const plan::GpuFieldPlan& plan) {
-  const int eighths = plan.table_eighths();
-  std::string text = define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str());
-  text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
-  constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines behind this
-  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
-  return text;
-}
-
-/// `units`: digits of signs, halves of powers.
-std::string units_defines(const plan::GpuFieldPlan& plan, bool units) {
-  return define("DIGITS", units && plan.of_signs()) + define("HALVES", units && !plan.of_signs());
-}
-
-std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
-  const bool digits = units && plan.of_signs(), halves = units && !digits;
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
-  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
-          define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
-  text += define("FALLBACK", !units && plan.products_are_fallback());
-  text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.cluster);
-  text += define("READS_WEIGHTS", plan.factors.weighted() || plan::reads_site(plan.factor, {Site::w}));
-  text += weight_text(plan.factors.weight, Dtype::float32);
-  const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
-  text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
-  text += amplitude_function(plan);
-  const int columns = plan.product_columns();
-  if (units) text += skeleton({"row_units.cuh"});
-  if (digits) {
-    text += product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
-  } else if (halves) {
-    text += skeleton({"split_pieces.cuh"}) + powers_text(plan);
-    text += product_function({"product", columns * 2, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
-    text += product_function({"product_low", columns, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
-  } else if (plan.of_signs()) {
-    text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
-  } else {
-    text += factor_function(plan);
-    text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
-    text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
-  }
-  return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
-}
-
-}  // namespace
-
-std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, false); }
-
-std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
-
-std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
-                     define("PLANES", plan.problem.planes) + units_defines(plan, true) + amplitude_function(plan);
-  text += skeleton({"row_units.cuh", "field_rows.cuh"});
-  if (plan.of_signs()) return text;
-  return text + define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str()) +
-         skeleton({"power_range.cuh"});
-}
-
-std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
-}
-
-std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
-  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
-          define("OF_PRODUCT", plan.problem.of_product);
-  text += weight_text(plan.factors.weight, Dtype::float32) +
-          define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
-  return text + amplitude_function(plan) +
-         skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
-                   "linear_field.cuh"});
 }
 
 std::string cuda_dense_source(Dtype type) {

@@ -205,10 +205,9 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
                                                             std::int64_t factors, std::int64_t outputs,
                                                             Context& context, const FurtherSums& further) {
   constexpr std::int64_t kFeaturesOfBlock = 64;
-  constexpr int kOfWarpgroups = 90;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
-  if (job.hardware().capability() != kOfWarpgroups) return nullptr;
+  if (job.hardware().capability() != plan::kOfWarpgroups) return nullptr;
   if (further.product && factors > 1) return nullptr;
   const int sums = static_cast<int>(further.by.size()) + further.product;
   const auto tile = [&](std::int64_t columns) {
@@ -289,7 +288,10 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
   if (of_floats && (!use.product || use.product.of_values)) return {};
   if (!pays(false)) return {};
   plan::GpuFieldProblem field;
-  if (of_floats) {
+  field.capability = job.hardware().capability();
+  const bool has_warpgroups = field.capability == plan::kOfWarpgroups && !context.state().products_by_warps;
+  if (of_floats && has_warpgroups) field.stored = plan::stored_tile(columns);
+  if (of_floats && !field.stored) {
     const plan::LinearSizes sizes = plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes,
                                                               job.hardware().multiprocessors);
     if (!sizes.fits) return {};
@@ -315,8 +317,9 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
   if (!product.pairs->plan || (!product.pairs->plan->planes.empty() && !pays(true))) return {};
   field.type = job.type;
   field.of_product = true;
-  field.capability = job.hardware().capability();
-  const std::string text = cache_key("product of values", job.type, field.linear, job.device);
+  field.columns_of_doubles = plan::columns_of_doubles(columns);
+  const std::string text = cache_key("product of values", job.type, field.linear, field.stored,
+                                     of_floats ? 0 : field.columns_of_doubles, job.device);
   product.field = kept(context.state().cuda_fields, text, job, [&] {
     field.field = plan::value_product_field();
     field.planes = 1;

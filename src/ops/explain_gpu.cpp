@@ -153,13 +153,18 @@ plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, 
                n = static_cast<double>(shape.n);
   plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
                                         : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
-  const bool stores = call.products > 0 && problem.type == Dtype::float32 && problem.product &&
-                      !problem.product.of_values && !plan->bilinear &&
-                      plan::pays_value_products(problem.type, shape.m, shape.n, shape.k, call.columns,
-                                                !plan->planes.empty(), plan::kTensorCoresFrom);
+  const bool of_floats = problem.type == Dtype::float32;
+  const bool may_store = !of_floats || (call.products > 0 && problem.product && !problem.product.of_values &&
+                                        !plan->bilinear);
+  const bool stores = may_store && plan::pays_value_products(problem.type, shape.m, shape.n, shape.k, call.columns,
+                                                             !plan->planes.empty(), plan::kTensorCoresFrom);
   // Three products of 16 bits, or of tf32 at half their rate.
-  if (plan->problem.product.wide > 0 || stores)
-    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (stores || plan->takes_halves() ? 3 : 6), gpu);
+  const bool halves = stores ? gpu.capability != plan::kOfWarpgroups || !plan::stored_tile(call.columns)
+                             : plan->takes_halves();
+  if (stores && !of_floats)
+    times += plan::gpu_double_tensor_times(pairs_of(shape) * columns, gpu);
+  else if (plan->problem.product.wide > 0 || stores)
+    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (halves ? 3 : 6), gpu);
   else
     times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
   return times +=
@@ -203,8 +208,8 @@ std::shared_ptr<const plan::GpuFieldPlan> field_plan(const Formula& f, ExplainSh
 /// Of a gradient whose amplitudes are contracted as tensor cores make them; null where they are stored, or others'.
 std::shared_ptr<const plan::GpuPairPlan> rank_plan(const Formula& f, ExplainShape shape, Dtype dtype,
                                                    const plan::GpuInfo& gpu, const GpuCall& call) {
-  constexpr int kOfWarpgroups = 90;
-  if (gpu.capability != kOfWarpgroups || call.products == 0 || compute_type(dtype) != Dtype::float32) return nullptr;
+  const bool serves = gpu.capability == plan::kOfWarpgroups && call.products > 0;
+  if (!serves || compute_type(dtype) != Dtype::float32) return nullptr;
   const Formula bound(ops::explained(f));
   auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(bound.prepared().field())));
   const std::int64_t columns = field->columns(shape.k);

@@ -89,6 +89,9 @@ struct BilinearTile {
   std::string to_text() const;
 };
 
+/// Compute capability whose tensor cores take products of warpgroups, which it alone has.
+inline constexpr int kOfWarpgroups = 90;
+
 /// Pairs that cancel are listed by areas of so many rows and columns (kernels/cuda/areas.cuh).
 inline constexpr std::int64_t kArea = 384;
 

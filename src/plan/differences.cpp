@@ -8,7 +8,6 @@
 namespace mercer::plan {
 namespace {
 
-constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
 
 /// Two warpgroups of 64 x 128 pairs; of five pairs of features the loop stays in the instruction cache.
 constexpr GpuTile kDifferences{128, 128, 32, 2, 32, 2, 5, 1, true};

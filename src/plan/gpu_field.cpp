@@ -268,6 +268,8 @@ int GpuFieldPlan::product_stages(bool units) const {
 }
 
 std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
+  constexpr std::int64_t kStages = 3, kRowOfSlice = 20;
+  if (by_doubles()) return kStages * (tile_r() + tile_f()) * kRowOfSlice * static_cast<std::int64_t>(sizeof(double));
   const std::int64_t element = problem.type == Dtype::float64 ? 8 : 4, vector = 16 / element;
   const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads_col;
   const std::int64_t coef_row = round_up(problem.outputs, vector);

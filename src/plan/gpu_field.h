@@ -67,6 +67,8 @@ struct GpuFieldProblem {
   int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
   BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
   bool of_product = false;      // of values with v in place of z (plan/value_products.h)
+  int columns_of_doubles = 64;  // of a tile of that product in float64: 32 or 64
+  BilinearTile stored;          // of that product, where values are read where they lie; an empty one: they are not
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
   bool row_weights = false;     // of which one output is wanted, summed with weights of the rows
   int sums = 0;                 // and beside it, sums of so many values of the pairs, and a value times the columns
@@ -120,8 +122,12 @@ struct GpuFieldPlan {
   /// Stages of coefficients and amplitudes, which are read before.
   int product_inputs(bool units = false) const;
   std::int64_t product_shared_bytes(int stages, bool units = false) const;
-  int tile_r() const { return 16 * thread_r; }
-  int tile_f() const { return 16 * thread_f; }
+  /// Stored values times v, as a linear field with coefficients.
+  bool linear_of_product() const { return problem.of_product && linear; }
+  /// The same on tensor cores of float64 (kernels/cuda/stored_doubles.cuh).
+  bool by_doubles() const { return problem.of_product && problem.type == Dtype::float64; }
+  int tile_r() const { return by_doubles() ? 128 : 16 * thread_r; }
+  int tile_f() const { return by_doubles() ? problem.columns_of_doubles : 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
 };
 

@@ -255,8 +255,6 @@ void add_mixed_pipes(GpuPairPlan& plan) {
   if (!stores) plan.rate_slot = rate_slot(plan);
 }
 
-constexpr int kOfWarpgroups = 90;  // wgmma is of this generation alone
-
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;

@@ -9,30 +9,42 @@ namespace mercer::plan {
 namespace {
 
 /// Milliseconds of 10^9 pairs on an H200: passes make a value and multiply it with their columns; of stored ones the
-/// part that is a product is read again as well, of float32 examined and written in pieces before.
+/// part that is a product is read again as well, of very many columns examined and written in pieces before.
 struct Costs {
   double pass, feature, store, stored_feature, column;
+  std::int64_t multiple;  // of columns
 };
-constexpr Costs kOfFloat32{2.2, 0.057, 7, 0.075, 0.0098};  // measured with sums of |x - z|
-constexpr Costs kOfFloat64{9.5, 0.04, 7, 0.04, 0.196};    // with Gauss kernels, whose sums are products of matrices
+constexpr Costs kOfStored{2.2, 0.057, 2.6, 0.073, 0.023, 8};  // measured with sums of |x - z|
+constexpr Costs kOfPieces{2.2, 0.057, 7, 0.075, 0.0098, 64};
+constexpr Costs kOfFloat64{9.5, 0.04, 6, 0.04, 0.042, 32};    // with Gauss kernels, whose sums are products of matrices
 
 }  // namespace
 
 bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                          bool of_sums, double from) {
   constexpr double kBeside = 0.12e9;  // of a call
-  constexpr std::int64_t kLeastPoints = 1024, kMultiple = 64;
+  constexpr std::int64_t kLeastPoints = 1024;
   if (columns <= kFewColumns || m == 0 || n == 0) return false;
   if (from == 0) return true;
   if (std::min(m, n) < kLeastPoints) return false;
-  const Costs& costs = type == Dtype::float64 ? kOfFloat64 : kOfFloat32;
+  const Costs& costs = type == Dtype::float64 ? kOfFloat64 : stored_tile(columns) ? kOfStored : kOfPieces;
   const double features = of_sums ? 0 : static_cast<double>(k);
   const double passes = static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns}));
   const double beside = kBeside / (static_cast<double>(m) * static_cast<double>(n));
   const double stored = beside + costs.store + costs.stored_feature * features +
-                        costs.column * static_cast<double>(round_up(columns, kMultiple));
+                        costs.column * static_cast<double>(round_up(columns, costs.multiple));
   return stored < passes * (costs.pass + costs.feature * features);
 }
+
+BilinearTile stored_tile(std::int64_t columns) {
+  constexpr std::int64_t kMost = 3 * kWideColumns, kMultiple = 8;
+  if (columns > kMost) return {};
+  BilinearTile tile{.columns = 128, .stages = 1, .wide_stages = 4, .of_values = true};
+  tile.wide = static_cast<int>(round_up(ceil_div(columns, ceil_div(columns, std::int64_t{kWideColumns})), kMultiple));
+  return tile;
+}
+
+int columns_of_doubles(std::int64_t columns) { return columns <= 32 ? 32 : 64; }
 
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
                                 int multiprocessors) {

@@ -1,7 +1,7 @@
 // Products with many columns of v whose values are computed pair by pair, a few columns a pass. Stored, some rows m and
 // points n at a time, values are made once and are an operand of a product with all columns (docs/kernels/wide.md):
-// a field whose factor is v in place of z, with coefficients of one (kernels/cuda/linear_field.cuh, of float64
-// field.cuh).
+// a field whose factor is v in place of z, with coefficients of one (kernels/cuda/wide_stored.cuh, of very many columns
+// linear_field.cuh, of float64 stored_doubles.cuh).
 #pragma once
 
 #include "plan/gpu_field.h"
@@ -13,7 +13,14 @@ namespace mercer::plan {
 bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                          bool of_sums, double from);
 
-/// Of float32. Parts have about as many rows as fill the device with tiles.
+/// Of float32, the tile that reads values where they lie; an empty one where pieces of them are better, of very many
+/// columns.
+BilinearTile stored_tile(std::int64_t columns);
+
+/// Of float64, the columns of a tile (kernels/cuda/stored_doubles.cuh).
+int columns_of_doubles(std::int64_t columns);
+
+/// Of pieces of float32. Parts have about as many rows as fill the device with tiles.
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
                                 int multiprocessors);
 

@@ -123,7 +123,8 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kFloat);
   farthest_ = workspace.add(job.features * kFloat);
-  if (product.wide > 0) v_.emplace(kernels, job, workspace);
+  const bool rates = kernels.plan->rates() || kernels.plan->keeps();
+  if (product.wide > 0) v_.emplace(product, job, WideOperand::Options{.rates = rates}, workspace);
   if (kernels.plan->problem.consumer != plan::Consumer::store) return;
   areas_ = ceil_div(rows, MERCER_AREA) * ceil_div(job.z.count, MERCER_AREA);
   const std::int64_t pairs =

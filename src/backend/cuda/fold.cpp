@@ -38,7 +38,7 @@ class FoldLaunch {
       : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace) {
     groups_.steps.resize(5);
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
-    if (kernels.plan->wide) v_.emplace(kernels, job, workspace_);
+    if (kernels.plan->wide) v_.emplace(kernels.plan->problem.product, job, WideOperand::Options{}, workspace_);
     if (kernels.plan->mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
     if (kernels.plan->expanded) expanded_.emplace(kernels, job, panels_, workspace_);
     rows_ = job.x.count;

@@ -7,6 +7,7 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
 #include "backend/cuda/rank_field.h"
+#include "backend/cuda/stored_product.h"
 #include "core/integers.h"
 #include "plan/value_products.h"
 
@@ -14,6 +15,7 @@ namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
+constexpr std::int64_t kPartsOfValues = 4;   // that values times v take at once: launches want many tiles
 constexpr std::int64_t kMostBlocks = 65535;  // of rows, of which a grid has the second axis
 
 /// Whether kernels that take 16 bytes of a row at once can read an array, of all batch items, where it is.
@@ -72,18 +74,22 @@ class FieldLaunch {
     // Operands of all rows at once where they are small; of very many points they are made part by part.
     const std::int64_t operand_bytes = plan_.products ? FieldProducts::row_bytes(plan_, job) : 0;
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
-    const std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
+    std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
+    if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
     rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
+    if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
     if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
     lay_out_panels();
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
     if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
+    if (plan_.problem.stored) stored_.emplace(field, job, rows_, workspace);
     splits_ = choose_splits();
     pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
-    if (is_partial() || range.several()) partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
+    if (!stored_ && (is_partial() || range.several()))
+      partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
   }
 
   void run() {
@@ -111,9 +117,16 @@ class FieldLaunch {
   }
 
  private:
+  /// Rows of a part, so many at most, where all parts have about as many.
+  std::int64_t alike_rows(std::int64_t most) const {
+    constexpr std::int64_t kCluster = 256;  // of the tiles
+    const std::int64_t parts = ceil_div(job_.x.count, std::max<std::int64_t>(1, most));
+    return parts == 0 ? most : std::min(most, round_up(ceil_div(job_.x.count, parts), kCluster));
+  }
+
   /// Weights of the pairs, made some rows at a time, are the amplitude; the only output has coefficients of one.
   bool weighs() const { return operands_.has_rows() && operands_.outputs > 1; }
-  bool has_ones() const { return weighs() || operands_.has_v(); }
+  bool has_ones() const { return weighs() || plan_.linear_of_product(); }
   /// A weight of each row is multiplied with the result.
   bool scales() const { return operands_.has_rows() && operands_.outputs == 1; }
 
@@ -172,11 +185,11 @@ class FieldLaunch {
   }
 
   /// Results do not go where the caller wants them, but are added up there.
-  bool is_partial() const { return splits_ > 1 || adds_; }
+  bool is_partial() const { return !stored_ && (splits_ > 1 || adds_); }
 
   /// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none.
   std::int64_t choose_splits() const {
-    if (linear_) return 1;
+    if (linear_ || stored_) return 1;
     const std::int64_t blocks = products_ ? products_->blocks(rows_)
                                           : ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
     const std::int64_t wanted = std::int64_t{2} * job_.hardware().multiprocessors;
@@ -245,6 +258,7 @@ class FieldLaunch {
 
   void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
     const FieldArguments all = arguments(first, rows, output, outputs);
+    if (stored_) return stored_->run(all, adds_, workspace_);
     if (linear_) linear_->run(all, first, output, workspace_);
     const unsigned char* left = linear_ ? linear_->marks(workspace_) : nullptr;
     if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, left, workspace_);
@@ -285,6 +299,7 @@ class FieldLaunch {
   std::optional<PairValues> pairs_;
   std::optional<FieldProducts> products_;
   std::optional<LinearField> linear_;
+  std::optional<StoredProduct> stored_;
   Kernel weights_;
   PlainPanel x_, z_, coef_, coef_rows_, x_rows_, row_, col_, w_, factor_rows_, factor_columns_;
   std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;

@@ -262,8 +262,12 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   const auto named = [&](const char* kind, std::string text) {
     return cuda_source(fmt::format("{} {}", kind, formula), std::move(text), architecture);
   };
-  sources.field = named("field", codegen::cuda_field_source(plan));
   sources.uniforms = named("uniforms", uniforms_of(plan));
+  if (plan.problem.stored) {
+    sources.stored = named("products of stored values", codegen::cuda_stored_source(plan.problem.stored));
+    return sources;
+  }
+  sources.field = named("field", codegen::cuda_field_source(plan));
   if (plan.products) {
     sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
     sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
@@ -419,7 +423,8 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
                                  {&sources.units, "field_products", &FieldKernels::units, kernels.get()},
                                  {&sources.rows, "judge_rows", &FieldKernels::rows, kernels.get()},
                                  {&sources.linear, "finish_field", &FieldKernels::linear, kernels.get()},
-                                 {&sources.linear_tile, "bilinear_tile", &FieldKernels::linear_tile, kernels.get()}};
+                                 {&sources.linear_tile, "bilinear_tile", &FieldKernels::linear_tile, kernels.get()},
+                                 {&sources.stored, "wide_tile", &FieldKernels::stored, kernels.get()}};
   erase_empty(rows);
   get_kernels(rows, job);
   return kernels;
@@ -458,6 +463,12 @@ Kernel plain_pack(Dtype points, const PairJob& job) {
 Kernel sum_splits(const PairJob& job) {
   return shared_kernel("sum_splits", fmt::format("sum of splits {}", name_of(job.type)), job,
                        [&] { return codegen::cuda_sum_source(job.type); });
+}
+
+Kernel merge_products(const PairJob& job) {
+  return shared_kernel("merge_ranges", "merge of products", job, [] {
+    return codegen::cuda_merge_source(plan::Consumer::product, ReduceKind::sum, Dtype::float32, Dtype::float32);
+  });
 }
 
 Kernel nearest_kernel(const PairJob& job) {

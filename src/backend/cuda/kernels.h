@@ -92,6 +92,7 @@ struct FieldSources {
   jit::CudaSource products, operands;  // empty texts but for a plan with products
   jit::CudaSource units, rows;         // and with values in units
   jit::CudaSource linear, linear_tile;  // the same, with a linear factor
+  jit::CudaSource stored;               // of stored values times v, in place of `field`
 };
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
 
@@ -101,6 +102,7 @@ struct FieldKernels {
   Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
   Kernel units, rows;         // `judge_rows`; its module has the others of field_rows.cuh
   Kernel linear, linear_tile;  // `finish_field`; its module has the others of linear_field.cuh
+  Kernel stored;               // `wide_tile`
   std::vector<FullKernel<FieldKernels>> full;
   bool are_quick() const { return !full.empty(); }
 };
@@ -126,6 +128,8 @@ Kernel triangle_kernels(const PairJob& job);
 /// `add_parts`; its module has the others of few_columns.cuh.
 Kernel few_columns_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
+/// `merge_ranges` behind products of float32.
+Kernel merge_products(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.
 Kernel quantise_kernels(const PairJob& job);

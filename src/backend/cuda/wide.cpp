@@ -11,11 +11,9 @@ constexpr std::int64_t kThreads = 256;
 
 }  // namespace
 
-WideOperand::WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace)
-    : tile_(kernels.plan->problem.product),
-      job_(job),
-      rates_(kernels.plan->rates() || kernels.plan->keeps()),
-      write_v_(wide_operands(job)) {
+WideOperand::WideOperand(const plan::BilinearTile& tile, const PairJob& job, const Options& options,
+                         Workspace& workspace)
+    : tile_(tile), job_(job), options_(options), write_v_(wide_operands(job)) {
   image_ = workspace.add(blocks() * tile_.v_bytes(plan::VPieces::floats));  // the largest
 }
 
@@ -26,7 +24,7 @@ WideArguments WideOperand::arguments(const PairArguments& group, const PlainColu
   WideArguments a{};
   a.v = v.data;
   a.expanded = group.expanded;
-  a.split = rates_ ? group.split : nullptr;
+  a.split = options_.rates ? group.split : nullptr;
   a.image = workspace.at<float>(image_);
   a.n = group.n;
   a.v_row = v.row;
@@ -34,6 +32,7 @@ WideArguments WideOperand::arguments(const PairArguments& group, const PlainColu
   a.blocks = blocks();
   a.columns = group.columns;
   a.wide = tile_.wide;
+  a.by_fours = options_.by_fours ? 1 : 0;
   return a;
 }
 

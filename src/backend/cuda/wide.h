@@ -19,8 +19,12 @@ struct PlainColumns {
 
 class WideOperand {
  public:
+  struct Options {
+    bool rates = false;     // pieces of 16 bits may be taken in its place
+    bool by_fours = false;  // points in the order of stored values
+  };
   /// Lays the image out in `workspace`, of one group and one pass over the columns.
-  WideOperand(const PairKernels& kernels, const PairJob& job, Workspace& workspace);
+  WideOperand(const plan::BilinearTile& tile, const PairJob& job, const Options& options, Workspace& workspace);
   /// Makes it, unless pieces of 16 bits have been taken.
   void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
@@ -37,7 +41,7 @@ class WideOperand {
 
   const plan::BilinearTile& tile_;
   const PairJob& job_;
-  bool rates_;
+  Options options_;
   Kernel write_v_;
   std::int64_t image_ = 0;
 };

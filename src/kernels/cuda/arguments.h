@@ -300,6 +300,7 @@ struct WideArguments {
   const float *norm, *norm_tail, *scale;  // of the points n, for the image of halves; or null
   long long n, v_row, v_column, blocks;   // blocks of 32 points
   int columns, wide;                      // there are; in the image
+  int by_fours;                           // the order of points for stored values (wide_stored.cuh)
   int block_bytes;                        // of the image of halves
 };
 
@@ -336,6 +337,7 @@ struct MergeArguments {
   int columns, splits;
   const struct SplitState* state;  // of products whose values may be stored (bilinear_kept.cuh), or null
   int rated;                       // whether those that are stored are merged
+  int adds;                        // products alone: to what out has
   struct BatchAxes groups;
   long long out_step[MERCER_MAX_AXES];
 };

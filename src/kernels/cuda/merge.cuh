@@ -28,6 +28,9 @@ extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a
 #pragma unroll
     for (int c = 0; c < TOGETHER; ++c)
       if (c < count) sums[c] += partial[((i64)s * a.columns + c) * a.ld];
+#pragma unroll
+  for (int c = 0; c < TOGETHER; ++c)
+    if (a.adds && c < count) sums[c] += (double)widen<REAL>(out[c * a.out_column]);
   const bool packs = count == TOGETHER && a.out_column == 1 && (u64)out % (WIDTH * sizeof(OUT)) == 0;
 #pragma unroll
   for (int c = 0; c < TOGETHER; c += WIDTH) {

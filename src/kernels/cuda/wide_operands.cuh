@@ -1,6 +1,7 @@
 // The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
 // the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is
-// point 2 i + h of the step. Behind the last point and column there are zeros.
+// point 2 i + h of the step; of 16 points by fours point 4 i + h of the first step, two further on of the second.
+// Behind the last point and column there are zeros.
 #define IMAGE_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid
   Pack<float, 4> high, low;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const i64 n = block * 32 + step * 8 + 2 * i + half;
+    const i64 n = block * 32 + (a.by_fours ? step / 2 * 16 + 4 * i + step % 2 * 2 : step * 8 + 2 * i) + half;
     const float v = n < a.n && column < a.columns ? a.v[n * a.v_row + column * a.v_column] : 0.0f;
     // Rounded: what the low piece has to carry is half as much. NaN stays one.
     const float rounded = float_of((bits_of(v) + 0x1000u) & 0xffffe000u);

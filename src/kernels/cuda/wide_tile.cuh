@@ -7,7 +7,7 @@
 //           │ warpgroup 1: 64 rows         │     stay in registers for a range of n
 //           └──────────────────────────────┘
 //
-// Persistent blocks; one warp feeds. Registers: as bilinear_tile.cuh.
+// Persistent blocks; one warp feeds (wide_kernel.cuh).
 #define FEED_WARP 8
 #define PANEL_STAGES 2
 #define TILE_PANELS (TILE_N / MERCER_PANEL)
@@ -34,6 +34,12 @@ struct WideShared {
   MERCER_METHOD u32 v_empty(int stage) const { return bars + 8 * (V_STAGES + stage); }
   MERCER_METHOD u32 panels_full(int stage) const { return bars + 8 * (2 * V_STAGES + stage); }
   MERCER_METHOD u32 panels_empty(int stage) const { return bars + 8 * (2 * V_STAGES + PANEL_STAGES + stage); }
+  MERCER_METHOD void start() const {
+    for (int s = 0; s < PANEL_STAGES; ++s) {
+      barrier_init(panels_full(s), 1);
+      barrier_init(panels_empty(s), FEED_WARP);
+    }
+  }
 };
 
 MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, int rank) {
@@ -156,41 +162,4 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();
   }
-}
-
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
-    wide_tile(const __grid_constant__ BilinearArguments a) {
-  extern __shared__ __align__(1024) u8 memory[];
-#if EXPANDED
-  if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
-#endif
-  const WideShared shared(shared_address(memory));
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < V_STAGES; ++s) {
-      barrier_init(shared.v_full(s), 1);
-      barrier_init(shared.v_empty(s), CLUSTER * FEED_WARP);
-    }
-    for (int s = 0; s < PANEL_STAGES; ++s) {
-      barrier_init(shared.panels_full(s), 1);
-      barrier_init(shared.panels_empty(s), FEED_WARP);
-    }
-    barrier_init_done();
-  }
-  const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
-  if (CLUSTER > 1)
-    cluster_barrier();
-  else
-    __syncthreads();
-  if (threadIdx.x / 32 >= FEED_WARP) {
-#if BLOCKS == 1
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-#endif
-    if (threadIdx.x == FEED_WARP * 32) feed(a, shared, rank);
-  } else {
-#if BLOCKS == 1
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-#endif
-    multiply(a, shared, rank);
-  }
-  if (CLUSTER > 1) cluster_barrier();
 }

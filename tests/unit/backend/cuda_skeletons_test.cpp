@@ -222,7 +222,7 @@ struct FieldRow {
   int few_features = 0;
   int sums = 0;           // beside the gradient; of few features or one output the product with v too
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors
-  bool of_product = false;  // of stored values with v
+  std::int64_t of_product = 0;  // of stored values with so many columns of v
 };
 
 const FieldRow kFields[] = {
@@ -241,7 +241,11 @@ const FieldRow kFields[] = {
     {.name = "gradient-linear-1", .text = kGauss, .linear = true},
     {.name = "gradient-linear-16", .text = kGauss, .outputs = 16, .everywhere = true, .linear = true},
     {.name = "gradient-linear-products", .text = "sum(w*x*z)^3", .outputs = 16, .linear = true},
-    {.name = "value-product", .text = kL1, .everywhere = true, .linear = true, .of_product = true},
+    {.name = "value-product", .text = kL1, .everywhere = true, .of_product = 512},
+    {.name = "value-product-64", .text = kL1, .of_product = 64},
+    {.name = "value-product-104", .text = kL1, .of_product = 104},
+    {.name = "value-product-float64", .text = kL1, .type = Dtype::float64, .everywhere = true, .of_product = 64},
+    {.name = "value-product-float64-32", .text = kL1, .type = Dtype::float64, .of_product = 32},
     {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
     {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
@@ -384,18 +388,23 @@ class Collection {
       second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
                                         Precision::fp32, 132, 0);
     second.planes = static_cast<int>(second.field.pair_outputs.size());
-    if (row.of_product) {
+    second.of_product = row.of_product > 0;
+    if (second.of_product) {
       second.field = plan::value_product_field();
       second.planes = 1;
-      second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, 512, 1 << 28, 132), 132);
+      second.columns_of_doubles = plan::columns_of_doubles(row.of_product);
+      if (row.type == Dtype::float32) second.stored = plan::stored_tile(row.of_product);
+      if (row.type == Dtype::float32 && !second.stored)
+        second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, row.of_product, 1 << 28, 132), 132);
     }
-    second.of_product = row.of_product;
     second.few_features = row.few_features > 0;
     second.row_weights = second.with_product = row.sums > 0;
     second.sums = row.sums;
     const auto plan = plan::plan_gpu_field(second);
     if (row.few_features > 0) return add_few_features(row, plan);
     FieldSources sources = field_sources(*plan, target_);
+    if (const plan::BilinearTile& stored = plan->problem.stored)
+      return add({row.name, std::move(sources.stored), stored.threads(), stored.blocks, stored.shared_bytes(0)});
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
     if (plan->products) {

@@ -1,0 +1,171 @@
+// Sources of gradient fields, and of products of stored values.
+#include <fmt/format.h>
+
+#include "codegen/cuda_parts.h"
+#include "codegen/cuda_products.h"
+#include "codegen/cuda_program.h"
+#include "codegen/cuda_source.h"
+#include "codegen/weight_text.h"
+
+namespace mercer::codegen {
+
+using ir::Input;
+using ir::Site;
+using plan::GpuPairPlan;
+
+namespace {
+
+/// The statements of a function of features that returns its value.
+std::string value_statements(const ir::Program& program) {
+  const auto name = [](const Input& input) {
+    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
+    return site_name(input);
+  };
+  return cuda_statements(program, name, [](std::size_t) { return std::string("const REAL value"); }) +
+         "  return value;\n}\n";
+}
+
+std::string amplitude_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
+         value_statements(plan.amplitude);
+}
+
+std::string factor_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
+         value_statements(plan.factor);
+}
+
+std::string phi_function(const plan::GpuFieldPlan& plan) {
+  return "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
+         "                       const REAL* params, REAL features) {\n" +
+         value_statements(plan.program);
+}
+
+/// Stages of 64 points whose ranks fit the codes of 16-bit floats.
+constexpr int kCodeStages = 94;
+std::string field_product_defines(const plan::GpuFieldPlan& plan) {
+  return define("SIGN", plan.of_signs()) + define("COLUMNS", plan.product_columns()) +
+         define("CODE_STAGES", kCodeStages);
+}
+
+}  // namespace
+
+std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  if (plan.by_doubles())
+    return text + define("DEEP_DOUBLES", plan.problem.capability >= 90) + define("TILE_F", plan.tile_f()) +
+           skeleton({"double_units.cuh", "stored_doubles.cuh"});
+  text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
+  text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
+  text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
+  text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
+  text += define("MARKED", plan.products || plan.linear != nullptr);
+  return text + phi_function(plan) + skeleton({"field.cuh"});
+}
+
+std::string cuda_few_features_source(const GpuPairPlan& plan) {
+  const plan::GpuFieldPlan& field = *plan.problem.field;
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
+  text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
+  text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
+  text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
+  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
+  text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
+  text += define("COLUMNS", field.problem.outputs) + define("ROW_WEIGHTS", field.problem.row_weights);
+  text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
+          define("WITH_PRODUCT", field.problem.with_product);
+  text += define("ROWS", plan::few_features_rows(plan));
+  text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
+  const bool factors = static_cast<bool>(field.factors);
+  text += define("FACTORS", factors) + weight_text(field.factors.weight, plan.problem.type);
+  text += define("SCALE", cuda_number(field.factors.scale, plan.problem.type).c_str());
+  text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += factors ? amplitude_function(field) + factor_function(field) : phi_function(field);
+  return text + skeleton({"few_features.cuh"});
+}
+
+namespace {
+
+std::string powers_text(const plan::GpuFieldPlan& plan) {
+  const int eighths = plan.table_eighths();
+  std::string text = define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str());
+  text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
+  constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines behind this
+  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
+  return text;
+}
+
+/// `units`: digits of signs, halves of powers.
+std::string units_defines(const plan::GpuFieldPlan& plan, bool units) {
+  return define("DIGITS", units && plan.of_signs()) + define("HALVES", units && !plan.of_signs());
+}
+
+std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
+  const bool digits = units && plan.of_signs(), halves = units && !digits;
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
+  text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
+          define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
+  text += define("FALLBACK", !units && plan.products_are_fallback());
+  text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.cluster);
+  text += define("READS_WEIGHTS", plan.factors.weighted() || plan::reads_site(plan.factor, {Site::w}));
+  text += weight_text(plan.factors.weight, Dtype::float32);
+  const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
+  text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
+  text += amplitude_function(plan);
+  const int columns = plan.product_columns();
+  if (units) text += skeleton({"row_units.cuh"});
+  if (digits) {
+    text += product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
+  } else if (halves) {
+    text += skeleton({"split_pieces.cuh"}) + powers_text(plan);
+    text += product_function({"product", columns * 2, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
+    text += product_function({"product_low", columns, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
+  } else if (plan.of_signs()) {
+    text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
+  } else {
+    text += factor_function(plan);
+    text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
+    text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
+  }
+  return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
+}
+
+}  // namespace
+
+std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, false); }
+
+std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
+
+std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
+                     define("PLANES", plan.problem.planes) + units_defines(plan, true) + amplitude_function(plan);
+  text += skeleton({"row_units.cuh", "field_rows.cuh"});
+  if (plan.of_signs()) return text;
+  return text + define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str()) +
+         skeleton({"power_range.cuh"});
+}
+
+std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
+  return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
+}
+
+std::string cuda_stored_source(const plan::BilinearTile& tile) {
+  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + wide_defines(tile, plan::VPieces::floats) +
+         define("EXPANDED", std::int64_t{0}) + skeleton({"warpgroups.cuh", "bilinear_walk.cuh"}) +
+         wide_text(tile, false) +
+         skeleton({"wide_pieces.cuh", "wide_fold.cuh", "wide_stored.cuh", "wide_kernel.cuh"});
+}
+
+std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
+  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
+          define("OF_PRODUCT", plan.problem.of_product);
+  text += weight_text(plan.factors.weight, Dtype::float32) +
+          define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
+  return text + amplitude_function(plan) +
+         skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
+                   "linear_field.cuh"});
+}
+
+}  // namespace mercer::codegen

@@ -1,0 +1,37 @@
+// Parts that the sources of several kernels share.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "plan/gpu_plan.h"
+
+namespace mercer::codegen {
+
+std::string define(const char* name, std::int64_t value);
+std::string define(const char* name, const char* value);
+/// Files of src/kernels/cuda/, one behind the other.
+std::string skeleton(std::initializer_list<const char*> files);
+std::string prelude(Dtype type);
+
+/// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …
+std::string site_name(const ir::Input& input);
+/// Of a function whose results are output[0] …
+std::string statements(const ir::Program& program, const char* output);
+
+std::string identity_function(const plan::GpuPairPlan& plan);
+std::string update_function(const plan::GpuPairPlan& plan, const char* name, const ir::Program& program);
+/// The table of a fixed power, in shared memory, and its two halves (ir/fit_power.h).
+std::string power_functions(double p, int mantissa_bits);
+std::string epilogue_function(const std::string& body);
+std::string epilogue_function(const plan::GpuPairPlan& plan);
+/// What an epilogue outside of pair_tile.cuh is told.
+std::string epilogue_text(const plan::GpuPairPlan& plan, const std::string& function);
+std::string streams_defines(const plan::GpuPairPlan& plan);
+/// v of products with many columns, and what they multiply it with: in pieces of 16 bits, or of tf32.
+std::string wide_text(const plan::BilinearTile& tile, bool halves);
+/// Of tiles with such products.
+std::string wide_defines(const plan::BilinearTile& tile, plan::VPieces pieces);
+
+}  // namespace mercer::codegen

@@ -1,0 +1,35 @@
+// The kernel of products with many columns of v whose values are none of products: wide_tile.cuh and wide_stored.cuh
+// have `multiply`, `feed` and what lies in shared memory. Registers: as bilinear_tile.cuh.
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
+    wide_tile(const __grid_constant__ BilinearArguments a) {
+  extern __shared__ __align__(1024) u8 memory[];
+#if EXPANDED
+  if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
+#endif
+  const WideShared shared(shared_address(memory));
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < V_STAGES; ++s) {
+      barrier_init(shared.v_full(s), 1);
+      barrier_init(shared.v_empty(s), CLUSTER * FEED_WARP);
+    }
+    shared.start();
+    barrier_init_done();
+  }
+  const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
+  if (CLUSTER > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+  if (threadIdx.x / 32 >= FEED_WARP) {
+#if BLOCKS == 1
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+#endif
+    if (threadIdx.x == FEED_WARP * 32) feed(a, shared, rank);
+  } else {
+#if BLOCKS == 1
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+#endif
+    multiply(a, shared, rank);
+  }
+  if (CLUSTER > 1) cluster_barrier();
+}
