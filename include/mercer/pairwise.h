@@ -132,9 +132,11 @@ struct BesideGradient {
   const Tensor* sums = nullptr;     // [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
   const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
 };
-/// The same with these. False, and nothing is written, where it would take several passes: of more than 16 features
-/// where product_gradient would not take one, or the product is wanted of several columns; by an exponent that is a
-/// number, or by more than eight leaves.
+/// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
+/// where product_gradient stores no pairs, with the product of several columns; where it stores them, as of more
+/// features, values that the formula's reductions and parameters alone do not decide, or the product of more than four
+/// columns whose values are functions of inner products or squared differences; by an exponent that is a number, or by
+/// more than eight leaves.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

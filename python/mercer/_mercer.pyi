@@ -405,8 +405,10 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
         sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
-    None where that would take several passes: of more than 16 features where product_gradient does not take one, or the
-    product is wanted of several columns; by an exponent that is a number, or by more than eight leaves.
+    None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
+    product of several columns; where it stores them, as of more features, values that the formula's reductions and
+    parameters alone do not decide, or the product of more than four columns whose values are functions of inner
+    products or squared differences; by an exponent that is a number, or by more than eight leaves.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 

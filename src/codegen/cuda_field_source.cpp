@@ -6,6 +6,7 @@
 #include "codegen/cuda_program.h"
 #include "codegen/cuda_source.h"
 #include "codegen/weight_text.h"
+#include "plan/stored_sums.h"
 
 namespace mercer::codegen {
 
@@ -148,6 +149,18 @@ std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
   return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
+}
+
+std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(plan.type) +
+                     define("REDUCTIONS", static_cast<std::int64_t>(plan.split.reductions.size()));
+  text += define("AMPLITUDES", plan.amplitudes) + define("SUMS", plan.sums) + define("PRODUCT", plan.product) +
+          define("COLUMNS", plan.columns);
+  text += define("OUTPUTS", static_cast<std::int64_t>(plan.program.outputs.size()));
+  text +=
+      "MERCER_INLINE void values_of(REAL (&values)[OUTPUTS], const REAL* pair, const REAL* params, REAL features) {\n" +
+      statements(plan.program, "values") + "}\n";
+  return text + skeleton({"stored_sums.cuh"});
 }
 
 std::string cuda_stored_source(const plan::BilinearTile& tile) {

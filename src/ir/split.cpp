@@ -370,8 +370,35 @@ FieldSplit split_amplitude_field(const Expr& phi) {
   return out;
 }
 
+ValueSplit split_values(const std::vector<Expr>& values) {
+  ValueSplit out;
+  ExprMap<Expr> memo;
+  bool stands = true;
+  std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
+    if (is_uniform(e)) return e;
+    if (auto found = memo.find(e); found != memo.end()) return found->second;
+    Expr result = e;
+    if (is_reduction(e->op)) {
+      stands = stands && uses(e).x && uses(e).z;
+      result = leaf(Op::pair_value, static_cast<int>(out.reductions.size()));
+      out.reductions.push_back(e);
+    } else if (is_leaf(e->op)) {
+      stands = false;
+    } else {
+      result = with_mapped_args(e, visit);
+    }
+    memo.emplace(e, result);
+    return result;
+  };
+  for (const Expr& value : values) out.values.push_back(visit(by_meaning(value)));
+  if (!stands) return {};
+  Uniforms(out.params, out.uniforms).each(out.values);
+  return out;
+}
+
 std::vector<Expr> Split::param_leaves() const { return concatenate_leaves(params, uniforms.size()); }
 std::vector<Expr> FieldSplit::param_leaves() const { return concatenate_leaves(params, uniforms.size()); }
+std::vector<Expr> ValueSplit::param_leaves() const { return concatenate_leaves(params, uniforms.size()); }
 
 std::vector<Expr> Split::updates() const {
   std::vector<Expr> all;

@@ -9,6 +9,7 @@
 #include "core/key.h"
 #include "ops/tuned_plan.h"
 #include "plan/rank_field.h"
+#include "plan/stored_sums.h"
 #include "plan/sum_planes.h"
 #include "plan/value_products.h"
 
@@ -242,14 +243,14 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
   return kernels->plan ? kernels : nullptr;
 }
 
-CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context,
-                           bool weighs) {
+namespace {
+
+/// Of pairs that are stored. `weighs`: with weights of their own, as an amplitude.
+CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, bool weighs,
+                               Context& context, const FurtherSums& further, std::int64_t factors) {
   const Formula::Prepared& formula = call.formula();
   const bool amplitude = formula.is_field;
   CudaGradient gradient;
-  if (!weighs) gradient.pairs = few_features_kernels(call, job, outputs, false, context);
-  if (!gradient.pairs && !weighs) gradient.pairs = rank_field_kernels(call, job, 1, outputs, context);
-  if (gradient.pairs) return gradient;
   const std::string text = cache_key(amplitude, weighs, formula.key);
   gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {
     if (amplitude) return ir::split_amplitude_field(formula.expression);
@@ -260,7 +261,8 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
   std::vector<Expr> values = plan.problem.field.pair_outputs;
-  if (values.empty()) return gradient;
+  const bool has_sums = !further.by.empty() || further.product;
+  if (values.empty()) return has_sums ? CudaGradient{} : gradient;
   const bool is_linear = plan.linear != nullptr;
   const bool is_factor = values.size() == 1 && plan.factors && has_value_as_factor(plan.factors.amplitude);
   if (is_linear && plan.of_differences() && is_factor)
@@ -269,13 +271,40 @@ CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::
     values[0] = without_duplicates(values[0], values[0] * 0.0);
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   problem.outputs = values;
+  std::int64_t columns = 0;  // of the product that are added up at once
+  if (has_sums) {
+    std::vector<Expr> beside;
+    add_outputs(beside, formula.expression, further);
+    problem.stored_sums = plan::plan_stored_sums(values, beside, further.product ? factors : 0, job.type);
+    if (!problem.stored_sums) return {};
+    problem.outputs = problem.stored_sums->split.reductions;
+    // A product of its own, by products of matrices: measured with 16 columns and 256 features.
+    constexpr std::int64_t kColumnsBeside = 4;
+    const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
+    if (further.product && factors > kColumnsBeside && of_products) return {};
+    columns = further.product ? problem.stored_sums->columns : 0;
+  }
   const std::string key =
       cache_key(amplitude ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
                 problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, is_linear,
-                plan.has_units());
+                plan.has_units(), names_of(further), columns);
   gradient.pairs = kept(pairs_of(job, context), key, job,
                         [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
   return gradient;
+}
+
+}  // namespace
+
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
+  CudaGradient gradient;
+  gradient.pairs = few_features_kernels(call, job, outputs, false, context);
+  if (!gradient.pairs) gradient.pairs = rank_field_kernels(call, job, 1, outputs, context);
+  return gradient.pairs ? gradient : gradient_of_parts(call, job, outputs, false, context, {}, 0);
+}
+
+CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t factors, Context& context,
+                             const FurtherSums& further) {
+  return gradient_of_parts(call, job, 1, factors > 1, context, further, factors);
 }
 
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,

@@ -52,8 +52,10 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
 /// way to compute it. `use`: that of the fold.
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
                            Context& context);
-/// `weighs`: the pairs of the only output have weights of their own, as an amplitude (cuda::FieldJob::rows).
-CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context,
-                           bool weighs = false);
+CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
+/// Of pairs whose weights are products of so many factors of their points (cuda::FieldJob::rows), stored some rows at a
+/// time, with what the same pass has beside; no kernels where that is no way to compute it (plan/stored_sums.h).
+CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t factors, Context& context,
+                             const FurtherSums& further = {});
 
 }  // namespace mercer::ops

@@ -214,8 +214,8 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context);
   if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context);
   if (kernels) return cuda::gradient(kernels.get(), nullptr, job, operands);
-  const auto of_rows = ops::cuda_gradient(call, job, 1, context, factors.columns() > 1);
-  cuda::gradient(of_rows.pairs.get(), of_rows.field.get(), job, operands);
+  const auto of_parts = ops::stored_gradient(call, job, factors.columns(), context);
+  cuda::gradient(of_parts.pairs.get(), of_parts.field.get(), job, operands);
 }
 
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
@@ -242,7 +242,14 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   const cuda::PairJob job = call.job(context);
   auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, further);
   if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context, further);
-  if (!kernels) return false;
+  ops::CudaGradient of_parts{kernels, nullptr};
+  if (!kernels) {
+    // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
+    const ops::FurtherSums sums{further.by, false};
+    if (further.product && ops::rank_field_kernels(call, job, factors.columns(), 1, context, sums)) return false;
+    of_parts = ops::stored_gradient(call, job, factors.columns(), context, further);
+    if (!of_parts.field) return false;
+  }
   cuda::FieldJob operands = factors.job(call, out);
   const auto output = [&](const Tensor* to) -> cuda::FieldJob::Further {
     if (to == nullptr) return {};
@@ -250,7 +257,7 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   };
   operands.sums = output(beside.sums);
   operands.product = output(beside.product);
-  cuda::gradient(kernels.get(), nullptr, job, operands);
+  cuda::gradient(of_parts.pairs.get(), of_parts.field.get(), job, operands);
   return true;
 }
 

@@ -76,6 +76,7 @@ inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 
 struct GpuFieldPlan;
 struct RankField;
+struct StoredSums;
 
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
@@ -98,6 +99,7 @@ struct GpuPairProblem {
   std::shared_ptr<const GpuFieldPlan> field;  // of values that a gradient field of few features takes as they come
                                               // (kernels/cuda/few_features.cuh)
   std::shared_ptr<const RankField> rank_field;  // that these products, of its amplitude, contract
+  std::shared_ptr<const StoredSums> stored_sums;  // what becomes of the outputs where they are stored
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;

@@ -8,6 +8,7 @@
 #include "backend/cuda/pair_values.h"
 #include "backend/cuda/rank_field.h"
 #include "backend/cuda/stored_product.h"
+#include "backend/cuda/stored_sums.h"
 #include "core/integers.h"
 #include "plan/value_products.h"
 
@@ -81,7 +82,9 @@ class FieldLaunch {
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
     if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
-    lay_out_panels();
+    const bool sums = pairs != nullptr && pairs->plan->problem.stored_sums != nullptr;
+    lay_out_panels(sums);
+    if (sums) sums_.emplace(*pairs, job, operands, rows_, factor_rows_, factor_columns_, workspace);
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
     if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
@@ -103,6 +106,7 @@ class FieldLaunch {
     if (linear_)
       linear_->prepare(arguments(0, job_.x.count, 0, operands_.results()), coef_rows_, point_rows(), workspace_);
     if (pairs_) pairs_->prepare(workspace_);
+    if (sums_) sums_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
@@ -148,7 +152,7 @@ class FieldLaunch {
     launch(beside(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
-  void lay_out_panels() {
+  void lay_out_panels(bool sums) {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
@@ -168,7 +172,7 @@ class FieldLaunch {
     if (operands_.has_rows())
       factor_rows_ = {operands_.rows.array, job_.x.count, operands_.outputs, operands_.rows.row_stride,
                       operands_.rows.col_stride, 0, 0, {}};
-    if (weighs())
+    if (weighs() || sums)
       factor_columns_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
                          operands_.coef.row_stride, 0, 0, {}};
     if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
@@ -201,6 +205,7 @@ class FieldLaunch {
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (weighs() && job_.z.count > 0) weigh(first, rows);
+    if (sums_) sums_->run(stored_planes(), first, rows, adds_, workspace_);
     if (operands_.amplitude.array.data == nullptr || in_place_.amplitude) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
@@ -210,12 +215,16 @@ class FieldLaunch {
     pack(part, job_, workspace_);
   }
 
+  char* plane(int index) const { return workspace_.at<char>(pair_place_) + index * rows_ * ld_ * size_; }
+
+  StoredPlanes stored_planes() const { return {plane(0), weighs() ? plane(planes_ - 1) : nullptr, ld_, rows_ * ld_}; }
+
   void weigh(std::int64_t first, std::int64_t rows) const {
     constexpr std::int64_t kTile = 64;
     PairWeightArguments a{};
     a.rows = workspace_.at<char>(factor_rows_.place) + first * size_;
     a.columns = workspace_.at<>(factor_columns_.place);
-    a.out = workspace_.at<char>(pair_place_) + (planes_ - 1) * rows_ * ld_ * size_;
+    a.out = plane(planes_ - 1);
     a.m = rows;
     a.n = job_.z.count;
     a.rows_ld = factor_rows_.ld;
@@ -297,6 +306,7 @@ class FieldLaunch {
   Workspace& workspace_;
   ParamTable params_;
   std::optional<PairValues> pairs_;
+  std::optional<StoredSumsLaunch> sums_;
   std::optional<FieldProducts> products_;
   std::optional<LinearField> linear_;
   std::optional<StoredProduct> stored_;

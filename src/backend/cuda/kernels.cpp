@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "jit/quick_compile.h"
 #include "plan/rank_field.h"
+#include "plan/stored_sums.h"
 #include "plan/bare_sums.h"
 
 namespace mercer::cuda {
@@ -198,6 +199,10 @@ jit::CudaSource cuda_source(std::string name, std::string text, const std::strin
 
 namespace {
 
+std::string uniforms_of(const plan::StoredSums& plan) {
+  return codegen::cuda_uniforms_source(plan.type, plan.split.params.size(), plan.split.uniforms.size(), plan.uniforms);
+}
+
 std::string uniforms_of(const plan::GpuFieldPlan& plan) {
   const ir::FieldSplit& field = plan.problem.field;
   return codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(), plan.uniforms);
@@ -220,6 +225,10 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
   } else if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.tile = named("tile", codegen::cuda_pair_source(plan));
+  if (problem.stored_sums) {
+    sources.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.stored_sums));
+    sources.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.stored_sums));
+  }
   if (!plan.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
@@ -307,6 +316,7 @@ PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan,
                    {&texts.pack_z, "pack", &PairKernels::pack_z, &of},
                    {&texts.uniforms, "uniforms", &PairKernels::uniforms, &of},
                    {&texts.field_uniforms, "uniforms", &PairKernels::field_uniforms, &of},
+                   {&texts.stored_sums, "finish_values", &PairKernels::stored_sums, &of},
                    {&texts.merge, "merge_ranges", &PairKernels::merge, &of},
                    {&texts.candidates, "tighten", &PairKernels::candidates, &of},
                    {&texts.integers, "pair_tile", &PairKernels::integers, &of},

@@ -42,7 +42,8 @@ struct PairSources {
   jit::CudaSource expand, expanded;   // of expanded squares, or empty
   jit::CudaSource rated;              // of products with many columns, or empty
   jit::CudaSource kept_values, kept_products;  // of products with very many, in place of it
-  jit::CudaSource field_uniforms;     // of a field of few features, or empty
+  jit::CudaSource field_uniforms;     // of a field of few features or of stored sums, or empty
+  jit::CudaSource stored_sums;        // or empty
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
@@ -59,7 +60,8 @@ struct PairKernels {
   Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
   Kernel kept_values, kept_products;  // what stores such values, and what multiplies them with all columns
   Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
-                            // is `rank_rows`
+                            // is `rank_rows`; or of stored sums
+  Kernel stored_sums;       // `finish_values`; its module has `add_ranges`
   std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
   std::shared_ptr<const BareSums> bare;    // of a first call that takes them: nothing else is sure to be there
   std::shared_ptr<const BareValues> values;  // of bare sums: what becomes of them

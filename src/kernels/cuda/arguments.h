@@ -458,6 +458,23 @@ struct PairWeightArguments {
   int factors;
 };
 
+// Stored reductions of pairs that become amplitudes, and sums beside (stored_sums.cuh).
+struct StoredSumArguments {
+  void* planes;                // [plane][m][row], n along the rows
+  const void* weights;         // of the pairs, likewise; null: `single` [n] and `row_weights` [m] in their place
+  const void *single, *row_weights;
+  const void* columns;         // [column][columns_ld] of v
+  void *partial, *sums, *product;  // [range][state][partial_ld]; results
+  const void* params;          // null: numbers
+  long long m, n, row, plane, columns_ld, partial_ld, ranges;
+  long long sums_first, sums_row, product_row, product_column;
+  double features;
+  int count;   // columns there are
+  int stores;  // amplitudes, and sums with weights
+  int adds;    // to what results have
+  double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
+};
+
 struct SumArguments {
   const void* partial;  // [split][output][m][k]
   void* out;

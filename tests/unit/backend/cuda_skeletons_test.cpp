@@ -28,6 +28,7 @@
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
 #include "plan/sum_planes.h"
+#include "plan/stored_sums.h"
 #include "plan/value_products.h"
 
 namespace mercer::cuda {
@@ -246,6 +247,7 @@ const FieldRow kFields[] = {
     {.name = "value-product-104", .text = kL1, .of_product = 104},
     {.name = "value-product-float64", .text = kL1, .type = Dtype::float64, .everywhere = true, .of_product = 64},
     {.name = "value-product-float64-32", .text = kL1, .type = Dtype::float64, .of_product = 32},
+    {.name = "backward-stored-16", .text = "exp(-sum(abs(x-z))/b)", .outputs = 16, .everywhere = true, .sums = 1},
     {.name = "gradient-few-3", .text = kGauss, .everywhere = true, .few_features = 3},
     {.name = "gradient-few-3-10", .text = "exp(-sum(abs(x-z))/b)", .outputs = 10, .few_features = 3},
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
@@ -332,6 +334,7 @@ class Collection {
       add_product(name + ".kept-products", std::move(sources.kept_products), *plan->kept_products);
     }
     add({name + ".repair", std::move(sources.repair)});
+    add({name + ".stored-sums", std::move(sources.stored_sums)});
     if (plan::bare_sums(*plan) != nullptr)
       add({name + ".finish", cuda_source(name, codegen::cuda_finish_source(*plan), target_)});
     add({name + ".expand", std::move(sources.expand)});
@@ -423,6 +426,12 @@ class Collection {
     }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
+    if (row.sums > 0) {
+      const Expr f = parse(row.text);
+      first.stored_sums =
+          plan::plan_stored_sums(first.outputs, {differentiate(f, param("b")), f}, row.outputs, row.type);
+      first.outputs = first.stored_sums->split.reductions;
+    }
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
   }
 

@@ -72,9 +72,9 @@ TEST(FieldsOfProducts, FormulasAndSizes) {
   });
 }
 
-/// Derivatives by parameters and by row, and of one column the product, beside the gradient: against the oracle.
+/// Derivatives by parameters and by row, and the product, beside the gradient: against the oracle.
 void expect_backward(const char* text, const std::vector<std::string>& by, const Array& x, const Array& z,
-                     const Factors& factors, TestContext& context) {
+                     const Factors& factors, bool has_product, TestContext& context) {
   const std::int64_t m = x.tensor().shape[0], n = z.tensor().shape[0], k = x.tensor().shape[1];
   const std::int64_t count = factors.u.tensor().shape[1], leaves = static_cast<std::int64_t>(by.size());
   const Array rows = normal(Dtype::float32, {m}, 7);
@@ -90,7 +90,7 @@ void expect_backward(const char* text, const std::vector<std::string>& by, const
   const Array out(Dtype::float32, {m, k}), plain(Dtype::float32, {m, k}), sums(Dtype::float32, {leaves, m}),
       product(Dtype::float32, {m, count});
   const Tensor sums_view = sums, product_view = product;
-  const BesideGradient beside{by, leaves > 0 ? &sums_view : nullptr, count == 1 ? &product_view : nullptr};
+  const BesideGradient beside{by, leaves > 0 ? &sums_view : nullptr, has_product ? &product_view : nullptr};
   ASSERT_TRUE(product_backward(text, x, &zt, factors.u, factors.v, out, beside, arguments, context)) << text;
   product_gradient(text, x, &zt, factors.u, factors.v, plain, arguments, context);
   for (std::int64_t i = 0; i < m; ++i) {
@@ -101,7 +101,7 @@ void expect_backward(const char* text, const std::vector<std::string>& by, const
     }
     ASSERT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-30) << text << " at " << i;
   }
-  if (count == 1) expect_product(product, table(f, x, z, extra), factors.v, text);
+  if (has_product) expect_product(product, table(f, x, z, extra), factors.v, text);
   for (std::int64_t r = 0; r < leaves; ++r) {
     const std::string& name = by[static_cast<std::size_t>(r)];
     const auto values = table(differentiate(f, name == "row" ? row_value() : param(name)), x, z, extra);
@@ -135,7 +135,7 @@ void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
             x.set({row, c}, x(row, c) + 30);
             z.set({row % n, c}, x(row, c) * (1 + 1e-4 * static_cast<double>(c % 7)));
           }
-        expect_backward(text, by, x, z, factors_of(m, n, count), context);
+        expect_backward(text, by, x, z, factors_of(m, n, count), count == 1, context);
         if (::testing::Test::HasFatalFailure()) return;
       }
   });
@@ -144,6 +144,25 @@ void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
 TEST(FieldsOfProducts, BackwardInOnePass) { expect_backwards({{70, 200, 40, 3}, {20, 170, 20, 1}}); }
 TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
   expect_backwards({{140, 300, 64, 1}, {9, 70, 120, 70}, {150, 130, 100, 1}});
+}
+
+/// Of more features, and of factors that are not linear, pairs are stored: parts of the rows, ranges of n.
+TEST(FieldsOfProducts, BackwardOfStoredPairs) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    context.state().part_bytes = 1 << 20;
+    const char* const laplace = "exp(-sum(abs(x-z))/h)";
+    const std::pair<const char*, std::vector<std::string>> formulas[] = {
+        {"exp(-sum((x-z)^2)/h)", {"h"}}, {"(1 + sum(x*z)/h)^2", {}}, {laplace, {"h"}}};
+    for (auto [m, n, k, count] : {std::array{150, 1100, 170, 1}, {70, 200, 165, 3}, {9, 70, 200, 20}})
+      for (const auto& [text, by] : formulas) {
+        const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        // Of many columns products of matrices are a pass of their own.
+        const bool has_product = count <= 4 || text == laplace;
+        expect_backward(text, by, x, z, factors_of(m, n, count), has_product, context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
 }
 
 /// More factors than a pass takes, so that results are added up.

@@ -208,7 +208,10 @@ TEST(Gradient, BackwardInOnePass) {
   const Case cases[] = {{"exp(-sum((x-z)^2)/h)*s", 3, 1, {"h", "s"}},
                         {"exp(-sum((x-z)^2)/h)*s", 3, 19, {"s", "h"}},
                         {"row*exp(-sum(abs(x-z))/h)+sum(x*z)^3", 5, 4, {"row", "h"}},
-                        {"col*log(h+sum((x-z)^2))+row*row*max(abs(x-z))", 16, 2, {"h", "row"}}};
+                        {"col*log(h+sum((x-z)^2))+row*row*max(abs(x-z))", 16, 2, {"h", "row"}},
+                        {"exp(-sum(abs(x-z))/h)*s", 20, 19, {"h", "s"}},
+                        {"exp(-sum(abs(x-z)^1.5)/h)*s", 18, 1, {"s", "h"}},
+                        {"sqrt(s+sum((x-z)^2)/h)*sum(x*z)", 17, 3, {"s", "h"}}};
   for (const Dtype dtype : kWide)
     for (const auto& [text, features, columns, by] : cases) {
       const Array x = normal(dtype, {kM, features}, 1), z = normal(dtype, {kN, features}, 2),
@@ -236,6 +239,7 @@ TEST(Gradient, BackwardInOnePass) {
         const Array out(dtype, {kItems, kM, features}), plain(dtype, {kItems, kM, features}),
             sums(dtype, {kItems, kBy, kM}), product(dtype, {kItems, kM, columns});
         const Tensor sums_view = sums, product_view = product;
+        context.state().part_bytes = 1 << 19;  // pairs that are stored: 128 rows or more
         ASSERT_TRUE(product_backward(text, x, &zt, weights, v, out, {by, &sums_view, &product_view}, arguments,
                                      context));
         product_gradient(text, x, &zt, weights, v, plain, arguments, context);
@@ -280,11 +284,17 @@ TEST(Gradient, BackwardThatIsNoSinglePass) {
       EXPECT_EQ(!found, out.untouched());
       return found;
     };
-    Arguments exponent;
+    Arguments exponent, a;
     exponent.params["p"] = 1.5;
+    a.params["a"] = 1.25;
+    Arguments with_row = a;
+    const Array rows = normal(Dtype::float32, {4}, 5);
+    with_row.row = rows;
     EXPECT_TRUE(is_one_pass("sum(abs(x-z)^p)", 3, {}, exponent));
     EXPECT_FALSE(is_one_pass("sum(abs(x-z)^p)", 3, {"p"}, exponent));
-    EXPECT_FALSE(is_one_pass("sum(abs(x-z))", 17, {}, {}));
+    EXPECT_TRUE(is_one_pass("sum(abs(x-z))", 17, {}, {}));
+    EXPECT_TRUE(is_one_pass("a*sum(abs(x-z))^2", 17, {"a"}, a));
+    EXPECT_FALSE(is_one_pass("row*a*sum(abs(x-z))^2", 17, {"a"}, with_row)) << "the sums alone do not decide it";
     EXPECT_FALSE(is_one_pass("sum(x*z)", 3, {"row"}, {}));
     EXPECT_FALSE(is_one_pass("sum(x*z)", 0, {}, {}));
     Arguments many;

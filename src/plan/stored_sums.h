@@ -1,0 +1,32 @@
+// Backwards of products whose pairs are stored: what the pass stores are the formula's reductions, of which a kernel then
+// makes the amplitudes of the field in their place, and adds up what else the backward wants
+// (kernels/cuda/stored_sums.cuh).
+#pragma once
+
+#include <memory>
+
+#include "ir/program.h"
+#include "ir/split.h"
+#include "mercer/tensor.h"
+
+namespace mercer::plan {
+
+struct StoredSums {
+  ir::ValueSplit split;
+  Dtype type = Dtype::float32;
+  int amplitudes = 0;    // values that take the reductions' place, the first ones
+  int sums = 0;          // the next ones, times the weights of the pairs
+  bool product = false;  // the last one, times the columns of v
+  int columns = 1;       // of these that are added up at once
+  ir::Program program;   // over pair values and parameters
+  ir::Program uniforms;  // float64
+  /// Sums of a row at once.
+  int states() const { return sums + (product ? columns : 0); }
+};
+
+/// `beside`: sums, then the value of the product where that is wanted of `columns` columns, else 0. Null where the
+/// reductions alone do not decide them, or are more than there are amplitudes.
+std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
+                                                   std::int64_t columns, Dtype type);
+
+}  // namespace mercer::plan
