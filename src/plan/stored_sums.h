@@ -1,5 +1,5 @@
-// Backwards of products whose pairs are stored: what the pass stores are the formula's reductions, of which a kernel then
-// makes the amplitudes of the field in their place, and adds up what else the backward wants
+// Backwards of products whose pairs are stored: what the pass stores are the formula's reductions, of which a kernel
+// then makes the amplitudes of the field in their place, and adds up what else the backward wants
 // (kernels/cuda/stored_sums.cuh).
 #pragma once
 
