@@ -18,7 +18,8 @@ StoredSumsLaunch::StoredSumsLaunch(const PairKernels& kernels, const PairJob& jo
       row_factors_(row_factors), column_factors_(column_factors),
       params_({&plan_.split.params, &plan_.uniforms, plan_.split.uniforms.size()}, job, workspace),
       size_(static_cast<std::int64_t>(size_of(job.type))),
-      ranges_(std::max<std::int64_t>(1, ceil_div(job.z.count, kRange))), ld_(rows), partial_(workspace.add(ranges_ * plan_.states() * rows * size_)) {}
+      ranges_(std::max<std::int64_t>(1, ceil_div(job.z.count, kRange))), ld_(rows),
+      partial_(workspace.add(ranges_ * plan_.states() * rows * size_)) {}
 
 StoredSumArguments StoredSumsLaunch::arguments(const StoredPlanes& planes, std::int64_t first, std::int64_t rows,
                                                const Workspace& workspace) const {

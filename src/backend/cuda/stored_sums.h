@@ -17,8 +17,8 @@ struct StoredPlanes {
 
 class StoredSumsLaunch {
  public:
-  /// Lays its memory out in `workspace`; `rows`: of a part. `row_factors`, `column_factors`: panels of the factors of the
-  /// weights, the latter of v.
+  /// Lays its memory out in `workspace`; `rows`: of a part. `row_factors`, `column_factors`: panels of the factors of
+  /// the weights, the latter of v.
   StoredSumsLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands, std::int64_t rows,
                    const PlainPanel& row_factors, const PlainPanel& column_factors, Workspace& workspace);
   void prepare(const Workspace& workspace) const { params_.run(kernels_.field_uniforms, workspace); }
