@@ -278,10 +278,8 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, s
     problem.stored_sums = plan::plan_stored_sums(values, beside, further.product ? factors : 0, job.type);
     if (!problem.stored_sums) return {};
     problem.outputs = problem.stored_sums->split.reductions;
-    // A product of its own, by products of matrices: measured with 16 columns and 256 features.
-    constexpr std::int64_t kColumnsBeside = 4;
     const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
-    if (further.product && factors > kColumnsBeside && of_products) return {};
+    if (further.product && !plan::pays_product_beside(job.type, job.features, factors, of_products)) return {};
     columns = further.product ? problem.stored_sums->columns : 0;
   }
   const std::string key =

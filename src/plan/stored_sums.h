@@ -29,4 +29,8 @@ struct StoredSums {
 std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
                                                    std::int64_t columns, Dtype type);
 
+/// Whether the product with v is better beside such a field than by itself; `of_products`: whose values are functions
+/// of a product of matrices.
+bool pays_product_beside(Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
+
 }  // namespace mercer::plan

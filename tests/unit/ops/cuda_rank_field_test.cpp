@@ -11,6 +11,7 @@
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
 #include "plan/rank_field.h"
+#include "plan/stored_sums.h"
 
 namespace mercer {
 namespace {
@@ -163,6 +164,21 @@ TEST(FieldsOfProducts, BackwardOfStoredPairs) {
         if (::testing::Test::HasFatalFailure()) return;
       }
   });
+}
+
+TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
+  const auto pays = [](std::int64_t k, std::int64_t columns, bool of_products, Dtype type = Dtype::float32) {
+    return plan::pays_product_beside(type, k, columns, of_products);
+  };
+  EXPECT_TRUE(pays(256, 4, true));
+  EXPECT_FALSE(pays(256, 16, true));
+  EXPECT_TRUE(pays(784, 10, false));
+  EXPECT_TRUE(pays(17, 4, false));
+  EXPECT_TRUE(pays(784, 64, false)) << "four launches cost less than all values again";
+  EXPECT_FALSE(pays(64, 64, false));
+  EXPECT_FALSE(pays(784, 512, false));
+  EXPECT_TRUE(pays(64, 4, false, Dtype::float64));
+  EXPECT_FALSE(pays(64, 64, false, Dtype::float64));
 }
 
 /// More factors than a pass takes, so that results are added up.
