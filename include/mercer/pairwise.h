@@ -134,8 +134,8 @@ struct BesideGradient {
 };
 /// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
 /// where product_gradient stores no pairs, with the product of several columns; where it stores them, as of more
-/// features, values that the formula's reductions and parameters alone do not decide, or the product of more columns
-/// than pay there; by an exponent that is a number, or by more than eight leaves.
+/// features, values of indices or of the points of one side, or the product of more columns than pay there; by an
+/// exponent that is a number, or by more than eight leaves.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

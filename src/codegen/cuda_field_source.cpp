@@ -156,9 +156,11 @@ std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
                      define("REDUCTIONS", static_cast<std::int64_t>(plan.split.reductions.size()));
   text += define("AMPLITUDES", plan.amplitudes) + define("SUMS", plan.sums) + define("PRODUCT", plan.product) +
           define("COLUMNS", plan.columns);
-  text += define("OUTPUTS", static_cast<std::int64_t>(plan.program.outputs.size()));
+  text += define("OUTPUTS", static_cast<std::int64_t>(plan.program.outputs.size())) +
+          define("READS_ROW", plan.reads_row) + define("READS_COL", plan.reads_col);
   text +=
-      "MERCER_INLINE void values_of(REAL (&values)[OUTPUTS], const REAL* pair, const REAL* params, REAL features) {\n" +
+      "MERCER_INLINE void values_of(REAL (&values)[OUTPUTS], const REAL* pair, const REAL* row, const REAL* col,\n"
+      "                             const REAL* params, REAL features) {\n" +
       statements(plan.program, "values") + "}\n";
   return text + skeleton({"stored_sums.cuh"});
 }

@@ -383,7 +383,7 @@ ValueSplit split_values(const std::vector<Expr>& values) {
       result = leaf(Op::pair_value, static_cast<int>(out.reductions.size()));
       out.reductions.push_back(e);
     } else if (is_leaf(e->op)) {
-      stands = false;
+      stands = stands && (e->op == Op::row || e->op == Op::col);
     } else {
       result = with_mapped_args(e, visit);
     }

@@ -91,10 +91,10 @@ bool reads_pairs(const Expr& phi);
 /// φ has no reductions.
 FieldSplit split_amplitude_field(const Expr& phi);
 
-/// Values of a pair that are functions of its reductions and of parameters alone.
+/// Values of a pair that are functions of its reductions, of row, col and parameters alone.
 struct ValueSplit {
   std::vector<Expr> reductions;  // each reads points of both sides; reduction r is read as pair_value(r)
-  std::vector<Expr> values;      // over pair_value(r), parameters and uniforms
+  std::vector<Expr> values;      // over pair_value(r), row, col, parameters and uniforms
   std::vector<Expr> params;      // parameter slots, as in Split
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;

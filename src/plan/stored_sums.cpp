@@ -40,6 +40,8 @@ std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& ampl
   options.params = plan->split.param_leaves();
   options.processor = ir::Processor::gpu;
   plan->program = ir::lower(plan->split.values, options);
+  plan->reads_row = reads_site(plan->program, {ir::Site::row});
+  plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->uniforms = lower_uniforms(plan->split.uniforms, plan->split.params);
   return plan;
 }

@@ -18,8 +18,9 @@ struct StoredSums {
   int sums = 0;          // the next ones, times the weights of the pairs
   bool product = false;  // the last one, times the columns of v
   int columns = 1;       // of these that are added up at once
-  ir::Program program;   // over pair values and parameters
+  ir::Program program;   // over pair values, row, col and parameters
   ir::Program uniforms;  // float64
+  bool reads_row = false, reads_col = false;
   /// Sums of a row at once.
   int states() const { return sums + (product ? columns : 0); }
 };

@@ -82,9 +82,9 @@ class FieldLaunch {
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
     if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
-    const bool sums = pairs != nullptr && pairs->plan->problem.stored_sums != nullptr;
+    const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.stored_sums.get();
     lay_out_panels(sums);
-    if (sums) sums_.emplace(*pairs, job, operands, rows_, factor_rows_, factor_columns_, workspace);
+    if (sums != nullptr) sums_.emplace(*pairs, job, operands, rows_, factor_rows_, factor_columns_, workspace);
     if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
     if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
     if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
@@ -152,7 +152,7 @@ class FieldLaunch {
     launch(beside(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
-  void lay_out_panels(bool sums) {
+  void lay_out_panels(const plan::StoredSums* sums) {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
@@ -172,11 +172,13 @@ class FieldLaunch {
     if (operands_.has_rows())
       factor_rows_ = {operands_.rows.array, job_.x.count, operands_.outputs, operands_.rows.row_stride,
                       operands_.rows.col_stride, 0, 0, {}};
-    if (weighs() || sums)
+    if (weighs() || sums != nullptr)
       factor_columns_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
                          operands_.coef.row_stride, 0, 0, {}};
-    if (plan_.reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
-    if (plan_.reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
+    const bool reads_row = plan_.reads_row || (sums != nullptr && sums->reads_row);
+    const bool reads_col = plan_.reads_col || (sums != nullptr && sums->reads_col);
+    if (reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
+    if (reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
     if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
     for (PlainPanel* panel : {&row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
@@ -205,7 +207,7 @@ class FieldLaunch {
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (weighs() && job_.z.count > 0) weigh(first, rows);
-    if (sums_) sums_->run(stored_planes(), first, rows, adds_, workspace_);
+    if (sums_) sums_->run(stored_planes(first), first, rows, adds_, workspace_);
     if (operands_.amplitude.array.data == nullptr || in_place_.amplitude) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
@@ -217,7 +219,14 @@ class FieldLaunch {
 
   char* plane(int index) const { return workspace_.at<char>(pair_place_) + index * rows_ * ld_ * size_; }
 
-  StoredPlanes stored_planes() const { return {plane(0), weighs() ? plane(planes_ - 1) : nullptr, ld_, rows_ * ld_}; }
+  StoredPlanes stored_planes(std::int64_t first) const {
+    return {plane(0),
+            weighs() ? plane(planes_ - 1) : nullptr,
+            workspace_.at<char>(row_.place) + first * size_,
+            workspace_.at<>(col_.place),
+            ld_,
+            rows_ * ld_};
+  }
 
   void weigh(std::int64_t first, std::int64_t rows) const {
     constexpr std::int64_t kTile = 64;

@@ -29,6 +29,8 @@ StoredSumArguments StoredSumsLaunch::arguments(const StoredPlanes& planes, std::
   StoredSumArguments a{};
   a.planes = planes.values;
   a.weights = planes.weights;
+  a.row_values = planes.row_values;
+  a.col_values = planes.col_values;
   a.row = planes.row;
   a.plane = planes.plane;
   a.single = workspace.at<>(column_factors_.place);

@@ -12,6 +12,7 @@ namespace mercer::cuda {
 struct StoredPlanes {
   void* values = nullptr;
   const void* weights = nullptr;  // of the pairs, or null
+  const void *row_values = nullptr, *col_values = nullptr;  // the caller's, of these rows and of all points z
   std::int64_t row = 0, plane = 0;
 };
 

@@ -464,6 +464,7 @@ struct StoredSumArguments {
   const void* weights;         // of the pairs, likewise; null: `single` [n] and `row_weights` [m] in their place
   const void *single, *row_weights;
   const void* columns;         // [column][columns_ld] of v
+  const void *row_values, *col_values;  // the caller's, [m] and [n]
   void *partial, *sums, *product;  // [range][state][partial_ld]; results
   const void* params;          // null: numbers
   long long m, n, row, plane, columns_ld, partial_ld, ranges;

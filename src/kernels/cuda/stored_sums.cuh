@@ -21,6 +21,10 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS)
   const i64 first = (i64)blockIdx.y * SUM_RANGE, end = first + SUM_RANGE < a.n ? first + SUM_RANGE : a.n;
   const REAL* const params = a.params ? (const REAL*)a.params : (const REAL*)a.numbers;
   const REAL* const columns = (const REAL*)a.columns;
+  REAL row[SUM_ROWS][1] = {};
+#pragma unroll
+  for (int r = 0; READS_ROW && r < SUM_ROWS; ++r)
+    row[r][0] = ((const REAL*)a.row_values)[m0 + r < a.m ? m0 + r : a.m - 1];
   REAL* const planes = (REAL*)a.planes;
   REAL sums[SUM_ROWS][STATES] = {};
 #pragma unroll 1
@@ -29,6 +33,7 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS)
 #pragma unroll
     for (int e = 0; PRODUCT && e < COLUMNS; ++e) factors[e] = e < a.count ? columns[e * a.columns_ld + n] : (REAL)0;
     const REAL single = SUMS && a.weights == nullptr ? ((const REAL*)a.single)[n] : (REAL)0;
+    const REAL col[1] = {READS_COL ? ((const REAL*)a.col_values)[n] : (REAL)0};
     REAL pairs[SUM_ROWS][REDUCTIONS], weights[SUM_ROWS];
 #pragma unroll
     for (int r = 0; r < SUM_ROWS; ++r) {
@@ -40,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS)
 #pragma unroll
     for (int r = 0; r < SUM_ROWS; ++r) {
       REAL values[OUTPUTS];
-      values_of(values, pairs[r], params, (REAL)a.features);
+      values_of(values, pairs[r], row[r], col, params, (REAL)a.features);
       if (a.stores && m0 + r < a.m) {
 #pragma unroll
         for (int p = 0; p < AMPLITUDES; ++p) planes[p * a.plane + (m0 + r) * a.row + n] = values[p];

@@ -211,6 +211,7 @@ TEST(Gradient, BackwardInOnePass) {
                         {"col*log(h+sum((x-z)^2))+row*row*max(abs(x-z))", 16, 2, {"h", "row"}},
                         {"exp(-sum(abs(x-z))/h)*s", 20, 4, {"h", "s"}},
                         {"exp(-sum(abs(x-z)^1.5)/h)*s", 18, 1, {"s", "h"}},
+                        {"row*exp(-sum(abs(x-z))/h)+sum(x*z)^2*col", 19, 2, {"row", "h"}},
                         {"sqrt(s+sum((x-z)^2)/h)*sum(x*z)", 17, 3, {"s", "h"}}};
   for (const Dtype dtype : kWide)
     for (const auto& [text, features, columns, by] : cases) {
@@ -294,7 +295,9 @@ TEST(Gradient, BackwardThatIsNoSinglePass) {
     EXPECT_FALSE(is_one_pass("sum(abs(x-z)^p)", 3, {"p"}, exponent));
     EXPECT_TRUE(is_one_pass("sum(abs(x-z))", 17, {}, {}));
     EXPECT_TRUE(is_one_pass("a*sum(abs(x-z))^2", 17, {"a"}, a));
-    EXPECT_FALSE(is_one_pass("row*a*sum(abs(x-z))^2", 17, {"a"}, with_row)) << "the sums alone do not decide it";
+    EXPECT_TRUE(is_one_pass("row*a*sum(abs(x-z))^2", 17, {"a", "row"}, with_row));
+    EXPECT_FALSE(is_one_pass("(i+1)*a*sum(abs(x-z))^2", 17, {"a"}, a)) << "of indices";
+    EXPECT_FALSE(is_one_pass("a*sum(abs(x-z))^2/sum(x*x)", 17, {"a"}, a)) << "of points alone";
     EXPECT_FALSE(is_one_pass("sum(x*z)", 3, {"row"}, {}));
     EXPECT_FALSE(is_one_pass("sum(x*z)", 0, {}, {}));
     Arguments many;
