@@ -156,6 +156,8 @@ std::string names_of(const FurtherSums& further) {
   return names;
 }
 
+bool has_any(const FurtherSums& further) { return !further.by.empty() || further.product; }
+
 void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
   for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
   if (further.product) outputs.push_back(formula);
@@ -245,14 +247,54 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
 
 namespace {
 
+/// What a field's pairs are stored as.
+std::vector<Expr> values_of(const plan::GpuFieldPlan& field) {
+  std::vector<Expr> values = field.problem.field.pair_outputs;
+  const bool is_factor = values.size() == 1 && field.factors && has_value_as_factor(field.factors.amplitude);
+  if (field.linear && field.of_differences() && is_factor)
+    values[0] = without_duplicates(values[0], 0.0);
+  else if (field.has_units() && is_factor)
+    values[0] = without_duplicates(values[0], values[0] * 0.0);
+  return values;
+}
+
+/// Those, made some rows at a time, with further sums beside; kernels without a plan where these cannot be had so.
+std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, const cuda::PairJob& job,
+                                                       const plan::GpuFieldPlan& field, std::int64_t factors,
+                                                       Context& context, const FurtherSums& further) {
+  const Formula::Prepared& formula = call.formula();
+  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
+  const std::int64_t columns = further.product ? factors : 0;
+  const auto pays = [&](bool of_products) {
+    return columns == 0 || plan::pays_product_beside(job.type, job.features, columns, of_products);
+  };
+  const std::string key = cache_key(
+      formula.is_field ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
+      problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, field.linear != nullptr,
+      field.has_units(), names_of(further), further.product, plan::columns_at_once(columns), pays(false), pays(true));
+  return kept(pairs_of(job, context), key, job, [&] {
+    problem.outputs = values_of(field);
+    if (has_any(further)) {
+      std::vector<Expr> beside;
+      add_outputs(beside, formula.expression, further);
+      problem.stored_sums = plan::plan_stored_sums(problem.outputs, beside, columns, job.type);
+      if (problem.stored_sums) problem.outputs = problem.stored_sums->split.reductions;
+      const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
+      if (!problem.stored_sums || !pays(of_products))
+        return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
+    }
+    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
+  });
+}
+
 /// Of pairs that are stored. `weighs`: with weights of their own, as an amplitude.
 CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, bool weighs,
                                Context& context, const FurtherSums& further, std::int64_t factors) {
   const Formula::Prepared& formula = call.formula();
   const bool amplitude = formula.is_field;
   CudaGradient gradient;
-  const std::string text = cache_key(amplitude, weighs, formula.key);
-  gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {
+  gradient.field = field_kernels(cache_key(amplitude, weighs, formula.key), job, outputs, amplitude || weighs, context,
+                                 [&] {
     if (amplitude) return ir::split_amplitude_field(formula.expression);
     ir::FieldSplit field = ir::split_field(formula.field());
     if (weighs)
@@ -260,35 +302,9 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, s
     return field;
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
-  std::vector<Expr> values = plan.problem.field.pair_outputs;
-  const bool has_sums = !further.by.empty() || further.product;
-  if (values.empty()) return has_sums ? CudaGradient{} : gradient;
-  const bool is_linear = plan.linear != nullptr;
-  const bool is_factor = values.size() == 1 && plan.factors && has_value_as_factor(plan.factors.amplitude);
-  if (is_linear && plan.of_differences() && is_factor)
-    values[0] = without_duplicates(values[0], 0.0);
-  else if (plan.has_units() && is_factor)
-    values[0] = without_duplicates(values[0], values[0] * 0.0);
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
-  problem.outputs = values;
-  std::int64_t columns = 0;  // of the product that are added up at once
-  if (has_sums) {
-    std::vector<Expr> beside;
-    add_outputs(beside, formula.expression, further);
-    problem.stored_sums = plan::plan_stored_sums(values, beside, further.product ? factors : 0, job.type);
-    if (!problem.stored_sums) return {};
-    problem.outputs = problem.stored_sums->split.reductions;
-    const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
-    if (further.product && !plan::pays_product_beside(job.type, job.features, factors, of_products)) return {};
-    columns = further.product ? problem.stored_sums->columns : 0;
-  }
-  const std::string key =
-      cache_key(amplitude ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
-                problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, is_linear,
-                plan.has_units(), names_of(further), columns);
-  gradient.pairs = kept(pairs_of(job, context), key, job,
-                        [&] { return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job); });
-  return gradient;
+  if (plan.problem.field.pair_outputs.empty()) return has_any(further) ? CudaGradient{} : gradient;
+  gradient.pairs = stored_values(call, job, plan, factors, context, further);
+  return gradient.pairs->plan ? gradient : CudaGradient{};
 }
 
 }  // namespace

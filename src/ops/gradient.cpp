@@ -240,15 +240,15 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   }
   if (call.ends_checked(out)) return true;
   const cuda::PairJob job = call.job(context);
-  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context, further);
-  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context, further);
-  ops::CudaGradient of_parts{kernels, nullptr};
-  if (!kernels) {
+  ops::CudaGradient kernels;
+  kernels.pairs = ops::few_features_kernels(call, job, factors.columns(), true, context, further);
+  if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, factors.columns(), 1, context, further);
+  if (!kernels.pairs) {
     // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
     const ops::FurtherSums sums{further.by, false};
     if (further.product && ops::rank_field_kernels(call, job, factors.columns(), 1, context, sums)) return false;
-    of_parts = ops::stored_gradient(call, job, factors.columns(), context, further);
-    if (!of_parts.field) return false;
+    kernels = ops::stored_gradient(call, job, factors.columns(), context, further);
+    if (!kernels.field) return false;
   }
   cuda::FieldJob operands = factors.job(call, out);
   const auto output = [&](const Tensor* to) -> cuda::FieldJob::Further {
@@ -257,7 +257,7 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   };
   operands.sums = output(beside.sums);
   operands.product = output(beside.product);
-  cuda::gradient(of_parts.pairs.get(), of_parts.field.get(), job, operands);
+  cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, operands);
   return true;
 }
 

@@ -271,6 +271,51 @@ TEST(Gradient, BackwardInOnePass) {
     }
 }
 
+/// What product_backward gives beside the field by "h".
+struct BackwardResults {
+  Array out, sums, product;
+  BackwardResults(Dtype dtype, const Shape& batch, std::int64_t m, std::int64_t k, std::int64_t columns)
+      : out(dtype, behind(batch, {m, k})), sums(dtype, behind(batch, {1, m})),
+        product(dtype, behind(batch, {m, columns})) {}
+  static Shape behind(Shape batch, const Shape& own) {
+    batch.insert(batch.end(), own.begin(), own.end());
+    return batch;
+  }
+  bool run(const char* f, const Tensor& x, const Tensor& z, const Tensor& weights, const Tensor& v,
+           const Argument& width, TestContext& context) const {
+    Arguments arguments;
+    arguments.params["h"] = width;
+    const Tensor by = sums, values = product;
+    return product_backward(f, x, &z, weights, v, out, {{"h"}, &by, &values}, arguments, context);
+  }
+};
+
+/// Items with a parameter of their own are what calls with that number are, to the bit. Without points z all is zero.
+TEST(Gradient, BackwardOfStoredPairsInBatches) {
+  constexpr std::int64_t kM = 40, kN = 70, kK = 20, kItems = 2, kColumns = 2;
+  const char* text = "exp(-sum(abs(x-z))/h)";
+  for (const Dtype dtype : kWide) {
+    const Array x = normal(dtype, {kItems, kM, kK}, 1), z = normal(dtype, {kN, kK}, 2),
+                v = normal(dtype, {kN, kColumns}, 3), weights = normal(dtype, {kM, kColumns}, 4);
+    const Array no_z(dtype, {0, kK}), no_v(dtype, {0, kColumns});
+    Array widths(dtype, {kItems});
+    for (std::int64_t i = 0; i < kItems; ++i) widths.set({i}, 20.0 + 7 * static_cast<double>(i));
+    on_cuda([&](TestContext& context) {
+      const BackwardResults all(dtype, {kItems}, kM, kK, kColumns), empty(dtype, {kItems}, kM, kK, kColumns);
+      ASSERT_TRUE(all.run(text, x, z, weights, v, widths.tensor(), context));
+      for (std::int64_t i = 0; i < kItems; ++i) {
+        const BackwardResults one(dtype, {}, kM, kK, kColumns);
+        ASSERT_TRUE(one.run(text, item(x, {i}), z, weights, v, widths(i), context));
+        for (auto part : {&BackwardResults::out, &BackwardResults::sums, &BackwardResults::product})
+          EXPECT_TRUE(same_bits(copy(item(all.*part, {i}), dtype), one.*part)) << i;
+      }
+      ASSERT_TRUE(empty.run(text, x, no_z, weights, no_v, 20.0, context));
+      for (auto part : {&BackwardResults::out, &BackwardResults::sums, &BackwardResults::product})
+        each_index((empty.*part).tensor().shape, [&](const Shape& at) { ASSERT_EQ(read(empty.*part, at), 0); });
+    });
+  }
+}
+
 /// What takes several passes is left alone.
 TEST(Gradient, BackwardThatIsNoSinglePass) {
   const Array weights = normal(Dtype::float32, {4, 2}, 2), v = normal(Dtype::float32, {4, 2}, 3);
