@@ -133,7 +133,7 @@ struct BesideGradient {
   const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
 };
 /// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
-/// where product_gradient stores no pairs, with the product of several columns; where it stores them, as of more
+/// where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of more
 /// features, values of indices or of the points of one side, or the product of more columns than pay there; by an
 /// exponent that is a number, or by more than eight leaves.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,

@@ -105,8 +105,8 @@ inline constexpr char kProductBackwardDoc[] =
     product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
 None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
-product of several columns; where it stores them, as of more features, values of indices or of the points of one
-side, or the product of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
+product of more than 16 columns; where it stores them, as of more features, values of indices or of the points of
+one side, or the product of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

@@ -117,8 +117,11 @@ std::string epilogue_function(const GpuPairPlan& plan) {
 
 std::string wide_text(const plan::BilinearTile& tile, bool halves) {
   const char* type = halves ? "k16.f32.f16.f16" : "k8.f32.tf32.tf32";
-  return define("HALVES", halves) + (halves ? skeleton({"split_pieces.cuh"}) : "") +
-         product_function({"wide_product", tile.wide, tile.wide / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
+  const auto product = [&](int columns) {
+    return product_function({"wide_product", columns, columns / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
+  };
+  return define("HALVES", halves) + define("BESIDE", tile.beside) + (halves ? skeleton({"split_pieces.cuh"}) : "") +
+         product(tile.wide) + (tile.beside > 0 ? product(tile.beside) : "");
 }
 
 std::string streams_defines(const GpuPairPlan& plan) {

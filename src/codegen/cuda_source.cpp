@@ -370,7 +370,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += wide_defines(tile, plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
   if (tile.by_warps)
-    return text + define("STAGES", tile.stages) + define("HALVES", true) +
+    return text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
            skeleton({"warpgroups.cuh", "bilinear_walk.cuh", "split_pieces.cuh", "wide_pieces.cuh",
                      "expanded_powers.cuh", "wide_warps.cuh"});
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
@@ -395,7 +395,7 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
-  text += define("FURTHER", plan.problem.product.further);
+  text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside);
   text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
   return text + update_function(plan, "update", plan.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
 }

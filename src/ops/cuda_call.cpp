@@ -211,12 +211,13 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
   if (job.hardware().capability() != plan::kOfWarpgroups) return nullptr;
-  if (further.product && factors > 1) return nullptr;
-  const int sums = static_cast<int>(further.by.size()) + further.product;
+  const bool beside = further.product && factors > 1;
+  if (beside && factors > plan::kMostBeside) return nullptr;
+  const int sums = static_cast<int>(further.by.size()) + (further.product && !beside);
   const auto tile = [&](std::int64_t columns) {
     plan::BilinearTile tile = plan::rank_field_tile(job.x.count, job.z.count, job.features,
                                                     plan::rank_outputs(outputs, columns) * columns, factors,
-                                                    context.precision(), context.state().tensor_cores_from);
+                                                    context.precision(), context.state().tensor_cores_from, beside);
     if (tile) tile.further = sums;
     return tile;
   };

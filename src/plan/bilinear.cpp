@@ -186,6 +186,7 @@ std::string BilinearTile::to_text() const {
   if (by_warps) text += ", by warps";
   if (spreads) text += ", spreads";
   if (further > 0) text += fmt::format(", {} further sums", further);
+  if (beside > 0) text += fmt::format(", {} columns of one more value", beside);
   if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
   return text;
 }

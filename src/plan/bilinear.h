@@ -57,6 +57,7 @@ struct BilinearTile {
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
   bool spreads = false;  // squares of values times shares are added up beside (kernels/cuda/rank_field.cuh)
   int further = 0;       // sums of so many further values beside those
+  int beside = 0;        // columns of v beside `wide`, of one more value, a multiple of 8; 0: none
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
   bool keeps = false;    // products with very many columns: values are stored (kernels/cuda/bilinear_kept.cuh)
@@ -68,7 +69,8 @@ struct BilinearTile {
   /// Of 32 points of v in shared memory. Halves share a power of two a column. Two blocks of a cluster copy as many
   /// chunks of 16 bytes each.
   int v_bytes(VPieces pieces) const {
-    return pieces == VPieces::floats ? wide * 256 : wide * 132 + (pieces == VPieces::halves_and_norms ? 160 : 0);
+    if (pieces == VPieces::floats) return (wide + beside) * 256;
+    return wide * 132 + (pieces == VPieces::halves_and_norms ? 160 : 0);
   }
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
   /// of features, where pairs are computed one by one.
@@ -84,7 +86,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, further, weight_units, areas, keeps, last_feeds);
+                    own_scales, spreads, further, beside, weight_units, areas, keeps, last_feeds);
   }
   std::string to_text() const;
 };

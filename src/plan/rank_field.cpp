@@ -39,7 +39,7 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns) {
 }
 
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             std::int64_t factors, Precision precision, double from) {
+                             std::int64_t factors, Precision precision, double from, bool beside) {
   constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kMultiple = 8;
   // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
@@ -50,12 +50,13 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
   BilinearTile tile{.columns = 128, .stages = 4, .wide_stages = 4, .spreads = true};
   tile.weight_units = factor_units(factors);
   const bool weighs = tile.weight_units > 0;
+  if (beside) tile.beside = static_cast<int>(round_up(factors, kMultiple));
   tile.wide = static_cast<int>(
       round_up(ceil_div(columns, ceil_div(columns, weighs ? kColumnsOfPass : kWideColumns)), kMultiple));
   if (k <= 2 * kUnit) {
     tile.brief = static_cast<int>(ceil_div(k, kUnit));
     tile.resident = true;
-    if (weighs && tile.wide > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;
+    if (weighs && tile.wide + tile.beside > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;
   } else if (weighs) {
     tile.columns = 64;
   } else if (tile.wide > kColumnsOfFourStages) {

@@ -26,12 +26,16 @@ RankField rank_field_of(const ir::FieldSplit& field);
 inline int factor_units(std::int64_t factors) { return factors > 32 ? 2 : factors > 1 ? 1 : 0; }
 /// More features are more passes over the pairs, and stored amplitudes pay.
 inline constexpr std::int64_t kMostRankFeatures = 160;
+/// Columns of v, more than one, whose product a pass has beside (BilinearTile::beside).
+inline constexpr std::int64_t kMostBeside = 16;
 /// Of single factors, outputs of a pass, each with so many columns.
 std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// Whether so many outputs take less time than of stored amplitudes (plan/gpu_field.h).
 bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns);
-/// The tile of that product; an empty one where it does not pay.
+/// The tile of that product, with those of the factors themselves beside it, or without; an empty one where it does not
+/// pay.
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             std::int64_t factors, Precision precision, double from = kTensorCoresFrom);
+                             std::int64_t factors, Precision precision, double from = kTensorCoresFrom,
+                             bool beside = false);
 
 }  // namespace mercer::plan

@@ -16,7 +16,7 @@ With L the value that is differentiated and W[m, n] the weight of a pair, dL/df(
 
 On CUDA what has the weights C v' takes two passes where no derivative of it is recorded: one with
 the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which has
-dL/dv; one for both where the formula and its points are the same on both sides. dL/dv of several
+dL/dv; one for both where the formula and its points are the same on both sides. dL/dv of many
 columns is a third where products of matrices make it sooner than these passes do.
 """
 

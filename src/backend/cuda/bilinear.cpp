@@ -321,8 +321,9 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
   part.row_length = row_length_;
 }
 
-void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace) const {
-  if (v_) v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace);
+void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace,
+                             const ColumnsBeside& beside) const {
+  if (v_) v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, beside);
   launch_products(kernels_.product, *kernels_.plan, job_, products, products.pairs.splits);
 }
 

@@ -44,9 +44,11 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   v_ = workspace.add(results_ * columns * z_ld * kFloat);
   shares_ = workspace.add(z_ld * kFloat);
   further_sums_ = tile.further;
-  partial_ = workspace.add(splits_ * (results_ * columns + further_sums_) * x_ld * kFloat);
+  if (tile.beside > 0) beside_columns_ = operands.outputs;
+  partial_ = workspace.add(splits_ * (results_ * columns + further_sums_ + beside_columns_) * x_ld * kFloat);
   times_ = workspace.add(z_ld * kFloat);
   if (further_sums_ > 0) further_ = workspace.add(splits_ * further_sums_ * x_ld * kFloat);
+  if (beside_columns_ > 0) beside_ = workspace.add(splits_ * beside_columns_ * x_ld * kFloat);
   spread_ = workspace.add(splits_ * x_ld * kFloat);
   left_ = workspace.add((job.x.count + 1) * static_cast<std::int64_t>(sizeof(unsigned)));
 }
@@ -92,13 +94,16 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.spread = workspace_.at<float>(spread_);
   a.times = workspace_.at<float>(times_);
   a.further = workspace_.at<float>(further_);
-  a.with_product = operands_.product.data != nullptr ? 1 : 0;
+  a.beside = workspace_.at<float>(beside_);
+  a.beside_columns = static_cast<int>(beside_columns_);
+  a.with_product = operands_.product.data != nullptr && beside_columns_ == 0 ? 1 : 0;
   a.summed = further_sums_ - a.with_product;
   a.sums = static_cast<float*>(operands_.sums.data);
   a.product = static_cast<float*>(operands_.product.data);
   a.sums_first = operands_.sums.first_stride;
   a.sums_row = operands_.sums.second_stride;
   a.product_row = operands_.product.first_stride;
+  a.product_column = operands_.product.second_stride;
   a.partial_ld = a.pairs.x_ld;
   a.splits = static_cast<int>(splits_);
   a.left = workspace_.at<unsigned>(left_);
@@ -146,6 +151,7 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   products.spread = workspace_.at<float>(spread_);
   products.times = a.times;
   products.further = workspace_.at<float>(further_);
+  products.beside = workspace_.at<float>(beside_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;
   const std::int64_t width = a.outputs * field_.columns(job_.features);
@@ -154,7 +160,11 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
     pairs.v = a.v + first * a.v_ld;
     pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width - first));
     pairs.out = workspace_.at<float>(partial_) + first * a.partial_ld;
-    products_.multiply(products, workspace_);
+    // One pass makes the product with v.
+    products.beside_columns = first == 0 ? a.beside_columns : 0;
+    ColumnsBeside beside;
+    if (products.beside_columns > 0) beside = {a.columns, a.columns_ld, a.beside_columns};
+    products_.multiply(products, workspace_, beside);
   }
   launch_step("finish_rows", {ceil_div(job_.x.count, kFinishPoints)},
               job_.features * (kFinishPoints + 1) * kFloat, a);
@@ -162,7 +172,8 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
                      plan::are_points(kernels_.plan->sides.z_streams);
   const std::int64_t factors = operands_.has_rows() ? a.factors : 1;
   const std::int64_t floats = job_.features * (MERCER_PANEL + 1) +
-                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors + MERCER_PANEL);
+                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors +
+                                       (tile.beside > 0 ? 2 : 1) * MERCER_PANEL);
   RankFieldArguments left = a;  // of one output
   left.factors = static_cast<int>(factors);
   for (int o = 0; o < a.outputs; ++o) {

@@ -36,9 +36,14 @@ WideArguments WideOperand::arguments(const PairArguments& group, const PlainColu
   return a;
 }
 
-void WideOperand::write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const {
-  const WideArguments a = arguments(group, v, workspace);
-  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * a.wide, kThreads)}, kThreads, 0, a);
+void WideOperand::write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
+                        const ColumnsBeside& beside) const {
+  WideArguments a = arguments(group, v, workspace);
+  a.beside = beside.data;
+  a.beside_ld = beside.ld;
+  a.beside_columns = beside.columns;
+  a.beside_wide = tile_.beside;
+  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * (a.wide + a.beside_wide), kThreads)}, kThreads, 0, a);
 }
 
 void WideOperand::write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const {

@@ -17,6 +17,13 @@ struct PlainColumns {
   }
 };
 
+/// Columns that a second value is multiplied with, so many floats apart.
+struct ColumnsBeside {
+  const float* data = nullptr;
+  std::int64_t ld = 0;
+  int columns = 0;
+};
+
 class WideOperand {
  public:
   struct Options {
@@ -26,7 +33,8 @@ class WideOperand {
   /// Lays the image out in `workspace`, of one group and one pass over the columns.
   WideOperand(const plan::BilinearTile& tile, const PairJob& job, const Options& options, Workspace& workspace);
   /// Makes it, unless pieces of 16 bits have been taken.
-  void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
+  void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
+             const ColumnsBeside& beside = {}) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
   /// stand.
   void write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;

@@ -286,6 +286,8 @@ struct BilinearArguments {
   float* spread;        // [split][partial_ld] these sums
   const float* times;   // [z ld] what further values are multiplied with
   float* further;       // [split][further value][partial_ld] their sums
+  float* beside;        // [split][column][partial_ld] the product of one more value, with columns of its own
+  int beside_columns;   // 0: this pass makes none
   struct KeptImage kept;
 };
 
@@ -298,8 +300,10 @@ struct WideArguments {
   struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
                              // taken; or null
   const float *norm, *norm_tail, *scale;  // of the points n, for the image of halves; or null
-  long long n, v_row, v_column, blocks;   // blocks of 32 points
+  const float* beside;  // [column][beside_ld] of columns behind those
+  long long n, v_row, v_column, beside_ld, blocks;  // blocks of 32 points
   int columns, wide;                      // there are; in the image
+  int beside_columns, beside_wide;
   int by_fours;                           // the order of points for stored values (wide_stored.cuh)
   int block_bytes;                        // of the image of halves
 };
@@ -440,12 +444,14 @@ struct RankFieldArguments {
   long long partial_ld;
   int splits;
   int adds;                            // to what out has
-  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone.
+  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Of several
+  // factors, products of a value with each are beside.
   float* times;                        // [z ld] what further values are multiplied with
   const float* further;                // [split][further sum][partial_ld]
-  int summed, with_product;
+  const float* beside;                 // [split][beside_columns][partial_ld]
+  int summed, with_product, beside_columns;
   float *sums, *product;               // where they go, or null
-  long long sums_first, sums_row, product_row;
+  long long sums_first, sums_row, product_row, product_column;
   unsigned* left;                      // number of the rows that are left to differences, then these rows
   int row_blocks;                      // of rank_rows
 };

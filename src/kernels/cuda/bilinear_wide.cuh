@@ -2,6 +2,7 @@
 //
 // SPREADS: their squares times the shares of the columns are added up. WEIGHT_UNITS: before, they are multiplied with
 // the sums of other products (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
+// BESIDE: the value behind those is multiplied with columns of its own.
 struct Consumer {
   WideSums<BilinearShared> sums;
 #if WEIGHT_UNITS
@@ -75,7 +76,7 @@ struct Consumer {
     const auto make = [&](float (&values)[16], int strip, int stage) {
       x.values(values, sum + strip * 16, StageNorms{sums.numbers_of(shared, stage) + WIDE * 4});
     };
-    sums.add_tile(p, shared, m + threadIdx.x % 32 / 4, walk, make,
+    sums.add_tile(a, shared, m + threadIdx.x % 32 / 4, walk, make,
                   [&] { return value_at_zero(p, member_params(p, 0)); });
   }
 #else
@@ -103,10 +104,14 @@ struct Consumer {
 #endif
     const auto make = [&](float (&values)[16], int strip, int) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
-#if SPREADS && FURTHER
+#if SPREADS && (FURTHER || BESIDE)
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed,
                    [&](int at, const REAL (&outputs)[OUTPUTS]) {
-                     add_further(of_tile, at, outputs, strip, place, whole || place.has(p, at / 4, at % 2));
+                     const bool is_there = whole || place.has(p, at / 4, at % 2);
+                     add_further(of_tile, at, outputs, strip, place, is_there);
+#if BESIDE
+                     sums.beside[at] = is_there ? outputs[1 + FURTHER] : 0.0f;
+#endif
                    });
 #else
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
@@ -121,7 +126,7 @@ struct Consumer {
       add_shares(values, place);
 #endif
     };
-    sums.add_tile(p, shared, m + lane / 4, walk, make, [] { return 1.0f; });
+    sums.add_tile(a, shared, m + lane / 4, walk, make, [] { return 1.0f; });
 #if SPREADS
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {

@@ -197,12 +197,18 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     store_finished(a, o, m0, values, fails);
     __syncthreads();
   }
-  const int further = a.summed + a.with_product;
-  for (int i = group; i < further && m0 + row < f.m && !fails[row]; i += FINISH_GROUPS) {
+  const auto all_splits = [&](const float* sums, int count, int i) {
     double sum = 0;
-    for (int s = 0; s < a.splits; ++s) sum += a.further[(s * further + i) * a.partial_ld + m];
+    for (int s = 0; s < a.splits; ++s) sum += sums[(s * count + i) * a.partial_ld + m];
+    return (float)sum;
+  };
+  const bool stands = m0 + row < f.m && !fails[row];
+  const int further = a.summed + a.with_product;
+  for (int i = group; i < further && stands; i += FINISH_GROUPS) {
     const float scale = largest_column_scale(a, 0) * (i < a.summed ? a.row_scales[m] : 1.0f);
-    store_further(a, i, m, (float)sum * scale);
+    store_further(a, i, m, all_splits(a.further, further, i) * scale);
   }
+  for (int e = group; e < a.beside_columns && stands; e += FINISH_GROUPS)
+    store_product(a, e, m, all_splits(a.beside, a.beside_columns, e));
   if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
 }

@@ -17,6 +17,8 @@
 #define SLICE_ROW (MERCER_PANEL + 1)
 #define TOTAL_SLICES 32
 #define LEAST_SLICES 4  // of a range
+#define ROW_THREADS (RANK_THREADS / RANK_ROWS)  // of columns beside, of which a thread has every so many of a row
+#define OWN_PRODUCTS ((BESIDE + ROW_THREADS - 1) / ROW_THREADS)
 
 // Feature k of a point, from a panel and from a plain one.
 MERCER_INLINE float of_panel(const void* panels, i64 features, i64 k, i64 point) {
@@ -38,7 +40,7 @@ struct RankRanges {
     if (count < 1) count = 1;
   }
   MERCER_METHOD float* part(const RankFieldArguments& a, i64 range, i64 row) const {
-    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + FURTHER);
+    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + FURTHER + a.beside_columns);
   }
 };
 
@@ -52,9 +54,11 @@ struct RankRows {
   const RankFieldArguments& a;
   const int group, own;  // of rows; the point of a slice, or the feature of a block
   const int row_length;  // features, in fours
-  float *x, *points, *values, *u, *z;  // [row][row_length], twice; [row][64]; [row][factor]; [k][SLICE_ROW]
+  float *x, *points, *values, *beside;  // [row][row_length], twice; [row][64], twice
+  float *u, *z;                         // [row][factor]; [k][SLICE_ROW]
   i64 m[OWN_ROWS];
   double further[FURTHER + 1][OWN_ROWS];  // of the points that the thread has had
+  double products[OWN_PRODUCTS + 1];
   float sum[OWN_ROWS][FEATURE_BLOCKS], total[OWN_ROWS][FEATURE_BLOCKS], all[OWN_ROWS][FEATURE_BLOCKS];
 
   MERCER_METHOD RankRows(const RankFieldArguments& arguments, float* memory)
@@ -63,7 +67,8 @@ struct RankRows {
     x = memory;
     points = x + (PLAIN ? 0 : RANK_ROWS * row_length);
     values = points + RANK_ROWS * row_length;
-    u = values + RANK_ROWS * MERCER_PANEL;
+    beside = values + (BESIDE > 0 ? RANK_ROWS * MERCER_PANEL : 0);
+    u = beside + RANK_ROWS * MERCER_PANEL;
     z = u + RANK_ROWS * a.factors;
   }
 
@@ -97,6 +102,8 @@ struct RankRows {
 #pragma unroll
       for (int f = 0; f < FURTHER; ++f) further[f][r] = 0;
     }
+#pragma unroll
+    for (int i = 0; i < OWN_PRODUCTS; ++i) products[i] = 0;
   }
 
   template <class Value>
@@ -148,6 +155,22 @@ struct RankRows {
 #pragma unroll
       for (int f = 0; f < FURTHER; ++f)
         if (n < p.n) further[f][r] += outputs[1 + f] * (f < a.summed ? weights[r] : a.columns[n]);
+#if BESIDE
+      beside[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = outputs[1 + FURTHER];
+#endif
+    }
+  }
+
+  MERCER_METHOD void multiply(i64 n0) {
+    const float* const row = beside + threadIdx.x / ROW_THREADS * MERCER_PANEL;
+#pragma unroll
+    for (int i = 0; i < OWN_PRODUCTS; ++i) {
+      const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
+      if (e >= a.beside_columns) continue;
+      const float* const column = a.columns + e * a.columns_ld + n0;
+      float part = 0;
+      for (int n = 0; n < MERCER_PANEL && n0 + n < a.pairs.n; ++n) part = mul_add(row[n], column[n], part);
+      products[i] += part;
     }
   }
 
@@ -189,6 +212,7 @@ struct RankRows {
       else
         load(n0, [&](int k, i64 n) { return of_plain(a.field.z, a.field.z_ld, k, n); });
       contract();
+      multiply(n0);
       add(total, sum);
       if (++slices % TOTAL_SLICES == 0) add(all, total);
     }
@@ -224,6 +248,19 @@ struct RankRows {
     }
   }
 
+  MERCER_METHOD void store_products(i64 first, i64 count, const RankRanges& ranges, i64 range) const {
+    const i64 row = first + threadIdx.x / ROW_THREADS;
+#pragma unroll
+    for (int i = 0; i < OWN_PRODUCTS; ++i) {
+      const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
+      if (row >= count || e >= a.beside_columns) continue;
+      if (ranges.count > 1)
+        ranges.part(a, range, row)[a.field.k + FURTHER + e] = (float)products[i];
+      else
+        store_product(a, e, a.left[1 + row], (float)products[i]);
+    }
+  }
+
   // To the output, or to where merge_rows finds the range.
   MERCER_METHOD void store(i64 first, i64 count, const RankRanges& ranges, i64 range) const {
 #pragma unroll
@@ -256,6 +293,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) rank_rows(const __gri
     rows.run(slices * range / ranges.count, slices * (range + 1) / ranges.count);
     rows.store(first, count, ranges, range);
     if (FURTHER > 0) rows.finish_further(first, count, ranges, range);
+    if (BESIDE > 0) rows.store_products(first, count, ranges, range);
   }
 }
 
@@ -264,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
   if (count == 0) return;
   const RankRanges ranges(a, count);
   if (ranges.count == 1) return;
-  const int columns = a.field.k + FURTHER;
+  const int columns = a.field.k + FURTHER + a.beside_columns;
   for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * columns;
        at += (i64)gridDim.x * RANK_THREADS) {
     const i64 row = at / columns;
@@ -273,6 +311,8 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
     for (i64 range = 0; range < ranges.count; ++range) sum += ranges.part(a, range, row)[k];
     if (k < a.field.k)
       store_left(a, a.left[1 + row], k, sum);
+    else if (k >= a.field.k + FURTHER)
+      store_product(a, k - a.field.k - FURTHER, a.left[1 + row], sum);
     else
       store_further(a, k - a.field.k, a.left[1 + row], sum);
   }

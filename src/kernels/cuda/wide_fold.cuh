@@ -9,9 +9,16 @@
 //
 // Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
 // first, and are added up in float32.
+//
+// BESIDE: as many columns more of the image are multiplied with a second value of the pairs (rank_field.cuh). Its
+// pieces are needed no longer than until those of the first one are made.
 template <class Shared>
 struct WideSums {
   float total[WIDE / 2];
+#if BESIDE
+  float beside[16];  // second values of the strip, which `make` gives too
+  float total_beside[BESIDE / 2];
+#endif
   Ring<V_STAGES> ring;
 
   MERCER_METHOD WideSums() : ring{0, 0} {}
@@ -19,11 +26,15 @@ struct WideSums {
   // Adds a tile; make(values, strip, stage) gives 16 values of the strip whose v lies in the stage, 0 where there is no
   // column. Rows m and m + 8. Sums are stored times factor().
   template <class Make, class Factor>
-  MERCER_METHOD void add_tile(const PairArguments& p, const Shared& shared, i64 m, const Walk& walk, const Make& make,
-                              const Factor& factor) {
+  MERCER_METHOD void add_tile(const BilinearArguments& a, const Shared& shared, i64 m, const Walk& walk,
+                              const Make& make, const Factor& factor) {
     if (walk.starts_sum()) {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
+#if BESIDE
+#pragma unroll
+      for (int i = 0; i < BESIDE / 2; ++i) total_beside[i] = 0;
+#endif
     }
     Pieces pieces;
     float part[WIDE / 2];
@@ -36,14 +47,32 @@ struct WideSums {
       make(values, strip, stage);
       // The products of the strip before were on their way meanwhile.
       if (strip > 0) end(part, pieces, shared, before);
+#if BESIDE
+      barrier_wait(shared.v_full(stage), ring.parity);
+      Pieces own;
+      float own_part[BESIDE / 2];
+      own.split(beside);
+      begin(own_part, own, shared, stage, WIDE);
+      pieces.split(values);
+#else
       pieces.split(values);
       if (!Shared::NORMS_WITH_V) barrier_wait(shared.v_full(stage), ring.parity);
+#endif
       ring.advance();
-      begin(part, pieces, shared, stage);
+      begin(part, pieces, shared, stage, 0);
+#if BESIDE
+      products_wait<1>();
+      add(total_beside, own_part, own, shared, stage, WIDE);
+#endif
       before = stage;
     }
     end(part, pieces, shared, before);
-    if (walk.ends_sum()) store_sums(p, m, walk, total, factor());
+    if (!walk.ends_sum()) return;
+    store_sums(a.pairs, m, walk, total, factor());
+#if BESIDE
+    float* const to = a.beside + (i64)walk.split * a.beside_columns * a.pairs.partial_ld;
+    store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, 1);
+#endif
   }
 
 #if HALVES
@@ -53,14 +82,16 @@ struct WideSums {
   }
 #endif
 
-  static MERCER_METHOD void begin(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared,
-                                  int stage) {
-    const u64 v = v_descriptor(shared.v + stage * V_STAGE_BYTES);
+  // Of the columns from `first` on.
+  template <int COUNT>
+  static MERCER_METHOD void begin(float (&part)[COUNT], const Pieces& pieces, const Shared& shared, int stage,
+                                  int first) {
+    const u64 v = v_descriptor(shared.v + stage * V_STAGE_BYTES + first * 16);
     const auto step = [&](int j, int piece) {
       return descriptor_at<Shared::UNIFORM_STAGES>(v, j * V_STEP_BYTES + piece * V_PIECE_BYTES);
     };
 #pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
+    for (int i = 0; i < COUNT; ++i) keep(part[i]);
     products_fence();
 #pragma unroll
     for (int j = 0; j < V_STEPS; ++j) wide_product(part, pieces.high[j], step(j, 1), j > 0);
@@ -73,9 +104,9 @@ struct WideSums {
 
   MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage) {
     products_wait<0>();
+#if HALVES
 #pragma unroll
     for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
-#if HALVES
     const u32 scales = numbers_of(shared, stage) + threadIdx.x % 4 * 8;
 #pragma unroll
     for (int i = 0; i < WIDE / 2; i += 4) {
@@ -88,21 +119,31 @@ struct WideSums {
     }
     async_fence();
 #else
-    float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
-#pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
-    const float all = test[0] + test[1] + (test[2] + test[3]);
-    // Pieces make NaN of infinities.
-    if (__any_sync(0xffffffffu, all != all)) {
-      add_each(part, pieces, shared.v + stage * V_STAGE_BYTES);
-      async_fence();
-    }
-#pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) total[i] += part[i];
+    add(total, part, pieces, shared, stage, 0);
 #endif
     __syncwarp();
     if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
   }
+
+#if !HALVES
+  template <int COUNT>
+  static MERCER_METHOD void add(float (&total)[COUNT], float (&part)[COUNT], const Pieces& pieces,
+                                const Shared& shared, int stage, int first) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) keep(part[i]);
+    float test[4] = {};  // NaN where a sum is not finite; four, for each waits for itself
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) test[i % 4] = mul_add(part[i], 0.0f, test[i % 4]);
+    const float all = test[0] + test[1] + (test[2] + test[3]);
+    // Pieces make NaN of infinities.
+    if (__any_sync(0xffffffffu, all != all)) {
+      add_each(part, pieces, shared.v + stage * V_STAGE_BYTES + first * 16);
+      async_fence();
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) total[i] += part[i];
+  }
+#endif
 
   static MERCER_METHOD void release_v(const Shared& shared, int stage) {
     if (CLUSTER > 1)
@@ -113,21 +154,22 @@ struct WideSums {
 
   // Blocks of 8 columns x 16 bytes lie one after the other, the halves of k behind them.
   static MERCER_METHOD u64 v_descriptor(u32 stage) {
-    return (u64)(128 / 16) << 32 | (u64)WIDE << 16 | (u64)((stage & 0x3ffff) >> 4);
+    return (u64)(128 / 16) << 32 | (u64)V_COLUMNS << 16 | (u64)((stage & 0x3ffff) >> 4);
   }
 
 #if !HALVES
   // The same without products of matrices.
-  static MERCER_METHOD void add_each(float (&part)[WIDE / 2], const Pieces& pieces, u32 stage) {
+  template <int COUNT>
+  static MERCER_METHOD void add_each(float (&part)[COUNT], const Pieces& pieces, u32 first) {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
-    for (int e = 0; e < WIDE; ++e) {
+    for (int e = 0; e < 2 * COUNT; ++e) {
       float sum[2] = {};
 #pragma unroll
       for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int q = 0; q < 2; ++q) {
-          const u32 place = stage + j * V_STEP_BYTES + q * (WIDE * 16) + e * 16 + lane % 4 * 4;
+          const u32 place = first + j * V_STEP_BYTES + q * (V_COLUMNS * 16) + e * 16 + lane % 4 * 4;
           const float high = shared_float(place);
           const float v = fabsf(high) < INFINITY ? high + shared_float(place + V_PIECE_BYTES) : high;
 #pragma unroll
@@ -138,7 +180,7 @@ struct WideSums {
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
 #pragma unroll
-        for (int i = 0; i < WIDE / 4; ++i)
+        for (int i = 0; i < COUNT / 2; ++i)
           if (e == i / 2 * 8 + lane % 4 * 2 + i % 2) part[i / 2 * 4 + h * 2 + i % 2] = sum[h];
       }
     }

@@ -1,27 +1,32 @@
 // The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
 // the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is
 // point 2 i + h of the step; of 16 points by fours point 4 i + h of the first step, two further on of the second.
-// Behind the last point and column there are zeros.
+// Behind the last point and column there are zeros. Columns beside (wide_fold.cuh) follow the others.
 #define IMAGE_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
   if (a.expanded != nullptr && a.expanded->stands) return;
   if (a.split != nullptr && a.split->rated != 0) return;
   const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
-  const int column = (int)(at % a.wide), half = (int)(at / a.wide % 2), step = (int)(at / a.wide / 2 % 4);
-  const i64 block = at / a.wide / 8;
+  const int wide = a.wide + a.beside_wide;
+  const int column = (int)(at % wide), half = (int)(at / wide % 2), step = (int)(at / wide / 2 % 4);
+  const i64 block = at / wide / 8;
   if (block >= a.blocks) return;
   Pack<float, 4> high, low;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const i64 n = block * 32 + (a.by_fours ? step / 2 * 16 + 4 * i + step % 2 * 2 : step * 8 + 2 * i) + half;
-    const float v = n < a.n && column < a.columns ? a.v[n * a.v_row + column * a.v_column] : 0.0f;
+    float v = 0;
+    if (n < a.n && column < a.columns)
+      v = a.v[n * a.v_row + column * a.v_column];
+    else if (n < a.n && column >= a.wide && column < a.wide + a.beside_columns)
+      v = a.beside[(column - a.wide) * a.beside_ld + n];
     // Rounded: what the low piece has to carry is half as much. NaN stays one.
     const float rounded = float_of((bits_of(v) + 0x1000u) & 0xffffe000u);
     high.value[i] = v != v ? v : fabsf(rounded) < INFINITY ? rounded : high_piece(v);
     low.value[i] = v != v ? 0.0f : v - high.value[i];
   }
-  Pack<float, 4>* to = (Pack<float, 4>*)a.image + (block * 4 + step) * 4 * a.wide + half * a.wide + column;
+  Pack<float, 4>* to = (Pack<float, 4>*)a.image + (block * 4 + step) * 4 * wide + half * wide + column;
   store_pack((float*)to, high);
-  store_pack((float*)(to + 2 * a.wide), low);
+  store_pack((float*)(to + 2 * wide), low);
 }

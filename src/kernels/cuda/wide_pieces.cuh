@@ -10,7 +10,8 @@
 #else
 #define V_STEPS 4
 #endif
-#define V_PIECE_BYTES (WIDE * 32)
+#define V_COLUMNS (WIDE + BESIDE)  // of the image
+#define V_PIECE_BYTES (V_COLUMNS * 32)
 #define V_STEP_BYTES (2 * V_PIECE_BYTES)
 
 #if HALVES
@@ -50,16 +51,16 @@ struct Pieces {
 };
 #endif
 
-// Of rows m and m + 8, times `factor`. A range's later sums are added to the earlier ones, by the thread that stored
-// those.
-MERCER_INLINE void store_sums(const PairArguments& p, i64 m, const Walk& walk, const float (&total)[WIDE / 2],
-                              float factor) {
-  float* partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
+// Of `columns` columns and of rows m and m + 8, times `factor`, to a range's part of an array. A range's later sums are
+// added to the earlier ones, by the thread that stored those.
+template <int COUNT>
+MERCER_INLINE void store_columns(float* partial, int columns, const PairArguments& p, i64 m, const Walk& walk,
+                                 const float (&total)[COUNT], float factor) {
 #pragma unroll
-  for (int i = 0; i < WIDE / 2; ++i) {
+  for (int i = 0; i < COUNT; ++i) {
     const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
     const i64 row = m + i % 4 / 2 * 8;
-    if (e >= p.columns || row >= p.m) continue;
+    if (e >= columns || row >= p.m) continue;
     float& to = partial[e * p.partial_ld + row];
 #if EXPANDED == 1
     const float sum = total[i] * p.row_factors[row];
@@ -68,4 +69,9 @@ MERCER_INLINE void store_sums(const PairArguments& p, i64 m, const Walk& walk, c
 #endif
     to = walk.is_first_sum() ? sum : to + sum;
   }
+}
+MERCER_INLINE void store_sums(const PairArguments& p, i64 m, const Walk& walk, const float (&total)[WIDE / 2],
+                              float factor) {
+  float* const partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
+  store_columns(partial, p.columns, p, m, walk, total, factor);
 }

@@ -263,6 +263,9 @@ const FieldRow kFields[] = {
     {.name = "backward-rank-64", .text = kGauss, .sums = 1, .rank_features = 64},
     {.name = "backward-rank-64-of-16", .text = "(1+sqrt(3*sum((x-z)^2))/b)*exp(-sqrt(3*sum((x-z)^2))/b)", .outputs = 16,
      .sums = 1, .rank_features = 64},
+    {.name = "backward-rank-64-of-8", .text = kGauss, .outputs = 8, .sums = 1, .rank_features = 64},
+    {.name = "backward-rank-20-of-16", .text = kGauss, .outputs = 16, .sums = 1, .rank_features = 20},
+    {.name = "backward-rank-128-of-16", .text = kGauss, .outputs = 16, .sums = 1, .rank_features = 128},
     {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
@@ -444,10 +447,11 @@ class Collection {
     plan::GpuPairProblem pairs = problem({kPoints, kPoints, k}, row.type);
     pairs.outputs = {field->amplitude};
     pairs.consumer = Consumer::product;
-    pairs.product =
-        plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), row.outputs, Precision::fp32);
-    add_further(pairs, row, row.outputs == 1);
-    pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1;
+    const bool beside = row.sums > 0 && row.outputs > 1;
+    pairs.product = plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), row.outputs, Precision::fp32,
+                                          plan::kTensorCoresFrom, beside);
+    add_further(pairs, row, true);
+    pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1 - beside;
     pairs.columns = pairs.product.wide;
     pairs.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(pairs);
@@ -461,7 +465,7 @@ class Collection {
   static void add_further(plan::GpuPairProblem& pairs, const FieldRow& row, bool with_product) {
     const Expr f = parse(row.text), by[] = {param("b"), row_value()};
     for (int s = 0; s < row.sums; ++s) pairs.outputs.push_back(differentiate(f, by[s]));
-    if (row.sums > 0 && with_product) pairs.outputs.push_back(f);
+    if (row.sums > 0 && with_product) pairs.outputs.push_back(ir::simplify(f));
   }
 
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
