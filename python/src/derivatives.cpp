@@ -8,6 +8,7 @@
 #include "arrays.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
+#include "ir/point_form.h"
 #include "ir/ptx.h"
 #include "ir/split.h"
 #include "symbols.h"
@@ -107,6 +108,21 @@ void bind_derivatives(nb::module_& module) {
   module.def(
       "swap_sides", [](const Symbol& f) { return Symbol(ir::swap_sides(f.expr)); }, "f"_a,
       "The formula with x and z, row and col, i and j exchanged.");
+  module.def(
+      "point_form",
+      [](const Symbol& f) -> nb::object {
+        const ir::PointForm form = ir::point_form(f.expr);
+        if (!form) return nb::none();
+        const auto text = [](const Expr& e) { return e.empty() ? std::string() : e.to_text(); };
+        const auto side = [&](const ir::PointForm::Side& of) {
+          return nb::make_tuple(text(of.shift), text(of.scale), text(of.value));
+        };
+        return nb::make_tuple(form.formula.to_text(), side(form.x), side(form.z));
+      },
+      "f"_a,
+      nb::sig("def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]] | None"),
+      "A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and those\n"
+      "of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form of f.");
   module.def(
       "leaves",
       [](const Symbol& f) {

@@ -360,9 +360,9 @@ bool reads_pairs(const Expr& phi) {
   return found;
 }
 
-FieldSplit split_amplitude_field(const Expr& phi) {
+FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides) {
   FieldSplit out;
-  if (reads_pairs(phi))
+  if (pairs_sides || reads_pairs(phi))
     out = split_field(phi);
   else
     out.field = Uniforms(out.params, out.uniforms)(by_meaning(phi));  // row and col are cheap to read there

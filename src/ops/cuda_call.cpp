@@ -288,6 +288,15 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
   });
 }
 
+/// Functions of row and col are cheap to read for each feature, but where the rest is x - z or z, a product of matrices
+/// is much less than what reads them.
+ir::FieldSplit amplitude_field(const Expr& phi) {
+  const ir::FieldSplit field = ir::split_amplitude_field(phi);
+  if (plan::factors_of(field.field)) return field;
+  const ir::FieldSplit stored = ir::split_amplitude_field(phi, true);
+  return plan::factors_of(stored.field).linear == plan::FieldFactors::Linear::none ? field : stored;
+}
+
 /// Of pairs that are stored. `weighs`: with weights of their own, as an amplitude.
 CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, bool weighs,
                                Context& context, const FurtherSums& further, std::int64_t factors) {
@@ -296,7 +305,7 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, s
   CudaGradient gradient;
   gradient.field = field_kernels(cache_key(amplitude, weighs, formula.key), job, outputs, amplitude || weighs, context,
                                  [&] {
-    if (amplitude) return ir::split_amplitude_field(formula.expression);
+    if (amplitude) return amplitude_field(formula.expression);
     ir::FieldSplit field = ir::split_field(formula.field());
     if (weighs)
       field.field = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size())) * field.field;

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mercer._torch import products, rules, tangents
-from mercer._torch.operands import Pairs, Weights
+from mercer._torch.operands import Pairs, Weights, like
 
 _FIELDS = len(Pairs._fields)
 # Bytes of the gradients of a part, and of what the outputs of a part have for the points z.
@@ -86,7 +86,7 @@ def _shaped(
     """Without the axis that was added to the operand."""
     if gradient is None or operand is None:
         return None
-    return rules.like(gradient if axis is None else gradient.squeeze(axis), operand)
+    return like(gradient if axis is None else gradient.squeeze(axis), operand)
 
 
 def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:

@@ -188,6 +188,11 @@ def _bare(value: Tensor | float) -> Tensor | float:
     return value.resolve_neg() if isinstance(value, Tensor) else value
 
 
+def like(gradient: Tensor, operand: Tensor) -> Tensor:
+    """Summed over the axes along which the operand was broadcast."""
+    return gradient.sum_to_size(operand.shape).to(operand.device, operand.dtype)
+
+
 class Weights(NamedTuple):
     """A weight for each pair: amplitude[m, n] * sum_e u[m, e] v[n, e]; what is absent is one."""
 

@@ -18,6 +18,8 @@ On CUDA what has the weights C v' takes two passes where no derivative of it is 
 the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which has
 dL/dv; one for both where the formula and its points are the same on both sides. dL/dv of many
 columns is a third where products of matrices make it sooner than these passes do.
+
+Formulas of norms and means are taken as formulas of other points first (point_form.py).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, products
-from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, parsed
+from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, like, parsed
+from mercer._torch.point_form import PointForm, point_form
 
 _FIELDS = len(Pairs._fields)
 NONE = Pairs(*([None] * _FIELDS))
@@ -46,11 +49,6 @@ def product(pairs: Pairs, v: Tensor) -> Tensor:
 
 def field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     return autograd.call("field", *pairs, wrt, *weights)
-
-
-def like(gradient: Tensor, operand: Tensor) -> Tensor:
-    """Summed over the axes along which the operand was broadcast."""
-    return gradient.sum_to_size(operand.shape).to(operand.device, operand.dtype)
 
 
 def ones(pairs: Pairs, points: Tensor) -> Tensor:
@@ -82,7 +80,7 @@ def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
 
 def _same_sides(pairs: Pairs) -> bool:
     """Whether x and z are the same points to a formula that does not tell them apart."""
-    alike = pairs.row is None and pairs.col is None and pairs.i_offset == pairs.j_offset
+    alike = pairs.row is pairs.col and pairs.i_offset == pairs.j_offset
     return pairs.z is None and alike and not pairs.along and parsed(pairs.f).symmetric
 
 
@@ -106,6 +104,11 @@ def _pass(pairs: Pairs, weights: Weights, by: list[str], needs_v: bool) -> tuple
     return gradient, found
 
 
+def _form_of(pairs: Pairs, weights: Weights, needs: Pairs) -> PointForm | None:
+    tensors = [t for _, t, _ in pairs.tensors()] + [t for t in weights if t is not None]
+    return point_form(pairs, needs) if autograd.records_nothing(tensors) else None
+
+
 def _made_in_passes(
     pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
 ) -> dict[str, Tensor]:
@@ -125,10 +128,13 @@ def _made_in_passes(
     if _same_sides(pairs):
         u, v = torch.broadcast_tensors(weights.u, weights.v)
         both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
-        x, found = _pass(pairs, both, by, needs_v)
+        has_row = pairs.row is not None and (needs.row or needs.col)
+        x, found = _pass(pairs, both, [*by, "row"] if has_row else by, needs_v)
         halves = {name: sums / 2 for name, sums in found.items()}
         if needs_v:
             halves["v"] = found["v"][..., u.shape[-1] :]
+        if has_row:  # each is half of what both have as one
+            halves["col"] = halves["row"]
         return halves | {"x": x}
     found = {}
     if needs.x:
@@ -155,6 +161,9 @@ def gradients(
 ) -> Pairs:
     """The gradient to each operand that needs one; some may be made already."""
     if made is None:
+        form = _form_of(pairs, weights, needs)
+        if form is not None:
+            return form.back(gradients(form.pairs, weights, form.needs(needs)), needs)
         made = _made_in_passes(pairs, weights, needs, False)
     # The form that PyTorch wants: a list of numbers counts as one value, an empty one as a list.
     found: dict[str, Any] = {"numbers": None if pairs.numbers else []}
@@ -166,7 +175,7 @@ def gradients(
     if pairs.w is not None and needs.w:
         found["w"] = like(field(pairs, "w", weights), pairs.w)
     for leaf, operand in (("row", pairs.row), ("col", pairs.col)):
-        if leaf in made:
+        if leaf in made and getattr(needs, leaf):
             found[leaf] = like(made[leaf], operand)
     if pairs.row is not None and needs.row and "row" not in made:
         by_row = pairs.with_formula(derivative(pairs.f, "row"))
@@ -206,8 +215,13 @@ def _of_product(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) 
     pairs, v = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
     weights = Weights(None, cotangents[0], v.to(pairs.type))
     wanted, needs_v = Pairs(*needs[:_FIELDS]), needs[_FIELDS]
-    made = _made_in_passes(pairs, weights, wanted, needs_v)
-    found = gradients(pairs, weights, wanted, made)
+    form = _form_of(pairs, weights, wanted)
+    if form is None:
+        made = _made_in_passes(pairs, weights, wanted, needs_v)
+        found = gradients(pairs, weights, wanted, made)
+    else:
+        made = _made_in_passes(form.pairs, weights, form.needs(wanted), needs_v)
+        found = form.back(gradients(form.pairs, weights, form.needs(wanted), made), wanted)
     if not needs_v:
         return (*found, None)
     return (*found, like(made["v"] if "v" in made else product(pairs.swapped(), cotangents[0]), v))

@@ -536,5 +536,31 @@ TEST(GradientField, BatchesNarrowInputsAndStrides) {
   });
 }
 
+/// Without reductions, row and col are all that the pairs have: with x - z or z beside them they go where values of the
+/// pair do, a product of matrices on a GPU.
+TEST(GradientField, FunctionsOfRowAndColumn) {
+  for (const char* text : {"z/sqrt(row*col)", "(x-z)*exp(row-col)", "z*col", "sign(x-z)*row"})
+    for (auto [m, n, k, outputs] : {std::array{11, 37, 19, 1}, {70, 130, 66, 3}, {4, 7, 3, 2}}) {
+      const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+      const Array coef = normal(Dtype::float32, {outputs, n}, 3), amplitude = normal(Dtype::float32, {m, n}, 4);
+      const Array row = uniform(Dtype::float32, {m}, 5), col = uniform(Dtype::float32, {n}, 6);
+      Extra extra;
+      for (int i = 0; i < m; ++i) extra.row.push_back(row(i));
+      for (int j = 0; j < n; ++j) extra.col.push_back(col(j));
+      Arguments arguments;
+      const Expr phi = parse("sum(" + std::string(text) + ")")->args[0];
+      if (phi->uses.row) arguments.row = row;
+      if (phi->uses.col) arguments.col = col;
+      const Tensor a = amplitude;
+      const Field expected = expected_field(phi, x, z, coef, extra, &a);
+      on_each_target([&](TestContext& context) {
+        context.state().tensor_cores_from = 0;
+        const Array out(Dtype::float32, {outputs, m, k});
+        gradient_field(phi, x, z, amplitude, coef, out, arguments, context);
+        expect_field(out, expected, text);
+      });
+    }
+}
+
 }  // namespace
 }  // namespace mercer

@@ -1,0 +1,128 @@
+"""PyTorch: backwards of formulas of norms and means go by other points (_torch/point_form.py)."""
+
+from __future__ import annotations
+
+import mercer as mc
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_table import every_device, normal  # noqa: E402
+
+NORMS = "nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); "
+FORMULAS = {
+    "cosine": ("sum(x*z)/sqrt(sum(x*x)*sum(z*z))", True),
+    "unit points": (NORMS + "exp(-sum(square(x/nx - z/nz))/h)", True),
+    "one side": ("sum(x*z)*sum(x)/h", False),
+    "centred": ("cx = x - mean(x); exp(-sum(square(cx - z))/h)", False),
+    "correlation": (str(mc.zoo.correlation()), True),
+    "arc-cosine": (str(mc.zoo.arc_cosine()), True),
+    "neural tangent": (str(mc.zoo.ntk(depth=3)), True),
+    "user's row": ("row*sum(x*z)/sum(z*z)*b", False),
+}
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
+    from mercer._torch import point_form, rules
+
+    monkeypatch.setattr(point_form, "_LEAST_WORK", 0)
+    monkeypatch.setattr(point_form, "_pays", lambda pairs, has_values: True)
+    return point_form, rules
+
+
+def _gradients(call, inputs, cotangent, is_recorded):
+    return torch.autograd.grad(call(), inputs, cotangent, create_graph=is_recorded)
+
+
+@every_device
+@pytest.mark.parametrize("passes", [False, True])
+@pytest.mark.parametrize("sides", ["two", "one", "batched"])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_gradients(name, sides, passes, device, modules, monkeypatch):
+    """Those by the other points are those of the formula, which a recorded backward takes."""
+    point_form, rules = modules
+    f, is_symmetric = FORMULAS[name]
+    assert point_form._form(f) is not None
+    assert mc.parse(f).symmetric == is_symmetric
+    monkeypatch.setattr(rules, "_has_passes", lambda pairs: passes)
+    lead = (2,) if sides == "batched" else ()
+    x = normal(*lead, 13, 5, device=device)
+    z = None if sides == "one" else normal(9, 5, device=device)
+    v = normal(13 if z is None else 9, 3, device=device)
+    given = {k: torch.tensor(t, device=device).double().requires_grad_()
+             for k, t in (("h", 3.0), ("b", 0.5)) if k in mc.parse(f).parameters}  # fmt: skip
+    if "row" in f:
+        given["row"] = normal(13, device=device)
+    made = []
+    whole = point_form.PointForm.back
+    monkeypatch.setattr(
+        point_form.PointForm, "back", lambda *a: made.append(1) or whole(*a)
+    )
+    calls = {
+        "product": lambda: mc.kernel_product(f, x, z, v, **given),
+        "pairwise": lambda: mc.pairwise(f, x, z, **given),
+        "sum": lambda: mc.kernel_reduce(f, x, z, "sum", **given),
+    }
+    for verb, call in calls.items():
+        inputs = [t for t in (x, z, *given.values()) if t is not None]
+        inputs += [v] if verb == "product" else []
+        cotangent = torch.randn_like(call())
+        made.clear()
+        found = _gradients(call, inputs, cotangent, False)
+        assert made, verb
+        made.clear()
+        expected = _gradients(call, inputs, cotangent, True)
+        assert not made, verb
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-9)
+        if z is not None:  # one of them
+            (of_z,) = torch.autograd.grad(call().sum(), [z])
+            expected = torch.autograd.grad(call().sum(), [z], create_graph=True)[0]
+            torch.testing.assert_close(of_z, expected.detach(), rtol=1e-9, atol=1e-9)
+
+
+@every_device
+def test_points_at_the_origin(device, modules):
+    """An all-zero point has the gradients that the formula gives it, and none is NaN."""
+    f = FORMULAS["neural tangent"][0]
+    x, z, v = (normal(n, 4, device=device) for n in (6, 5, 5))
+    with torch.no_grad():
+        x[2] = 0
+        z[1] = 0
+        z[3] = x[4]
+    v = normal(5, 2, device=device)
+    out = mc.kernel_product(f, x, z, v)
+    cotangent = torch.randn_like(out)
+    found = torch.autograd.grad(out, [x, z], cotangent, retain_graph=True)
+    expected = torch.autograd.grad(out, [x, z], cotangent, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.isfinite(one).all()
+        torch.testing.assert_close(one, other.detach(), rtol=1e-8, atol=1e-8)
+
+
+@every_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_types_of_points(dtype, device, modules):
+    f = FORMULAS["cosine"][0]
+    x = torch.randn(40, 6, device=device, dtype=dtype, requires_grad=True)
+    z = torch.randn(30, 6, device=device, dtype=dtype, requires_grad=True)
+    v = torch.randn(30, 2, device=device, requires_grad=True)
+    found = torch.autograd.grad(mc.kernel_product(f, x, z, v).sum(), [x, z, v])
+    wide = [t.detach().double().requires_grad_() for t in (x, z, v)]
+    expected = torch.autograd.grad(mc.kernel_product(f, *wide).sum(), wide)
+    for one, other, given in zip(found, expected, (x, z, v), strict=True):
+        assert one.dtype == given.dtype
+        bound = 2e-3 if given.dtype == torch.float16 else 2e-6
+        error = (one.double() - other).norm() / other.norm()
+        assert error <= bound
+
+
+def test_small_calls_go_as_they_are(modules, monkeypatch):
+    point_form, _ = modules
+    monkeypatch.setattr(point_form, "_LEAST_WORK", 1 << 22)
+    monkeypatch.setattr(point_form.PointForm, "back", None)
+    x = normal(7, 3)
+    mc.pairwise(FORMULAS["cosine"][0], x).sum().backward()
+    assert x.grad is not None

@@ -1,0 +1,57 @@
+#include "ir/point_form.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/ops.h"
+#include "ir/passes.h"
+
+namespace mercer::ir {
+namespace {
+
+const auto [x, z] = points();
+const Expr own_norm = sqrt(sum(x * x));
+
+TEST(PointForm, ValuesOfPoints) {
+  const PointForm form = point_form(parse("sum(x*z)/sqrt(sum(x*x)*sum(z*z))"));
+  ASSERT_TRUE(form);
+  EXPECT_TRUE(same(form.formula, simplify(sum(x * z) * row_value() * col_value()))) << form.formula.to_text();
+  EXPECT_TRUE(same(form.x.value, rcp(own_norm)) && same(form.z.value, rcp(own_norm))) << form.x.value.to_text();
+  EXPECT_TRUE(form.x.shift.empty() && form.x.scale.empty() && form.z.shift.empty() && form.z.scale.empty());
+}
+
+TEST(PointForm, ScaledPoints) {
+  const PointForm form = point_form(parse("nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); sum(square(x/nx - z/nz))/2"));
+  ASSERT_TRUE(form);
+  EXPECT_TRUE(same(form.formula, simplify(sum(square(x - z)) / 2.0))) << form.formula.to_text();
+  EXPECT_TRUE(same(form.x.scale, rcp(own_norm))) << form.x.scale.to_text();
+  EXPECT_TRUE(same(form.z.scale, rcp(own_norm)) && form.x.value.empty() && form.x.shift.empty());
+}
+
+TEST(PointForm, CentredPoints) {
+  const PointForm form = point_form(parse("cx = x - mean(x); sum(cx*z)/sqrt(sum(square(cx)))"));
+  ASSERT_TRUE(form);
+  EXPECT_EQ(uses(form.formula).row, true);
+  EXPECT_FALSE(form.x.shift.empty());
+  EXPECT_TRUE(form.z.is_plain());
+}
+
+/// A value that is read in several ways, and where it is zero.
+TEST(PointForm, OneValueOfAll) {
+  const PointForm form = point_form(
+      parse("nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); q = sum(square(x/where(nx == 0, 1, nx) - z/where(nz == 0, 1, nz)));"
+            "where(nx == 0 || nz == 0, 0, nx*nz*exp(-q))"));
+  ASSERT_TRUE(form);
+  EXPECT_TRUE(same(form.x.value, own_norm)) << form.x.value.to_text();
+  EXPECT_FALSE(form.x.scale.empty());
+  EXPECT_TRUE(uses(form.formula).row && uses(form.formula).col);
+}
+
+TEST(PointForm, None) {
+  for (const char* f : {"exp(-sum((x-z)^2)/h)", "sum(abs(x-z))", "sum(sqrt(x)*sqrt(z))", "row*sum(x*z)/sum(x*x)",
+                        "sum(x*z)/sum(w*x*x)", "sum((x/h - z/h)^2)", "sum(2*x*z)", "sum(x*z) + sum(x/sum(x*x) - z)",
+                        "sum(x*z)/sum(x^p)", "sum(x*z)*sum(x)*max(x)"})
+    EXPECT_FALSE(point_form(parse(f))) << f;
+}
+
+}  // namespace
+}  // namespace mercer::ir
