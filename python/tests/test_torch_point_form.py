@@ -57,9 +57,7 @@ def test_gradients(name, sides, passes, device, modules, monkeypatch):
         given["row"] = normal(13, device=device)
     made = []
     whole = point_form.PointForm.back
-    monkeypatch.setattr(
-        point_form.PointForm, "back", lambda *a: made.append(1) or whole(*a)
-    )
+    monkeypatch.setattr(point_form.PointForm, "back", lambda *a: made.append(1) or whole(*a))
     calls = {
         "product": lambda: mc.kernel_product(f, x, z, v, **given),
         "pairwise": lambda: mc.pairwise(f, x, z, **given),

@@ -4,7 +4,7 @@ Where f is a formula of other points and of a value of each (mercer::ir::PointFo
 
     f(x, z) = g(x', z', r, q)    x'[m, k] = (x[m, k] - shift[m]) scale[m],  r[m] = value[m]
 
-the pairs are those of g, whose derivatives have no sums of one side, and the rest is work on points:
+the pairs are those of g, whose derivatives have no sums of one side; the rest is work on points:
 
     dL/dx = scale dL/dx' + dL/dr dvalue/dx + dL/dscale dscale/dx + dL/dshift dshift/dx
     dL/dscale = sum_k dL/dx' (x - shift),  dL/dshift = -scale sum_k dL/dx'
