@@ -293,8 +293,9 @@ def swap_sides(f: Expr) -> Expr:
 
 def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]] | None:
     """
-    A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and those
-    of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form of f.
+    A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and
+    those of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form
+    of f.
     """
 
 def leaves(f: Expr) -> list[str]:

@@ -121,8 +121,9 @@ void bind_derivatives(nb::module_& module) {
       },
       "f"_a,
       nb::sig("def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]] | None"),
-      "A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and those\n"
-      "of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form of f.");
+      "A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and\n"
+      "those of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form\n"
+      "of f.");
   module.def(
       "leaves",
       [](const Symbol& f) {

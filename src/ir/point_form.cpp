@@ -14,7 +14,8 @@ bool has_feature(const Expr& e, ExprMap<bool>& known) {
   if (e->op == Op::x || e->op == Op::z) return true;
   if (is_leaf(e->op) || is_reduction(e->op)) return false;
   if (const auto found = known.find(e); found != known.end()) return found->second;
-  const bool any = std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return has_feature(arg, known); });
+  const bool any =
+      std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return has_feature(arg, known); });
   known.emplace(e, any);
   return any;
 }

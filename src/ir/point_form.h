@@ -22,8 +22,8 @@ struct PointForm {
   explicit operator bool() const { return !formula.empty(); }
 };
 
-/// An empty one where the points are read as they are, or in several ways or another one, or where shift, scale or value
-/// read more than the points (parameters, weights).
+/// An empty one where the points are read as they are, or in several ways or another one, or where shift, scale or
+/// value read more than the points (parameters, weights).
 PointForm point_form(const Expr& f);
 
 }  // namespace mercer::ir

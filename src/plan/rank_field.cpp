@@ -44,6 +44,7 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
   // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
   constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40, kColumnsOfFourStages = 80;
+  constexpr int kMostResidentUnits = 2;  // of weights: more of them pass by with the points, some stages at a time
   if (k <= kFewFeatures || k > kMostRankFeatures || m == 0 || n == 0 || precision == Precision::direct) return {};
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   if (from > 0 && (std::min(m, n) < kLeastPoints || work < from)) return {};
@@ -53,7 +54,8 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
   if (beside) tile.beside = static_cast<int>(round_up(factors, kMultiple));
   tile.wide = static_cast<int>(
       round_up(ceil_div(columns, ceil_div(columns, weighs ? kColumnsOfPass : kWideColumns)), kMultiple));
-  if (k <= 2 * kUnit) {
+  const bool is_brief = k <= 2 * kUnit && tile.weight_units <= kMostResidentUnits;
+  if (is_brief) {
     tile.brief = static_cast<int>(ceil_div(k, kUnit));
     tile.resident = true;
     if (weighs && tile.wide + tile.beside > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;

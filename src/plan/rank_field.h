@@ -2,6 +2,9 @@
 // each (kernels/cuda/rank_field.cuh).
 #pragma once
 
+#include <algorithm>
+
+#include "core/integers.h"
 #include "ir/split.h"
 #include "plan/bilinear.h"
 
@@ -22,8 +25,11 @@ struct RankField {
 };
 RankField rank_field_of(const ir::FieldSplit& field);
 
-/// Factors of a pass: a unit of 32 of them, or two. A single one is that of the columns, and of the result.
-inline int factor_units(std::int64_t factors) { return factors > 32 ? 2 : factors > 1 ? 1 : 0; }
+/// Factors of a pass, in units of 32. A single one is that of the columns, and of the result.
+inline constexpr std::int64_t kFactorsOfUnit = 32, kMostFactorUnits = 32;
+inline int factor_units(std::int64_t factors) {
+  return factors <= 1 ? 0 : static_cast<int>(std::min(ceil_div(factors, kFactorsOfUnit), kMostFactorUnits));
+}
 /// More features are more passes over the pairs, and stored amplitudes pay.
 inline constexpr std::int64_t kMostRankFeatures = 160;
 /// Columns of v, more than one, whose product a pass has beside (BilinearTile::beside).

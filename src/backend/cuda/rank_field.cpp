@@ -8,7 +8,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 256, kFloat = sizeof(float), kFactorsOfUnit = 32;
+constexpr std::int64_t kThreads = 256, kFloat = sizeof(float);
 constexpr std::int64_t kFinishPoints = 32;  // of a block of finish_rows
 constexpr std::int64_t kRows = 16, kBlocks = 4;  // of a block of rank_rows; of these a multiprocessor
 
@@ -36,7 +36,7 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
                            tile.columns, kernels.device->multiprocessors * tile.blocks / tile.cluster});
   const std::int64_t results = operands.results(), columns = field_.columns(job.features);
   results_ = plan::rank_outputs(results, columns);
-  pass_ = operands.has_rows() ? std::max<std::int64_t>(1, kFactorsOfUnit * tile.weight_units) : results_;
+  pass_ = operands.has_rows() ? std::max<std::int64_t>(1, plan::kFactorsOfUnit * tile.weight_units) : results_;
   const std::int64_t x_ld = panels_.x().ld, z_ld = panels_.z().ld;
   row_scales_ = workspace.add(x_ld * kFloat);
   column_scales_ = workspace.add(results_ * z_ld * kFloat);

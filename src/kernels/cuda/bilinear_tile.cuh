@@ -121,7 +121,13 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #endif
 #endif
 #if WEIGHT_UNITS && !BRIEF
+#if WEIGHT_UNITS <= 2
     run_chunk<false, WEIGHT_UNITS>(consumer.weights, shared, ring, x, z);
+#elif MERCER_QUICK
+    add_units(consumer.weights, shared, ring, x, z, WEIGHT_UNITS, false);
+#else
+    add_units<false>(consumer.weights, shared, ring, x, z, WEIGHT_UNITS);
+#endif
 #endif
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());

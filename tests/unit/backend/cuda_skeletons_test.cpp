@@ -257,6 +257,7 @@ const FieldRow kFields[] = {
     {.name = "gradient-rank-64", .text = kGauss, .rank_features = 64},
     {.name = "gradient-rank-64-of-16", .text = kGauss, .outputs = 16, .rank_features = 64},
     {.name = "gradient-rank-64-of-64", .text = kGauss, .outputs = 64, .rank_features = 64},
+    {.name = "gradient-rank-64-of-512", .text = kGauss, .outputs = 512, .rank_features = 64},
     {.name = "gradient-rank-20", .text = kGauss, .rank_features = 20},
     {.name = "gradient-rank-20-of-16", .text = kGauss, .outputs = 16, .rank_features = 20},
     {.name = "gradient-rank-128", .text = "exp(-sqrt(sum((x-z)^2))/h)", .rank_features = 128},

@@ -38,7 +38,8 @@ TEST(PointForm, CentredPoints) {
 /// A value that is read in several ways, and where it is zero.
 TEST(PointForm, OneValueOfAll) {
   const PointForm form = point_form(
-      parse("nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); q = sum(square(x/where(nx == 0, 1, nx) - z/where(nz == 0, 1, nz)));"
+      parse("nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); "
+            "q = sum(square(x/where(nx == 0, 1, nx) - z/where(nz == 0, 1, nz))); "
             "where(nx == 0 || nz == 0, 0, nx*nz*exp(-q))"));
   ASSERT_TRUE(form);
   EXPECT_TRUE(same(form.x.value, own_norm)) << form.x.value.to_text();

@@ -144,7 +144,7 @@ void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
 
 TEST(FieldsOfProducts, BackwardInOnePass) { expect_backwards({{70, 200, 40, 3}, {20, 170, 20, 1}, {33, 300, 80, 16}}); }
 TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
-  expect_backwards({{140, 300, 64, 1}, {9, 70, 120, 70}, {150, 130, 100, 1}, {20, 150, 100, 10}});
+  expect_backwards({{140, 300, 64, 1}, {9, 70, 120, 70}, {20, 90, 24, 100}, {150, 130, 100, 1}, {20, 150, 100, 10}});
 }
 
 /// Of more features, and of factors that are not linear, pairs are stored: parts of the rows, ranges of n.
@@ -181,13 +181,14 @@ TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
   EXPECT_FALSE(pays(64, 64, false, Dtype::float64));
 }
 
-/// More factors than a pass takes, so that results are added up.
+/// More factors than the tile keeps, and than a pass takes, so that results are added up.
 TEST(FieldsOfProducts, ManyFactors) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
     const Array x = normal(Dtype::float32, {9, 33}, 1), z = normal(Dtype::float32, {70, 33}, 2);
     for (const char* f : {"exp(-sum((x-z)^2)/90)", "exp(-sum((x-z)^2)/2)"})
-      expect_gradient_of_product(f, x, z, factors_of(9, 70, 130), "many factors", context);
+      for (int count : {65, 130, 1030})
+        expect_gradient_of_product(f, x, z, factors_of(9, 70, count), std::to_string(count) + " factors", context);
   });
 }
 
