@@ -124,3 +124,26 @@ def test_small_calls_go_as_they_are(modules, monkeypatch):
     x = normal(7, 3)
     mc.pairwise(FORMULAS["cosine"][0], x).sum().backward()
     assert x.grad is not None
+
+
+def test_compiled(modules, monkeypatch):
+    """A compiled backward takes the same way, and vmap the plain one."""
+    point_form, _ = modules
+    f = FORMULAS["cosine"][0]
+    made = []
+    whole = point_form.PointForm.back
+    monkeypatch.setattr(point_form.PointForm, "back", lambda *a: made.append(1) or whole(*a))
+    inputs = [normal(20, 6), normal(15, 6), normal(15, 3)]
+
+    def total(*operands):
+        return mc.kernel_product(f, *operands).sin().sum()
+
+    compiled = torch.compile(total, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(*inputs), inputs)
+    assert made
+    made.clear()
+    expected = torch.autograd.grad(total(*inputs), inputs, create_graph=True)
+    mapped = torch.func.vmap(torch.func.grad(total), (0, None, None))(inputs[0][None], *inputs[1:])
+    assert not made
+    for one, other in zip((*found, mapped[0]), (*expected, expected[0]), strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-12, atol=1e-12)

@@ -126,7 +126,7 @@ def gradient_error(out, case: Case, weights_of, slope, rows: int = 4) -> float:
     """
     found = []
     for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
-        slopes = slope(case.x[m].double() - case.z.double())
+        slopes = slope(case.x[m].double(), case.z.double())
         weights = weights_of(m)
         exact = weights @ slopes
         scale = weights.abs() @ slopes.abs()

@@ -153,6 +153,36 @@ def gauss_backward(bandwidth: float, columns: int) -> Peer:
     return Peer("torch, matmuls", make, most_rows=10000, columns=columns)
 
 
+def cosine_backward(columns: int) -> Peer:
+    """The same of a cosine, by products of normalised points."""
+
+    def make(x, z):
+        import torch
+
+        u, v = (torch.ones(len(t), columns, device=z.device) for t in (x, z))
+
+        def by_points(by_unit, unit, norm):
+            return (by_unit - unit * (by_unit * unit).sum(1, keepdim=True)) / norm
+
+        def call(rows):
+            norm_z = z.norm(dim=1, keepdim=True)
+            unit_z = z / norm_z
+            by_z, by_v = torch.zeros_like(z), torch.zeros_like(v)
+            for first in range(0, rows, 2000):
+                part, own = x[first : min(rows, first + 2000)], u[first : min(rows, first + 2000)]
+                norm = part.norm(dim=1, keepdim=True)
+                unit = part / norm
+                by_v += (unit @ unit_z.mT).mT @ own
+                weights = own @ v.mT
+                by_points(weights @ unit_z, unit, norm)
+                by_z += weights.mT @ unit
+            return by_points(by_z, unit_z, norm_z), by_v
+
+        return call
+
+    return Peer("torch, matmuls", make, most_rows=10000, columns=columns)
+
+
 def nearest(p: float, count: int) -> Peer:
     """torch.cdist and topk, 500 rows at a time."""
     mode = "use_mm_for_euclid_dist" if p == 2 else "donot_use_mm_for_euclid_dist"

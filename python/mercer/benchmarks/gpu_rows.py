@@ -20,6 +20,8 @@ H_OF_TWO = 2048.0  # of the row with two sums: about the mean square
 
 # Of differences x - z, float64 [..., K]: the value, or the derivative by x.
 OfDifferences = Callable
+# The same of x [..., K] and z [N, K].
+OfPoints = Callable
 
 
 def power_sum(d, p: float):
@@ -144,12 +146,13 @@ class Backward:
 
     name: str
     formula: str
-    slope: OfDifferences
+    slope: OfDifferences | OfPoints
     shape: tuple[int, int, int]
     columns: int
     params: dict
     peers: tuple[Peer, ...]
     bars: Bars = Bars(error=2e-6)
+    of_points: bool = False
 
 
 def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
@@ -536,11 +539,34 @@ def gauss_backward_row(points: int, features: int, columns: int) -> Backward:
     )
 
 
+def cosine_slope(x, z):
+    norm_x, norm_z = x.norm(dim=-1, keepdim=True), z.norm(dim=-1, keepdim=True)
+    unit_x, unit_z = x / norm_x, z / norm_z
+    return (unit_z - unit_x * (unit_x * unit_z).sum(-1, keepdim=True)) / norm_x
+
+
+def cosine_backward_row(points: int, features: int, columns: int) -> Backward:
+    return Backward(
+        f"cosine-backward-d{features}-{columns}",
+        "sum(x*z)/sqrt(sum(x*x)*sum(z*z))",
+        cosine_slope,
+        (points, points, features),
+        columns,
+        {},
+        (gpu_peers.cosine_backward(columns),),
+        of_points=True,
+    )
+
+
 BACKWARDS = (
     gauss_backward_row(100000, 3, 1),
     gauss_backward_row(100000, 3, 16),
     gauss_backward_row(50000, 64, 1),
     gauss_backward_row(50000, 64, 16),
+    gauss_backward_row(50000, 64, 512),
+    cosine_backward_row(20000, 64, 1),
+    cosine_backward_row(20000, 64, 16),
+    cosine_backward_row(10000, 784, 10),
 )
 
 SEVERAL = (

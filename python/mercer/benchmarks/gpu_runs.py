@@ -166,7 +166,7 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
             out,
             case,
             lambda m: weights if amplitude is None else weights * amplitude[m].double(),
-            row.slope,
+            lambda x, z: row.slope(x - z),
         )
     if row.noted is not None and s.has_bars():
         line.peer, line.peer_ms = row.noted
@@ -191,7 +191,7 @@ def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
         gradients()[0].unsqueeze(0),
         case,
         lambda m: cotangent[m : m + 1].double() @ factors.double().mT,
-        row.slope,
+        row.slope if row.of_points else lambda x, z: row.slope(x - z),
     )
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)
 
