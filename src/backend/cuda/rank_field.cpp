@@ -44,6 +44,8 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   v_ = workspace.add(results_ * columns * z_ld * kFloat);
   shares_ = workspace.add(z_ld * kFloat);
   further_sums_ = tile.further;
+  is_idle_ = further_sums_ > 0 && operands.sums.data == nullptr && operands.product.data == nullptr;
+  if (is_idle_) idle_ = workspace.add(x_ld * kFloat);
   if (tile.beside > 0) beside_columns_ = operands.outputs;
   partial_ = workspace.add(splits_ * (results_ * columns + further_sums_ + beside_columns_) * x_ld * kFloat);
   times_ = workspace.add(z_ld * kFloat);
@@ -98,10 +100,10 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.beside_columns = static_cast<int>(beside_columns_);
   a.with_product = operands_.product.data != nullptr && beside_columns_ == 0 ? 1 : 0;
   a.summed = further_sums_ - a.with_product;
-  a.sums = static_cast<float*>(operands_.sums.data);
+  a.sums = is_idle_ ? workspace_.at<float>(idle_) : static_cast<float*>(operands_.sums.data);
   a.product = static_cast<float*>(operands_.product.data);
   a.sums_first = operands_.sums.first_stride;
-  a.sums_row = operands_.sums.second_stride;
+  a.sums_row = is_idle_ ? 1 : operands_.sums.second_stride;
   a.product_row = operands_.product.first_stride;
   a.product_column = operands_.product.second_stride;
   a.partial_ld = a.pairs.x_ld;

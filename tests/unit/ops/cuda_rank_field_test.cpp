@@ -185,10 +185,12 @@ TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
 TEST(FieldsOfProducts, ManyFactors) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;
-    const Array x = normal(Dtype::float32, {9, 33}, 1), z = normal(Dtype::float32, {70, 33}, 2);
     for (const char* f : {"exp(-sum((x-z)^2)/90)", "exp(-sum((x-z)^2)/2)"})
-      for (int count : {65, 130, 1030})
-        expect_gradient_of_product(f, x, z, factors_of(9, 70, count), std::to_string(count) + " factors", context);
+      for (auto [m, n, k, count] : {std::array{9, 70, 33, 65}, {140, 400, 33, 130}, {9, 200, 100, 170},
+                                    {9, 70, 33, 1030}}) {
+        const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        expect_gradient_of_product(f, x, z, factors_of(m, n, count), std::to_string(count) + " factors", context);
+      }
   });
 }
 
