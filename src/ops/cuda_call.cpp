@@ -237,7 +237,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
     problem.outputs = {field->amplitude};
     add_outputs(problem.outputs, formula.expression, further);
     problem.product = tile(field->columns(job.features));
-    // The tile has the points' sums, of which some value must be made: of functions linear in them, one nobody asks for.
+    // The tile has the points' sums, of which some value must be made: of functions linear in them one nobody asks for.
     if (!ir::reads_pairs(field->amplitude) && !has_any(further)) {
       problem.outputs.push_back(formula.expression);
       problem.product.further = 1;
