@@ -27,7 +27,7 @@ def modules(monkeypatch):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
     from mercer._torch import point_form, rules
 
-    monkeypatch.setattr(point_form, "_LEAST_WORK", 0)
+    monkeypatch.setattr(point_form, "_LEAST_WORK", {"cpu": 0, "cuda": 0})
     monkeypatch.setattr(point_form, "_pays", lambda pairs, has_values: True)
     return point_form, rules
 
@@ -119,7 +119,7 @@ def test_types_of_points(dtype, device, modules):
 
 def test_small_calls_go_as_they_are(modules, monkeypatch):
     point_form, _ = modules
-    monkeypatch.setattr(point_form, "_LEAST_WORK", 1 << 22)
+    monkeypatch.setattr(point_form, "_LEAST_WORK", {"cpu": 1 << 22})
     monkeypatch.setattr(point_form.PointForm, "back", None)
     x = normal(7, 3)
     mc.pairwise(FORMULAS["cosine"][0], x).sum().backward()
