@@ -2,6 +2,9 @@
 // are planned apart: a pair plan and a field plan under one key.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/error.h"
 #include "core/key.h"
 #include "ir/split.h"
@@ -114,6 +117,74 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
 
 }  // namespace
 
+namespace {
+
+/// Features that are fewer than a vector of a CPU: as products over n, feature by feature, vectors go along n. Each
+/// makes the pair's sums anew: of terms that are more than a few operations that pays for two features.
+constexpr std::int64_t kFeaturesOfProducts = 6, kFeaturesOfLongTerms = 2;
+constexpr std::int64_t kLeastPairsOfProducts = 1 << 14;
+
+bool has_short_terms(const Expr& formula) {
+  using ir::Op;
+  constexpr Op kShort[] = {Op::add, Op::sub, Op::mul, Op::neg, Op::abs, Op::min, Op::max};
+  bool all = true;
+  ir::for_each(formula, [&](const Expr& e) {
+    if (!ir::is_reduction(e->op)) return;
+    ir::for_each(e->args[0], [&](const Expr& part) {
+      const bool is_short = std::find(std::begin(kShort), std::end(kShort), part->op) != std::end(kShort);
+      all = all && (ir::is_leaf(part->op) || is_short);
+    });
+  });
+  return all;
+}
+
+/// The axis `axis` from the end at one place.
+Tensor at(const Tensor& whole, int axis, std::int64_t place) {
+  Tensor view = whole;
+  const auto index = static_cast<std::size_t>(whole.ndim() - axis);
+  view.data = static_cast<char*>(whole.data) +
+              place * whole.strides[index] * static_cast<std::int64_t>(size_of(whole.dtype));
+  view.shape.erase(view.shape.begin() + static_cast<std::ptrdiff_t>(index));
+  view.strides.erase(view.strides.begin() + static_cast<std::ptrdiff_t>(index));
+  return view;
+}
+
+/// The last two axes exchanged.
+Tensor transposed(Tensor view) {
+  const std::size_t axes = view.shape.size();
+  std::swap(view.shape[axes - 1], view.shape[axes - 2]);
+  std::swap(view.strides[axes - 1], view.strides[axes - 2]);
+  return view;
+}
+
+bool pays_products(const PairCall& call, const Formula& f, const Tensor& x, const Tensor* z) {
+  const bool are_values = x.dtype == call.type() && (z == nullptr || z->dtype == call.type());
+  if (!are_values || call.features() > kFeaturesOfProducts || call.m() * call.n() < kLeastPairsOfProducts) return false;
+  if (call.features() > kFeaturesOfLongTerms && !has_short_terms(f.expression())) return false;
+  return f.prepared().of_feature() != nullptr;
+}
+
+void gradient_by_products(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef,
+                          bool is_single, const Tensor& out, const Arguments& arguments, Context& context) {
+  const ir::Uses& uses = f.prepared().of_feature()->prepared().uses;
+  Arguments of_feature = arguments;
+  of_feature.verb = op;
+  const std::int64_t features = x.shape.back();
+  for (std::int64_t k = 0; k < features; ++k) {
+    if (arguments.progress)
+      of_feature.progress = [&, k](double done, double total) {
+        return arguments.progress(static_cast<double>(k) * total + done, static_cast<double>(features) * total);
+      };
+    if (uses.row) of_feature.row = at(x, 1, k);
+    if (uses.col) of_feature.col = at(z != nullptr ? *z : x, 1, k);
+    const Tensor to = at(out, 1, k);
+    kernel_product(*f.prepared().of_feature(), x, z, is_single ? coef : transposed(coef),
+                   is_single ? to : transposed(to), of_feature, context);
+  }
+}
+
+}  // namespace
+
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments, Context& context) {
   const char* op = "kernel_gradient";
@@ -126,6 +197,8 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, contraction.job(call, coef, out));
   }
+  if (pays_products(call, f, x, z))
+    return gradient_by_products(op, f, x, z, coef, contraction.single, out, arguments, context);
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::FieldItem item = programs.item(call, index);

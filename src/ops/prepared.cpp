@@ -1,6 +1,7 @@
 #include "ops/prepared.h"
 
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 #include "ir/split.h"
@@ -55,6 +56,27 @@ const Formula::Prepared& Formula::Prepared::swapped() const {
 const Expr& Formula::Prepared::field() const {
   std::call_once(field_once_, [this] { field_ = ir::simplify(differentiate(expression, points().x)); });
   return field_;
+}
+
+const Formula* Formula::Prepared::of_feature() const {
+  std::call_once(feature_once_, [this] {
+    ir::ExprMap<Expr> by;
+    ir::for_each(field(), [&](const Expr& e) {
+      if (ir::is_reduction(e->op)) by[e] = e;  // they read the points, not a feature
+    });
+    by[points().x] = row_value();
+    by[points().z] = col_value();
+    const Expr weight = weights();
+    by[weight] = Expr(std::numeric_limits<double>::quiet_NaN());
+    const Expr without_weight = ir::substitute(field(), by);
+    by.erase(weight);
+    const Expr given = ir::substitute(field(), by);
+    if (uses.row || uses.col || !same(given, without_weight)) return;
+    auto formula = std::make_unique<Formula>(given);
+    const Prepared& prepared = formula->prepared();  // what it does not read, a caller may not give
+    if (prepared.uses.w == uses.w && prepared.params.size() == params.size()) of_feature_ = std::move(formula);
+  });
+  return of_feature_.get();
 }
 
 std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {

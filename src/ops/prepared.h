@@ -30,14 +30,18 @@ struct Formula::Prepared {
   const Prepared& swapped() const;
   /// The derivative by x as a field (made once).
   const Expr& field() const;
+  /// That at one feature, which row and col give: [m, n] = φ(row[m], col[n], pair values of (m, n)) (made once). Null
+  /// where φ reads the feature's weight or row or col themselves, or not all that f reads.
+  const Formula* of_feature() const;
 
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
 
  private:
-  mutable std::once_flag swap_once_, field_once_;
+  mutable std::once_flag swap_once_, field_once_, feature_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
+  mutable std::unique_ptr<Formula> of_feature_;
   mutable RecentCache<Prepared> bound_{64};
 };
 

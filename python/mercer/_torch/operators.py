@@ -39,6 +39,8 @@ from mercer._torch.operands import (
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
+# Columns times features, and these times the rows.
+_FEW_VALUES, _VALUES = 256, 1 << 26
 
 
 # What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
@@ -143,6 +145,8 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
         if pairs.x.is_cuda and amplitude is None and wrt == "x":
             return _product_gradient(pairs, u, v)
         if u.shape[-1] > 1:
+            if amplitude is None and wrt == "x" and _has_few_values(pairs, u):
+                return _field_of_columns(pairs, u, v)
             return _field_of_rows(pairs, wrt, weights)
     # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
@@ -168,6 +172,20 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     if v is not None and not joint:
         out = out.squeeze(-3)
     return out if u is None else out * u.sum(-1, keepdim=True)
+
+
+def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
+    """Whether a CPU has gradients of each column sooner than those of the weights of all."""
+    points, features = pairs.x.shape[-2:]
+    of_point = u.shape[-1] * features
+    return not pairs.x.is_cuda and of_point <= _FEW_VALUES and of_point * points <= _VALUES
+
+
+def _field_of_columns(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
+    z = None if pairs.z is None else pairs.z.resolve_neg()
+    operands = parsed(pairs.f), pairs.x.resolve_neg(), z, v.to(pairs.type).mT
+    gradients = _mercer.unfollowed("kernel_gradient", *operands, **options(pairs))
+    return (u.to(pairs.type).mT.unsqueeze(-1) * gradients).sum(-3)
 
 
 def _is_axis_of_coefficients(pairs: Pairs, weights: Weights) -> bool:

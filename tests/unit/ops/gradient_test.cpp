@@ -2,6 +2,7 @@
 #include "core/sanitized.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
+#include "ops/prepared.h"
 
 namespace mercer {
 namespace {
@@ -534,6 +535,51 @@ TEST(GradientField, BatchesNarrowInputsAndStrides) {
       expect_field(item(out, i), expected_field(phi, item(x, {i[1]}), z, coef, {}, &a), "batch");
     });
   });
+}
+
+/// Of few features a CPU makes products over n, feature by feature: items, strides, the same points, one output,
+/// offsets and parameters as the field has them, and what it does not take (row, weights of the feature).
+TEST(Gradient, FewFeaturesAsProducts) {
+  constexpr std::int64_t kItems = 2, kM = kSanitized ? 90 : 130, kN = kSanitized ? 190 : 140, kOutputs = 3;
+  const std::pair<const char*, bool> formulas[] = {
+      {"exp(-sum((x-z)^2)/h)", true},        {"sum(abs(x-z))*(i + j)/h", true},
+      {"max(abs(x-z))/h", true},             {"(sum(x*z)/h + 1)^3", true},
+      {"sum(w*abs(x-z))/h", false},          {"row*exp(-sum(abs(x-z))/h)", false},
+      {"sqrt(sum(w)*sum((x-z)^2))/h", true}, {"sum(x*z)*sum(x*x)/h", true},
+      {"sum(abs(x-z)^1.5)/h + b", false}};
+  for (const Dtype dtype : kWide)
+    for (const auto& [text, serves] : formulas)
+      for (const std::int64_t k : {1, 2, 5, 7}) {
+        const Expr f = parse(text);
+        EXPECT_EQ(Formula(f).prepared().of_feature() != nullptr, serves) << text;
+        const Array x = normal(dtype, {kItems, kM, k}, 1), z = normal(dtype, {kN, k}, 2, 1, {1, kN}),
+                    coef = normal(dtype, {kOutputs, kN}, 3, 1, {1, kOutputs}), one = normal(dtype, {kN}, 4),
+                    w = uniform(dtype, {k}, 5), row = normal(dtype, {kM}, 6);
+        Extra extra{{{"h", 2.5}, {"b", 1.5}}, {}, {}, {}, 4, 7};
+        Arguments arguments = {.params = {{"h", 2.5}}, .i_offset = 4, .j_offset = 7};
+        if (f->uses.w) {
+          arguments.w = w;
+          for (std::int64_t c = 0; c < k; ++c) extra.w.push_back(w(c));
+        }
+        if (f->uses.row) {
+          arguments.row = row;
+          for (std::int64_t m = 0; m < kM; ++m) extra.row.push_back(row(m));
+        }
+        if (std::string(text).find("+ b") != std::string::npos) arguments.params["b"] = 1.5;
+        arguments.progress = [](double done, double total) { return done <= total; };
+        const Expr by_x = differentiate(f, points().x);
+        const Tensor zt = z;
+        on_each_cpu_target([&](TestContext& context) {
+          const Array out(dtype, {kItems, kOutputs, kM, k}, {1, kItems, kItems * kOutputs, kItems * kOutputs * kM});
+          kernel_gradient(text, x, &zt, coef, out, arguments, context);
+          for (std::int64_t i = 0; i < kItems; ++i)
+            expect_field(item(out, {i}), expected_field(by_x, item(x, {i}), z, coef, extra), text, 3);
+          const Array single(dtype, {kN, k});
+          if (f->uses.row) return;
+          kernel_gradient(text, z, nullptr, one, single, arguments, context);
+          expect_field(single, expected_field(by_x, z, z, one, extra), text, 3);
+        });
+      }
 }
 
 /// Without reductions, row and col are all that the pairs have: with x - z or z beside them they go where values of the
