@@ -242,3 +242,21 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
         for one, tensor in zip(found, some, strict=True):
             other = expected[[t is tensor for t in inputs].index(True)]
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("values", [1 << 24, 1 << 7])
+def test_fields_of_columns(values, products, monkeypatch):
+    """Of few values a CPU has gradients of each column, some rows at a time; else their weights."""
+    from mercer._torch import operators
+
+    f = "row*exp(-sum((x-z)^2)/4)*(1 + i/9)"
+    x, z, v, row = normal(2, 37, 4), normal(29, 4), normal(3, 1, 29, 5), normal(37)
+    inputs = [x, z, v, row]
+    out = mc.kernel_product(f, x, z, v, row=row, i_offset=3)
+    cotangent = torch.randn_like(out)
+    monkeypatch.setattr(operators, "_VALUES", values)
+    found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
+    monkeypatch.setattr(operators, "_FEW_VALUES", 0)
+    expected = torch.autograd.grad(out, inputs, cotangent)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)

@@ -39,8 +39,8 @@ from mercer._torch.operands import (
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
-# Columns times features, and these times the rows.
-_FEW_VALUES, _VALUES = 256, 1 << 26
+# Columns times features, and these times rows that are made at once.
+_FEW_VALUES, _VALUES = 256, 1 << 24
 
 
 # What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
@@ -176,16 +176,24 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
 
 def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
     """Whether a CPU has gradients of each column sooner than those of the weights of all."""
-    points, features = pairs.x.shape[-2:]
-    of_point = u.shape[-1] * features
-    return not pairs.x.is_cuda and of_point <= _FEW_VALUES and of_point * points <= _VALUES
+    return not pairs.x.is_cuda and u.shape[-1] * pairs.x.shape[-1] <= _FEW_VALUES
 
 
 def _field_of_columns(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
-    z = None if pairs.z is None else pairs.z.resolve_neg()
-    operands = parsed(pairs.f), pairs.x.resolve_neg(), z, v.to(pairs.type).mT
-    gradients = _mercer.unfollowed("kernel_gradient", *operands, **options(pairs))
-    return (u.to(pairs.type).mT.unsqueeze(-1) * gradients).sum(-3)
+    """The gradients of each column, of some rows at a time, times u."""
+    m, features = pairs.x.shape[-2:]
+    items = pairs.batch((u, 2), (v, 2)).numel()
+    rows = max(1, _VALUES // max(1, u.shape[-1] * features * items))
+    coef = v.to(pairs.type).mT
+    parts = []
+    for first in range(0, m, rows):
+        some = pairs if rows >= m else pairs.rows(first, min(first + rows, m))
+        gradients = _mercer.unfollowed(
+            "kernel_gradient", parsed(pairs.f), *_points(some), coef, **options(some)
+        )
+        own = u[..., first : first + rows, :].to(pairs.type).mT.unsqueeze(-1)
+        parts.append((own * gradients).sum(-3))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
 
 def _is_axis_of_coefficients(pairs: Pairs, weights: Weights) -> bool:
