@@ -115,10 +115,6 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
   return programs;
 }
 
-}  // namespace
-
-namespace {
-
 /// Features that are fewer than a vector of a CPU: as products over n, feature by feature, vectors go along n. Each
 /// makes the pair's sums anew: of terms that are more than a few operations that pays for two features.
 constexpr std::int64_t kFeaturesOfProducts = 6, kFeaturesOfLongTerms = 2;
@@ -138,14 +134,12 @@ bool has_short_terms(const Expr& formula) {
   return all;
 }
 
-/// The axis `axis` from the end at one place.
-Tensor at(const Tensor& whole, int axis, std::int64_t place) {
-  Tensor view = whole;
-  const auto index = static_cast<std::size_t>(whole.ndim() - axis);
-  view.data = static_cast<char*>(whole.data) +
-              place * whole.strides[index] * static_cast<std::int64_t>(size_of(whole.dtype));
-  view.shape.erase(view.shape.begin() + static_cast<std::ptrdiff_t>(index));
-  view.strides.erase(view.strides.begin() + static_cast<std::ptrdiff_t>(index));
+/// The values at one place of the last axis.
+Tensor at(Tensor view, std::int64_t place) {
+  view.data = static_cast<char*>(view.data) +
+              place * view.strides.back() * static_cast<std::int64_t>(size_of(view.dtype));
+  view.shape.pop_back();
+  view.strides.pop_back();
   return view;
 }
 
@@ -175,9 +169,9 @@ void gradient_by_products(const char* op, const Formula& f, const Tensor& x, con
       of_feature.progress = [&, k](double done, double total) {
         return arguments.progress(static_cast<double>(k) * total + done, static_cast<double>(features) * total);
       };
-    if (uses.row) of_feature.row = at(x, 1, k);
-    if (uses.col) of_feature.col = at(z != nullptr ? *z : x, 1, k);
-    const Tensor to = at(out, 1, k);
+    if (uses.row) of_feature.row = at(x, k);
+    if (uses.col) of_feature.col = at(z != nullptr ? *z : x, k);
+    const Tensor to = at(out, k);
     kernel_product(*f.prepared().of_feature(), x, z, is_single ? coef : transposed(coef),
                    is_single ? to : transposed(to), of_feature, context);
   }

@@ -1,7 +1,6 @@
 #include "ops/prepared.h"
 
 #include <cstring>
-#include <limits>
 
 #include "core/error.h"
 #include "ir/split.h"
@@ -60,19 +59,16 @@ const Expr& Formula::Prepared::field() const {
 
 const Formula* Formula::Prepared::of_feature() const {
   std::call_once(feature_once_, [this] {
-    ir::ExprMap<Expr> by;
+    ir::ExprMap<Expr> by, without;
     ir::for_each(field(), [&](const Expr& e) {
-      if (ir::is_reduction(e->op)) by[e] = e;  // they read the points, not a feature
+      if (!ir::is_reduction(e->op)) return;
+      by[e] = e;  // they read the points, not a feature
+      without[e] = 0.0;
     });
+    if (uses.row || uses.col || ir::uses(ir::substitute(field(), without)).w) return;
     by[points().x] = row_value();
     by[points().z] = col_value();
-    const Expr weight = weights();
-    by[weight] = Expr(std::numeric_limits<double>::quiet_NaN());
-    const Expr without_weight = ir::substitute(field(), by);
-    by.erase(weight);
-    const Expr given = ir::substitute(field(), by);
-    if (uses.row || uses.col || !same(given, without_weight)) return;
-    auto formula = std::make_unique<Formula>(given);
+    auto formula = std::make_unique<Formula>(ir::substitute(field(), by));
     const Prepared& prepared = formula->prepared();  // what it does not read, a caller may not give
     if (prepared.uses.w == uses.w && prepared.params.size() == params.size()) of_feature_ = std::move(formula);
   });

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "ir/expr.h"
+#include "ir/point_form.h"
 #include "ir/split.h"
+#include "mercer/zoo.h"
 #include "ops/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
@@ -348,6 +350,11 @@ TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
   EXPECT_FALSE(field_of("exp(-sum(w*(x-z)^2)*b)").weight.empty());
   EXPECT_FALSE(field_of("exp(-sum(abs(x-z)))")) << "signs";
   EXPECT_FALSE(field_of("sum(x*z)/sqrt(sum(x*x)*sum(z*z))")) << "two terms";
+  const Expr of_norms[] = {parse("sum(x*z)/sqrt(sum(x*x)*sum(z*z))"), zoo("cosine"), zoo("correlation"),
+                           zoo("arc_cosine"), zoo("ntk")};
+  for (const Expr& f : of_norms)
+    EXPECT_TRUE(plan::rank_field_of(ir::split_field(Formula(ir::point_form(f).formula).prepared().field())))
+        << f.to_text();
   EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, 1, Precision::fp32)) << "few features";
   EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, 1, Precision::fp32)) << "many passes";
   EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 33, Precision::fp32).weight_units, 2);
