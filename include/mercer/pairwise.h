@@ -140,6 +140,14 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());
 
+/// The gradient of sum(weights * pairwise(f, x, z)) by x: out[..., m, k] = sum_n weights[..., m, n] d f(x_m, z_n) /
+/// d x_mk. weights [..., M, N], of any strides. Beside it sums as above, with these weights; no product. On CUDA alone,
+/// in one pass over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False,
+/// and nothing is written, where that pass cannot have the sums, as above.
+bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
+                       const BesideGradient& beside, const Arguments& arguments = {},
+                       Context& context = Context::shared());
+
 /// The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l] with the g of
 /// kernel_gradient, of which only some rows m are ever stored. out [..., K, K], symmetric bitwise. Divided by M it is
 /// the average gradient outer product (AGOP) of recursive feature machines: Radhakrishnan, Beaglehole, Pandit, Belkin,

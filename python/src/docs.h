@@ -109,6 +109,22 @@ product of more than 16 columns; where it stores them, as of more features, valu
 one side, or the product of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
+inline constexpr char kPairwiseBackwardSignature[] =
+    "def pairwise_backward(" MERCER_POINTS
+    ", weights: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None";
+inline constexpr char kPairwiseBackwardDoc[] =
+    R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
+[..., M, K], and beside it
+
+    sums     [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+
+weights: [..., M, N], read where they lie, of any strides. On CUDA alone.
+None where that would take several passes: sums of values of indices or of the points of one side, where pairs are
+stored (of other derivatives than x - z or z times a value of the pair from 17 features on, of any from 161); by an
+exponent that is a number, or by more than eight leaves.
+The other arguments, dtypes and errors: those of pairwise.)doc";
+
 inline constexpr char kKernelAgopSignature[] =
     "def kernel_agop(" MERCER_POINTS
     ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS

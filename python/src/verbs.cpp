@@ -216,6 +216,31 @@ nb::object py_product_gradient(nb::handle f, nb::handle x, nb::handle z, nb::han
   return result;
 }
 
+/// Results of one pass of a backward: the gradient, and sums by the leaves `by` and the product where they are asked for.
+struct Backward {
+  nb::object gradient, sums = nb::none(), product = nb::none();
+  BesideGradient beside;
+  const Tensor* view = nullptr;
+
+  Backward(Call& call, const nb::sequence& by, const Shape& further_batch, std::int64_t columns) {
+    const auto output = [&](const char* name, Shape shape, const Tensor*& to) {
+      return call.output(
+          nb::none(), name, call.compute_dtype(),
+          [&] {
+            Shape all = call.batch(further_batch);
+            all.insert(all.end(), shape.begin(), shape.end());
+            return all;
+          },
+          to);
+    };
+    for (nb::handle name : by) beside.by.push_back(nb::cast<std::string>(name));
+    gradient = output("out", {call.rows(), call.x().shape.back()}, view);
+    const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
+    if (count > 0) sums = output("sums", {count, call.rows()}, beside.sums);
+    if (columns > 0) product = output("product", {call.rows(), columns}, beside.product);
+  }
+};
+
 nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, nb::handle v,
                                const nb::sequence& by, bool product, nb::handle row, nb::handle col,
                                nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
@@ -224,31 +249,32 @@ nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::han
   const Formula formula = find_formula(f, "product_backward", !w.is_none(), &options.params);
   Call call("product_backward", formula, x, z, options);
   const Tensor &rows = call.input(weights, "weights"), &columns = call.input(v, "v");
-  const auto output = [&](const char* name, Shape shape, const Tensor*& view) {
-    return call.output(
-        nb::none(), name, call.compute_dtype(),
-        [&] {
-          Shape all = call.batch(ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2)));
-          all.insert(all.end(), shape.begin(), shape.end());
-          return all;
-        },
-        view);
-  };
-  const Tensor* view = nullptr;
-  BesideGradient beside;
-  for (nb::handle name : by) beside.by.push_back(nb::cast<std::string>(name));
-  nb::object gradient = output("out", {call.rows(), call.x().shape.back()}, view);
-  nb::object sums = nb::none(), values = nb::none();
-  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
-  if (count > 0) sums = output("sums", {count, call.rows()}, beside.sums);
-  if (product) values = output("product", {call.rows(), columns.shape.back()}, beside.product);
+  const Backward results(call, by, ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2)),
+                         product ? columns.shape.back() : 0);
   bool is_one_pass = false;
   call.run([&] {
-    is_one_pass =
-        product_backward(call.formula(), call.x(), call.z(), rows, columns, *view, beside, call.arguments());
+    is_one_pass = product_backward(call.formula(), call.x(), call.z(), rows, columns, *results.view, results.beside,
+                                   call.arguments());
   });
   if (!is_one_pass) return nb::none();
-  return nb::make_tuple(gradient, sums, values);
+  return nb::make_tuple(results.gradient, results.sums, results.product);
+}
+
+nb::object py_pairwise_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, const nb::sequence& by,
+                                nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
+                                nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "pairwise_backward", !w.is_none(), &options.params);
+  Call call("pairwise_backward", formula, x, z, options);
+  const Tensor& of_pairs = call.input(weights, "weights");
+  const Backward results(call, by, leading(of_pairs, 2), 0);
+  bool is_one_pass = false;
+  call.run([&] {
+    is_one_pass = pairwise_backward(call.formula(), call.x(), call.z(), of_pairs, *results.view, results.beside,
+                                    call.arguments());
+  });
+  if (!is_one_pass) return nb::none();
+  return nb::make_tuple(results.gradient, results.sums);
 }
 
 nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
@@ -353,6 +379,8 @@ void bind_verbs(nb::module_& module) {
   module.def("product_backward", py_product_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
              "by"_a = nb::make_tuple(), "product"_a = false, MERCER_OPTIONS, nb::sig(kProductBackwardSignature),
              kProductBackwardDoc);
+  module.def("pairwise_backward", py_pairwise_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, nb::kw_only(),
+             "by"_a = nb::make_tuple(), MERCER_OPTIONS, nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),

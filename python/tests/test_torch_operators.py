@@ -63,6 +63,18 @@ def test_opcheck_of_a_pass(by, with_product, device):
 
 
 @every_device
+@pytest.mark.parametrize("by", ["", "p:h row p:b"])
+def test_opcheck_of_a_pass_of_a_matrix(by, device):
+    mc.pairwise("sum(x*z)", normal(2, 2))
+    pairs = list(points_of(device, f="exp(-sum(square(x-z))/h*b)*row"))
+    pairs[3] = normal(M, device=device)
+    inputs = [*pairs, normal(M, N, device=device), by]
+    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
+    inputs[6] = [t.detach() for t in inputs[6]]
+    torch.library.opcheck(torch.ops.mercer.pairwise_backward.default, tuple(inputs))
+
+
+@every_device
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck(name, device):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers them

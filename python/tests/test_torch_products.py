@@ -244,6 +244,46 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
+@every_device
+@pytest.mark.parametrize("features", [3, 20, 170])
+@pytest.mark.parametrize("layout", ["rows", "columns", "one value"])
+@pytest.mark.parametrize("name", PASSES)
+def test_backward_of_pairwise_in_passes(name, layout, features, device, products, monkeypatch):
+    """A pass for each side."""
+    from mercer._torch import operators, rules
+
+    f, has_z, _ = PASSES[name]
+    x, z = normal(31, features, device=device), normal(17, features, device=device)
+    h, b = (torch.tensor(value, device=device).double().requires_grad_() for value in (9.0, 0.5))
+    given = {"h": h, "b": b}
+    if has_z:
+        given |= {"row": normal(31, device=device), "col": normal(17, device=device)}
+    inputs = [x, *([z] if has_z else []), *given.values()]
+    calls = []
+    whole = operators.FUNCTIONS["pairwise_backward"]
+    monkeypatch.setitem(
+        operators.FUNCTIONS, "pairwise_backward", lambda *a: calls.append(a) or whole(*a)
+    )
+    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    out = mc.pairwise(f, x, z if has_z else None, **given)
+    cotangent = {
+        "rows": torch.randn_like(out),
+        "columns": torch.randn_like(out.mT).mT,
+        "one value": out.new_tensor(0.7).expand(out.shape),
+    }[layout].detach()
+    found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
+    assert len(calls) == 2
+    expected = torch.autograd.grad(out, inputs, cotangent, create_graph=True)
+    assert len(calls) == 2
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    for some in ([x], inputs[1:], [x, h], [b]):
+        out = mc.pairwise(f, x, z if has_z else None, **given)
+        for one, tensor in zip(torch.autograd.grad(out, some, cotangent), some, strict=True):
+            other = expected[[t is tensor for t in inputs].index(True)]
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("values", [1 << 24, 1 << 7])
 def test_fields_of_columns(values, products, monkeypatch):
     """Of few values a CPU has gradients of each column, some rows at a time; else their weights."""

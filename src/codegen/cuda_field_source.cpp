@@ -73,7 +73,7 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
   text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
-  text += define("COLUMNS", field.problem.outputs) + define("ROW_WEIGHTS", field.problem.row_weights);
+  text += define("COLUMNS", field.columns()) + define("ONE_OUTPUT", field.has_one_output());
   text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
           define("WITH_PRODUCT", field.problem.with_product);
   text += define("ROWS", plan::few_features_rows(plan));

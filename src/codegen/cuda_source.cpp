@@ -298,7 +298,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("LAST_FEEDS", tile.last_feeds);
   text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) + define("FURTHER", tile.further) +
-          define("WEIGHT_UNITS", tile.weight_units);
+          define("WEIGHT_UNITS", tile.weight_units) + define("WEIGHT_MATRIX", tile.weight_matrix);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps && !kept);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
@@ -395,7 +395,8 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
-  text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside);
+  text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside) +
+          define("WEIGHT_MATRIX", plan.problem.product.weight_matrix);
   text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
   return text + update_function(plan, "update", plan.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
 }

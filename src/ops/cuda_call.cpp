@@ -166,8 +166,8 @@ void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherS
 }  // namespace
 
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                              std::int64_t outputs, bool row_weights,
-                                                              Context& context, const FurtherSums& further) {
+                                                              const plan::FieldWeights& weights, Context& context,
+                                                              const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.features < 1 || job.features > plan::kFewFeatures) return nullptr;
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::field}, context);
@@ -176,15 +176,15 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   problem.sizes.pairs = plan::GpuSizes::Pairs::many;
   plan::GpuFieldProblem field;
   field.type = job.type;
-  field.outputs = plan::few_features_outputs(outputs, job.features, row_weights);
+  field.outputs = plan::few_features_outputs(weights, job.features);
   field.few_features = true;
-  field.row_weights = row_weights;
+  field.weights = weights.kind;
   field.sums = static_cast<int>(further.by.size());
   field.with_product = further.product;
   field.capability = job.hardware().capability();
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
-                                    problem.sizes.exact_features, field.outputs, row_weights, names_of(further),
-                                    further.product);
+                                    problem.sizes.exact_features, field.outputs, static_cast<int>(weights.kind),
+                                    names_of(further), further.product);
   const auto fits = [&](const plan::GpuPairPlan& plan) {
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
@@ -205,18 +205,19 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 }
 
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                            std::int64_t factors, std::int64_t outputs,
-                                                            Context& context, const FurtherSums& further) {
+                                                            const plan::FieldWeights& weights, Context& context,
+                                                            const FurtherSums& further) {
   constexpr std::int64_t kFeaturesOfBlock = 64;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.type != Dtype::float32 || context.state().products_by_warps) return nullptr;
   if (job.hardware().capability() != plan::kOfWarpgroups) return nullptr;
-  const bool beside = further.product && factors > 1;
-  if (beside && factors > plan::kMostBeside) return nullptr;
+  const std::int64_t outputs = weights.of_outputs() ? weights.count : 1;
+  const bool beside = further.product && weights.count > 1;
+  if (beside && weights.count > plan::kMostBeside) return nullptr;
   const int sums = static_cast<int>(further.by.size()) + (further.product && !beside);
   const auto tile = [&](std::int64_t columns) {
     plan::BilinearTile tile = plan::rank_field_tile(job.x.count, job.z.count, job.features,
-                                                    plan::rank_outputs(outputs, columns) * columns, factors,
+                                                    plan::rank_outputs(outputs, columns) * columns, weights,
                                                     context.precision(), context.state().tensor_cores_from, beside);
     if (tile) tile.further = sums;
     return tile;
@@ -302,11 +303,12 @@ ir::FieldSplit amplitude_field(const Expr& phi) {
   return plan::factors_of(stored.field).linear == plan::FieldFactors::Linear::none ? field : stored;
 }
 
-/// Of pairs that are stored. `weighs`: with weights of their own, as an amplitude.
-CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, bool weighs,
-                               Context& context, const FurtherSums& further, std::int64_t factors) {
+/// Of pairs that are stored; weights of their own are an amplitude.
+CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
+                               Context& context, const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
-  const bool amplitude = formula.is_field;
+  const bool amplitude = formula.is_field, weighs = !weights.of_outputs() && (weights.of_matrix() || weights.count > 1);
+  const std::int64_t outputs = weights.of_outputs() ? weights.count : 1;
   CudaGradient gradient;
   gradient.field = field_kernels(cache_key(amplitude, weighs, formula.key), job, outputs, amplitude || weighs, context,
                                  [&] {
@@ -318,22 +320,23 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, s
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
   if (plan.problem.field.pair_outputs.empty()) return has_any(further) ? CudaGradient{} : gradient;
-  gradient.pairs = stored_values(call, job, plan, factors, context, further);
+  gradient.pairs = stored_values(call, job, plan, weights.count, context, further);
   return gradient.pairs->plan ? gradient : CudaGradient{};
 }
 
 }  // namespace
 
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context) {
+  const plan::FieldWeights weights{plan::FieldWeights::Kind::coefficients, outputs};
   CudaGradient gradient;
-  gradient.pairs = few_features_kernels(call, job, outputs, false, context);
-  if (!gradient.pairs) gradient.pairs = rank_field_kernels(call, job, 1, outputs, context);
-  return gradient.pairs ? gradient : gradient_of_parts(call, job, outputs, false, context, {}, 0);
+  gradient.pairs = few_features_kernels(call, job, weights, context);
+  if (!gradient.pairs) gradient.pairs = rank_field_kernels(call, job, weights, context);
+  return gradient.pairs ? gradient : gradient_of_parts(call, job, weights, context, {});
 }
 
-CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t factors, Context& context,
-                             const FurtherSums& further) {
-  return gradient_of_parts(call, job, 1, factors > 1, context, further, factors);
+CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
+                             Context& context, const FurtherSums& further) {
+  return gradient_of_parts(call, job, weights, context, further);
 }
 
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,

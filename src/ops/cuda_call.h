@@ -5,6 +5,7 @@
 
 #include "backend/cuda/operations.h"
 #include "ops/call.h"
+#include "plan/gpu_field.h"
 
 namespace mercer::ops {
 
@@ -39,23 +40,22 @@ struct FurtherSums {
   std::vector<Expr> by;
   bool product = false;
 };
-/// Of few features, in one pass; null where that is no way to compute it. `row_weights`: see cuda::FieldJob.
+/// Of few features, in one pass; null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                              std::int64_t outputs, bool row_weights,
-                                                              Context& context, const FurtherSums& further = {});
-/// Of a linear factor whose pairs weigh products of so many factors, or of so many outputs with a factor each
-/// (plan/rank_field.h); null where that is no way to compute it.
+                                                              const plan::FieldWeights& weights, Context& context,
+                                                              const FurtherSums& further = {});
+/// The same of a linear factor (plan/rank_field.h).
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                            std::int64_t factors, std::int64_t outputs,
-                                                            Context& context, const FurtherSums& further = {});
+                                                            const plan::FieldWeights& weights, Context& context,
+                                                            const FurtherSums& further = {});
 /// Of a product with many columns of v, whose values are stored (plan/value_products.h); no kernels where a fold is the
 /// way to compute it. `use`: that of the fold.
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
                            Context& context);
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
-/// Of pairs whose weights are products of so many factors of their points (cuda::FieldJob::rows), stored some rows at a
-/// time, with what the same pass has beside; no kernels where that is no way to compute it (plan/stored_sums.h).
-CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t factors, Context& context,
-                             const FurtherSums& further = {});
+/// Of one output, whose pairs are stored some rows at a time, with what the same pass has beside; no kernels where that
+/// is no way to compute it (plan/stored_sums.h).
+CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
+                             Context& context, const FurtherSums& further = {});
 
 }  // namespace mercer::ops

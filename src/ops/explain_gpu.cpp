@@ -218,7 +218,7 @@ std::shared_ptr<const plan::GpuPairPlan> rank_plan(const Formula& f, ExplainShap
   problem.plane_product = {};
   problem.consumer = plan::Consumer::product;
   problem.product = plan::rank_field_tile(shape.m, shape.n, shape.k,
-                                          plan::rank_outputs(call.columns, columns) * columns, 1, Precision::fp32);
+                                          plan::rank_outputs(call.columns, columns) * columns, {}, Precision::fp32);
   if (!problem.product) return nullptr;
   problem.columns = problem.product.wide;
   problem.rank_field = std::move(field);

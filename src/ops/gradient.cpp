@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "core/error.h"
 #include "core/key.h"
@@ -203,11 +204,100 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
 
 namespace {
 
+void require_cuda(const PairCall& call) {
+  require(call.on_cuda(), "{}: points must lie on CUDA. Received points on {}.", call.op(), call.device());
+}
+
+/// A value for each pair.
+void check_matrix(const PairCall& call, const char* name, const Tensor& matrix) {
+  require(matrix.shape[matrix.ndim() - 2] == call.m() && matrix.shape.back() == call.n(),
+          "{}: {} must have shape (..., {}, {}). Received {}.", call.op(), name, call.m(), call.n(),
+          ops::text_of(matrix.shape));
+  ops::check_device(call.op(), name, matrix, call.device());
+  ops::check_computing_type(call.op(), name, matrix, call.type());
+}
+
+cuda::JobOperand matrix_operand(const PairCall& call, const Tensor& matrix) {
+  return {{matrix.data, matrix.dtype, ops::batch_strides(matrix, 2, call.batch())},
+          matrix.strides[matrix.ndim() - 2],
+          matrix.strides.back()};
+}
+
+/// An output of this shape behind the batch, `further` inputs beside the call's.
+void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
+                  const std::vector<const Tensor*>& further) {
+  ops::check_output_type(call.op(), out, call.type());
+  Shape expected = call.batch();
+  expected.insert(expected.end(), shape.begin(), shape.end());
+  std::vector<const Tensor*> inputs = call.inputs();
+  inputs.insert(inputs.end(), further.begin(), further.end());
+  ops::check_output(call.op(), out, expected, inputs);
+}
+
+void check_sums(const PairCall& call, const BesideGradient& beside, const std::vector<const Tensor*>& inputs) {
+  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
+  require((beside.sums != nullptr) == (count > 0),
+          "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
+  if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
+}
+
+/// Where the only output goes.
+cuda::FieldJob result_job(const PairCall& call, const Tensor& out) {
+  cuda::FieldJob operands;
+  operands.out = out.data;
+  operands.out_row_stride = out.strides[out.ndim() - 2];
+  operands.out_feature_stride = out.strides.back();
+  operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
+  return operands;
+}
+
+cuda::FieldJob::Further further_output(const PairCall& call, const Tensor* to) {
+  if (to == nullptr) return {};
+  return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
+}
+
+/// A parameter of the formula, or "row"; empty where it reads none of that name.
+Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
+  if (name == "row") return formula.uses.row ? row_value() : Expr();
+  for (const Expr& leaf : formula.params)
+    if (leaf->name == name) return leaf;
+  return {};
+}
+
+/// Nothing where no pass has them.
+std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideGradient& beside) {
+  constexpr std::size_t kMostSums = 8;  // beside a pass, for registers
+  if (beside.by.size() > kMostSums || call.features() == 0) return {};
+  ops::FurtherSums further{{}, beside.product != nullptr};
+  for (const std::string& name : beside.by) {
+    // An exponent that is a number is none of the running formula's parameters.
+    const Expr leaf = leaf_named(call.formula(), name);
+    if (leaf.empty()) return {};
+    further.by.push_back(leaf);
+  }
+  return further;
+}
+
+/// One pass over the pairs; nothing where it cannot have all of that.
+std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cuda::PairJob& job,
+                                                  const plan::FieldWeights& weights, const ops::FurtherSums& further,
+                                                  Context& context) {
+  ops::CudaGradient kernels;
+  kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
+  if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
+  if (kernels.pairs) return kernels;
+  // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
+  if (further.product && ops::rank_field_kernels(call, job, weights, context, {further.by, false})) return {};
+  kernels = ops::stored_gradient(call, job, weights, context, further);
+  if (!kernels.field) return {};
+  return kernels;
+}
+
 /// The gradient of a product: weights of the rows [..., M, E] and v [..., N, E], after their checks.
 class ProductFactors {
  public:
   ProductFactors(const PairCall& call, const Tensor& weights, const Tensor& v) : weights_(weights), v_(v) {
-    require(call.on_cuda(), "{}: points must lie on CUDA. Received points on {}.", call.op(), call.device());
+    require_cuda(call);
     require(columns() > 0, "{}: v must have at least one column. Received shape {}.", call.op(),
             ops::text_of(v.shape));
     const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
@@ -227,19 +317,10 @@ class ProductFactors {
   }
 
   std::int64_t columns() const { return v_.shape.back(); }
-
-  /// An output of this shape behind the batch.
-  void check_output(const PairCall& call, const Tensor& out, Shape shape) const {
-    ops::check_output_type(call.op(), out, call.type());
-    Shape expected = call.batch();
-    expected.insert(expected.end(), shape.begin(), shape.end());
-    std::vector<const Tensor*> inputs = call.inputs();
-    inputs.insert(inputs.end(), {&weights_, &v_});
-    ops::check_output(call.op(), out, expected, inputs);
-  }
+  plan::FieldWeights weights() const { return {plan::FieldWeights::Kind::factors, columns()}; }
 
   cuda::FieldJob job(const PairCall& call, const Tensor& out) const {
-    cuda::FieldJob operands;
+    cuda::FieldJob operands = result_job(call, out);
     const auto operand = [&](const Tensor& factor, std::size_t row, std::size_t column) -> cuda::JobOperand {
       return {{factor.data, factor.dtype, ops::batch_strides(factor, 2, call.batch())},
               factor.strides[factor.ndim() - row],
@@ -248,24 +329,12 @@ class ProductFactors {
     operands.coef = operand(v_, 1, 2);  // outputs, then points
     operands.rows = operand(weights_, 2, 1);
     operands.outputs = columns();
-    operands.out = out.data;
-    operands.out_row_stride = out.strides[out.ndim() - 2];
-    operands.out_feature_stride = out.strides.back();
-    operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
     return operands;
   }
 
  private:
   const Tensor &weights_, &v_;
 };
-
-/// A parameter of the formula, or "row"; empty where it reads none of that name.
-Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
-  if (name == "row") return formula.uses.row ? row_value() : Expr();
-  for (const Expr& leaf : formula.params)
-    if (leaf->name == name) return leaf;
-  return {};
-}
 
 }  // namespace
 
@@ -274,15 +343,11 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   const char* op = "product_gradient";
   const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
   const ProductFactors factors(call, weights, v);
-  factors.check_output(call, out, {call.m(), call.features()});
+  check_result(call, out, {call.m(), call.features()}, {&weights, &v});
   if (call.ends_checked(out)) return;
   const cuda::PairJob job = call.job(context);
-  const cuda::FieldJob operands = factors.job(call, out);
-  auto kernels = ops::few_features_kernels(call, job, factors.columns(), true, context);
-  if (!kernels) kernels = ops::rank_field_kernels(call, job, factors.columns(), 1, context);
-  if (kernels) return cuda::gradient(kernels.get(), nullptr, job, operands);
-  const auto of_parts = ops::stored_gradient(call, job, factors.columns(), context);
-  cuda::gradient(of_parts.pairs.get(), of_parts.field.get(), job, operands);
+  const auto kernels = *weighed_gradient(call, job, factors.weights(), {}, context);
+  cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, factors.job(call, out));
 }
 
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
@@ -290,41 +355,45 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   const char* op = "product_backward";
   const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
   const ProductFactors factors(call, weights, v);
-  factors.check_output(call, out, {call.m(), call.features()});
-  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
-  require((beside.sums != nullptr) == (count > 0),
-          "{}: sums must be given where there are leaves that they are by. Received {} leaves.", op, count);
-  if (beside.sums != nullptr) factors.check_output(call, *beside.sums, {count, call.m()});
-  if (beside.product != nullptr) factors.check_output(call, *beside.product, {call.m(), factors.columns()});
-  constexpr std::int64_t kMostSums = 8;  // beside a pass, for registers
-  if (count > kMostSums || call.features() == 0) return false;
-  ops::FurtherSums further{{}, beside.product != nullptr};
-  for (const std::string& name : beside.by) {
-    // An exponent that is a number is none of the running formula's parameters.
-    const Expr leaf = leaf_named(call.formula(), name);
-    if (leaf.empty()) return false;
-    further.by.push_back(leaf);
-  }
+  const std::vector<const Tensor*> inputs{&weights, &v};
+  check_result(call, out, {call.m(), call.features()}, inputs);
+  check_sums(call, beside, inputs);
+  if (beside.product != nullptr) check_result(call, *beside.product, {call.m(), factors.columns()}, inputs);
+  auto further = further_sums(call, beside);
+  if (!further) return false;
   if (call.ends_checked(out)) return true;
   const cuda::PairJob job = call.job(context);
-  ops::CudaGradient kernels;
-  kernels.pairs = ops::few_features_kernels(call, job, factors.columns(), true, context, further);
-  if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, factors.columns(), 1, context, further);
-  if (!kernels.pairs) {
-    // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
-    const ops::FurtherSums sums{further.by, false};
-    if (further.product && ops::rank_field_kernels(call, job, factors.columns(), 1, context, sums)) return false;
-    kernels = ops::stored_gradient(call, job, factors.columns(), context, further);
-    if (!kernels.field) return false;
-  }
+  const auto kernels = weighed_gradient(call, job, factors.weights(), *further, context);
+  if (!kernels) return false;
   cuda::FieldJob operands = factors.job(call, out);
-  const auto output = [&](const Tensor* to) -> cuda::FieldJob::Further {
-    if (to == nullptr) return {};
-    return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
-  };
-  operands.sums = output(beside.sums);
-  operands.product = output(beside.product);
-  cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, operands);
+  operands.sums = further_output(call, beside.sums);
+  operands.product = further_output(call, beside.product);
+  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
+  return true;
+}
+
+bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
+                       const BesideGradient& beside, const Arguments& arguments, Context& context) {
+  const char* op = "pairwise_backward";
+  ops::check_input(op, "weights", weights, 2);
+  const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2)});
+  require_cuda(call);
+  require(beside.product == nullptr, "{}: there must be no product. Received one.", op);
+  check_matrix(call, "weights", weights);
+  const std::vector<const Tensor*> inputs{&weights};
+  check_result(call, out, {call.m(), call.features()}, inputs);
+  check_sums(call, beside, inputs);
+  auto further = further_sums(call, beside);
+  if (!further) return false;
+  if (call.ends_checked(out)) return true;
+  const cuda::PairJob job = call.job(context);
+  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context);
+  if (!kernels) return false;
+  cuda::FieldJob operands = result_job(call, out);
+  operands.amplitude = matrix_operand(call, weights);
+  operands.by_matrix = true;
+  operands.sums = further_output(call, beside.sums);
+  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
   return true;
 }
 
@@ -341,11 +410,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
   const Contraction contraction(op, coef);
   const PairCall call(op, field, x, &z, arguments, false,
                       {ops::leading(coef, contraction.axes), ops::leading(amplitude, 2)});
-  require(amplitude.shape[amplitude.ndim() - 2] == call.m() && amplitude.shape.back() == call.n(),
-          "{}: amplitude must have shape (..., {}, {}). Received {}.", op, call.m(), call.n(),
-          ops::text_of(amplitude.shape));
-  ops::check_device(op, "amplitude", amplitude, call.device());
-  ops::check_computing_type(op, "amplitude", amplitude, call.type());
+  check_matrix(call, "amplitude", amplitude);
   std::vector<const Tensor*> inputs = call.inputs();
   inputs.push_back(&amplitude);
   contraction.check(call, coef, out, inputs);
@@ -354,9 +419,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
     const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
-    operands.amplitude.array = {amplitude.data, amplitude.dtype, ops::batch_strides(amplitude, 2, call.batch())};
-    operands.amplitude.row_stride = amplitude.strides[amplitude.ndim() - 2];
-    operands.amplitude.col_stride = amplitude.strides.back();
+    operands.amplitude = matrix_operand(call, amplitude);
     return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, operands);
   }
   const Programs programs = make_programs(call, contraction.outputs, context);

@@ -188,6 +188,7 @@ std::string BilinearTile::to_text() const {
   if (further > 0) text += fmt::format(", {} further sums", further);
   if (beside > 0) text += fmt::format(", {} columns of one more value", beside);
   if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
+  if (weight_matrix) text += ", weights of a matrix";
   return text;
 }
 

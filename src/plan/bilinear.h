@@ -59,6 +59,7 @@ struct BilinearTile {
   int further = 0;       // sums of so many further values beside those
   int beside = 0;        // columns of v beside `wide`, of one more value, a multiple of 8; 0: none
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
+  bool weight_matrix = false;  // or the values of a matrix
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
   bool keeps = false;    // products with very many columns: values are stored (kernels/cuda/bilinear_kept.cuh)
   /// A tile's operands fill the ring once: the warp that is the last to have read them asks for the next tile's.
@@ -86,7 +87,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, further, beside, weight_units, areas, keeps, last_feeds);
+                    own_scales, spreads, further, beside, weight_units, weight_matrix, areas, keeps, last_feeds);
   }
   std::string to_text() const;
 };

@@ -296,10 +296,10 @@ void plan_linear(GpuFieldPlan& plan) {
 
 }  // namespace
 
-int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights) {
-  constexpr std::int64_t kSums = 32, kWeights = 16;
-  return static_cast<int>(std::clamp<std::int64_t>(row_weights ? kWeights : kSums / std::max<std::int64_t>(k, 1), 1,
-                                                   std::max<std::int64_t>(outputs, 1)));
+int few_features_outputs(const FieldWeights& weights, std::int64_t k) {
+  constexpr std::int64_t kSums = 32, kFactors = 16;
+  const std::int64_t most = weights.of_outputs() ? kSums / std::max<std::int64_t>(k, 1) : kFactors;
+  return static_cast<int>(std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(weights.count, 1)));
 }
 
 namespace {
@@ -313,19 +313,20 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
   constexpr std::int64_t kPoints = 64, kStages = 2, kWord = 4;
   const GpuFieldPlan& field = *pairs.problem.field;
   const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
-  const std::int64_t rows = pairs.problem.sizes.exact_features * of_feature + pairs.col_slots + field.reads_col +
-                            field.problem.outputs;
+  const std::int64_t rows =
+      pairs.problem.sizes.exact_features * of_feature + pairs.col_slots + field.reads_col + field.columns();
   return kStages * rows * kPoints * kWord * few_features_words(field.problem);
 }
 
 int few_features_rows(const GpuPairPlan& pairs) {
   constexpr std::int64_t kRegisters = 96, kMost = 4, kVectorWords = 4;
   const GpuFieldProblem& field = pairs.problem.field->problem;
-  const std::int64_t words = few_features_words(field), outputs = field.outputs, sums = field.row_weights ? 1 : outputs;
+  const bool is_one = pairs.problem.field->has_one_output();
+  const std::int64_t words = few_features_words(field), sums = is_one ? 1 : field.outputs;
   const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
   const std::int64_t further = pairs.problem.field->further_sums();  // with totals of float64
   const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.row_slots +
-                              (field.row_weights ? outputs : 0) + further * (1 + 2 / words) +
+                              (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
                               kVectorWords / words * (pairs.split.states + sums + field.planes + field.sums);
   std::int64_t rows = kMost;
   while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;

@@ -59,6 +59,16 @@ BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors);
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
                          int multiprocessors, double from);
 
+/// What pairs are weighed with: the coefficients of each output; or, for one output, the product of factors of both
+/// points, or a matrix.
+struct FieldWeights {
+  enum class Kind : std::uint8_t { coefficients, factors, matrix };
+  Kind kind = Kind::coefficients;
+  std::int64_t count = 1;  // outputs, or factors
+  bool of_outputs() const { return kind == Kind::coefficients; }
+  bool of_matrix() const { return kind == Kind::matrix; }
+};
+
 struct GpuFieldProblem {
   ir::FieldSplit field;
   Dtype type = Dtype::float32;  // computing type
@@ -70,7 +80,7 @@ struct GpuFieldProblem {
   int columns_of_doubles = 64;  // of a tile of that product in float64: 32 or 64
   BilinearTile stored;          // of that product, where values are read where they lie; an empty one: they are not
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
-  bool row_weights = false;     // of which one output is wanted, summed with weights of the rows
+  FieldWeights::Kind weights = FieldWeights::Kind::coefficients;  // of that pass
   int sums = 0;                 // and beside it, sums of so many values of the pairs, and a value times the columns
   bool with_product = false;
   int capability = 90;
@@ -96,6 +106,9 @@ struct GpuFieldPlan {
     if (problem.product_outputs <= 16) return 16;
     return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
+  bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
+  /// Columns of coefficients of that pass.
+  int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
   /// Of a pass, beside its results.
   int further_sums() const { return problem.sums + (problem.with_product ? problem.outputs : 0); }
   /// Coefficients of one pass.
@@ -138,8 +151,8 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs);
 inline constexpr int kFewFeaturesThreads = 128;
 /// Blocks of a multiprocessor at once: sums of many features want registers.
 inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
-/// Outputs, or weights of rows, that a pass takes.
-int few_features_outputs(std::int64_t outputs, std::int64_t k, bool row_weights);
+/// Outputs, or factors, that a pass takes.
+int few_features_outputs(const FieldWeights& weights, std::int64_t k);
 
 /// Coefficients that one pass takes at most; more take several.
 inline constexpr std::int64_t kFieldOutputs = 16;

@@ -39,7 +39,7 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns) {
 }
 
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             std::int64_t factors, Precision precision, double from, bool beside) {
+                             const FieldWeights& weights, Precision precision, double from, bool beside) {
   constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kMultiple = 8;
   // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
@@ -49,8 +49,10 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   if (from > 0 && (std::min(m, n) < kLeastPoints || work < from)) return {};
   BilinearTile tile{.columns = 128, .stages = 4, .wide_stages = 4, .spreads = true};
+  const std::int64_t factors = weights.kind == FieldWeights::Kind::factors ? weights.count : 1;
   tile.weight_units = factor_units(factors);
-  const bool weighs = tile.weight_units > 0;
+  tile.weight_matrix = weights.of_matrix();
+  const bool weighs = tile.weight_units > 0 || tile.weight_matrix;
   if (beside) tile.beside = static_cast<int>(round_up(factors, kMultiple));
   tile.wide = static_cast<int>(
       round_up(ceil_div(columns, ceil_div(columns, weighs ? kColumnsOfPass : kWideColumns)), kMultiple));

@@ -7,6 +7,7 @@
 #include "core/integers.h"
 #include "ir/split.h"
 #include "plan/bilinear.h"
+#include "plan/gpu_field.h"
 
 namespace mercer::plan {
 
@@ -41,7 +42,7 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// The tile of that product, with those of the factors themselves beside it, or without; an empty one where it does not
 /// pay.
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             std::int64_t factors, Precision precision, double from = kTensorCoresFrom,
+                             const FieldWeights& weights, Precision precision, double from = kTensorCoresFrom,
                              bool beside = false);
 
 }  // namespace mercer::plan

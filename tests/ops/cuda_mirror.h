@@ -450,6 +450,23 @@ inline bool product_backward(const Formula& f, const Tensor& x, const Tensor* z,
   return is_one_pass;
 }
 
+inline bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights,
+                              const Tensor& out, const BesideGradient& beside, const Arguments& arguments,
+                              TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return mercer::pairwise_backward(f, x, z, weights, out, beside, arguments, plain);
+  std::vector<const Tensor*> outputs{&out};
+  if (beside.sums != nullptr) outputs.push_back(beside.sums);
+  bool is_one_pass = false;
+  take_to_cuda(x, z, {&weights}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
+    std::optional<Tensor> sums;
+    if (beside.sums != nullptr) sums = at(*beside.sums);
+    is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), {beside.by, sums ? &*sums : nullptr, beside.product},
+                                            at.arguments(), plain);
+  });
+  return is_one_pass;
+}
+
 inline void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                         const Arguments& arguments, TestContext& context) {
   Context& plain = context;

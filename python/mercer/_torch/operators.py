@@ -8,8 +8,8 @@ mercer::agop      [..., K, K]   sum over m and o of g[o, m, k] g[o, m, l], of th
 mercer::reduce    [..., M]      a reduction over n
 mercer::knn       [..., M, k]   the smallest values over n, and their indices
 
-mercer::product_backward has several results of a product's backward in one pass; it has no
-derivatives itself, and serves where none is recorded (rules.py).
+mercer::product_backward and pairwise_backward have several results of a backward in one pass; they
+have no derivatives themselves, and serve where none is recorded (rules.py).
 
 Each takes a formula as text, and may take directions: then it is about a derivative of the formula
 (operands.Pairs). So the derivative of an operator is made of operators, however often.
@@ -148,6 +148,11 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
             if amplitude is None and wrt == "x" and _has_few_values(pairs, u):
                 return _field_of_columns(pairs, u, v)
             return _field_of_rows(pairs, wrt, weights)
+    if pairs.x.is_cuda and wrt == "x" and amplitude is not None and u is None and v is None:
+        weights = amplitude.to(pairs.type)
+        return _mercer.unfollowed(
+            "pairwise_backward", parsed(pairs.f), *_points(pairs), weights, **options(pairs)
+        )[0]
     # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
@@ -230,14 +235,32 @@ def _product_gradient(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
     return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
 
 
-def _backward_shapes(pairs: Pairs, u: Tensor, v: Tensor, by: str, with_product: bool) -> list:
-    batch, m = pairs.batch((u, 2), (v, 2)), pairs.x.shape[-2]
+def _backward_shapes(pairs: Pairs, weights: tuple, by: str, columns: int | None = None) -> list:
+    batch, m = pairs.batch(*((t, 2) for t in weights)), pairs.x.shape[-2]
     shapes = [(*batch, m, pairs.x.shape[-1])]
     if by:
         shapes.append((*batch, len(by.split()), m))
-    if with_product:
-        shapes.append((*batch, m, v.shape[-1]))
+    if columns is not None:
+        shapes.append((*batch, m, columns))
     return shapes
+
+
+def _in_one_pass(
+    verb: str, pairs: Pairs, weights: tuple, by: str, shapes: list, **further
+) -> list[Tensor] | None:
+    """What the engine has of a backward in one pass; None where that is none."""
+    if not pairs.x.is_cuda or any(0 in s for s in shapes) or pairs.columns.shape[-2] == 0:
+        return None
+    names = [name.removeprefix("p:") for name in by.split()]
+    given = further | options(pairs)
+    found = _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *weights, by=names, **given)
+    return found and [result for result in found if result is not None]
+
+
+def _sums(pairs: Pairs, by: str, sum_of: Callable[[Pairs], Tensor], shape: tuple) -> Tensor:
+    """A pass for each derivative in `by`."""
+    parts = [sum_of(pairs.with_formula(derivative(pairs.f, name))) for name in by.split()]
+    return torch.stack(torch.broadcast_tensors(*parts), -2).expand(shape).contiguous()
 
 
 @_define("product_backward", ", Tensor u, Tensor v, str by, bool with_product", "Tensor[]")
@@ -246,40 +269,53 @@ def product_backward(*operands) -> list[Tensor]:
     the sums over n with these weights, [..., R, M]; the product with v, [..., M, E]. In one pass
     where the engine has one."""
     pairs, (u, v, by, with_product) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
-    factors = tuple(t.to(pairs.type).resolve_neg() for t in (u, v))
-    shapes = _backward_shapes(pairs, u, v, by, with_product)
-    if pairs.x.is_cuda and all(0 not in shape for shape in shapes) and pairs.columns.shape[-2] > 0:
-        names = [name.removeprefix("p:") for name in by.split()]
-
-        def in_one_pass(with_product: bool) -> list[Tensor] | None:
-            found = _mercer.unfollowed(
-                "product_backward", parsed(pairs.f), *_points(pairs), *factors,
-                by=names, product=with_product, **options(pairs),
-            )  # fmt: skip
-            return found and [result for result in found if result is not None]
-
-        found = in_one_pass(with_product)
-        if found is None and with_product and by:  # the product alone may be what is too much
-            found = in_one_pass(False)
-            if found is not None:
-                found.append(product(*pairs, factors[1]).expand(shapes[-1]).contiguous())
+    weights = tuple(t.to(pairs.type).resolve_neg() for t in (u, v))
+    shapes = _backward_shapes(pairs, weights, by, v.shape[-1] if with_product else None)
+    found = _in_one_pass("product_backward", pairs, weights, by, shapes, product=with_product)
+    if found is None and with_product and by:  # the product alone may be what is too much
+        found = _in_one_pass("product_backward", pairs, weights, by, shapes, product=False)
         if found is not None:
-            return found
-    found = [field(*pairs, "x", None, *factors)]
+            found.append(product(*pairs, weights[1]).expand(shapes[-1]).contiguous())
+    if found is not None:
+        return found
+    found = [field(*pairs, "x", None, *weights)]
     if by:
-        parts = [pairs.with_formula(derivative(pairs.f, name)) for name in by.split()]
-        sums = [(factors[0] * product(*part, factors[1])).sum(-1) for part in parts]
-        found.append(torch.stack(torch.broadcast_tensors(*sums), -2).expand(shapes[1]).contiguous())
+        found.append(
+            _sums(pairs, by, lambda p: (weights[0] * product(*p, weights[1])).sum(-1), shapes[1])
+        )
     if with_product:
-        values = product(*pairs, factors[1]).expand(shapes[-1])
+        values = product(*pairs, weights[1]).expand(shapes[-1])
         found.append(values.contiguous())
     return found
 
 
 @product_backward.register_fake
 def _(*operands):
-    pairs = Pairs(*operands[:_FIELDS])
-    return [_new(pairs, shape) for shape in _backward_shapes(pairs, *operands[_FIELDS:])]
+    pairs, (u, v, by, with_product) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    shapes = _backward_shapes(pairs, (u, v), by, v.shape[-1] if with_product else None)
+    return [_new(pairs, shape) for shape in shapes]
+
+
+@_define("pairwise_backward", ", Tensor weights, str by", "Tensor[]")
+def pairwise_backward(*operands) -> list[Tensor]:
+    """The field to x with a matrix of weights [..., M, N], and sums as product_backward has them.
+    In one pass where the engine has one."""
+    pairs, (weights, by) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    weights = weights.to(pairs.type).resolve_neg()
+    shapes = _backward_shapes(pairs, (weights,), by)
+    found = _in_one_pass("pairwise_backward", pairs, (weights,), by, shapes)
+    if found is not None:
+        return found
+    found = [field(*pairs, "x", weights, None, None)]
+    if by:
+        found.append(_sums(pairs, by, lambda p: (weights * pairwise(*p)).sum(-1), shapes[1]))
+    return found
+
+
+@pairwise_backward.register_fake
+def _(*operands):
+    pairs, (weights, by) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by)]
 
 
 def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:

@@ -14,10 +14,10 @@ With L the value that is differentiated and W[m, n] the weight of a pair, dL/df(
     dL/dp         = sum_mn W df/dp
     dL/ddirection = the field by what the direction is added to, without that direction
 
-On CUDA what has the weights C v' takes two passes where no derivative of it is recorded: one with
-the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which has
-dL/dv; one for both where the formula and its points are the same on both sides. dL/dv of many
-columns is a third where products of matrices make it sooner than these passes do.
+On CUDA what has the weights C v' or C takes two passes where no derivative of it is recorded: one
+with the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which
+has dL/dv; of C v' one for both where the formula and its points are the same on both sides. dL/dv
+of many columns is a third where products of matrices make it sooner than these passes do.
 
 Formulas of norms and means are taken as formulas of other points first (point_form.py).
 """
@@ -96,8 +96,12 @@ def _has_passes(pairs: Pairs) -> bool:
 
 def _pass(pairs: Pairs, weights: Weights, by: list[str], needs_v: bool) -> tuple[Tensor, dict]:
     """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v."""
-    inputs = (*pairs, weights.u, weights.v, " ".join(by), needs_v)
-    gradient, *further = autograd.call("product_backward", *inputs)
+    names = " ".join(by)
+    if weights.amplitude is not None:
+        found = autograd.call("pairwise_backward", *pairs, weights.amplitude, names)
+    else:
+        found = autograd.call("product_backward", *pairs, weights.u, weights.v, names, needs_v)
+    gradient, *further = found
     found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
     if needs_v:
         found["v"] = further[-1]
@@ -115,18 +119,20 @@ def _made_in_passes(
     """Gradients by leaf, as their points have them: what passes over the pairs have beside the
     fields, and these; nothing where there are no such passes."""
     amplitude, u, v = weights
+    given = [t for t in weights if t is not None]
+    is_weighed = len(given) == 1 if amplitude is not None else len(given) == 2
     of_points = (needs.x or needs.z) and not pairs.along and not is_swarm(pairs)
-    if amplitude is not None or u is None or v is None or not of_points or not _has_passes(pairs):
+    if not (is_weighed and of_points and _has_passes(pairs)):
         return {}
-    if not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + [u, v]):
+    if not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + given):
         return {}
     by = [
         f"p:{name}"
         for name, needed in zip(pairs.names.split(), needs.params, strict=False)
         if needed
     ]
-    if _same_sides(pairs):
-        u, v = torch.broadcast_tensors(weights.u, weights.v)
+    if amplitude is None and _same_sides(pairs):
+        u, v = torch.broadcast_tensors(u, v)
         both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
         has_row = pairs.row is not None and (needs.row or needs.col)
         x, found = _pass(pairs, both, [*by, "row"] if has_row else by, needs_v)

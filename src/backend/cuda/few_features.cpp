@@ -37,8 +37,9 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
   if (!plan::are_points(kernels.plan->sides.z_streams)) z_ = points(job.z);
   if (field_.reads_row) row_ = values(job.x);
   if (field_.reads_col) col_ = values(job.z);
-  coefs_ = columns(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
-  if (field_.problem.row_weights)
+  if (!operands.by_matrix)
+    coefs_ = columns(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
+  if (operands.has_rows())
     weights_ = columns(operands.rows, job.x.count, operands.rows.row_stride, operands.rows.col_stride);
   for (PlainPanel* panel : {&x_, &z_, &row_, &col_, &coefs_, &weights_})
     if (panel->array.data != nullptr) lay_out(*panel, job, workspace);
@@ -47,8 +48,8 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
   splits_ = choose_splits({tiles_, ceil_div(job.z.count, kSlice), kSlice,
                            kernels.device->multiprocessors * plan::few_features_blocks(job.features)});
   const std::int64_t pass = std::min<std::int64_t>(field_.problem.outputs, operands.outputs);
-  const std::int64_t sums = field_.problem.row_weights ? 1 : pass;
-  const bool adds = field_.problem.row_weights && pass < operands.outputs;
+  const std::int64_t sums = field_.has_one_output() ? 1 : pass;
+  const bool adds = field_.has_one_output() && pass < operands.outputs;
   if (splits_ > 1 || adds) partial_ = workspace.add(splits_ * sums * job.x.count * job.features * size_);
   if (field_.further_sums() > 0) further_ = workspace.add(splits_ * field_.further_sums() * job.x.count * size_);
 }
@@ -75,15 +76,24 @@ FewFeaturesArguments FewFeaturesField::arguments() const {
   field.z_ld = z_.ld;
   a.coefs_ld = coefs_.ld;
   a.rows_ld = weights_.ld;
+  if (operands_.by_matrix) {
+    const JobOperand& matrix = operands_.amplitude;
+    a.weights = matrix.array.data;
+    a.weights_row = matrix.row_stride;
+    a.weights_column = matrix.col_stride;
+    constexpr std::int64_t kBytes = 16;
+    a.weights_whole = matrix.col_stride == 1 && matrix.row_stride * size_ % kBytes == 0 &&
+                      reinterpret_cast<std::uintptr_t>(matrix.array.data) % kBytes == 0;
+  }
   params_.write_narrow(field.params, field.numbers, workspace_);
   return a;
 }
 
 void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
   FewFeaturesArguments a = arguments();
-  const std::int64_t m = job_.x.count, k = job_.features, sums = field_.problem.row_weights ? 1 : count;
-  const std::int64_t place = field_.problem.row_weights ? 0 : first * operands_.out_output_stride;
-  const bool adds = field_.problem.row_weights && first > 0, is_partial = splits_ > 1 || adds;
+  const std::int64_t m = job_.x.count, k = job_.features, sums = field_.has_one_output() ? 1 : count;
+  const std::int64_t place = field_.has_one_output() ? 0 : first * operands_.out_output_stride;
+  const bool adds = field_.has_one_output() && first > 0, is_partial = splits_ > 1 || adds;
   void* const out = static_cast<char*>(operands_.out) + place * size_;
   FieldArguments& field = a.field;
   a.coefs = shifted_place(coefs_, first, size_, workspace_);

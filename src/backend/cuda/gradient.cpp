@@ -128,9 +128,10 @@ class FieldLaunch {
     return parts == 0 ? most : std::min(most, round_up(ceil_div(job_.x.count, parts), kCluster));
   }
 
-  /// Weights of the pairs, made some rows at a time, are the amplitude; the only output has coefficients of one.
+  /// Weights of the pairs, made some rows at a time, are the amplitude; the only output has coefficients of one, as
+  /// where the caller gives the amplitude alone.
   bool weighs() const { return operands_.has_rows() && operands_.outputs > 1; }
-  bool has_ones() const { return weighs() || plan_.linear_of_product(); }
+  bool has_ones() const { return weighs() || operands_.by_matrix || plan_.linear_of_product(); }
   /// A weight of each row is multiplied with the result.
   bool scales() const { return operands_.has_rows() && operands_.outputs == 1; }
 
@@ -156,7 +157,7 @@ class FieldLaunch {
     x_ = {job_.x.points, job_.x.count, job_.features, job_.x.point_stride, job_.x.feature_stride, 0, 0, {}};
     z_ = {job_.z.points, job_.z.count, job_.features, job_.z.point_stride, job_.z.feature_stride, 0, 0, {}};
     // Outputs along the rows: a thread reads the coefficients of one n together.
-    const BatchedArray coefs = weighs() ? BatchedArray{} : operands_.coef.array;
+    const BatchedArray coefs = weighs() ? BatchedArray{} : operands_.coef.array;  // without, room for ones
     const std::int64_t outputs = operands_.results();
     coef_ = {coefs, outputs, job_.z.count, operands_.coef.row_stride, operands_.coef.col_stride, 0, 0, {}};
     for (PlainPanel* panel : {&z_, &coef_}) lay_out(*panel, job_, workspace_);
@@ -172,7 +173,7 @@ class FieldLaunch {
     if (operands_.has_rows())
       factor_rows_ = {operands_.rows.array, job_.x.count, operands_.outputs, operands_.rows.row_stride,
                       operands_.rows.col_stride, 0, 0, {}};
-    if (weighs() || sums != nullptr)
+    if (weighs() || (sums != nullptr && !operands_.by_matrix))
       factor_columns_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
                          operands_.coef.row_stride, 0, 0, {}};
     const bool reads_row = plan_.reads_row || (sums != nullptr && sums->reads_row);
@@ -207,7 +208,11 @@ class FieldLaunch {
   void make_pair_values(std::int64_t first, std::int64_t rows) {
     if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
     if (weighs() && job_.z.count > 0) weigh(first, rows);
+    pack_amplitude(first, rows);
     if (sums_) sums_->run(stored_planes(first), first, rows, adds_, workspace_);
+  }
+
+  void pack_amplitude(std::int64_t first, std::int64_t rows) const {
     if (operands_.amplitude.array.data == nullptr || in_place_.amplitude) return;
     // The amplitude, the last plane, is packed like points: n along the rows.
     PlainPanel part{operands_.amplitude.array, job_.z.count, rows, operands_.amplitude.col_stride,
@@ -221,7 +226,7 @@ class FieldLaunch {
 
   StoredPlanes stored_planes(std::int64_t first) const {
     return {plane(0),
-            weighs() ? plane(planes_ - 1) : nullptr,
+            weighs() || operands_.by_matrix ? plane(planes_ - 1) : nullptr,
             workspace_.at<char>(row_.place) + first * size_,
             workspace_.at<>(col_.place),
             ld_,

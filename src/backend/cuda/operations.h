@@ -25,19 +25,20 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
 
 /// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is
 /// null, from `amplitude` [M, N]. With `rows` [M, O] there is one result, out[..., m, k], the sum over o of rows[m][o]
-/// times these. With `v` [N, columns] in place of the points z, whose features those are, it is a product of the values
+/// times these; so there is `by_matrix`, where `amplitude` weighs what `pairs` gives. With `v` [N, columns] in place of the points z, whose features those are, it is a product of the values
 /// with v, and has no coefficients.
 struct FieldJob {
   JobOperand coef;  // rows: outputs, columns: n
   std::int64_t outputs = 1;
   JobOperand amplitude, rows, v;
+  bool by_matrix = false;
   std::int64_t columns = 0;
   void* out = nullptr;
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
 
-  /// With `rows`, what the same pass computes beside the gradient (few features): [..., r, m], sums over n with the
-  /// weights of the pairs, and [..., m, o], those of a value with the coefficients.
+  /// With one result, what the same pass computes beside it: [..., r, m], sums over n with the weights of the pairs,
+  /// and [..., m, o], those of a value with the coefficients.
   struct Further {
     void* data = nullptr;
     std::int64_t first_stride = 0, second_stride = 0;

@@ -29,8 +29,9 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   z_ = points(job.z);
   rows_ = factors(operands.rows, job.x.count, operands.rows.row_stride, operands.rows.col_stride);
   columns_ = factors(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
-  for (PlainPanel* panel : {&x_, &z_, &columns_}) lay_out(*panel, job, workspace);
-  if (operands.has_rows()) lay_out(rows_, job, workspace);
+  for (PlainPanel* panel : {&x_, &z_, &columns_, &rows_})
+    if (panel->array.data != nullptr) lay_out(*panel, job, workspace);
+  if (operands.by_matrix) weights_scale_ = workspace.add(kFloat);
   const plan::BilinearTile& tile = kernels.plan->problem.product;
   splits_ = choose_splits({ceil_div(job.x.count, tile.kRows * tile.cluster), ceil_div(job.z.count, tile.columns),
                            tile.columns, kernels.device->multiprocessors * tile.blocks / tile.cluster});
@@ -84,6 +85,12 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.rows_ld = rows_.ld;
   a.columns_ld = columns_.ld;
   a.factor_units = tile.weight_units;
+  if (operands_.by_matrix) {
+    a.weights = static_cast<const float*>(operands_.amplitude.array.data);
+    a.weights_row = operands_.amplitude.row_stride;
+    a.weights_column = operands_.amplitude.col_stride;
+    a.weights_scale = workspace_.at<float>(weights_scale_);
+  }
   a.difference = field_.of_differences ? 1 : 0;
   a.scale = static_cast<float>(field_.scale);
   a.row_scales = workspace_.at<float>(row_scales_);
@@ -120,8 +127,8 @@ void RankFieldLaunch::launch_step(const char* name, jit::Dim3 grid, std::int64_t
 
 void RankFieldLaunch::run() const {
   panels_.run(workspace_);
-  for (const PlainPanel* panel : {&x_, &z_, &columns_}) pack(*panel, job_, workspace_);
-  if (operands_.has_rows()) pack(rows_, job_, workspace_);
+  for (const PlainPanel* panel : {&x_, &z_, &columns_, &rows_})
+    if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
   RankFieldArguments a = arguments();
   products_.prepare(a.pairs, workspace_);
   a.most = workspace_.at<unsigned>(most_);
@@ -130,7 +137,7 @@ void RankFieldLaunch::run() const {
                                               static_cast<std::size_t>(operands_.results()), job_.stream()),
                job_.op);
   for (std::int64_t first = 0; first < operands_.outputs; first += pass_) {
-    a.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
+    if (!operands_.by_matrix) a.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
     a.factors = static_cast<int>(std::min(pass_, operands_.outputs - first));
     a.outputs = operands_.has_rows() ? 1 : a.factors;
     if (operands_.has_rows()) {
@@ -146,6 +153,7 @@ void RankFieldLaunch::run() const {
 
 void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
+  if (a.weights != nullptr) launch_step("scale_weights", {1}, 0, a);
   launch_step("write_factors", {std::max(a.pairs.x_ld, a.pairs.z_ld) / MERCER_IMAGE_ROWS, 2}, 0, a);
   launch_step("write_columns", {ceil_div(a.pairs.z_ld, kThreads)}, 0, a);
   BilinearArguments products = products_.products(a.pairs, workspace_);
@@ -153,6 +161,10 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   products.spread = workspace_.at<float>(spread_);
   products.times = a.times;
   products.further = workspace_.at<float>(further_);
+  products.weights = a.weights;
+  products.weights_row = a.weights_row;
+  products.weights_column = a.weights_column;
+  products.weights_scale = a.weights_scale;
   products.beside = workspace_.at<float>(beside_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;
@@ -172,14 +184,14 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
               job_.features * (kFinishPoints + 1) * kFloat, a);
   const bool plain = plan::are_points(kernels_.plan->sides.x_streams) &&
                      plan::are_points(kernels_.plan->sides.z_streams);
-  const std::int64_t factors = operands_.has_rows() ? a.factors : 1;
+  const std::int64_t factors = operands_.by_matrix ? 0 : operands_.has_rows() ? a.factors : 1;
   const std::int64_t floats = job_.features * (MERCER_PANEL + 1) +
                               kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors +
                                        (tile.beside > 0 ? 2 : 1) * MERCER_PANEL);
   RankFieldArguments left = a;  // of one output
   left.factors = static_cast<int>(factors);
   for (int o = 0; o < a.outputs; ++o) {
-    left.columns = a.columns + o * a.columns_ld;
+    if (a.columns != nullptr) left.columns = a.columns + o * a.columns_ld;
     left.field.out = static_cast<float*>(a.field.out) + o * a.field.out_output;
     launch(kernels_.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
     launch(beside(kernels_.tile, "merge_rows", job_), job_, {kernels_.device->multiprocessors}, kThreads, 0, left);

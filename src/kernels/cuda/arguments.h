@@ -286,6 +286,8 @@ struct BilinearArguments {
   float* spread;        // [split][partial_ld] these sums
   const float* times;   // [z ld] what further values are multiplied with
   float* further;       // [split][further value][partial_ld] their sums
+  const float *weights, *weights_scale;  // [m][n] a matrix in place of those products; what it is multiplied with
+  long long weights_row, weights_column;
   float* beside;        // [split][column][partial_ld] the product of one more value, with columns of its own
   int beside_columns;   // 0: this pass makes none
   struct KeptImage kept;
@@ -369,6 +371,9 @@ struct FewFeaturesArguments {
   struct FieldArguments field;  // of the outputs of a pass
   const void *coefs, *rows;     // [output][ld] along the points z; the same of the points x, or null
   long long coefs_ld, rows_ld;
+  const void* weights;          // [m][n] a matrix in their place
+  long long weights_row, weights_column;
+  int weights_whole;            // 16 bytes of a row of it can be read at once
   void* further;                // [range][further sum][m]
 };
 
@@ -432,6 +437,9 @@ struct RankFieldArguments {
   const float *rows, *columns;         // [factor][ld] factors of the points x, null for ones, and of z, of a pass
   long long rows_ld, columns_ld;
   int factors, factor_units;           // without units each factor of z has an output of its own
+  const float* weights;                // [m][n] a matrix in their place, or null
+  long long weights_row, weights_column;
+  float* weights_scale;                // a power of two, by which its samples come to lie below one
   int outputs;
   int difference;  // x - z in place of z
   float scale;

@@ -98,6 +98,9 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #endif
       load_norms(norms, a, m);
     consumer.start(a, m);
+#if WEIGHT_MATRIX
+    consumer.load_weights(a, m, walk.n0);
+#endif
     float sum[SUMS];
 #if RESIDENT
     if (walk.starts_range()) {

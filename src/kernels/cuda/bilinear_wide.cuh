@@ -1,22 +1,35 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
-// SPREADS: their squares times the shares of the columns are added up. WEIGHT_UNITS: before, they are multiplied with
-// the sums of other products (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
+// SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with the sums
+// of other products, or a matrix (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
 // BESIDE: the value behind those is multiplied with columns of its own.
+#define WEIGHS (WEIGHT_UNITS > 0 || WEIGHT_MATRIX)
 struct Consumer {
   WideSums<BilinearShared> sums;
-#if WEIGHT_UNITS
+#if WEIGHS
   float weights[SUMS];
+#endif
+#if WEIGHT_MATRIX
+  float weights_scale;
 #endif
 #if SPREADS
   float spread[2];  // rows m and m + 8
   bool allowed;                    // no sum of values needs a test
   float further[FURTHER + 1][2];
 
+#if WEIGHS
+  MERCER_METHOD float weight(int strip, int place) const {
+#if WEIGHT_MATRIX
+    return weights[strip * 16 + place] * weights_scale;
+#else
+    return weights[strip * 16 + place];
+#endif
+  }
+#endif
   MERCER_METHOD void weigh(float (&values)[16], int strip) {
-#if WEIGHT_UNITS
+#if WEIGHS
 #pragma unroll
-    for (int i = 0; i < 16; ++i) values[i] *= weights[strip * 16 + i];
+    for (int i = 0; i < 16; ++i) values[i] *= weight(strip, i);
 #endif
   }
   MERCER_METHOD void add_shares(const float (&values)[16], const FoldStrip& place) {
@@ -55,14 +68,38 @@ struct Consumer {
     if (FURTHER == 0 || !is_there) return;
     const int plane = (POINT_PLANES + COL_SLOTS + 1) * PLANE_ROW;
     float times = shared_float(columns.columns + (plane + columns.own + place / 4 * 8 + place % 2) * 4);
-#if WEIGHT_UNITS
-    times *= weights[strip * 16 + place];
+#if WEIGHS
+    times *= weight(strip, place);
 #endif
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {
       float& sum = sums[f][place / 2 % 2];
       sum = mul_add(outputs[1 + f], times, sum);
     }
+  }
+#endif
+
+#if WEIGHT_MATRIX
+  // Those of the tile's pairs in the order of its sums, asked for before these are waited for. Behind the last row and
+  // column they repeat.
+  MERCER_METHOD void load_weights(const BilinearArguments& a, i64 m, i64 n0) {
+    const PairArguments& p = a.pairs;
+    const int lane = threadIdx.x % 32;
+    weights_scale = *a.weights_scale;
+    const float* rows[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const i64 row = m + lane / 4 + 8 * h;
+      rows[h] = a.weights + (row < p.m ? row : p.m - 1) * a.weights_row;
+    }
+#pragma unroll
+    for (int j = 0; j < TILE_N / 8; ++j)
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        const i64 n = n0 + j * 8 + lane % 4 * 2 + q, at = (n < p.n ? n : p.n - 1) * a.weights_column;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) weights[j * 4 + h * 2 + q] = load_constant(rows[h] + at);
+      }
   }
 #endif
 
@@ -116,13 +153,15 @@ struct Consumer {
 #else
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
 #endif
+#if SPREADS
+      weigh(values, strip);
+#endif
       if (!whole) {
 #pragma unroll
         for (int i = 0; i < 16; ++i)
           if (!place.has(p, i / 4, i % 2)) values[i] = 0;
       }
 #if SPREADS
-      weigh(values, strip);
       add_shares(values, place);
 #endif
     };

@@ -2,8 +2,9 @@
 //
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
-// ROW_WEIGHTS: one output, the sum over o of rows[m][o] times these. Beside it SUMMED sums over n of further values of
-// the pairs with the same weights, and WITH_PRODUCT those of one value with each column of coefficients.
+// ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
+// Beside it SUMMED sums over n of further values of the pairs with the same weights, and WITH_PRODUCT those of one value
+// with each column of coefficients.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
@@ -25,7 +26,8 @@
 #define FIRST_COL (FIRST_POINT + POINT_ROWS)
 #define FIRST_COEF (FIRST_COL + COL_VALUES)
 #define SLICE_ROWS (FIRST_COEF + COLUMNS)
-#define SUM_OUTPUTS (ROW_WEIGHTS ? 1 : COLUMNS)
+#define SUM_OUTPUTS (ONE_OUTPUT ? 1 : COLUMNS)
+#define WEIGHT_MATRIX (COLUMNS == 0)
 #define FURTHER (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
 // So many features of several points are not kept from one loop to the other.
 #define MOST_KEPT 4
@@ -35,7 +37,7 @@ typedef Pack<REAL, VECTOR> FewVector;
 // What a thread has of its points m, FEW_THREADS apart.
 struct FewRow {
   REAL x[EXACT_FEATURES][X_STREAMS + (X_STREAMS == 0)], point[EXACT_FEATURES], slots[ROW_SLOTS + 1], value[1],
-      weights[COLUMNS];
+      weights[COLUMNS + WEIGHT_MATRIX];
   i64 m;
 
   MERCER_METHOD void load(const FewFeaturesArguments& a, i64 wanted) {
@@ -52,7 +54,7 @@ struct FewRow {
     for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const REAL*)p.row)[s * p.x_ld + m];
     value[0] = READS_ROW ? ((const REAL*)a.field.row)[m] : (REAL)0;
 #pragma unroll
-    for (int c = 0; ROW_WEIGHTS && c < COLUMNS; ++c)
+    for (int c = 0; ONE_OUTPUT && c < COLUMNS; ++c)
       weights[c] = c < a.field.outputs ? ((const REAL*)a.rows)[c * a.rows_ld + m] : (REAL)0;
   }
 };
@@ -63,6 +65,7 @@ struct FewFeatures {
   REAL sum[SUM_OUTPUTS][ROWS][EXACT_FEATURES], total[SUM_OUTPUTS][ROWS][EXACT_FEATURES];
   REAL further[FURTHER + 1][ROWS];
   double further_total[FURTHER + 1][ROWS];
+  FewVector next[ROWS];  // of the matrix of weights, on their way
 
   MERCER_METHOD explicit FewFeatures(const FewFeaturesArguments& arguments) : a(arguments) {
     const i64 m0 = (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x;
@@ -94,13 +97,30 @@ struct FewFeatures {
       copy_16(to + c * VECTOR, row_of_slice(c / kVectors, n0) + c % kVectors * VECTOR);
   }
 
+  // Weights of VECTOR points from n on; 0 behind the last one. A row's neighbours lie in the sectors that the thread
+  // has asked for, a column's in those of its warp.
+  MERCER_METHOD void fetch_weights(i64 n) {
+#pragma unroll
+    for (int r = 0; WEIGHT_MATRIX && r < ROWS; ++r) {
+      const REAL* from = (const REAL*)a.weights + rows[r].m * a.weights_row + n * a.weights_column;
+      if (a.weights_whole && n + VECTOR <= a.pairs.n) {
+        next[r] = *(const FewVector*)from;
+        continue;
+      }
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c)
+        next[r].value[c] = n + c < a.pairs.n ? from[c * a.weights_column] : (REAL)0;
+    }
+  }
+
   // Values behind those of the field, of the first `count` of VECTOR points whose coefficients begin at `from`.
   MERCER_METHOD void add_further(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
                                  const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
 #pragma unroll
     for (int i = 0; i < FURTHER; ++i) {
       const bool is_column = i >= SUMMED;
-      const FewVector coef = *(const FewVector*)(from + (FIRST_COEF + (is_column ? i - SUMMED : 0)) * SLICE);
+      FewVector coef = {};
+      if (is_column) coef = *(const FewVector*)(from + (FIRST_COEF + i - SUMMED) * SLICE);
       const int value = FIRST_VALUE + (is_column ? SUMMED : i);
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
@@ -161,14 +181,19 @@ struct FewFeatures {
     // What phi of a pair, or its factor, is multiplied with in the end.
     REAL weights[SUM_OUTPUTS][ROWS][VECTOR];
 #pragma unroll
+    for (int r = 0; WEIGHT_MATRIX && r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) weights[0][r][c] = next[r].value[c];
+    fetch_weights(n + VECTOR);
+#pragma unroll
     for (int o = 0; o < COLUMNS; ++o) {
       const FewVector coef = vector(FIRST_COEF + o);
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
 #pragma unroll
         for (int c = 0; c < VECTOR; ++c) {
-          if (!ROW_WEIGHTS)
-            weights[ROW_WEIGHTS ? 0 : o][r][c] = coef.value[c];
+          if (!ONE_OUTPUT)
+            weights[ONE_OUTPUT ? 0 : o][r][c] = coef.value[c];
           else if (o == 0)
             weights[0][r][c] = rows[r].weights[0] * coef.value[c];
           else
@@ -234,7 +259,10 @@ struct FewFeatures {
   MERCER_METHOD void run(REAL* shared) {
     const i64 slices = (a.pairs.n + SLICE - 1) / SLICE;
     const i64 first = slices * blockIdx.y / gridDim.y, end = slices * (blockIdx.y + 1) / gridDim.y;
-    if (first < end) copy(shared, first * SLICE);
+    if (first < end) {
+      copy(shared, first * SLICE);
+      fetch_weights(first * SLICE);
+    }
     commit_copies();
 #pragma unroll 1
     for (i64 s = first; s < end; ++s) {
@@ -264,7 +292,7 @@ struct FewFeatures {
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
         const i64 m = m0 + r * FEW_THREADS;
-        if (m >= a.pairs.m || (!ROW_WEIGHTS && o >= a.field.outputs)) continue;
+        if (m >= a.pairs.m || (!ONE_OUTPUT && o >= a.field.outputs)) continue;
 #pragma unroll
         for (int k = 0; k < EXACT_FEATURES; ++k)
           out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = total[o][r][k];

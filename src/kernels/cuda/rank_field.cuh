@@ -17,18 +17,46 @@
 //
 // x' S - P loses digits where few neighbours of x have all the weight (cancelled_rows.cuh; the tile adds the spread
 // up). Such a row is left to differences.
+//
+// Or the weights are a matrix of the caller's: the tile reads them where they lie, and single factors are ones.
 #define RANK_THREADS 256
 #define FACTOR_THREADS 8    // of write_factors: of a point
 #define FINISH_POINTS 32    // rows of a block of finish_rows
 #define FINISH_GROUPS (RANK_THREADS / FINISH_POINTS)
 #define LEAST_FACTOR 0x1p-50f
 #define LEAST_SINGLE 0x1p-100f
+#define MOST_SINGLE 0x1p100f
 #define MOST_FACTOR 0x1p50f
+#define WEIGHT_SAMPLES 16   // of a matrix, of a thread
 // Pieces of values below one.
 MERCER_INLINE int unit_exponent(float largest) { return piece_exponent(largest) - 15; }
 
 MERCER_INLINE bool is_carried(float largest, float least) {
   return largest == 0 || (largest >= least && largest <= MOST_FACTOR);
+}
+
+// The power of two by which samples of a matrix of weights come to lie below one. Were it none, squares of small ones
+// would be lost. What is much larger than the samples has infinite squares, and its rows are left to differences.
+extern "C" __global__ void __launch_bounds__(RANK_THREADS)
+    scale_weights(const __grid_constant__ RankFieldArguments a) {
+  __shared__ float most[RANK_THREADS / 32];
+  float largest = 0;
+#pragma unroll
+  for (int s = 0; s < WEIGHT_SAMPLES; ++s) {
+    // Rows and columns in steps of their own, so that neither are alike.
+    const u64 sample = (u64)s * RANK_THREADS + threadIdx.x;
+    const i64 m = (i64)(sample * 0x9e3779b1u % (u64)a.field.m), n = (i64)(sample * 0x85ebca77u % (u64)a.field.n);
+    const float value = fabsf(a.weights[m * a.weights_row + n * a.weights_column]);
+    if (value < INFINITY) largest = fmaxf(largest, value);
+  }
+#pragma unroll
+  for (int lanes = 16; lanes >= 1; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lanes));
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = largest;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  for (int w = 1; w < RANK_THREADS / 32; ++w) largest = fmaxf(largest, most[w]);
+  const bool has_power = largest >= LEAST_SINGLE && largest <= MOST_SINGLE;
+  *a.weights_scale = has_power ? power_of_two(unit_exponent(largest)) : 1.0f;
 }
 
 // Single factors of 32 points, as write_factors: a lane a point, a warp an output.
@@ -41,7 +69,9 @@ MERCER_INLINE void write_single(const RankFieldArguments& a, bool of_x, i64 firs
     const float value = point >= count ? 0.0f : factors != nullptr ? factors[o * ld + point] : 1.0f;
     scales[o * a.pairs.z_ld + point] = value;
     const bool carried = is_carried(fabsf(value), LEAST_SINGLE);
-    if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
+    if (of_x && a.weights != nullptr)
+      scales[point] = 1 / *a.weights_scale;
+    else if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
     const u32 most = __reduce_max_sync(0xffffffffu, carried && !of_x ? bits_of(fabsf(value)) : 0u);
     if (lane == 0 && most > 0) atomicMax(a.most + o, most);
   }

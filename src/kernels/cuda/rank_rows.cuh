@@ -135,6 +135,11 @@ struct RankRows {
                  (float)p.features);
       }
     }
+#if WEIGHT_MATRIX
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; ++r)
+      weights[r] = n < p.n ? a.weights[m[r] * a.weights_row + n * a.weights_column] : 0.0f;
+#endif
 #pragma unroll 4
     for (int e = 0; e < a.factors; ++e) {
       const float v = a.columns[e * a.columns_ld + n];
@@ -154,7 +159,7 @@ struct RankRows {
       values[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = n < p.n ? outputs[0] * weights[r] : 0.0f;
 #pragma unroll
       for (int f = 0; f < FURTHER; ++f)
-        if (n < p.n) further[f][r] += outputs[1 + f] * (f < a.summed ? weights[r] : a.columns[n]);
+        if (n < p.n) further[f][r] += outputs[1 + f] * (WEIGHT_MATRIX || f < a.summed ? weights[r] : a.columns[n]);
 #if BESIDE
       beside[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = outputs[1 + FURTHER];
 #endif

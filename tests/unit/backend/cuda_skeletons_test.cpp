@@ -222,8 +222,14 @@ struct FieldRow {
   bool linear = false;
   int few_features = 0;
   int sums = 0;           // beside the gradient; of few features or one output the product with v too
-  int rank_features = 0;  // whose pairs weigh products of `outputs` factors
+  int rank_features = 0;  // whose pairs weigh products of `outputs` factors, or a matrix
   std::int64_t of_product = 0;  // of stored values with so many columns of v
+  bool by_matrix = false;       // weighed with one
+
+  plan::FieldWeights::Kind kind() const {
+    using Kind = plan::FieldWeights::Kind;
+    return by_matrix ? Kind::matrix : sums > 0 || rank_features > 0 ? Kind::factors : Kind::coefficients;
+  }
 };
 
 const FieldRow kFields[] = {
@@ -267,6 +273,11 @@ const FieldRow kFields[] = {
     {.name = "backward-rank-64-of-8", .text = kGauss, .outputs = 8, .sums = 1, .rank_features = 64},
     {.name = "backward-rank-20-of-16", .text = kGauss, .outputs = 16, .sums = 1, .rank_features = 20},
     {.name = "backward-rank-128-of-16", .text = kGauss, .outputs = 16, .sums = 1, .rank_features = 128},
+    {.name = "backward-matrix-3", .text = kGauss, .few_features = 3, .sums = 1, .by_matrix = true},
+    {.name = "backward-matrix-20", .text = kGauss, .sums = 1, .rank_features = 20, .by_matrix = true},
+    {.name = "backward-matrix-64", .text = "(1+sqrt(3*sum((x-z)^2))/b)*exp(-sqrt(3*sum((x-z)^2))/b)", .sums = 1,
+     .rank_features = 64, .by_matrix = true},
+    {.name = "backward-matrix-128", .text = kGauss, .rank_features = 128, .by_matrix = true},
     {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
 };
@@ -405,7 +416,8 @@ class Collection {
         second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, row.of_product, 1 << 28, 132), 132);
     }
     second.few_features = row.few_features > 0;
-    second.row_weights = second.with_product = row.sums > 0;
+    second.weights = row.kind();
+    second.with_product = row.sums > 0 && !row.by_matrix;
     second.sums = row.sums;
     const auto plan = plan::plan_gpu_field(second);
     if (row.few_features > 0) return add_few_features(row, plan);
@@ -449,9 +461,9 @@ class Collection {
     pairs.outputs = {field->amplitude};
     pairs.consumer = Consumer::product;
     const bool beside = row.sums > 0 && row.outputs > 1;
-    pairs.product = plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), row.outputs, Precision::fp32,
-                                          plan::kTensorCoresFrom, beside);
-    add_further(pairs, row, true);
+    pairs.product = plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), {row.kind(), row.outputs},
+                                          Precision::fp32, plan::kTensorCoresFrom, beside);
+    add_further(pairs, row, !row.by_matrix);
     pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1 - beside;
     pairs.columns = pairs.product.wide;
     pairs.rank_field = std::move(field);
@@ -472,7 +484,7 @@ class Collection {
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
-    add_further(pairs, row, true);
+    add_further(pairs, row, !row.by_matrix);
     pairs.consumer = Consumer::field;
     pairs.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);

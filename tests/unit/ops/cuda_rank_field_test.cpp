@@ -355,11 +355,12 @@ TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
   for (const Expr& f : of_norms)
     EXPECT_TRUE(plan::rank_field_of(ir::split_field(Formula(ir::point_form(f).formula).prepared().field())))
         << f.to_text();
-  EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, 1, Precision::fp32)) << "few features";
-  EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, 1, Precision::fp32)) << "many passes";
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 33, Precision::fp32).weight_units, 2);
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, 1, Precision::fp32).weight_units, 0);
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, 1, Precision::fp32).wide, 72) << "two passes alike";
+  using Kind = plan::FieldWeights::Kind;
+  EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, {}, Precision::fp32)) << "few features";
+  EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, {}, Precision::fp32)) << "many passes";
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 33}, Precision::fp32).weight_units, 2);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 1}, Precision::fp32).weight_units, 0);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, {}, Precision::fp32).wide, 72) << "two passes alike";
   EXPECT_EQ(plan::rank_outputs(1, 129), 1);
   EXPECT_EQ(plan::rank_outputs(4, 21), 4);
   EXPECT_EQ(plan::rank_outputs(6, 21), 3) << "two passes alike";
