@@ -216,7 +216,7 @@ nb::object py_product_gradient(nb::handle f, nb::handle x, nb::handle z, nb::han
   return result;
 }
 
-/// Results of one pass of a backward: the gradient, and sums by the leaves `by` and the product where they are asked for.
+/// Results of one pass of a backward: the gradient, and where they are asked for sums by leaves, and the product.
 struct Backward {
   nb::object gradient, sums = nb::none(), product = nb::none();
   BesideGradient beside;

@@ -166,7 +166,8 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
     const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
     if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
     const int planes = 3 + col_slots + spreads + (further > 0);
-    return rows * kRowBytes + of_v + planes * columns * kFloat + 16 * stages + 32;
+    const std::int64_t of_weights = weight_matrix ? kWarps * (kRowsOfWarp + 4) * columns * kFloat : 0;
+    return rows * kRowBytes + of_v + planes * columns * kFloat + of_weights + 16 * stages + 32;
   }
   const std::int64_t of_columns = (last_feeds ? 2 : 1) * (3 + col_slots + product_columns) * plane * kFloat;
   return rows * kRowBytes + kWarps * of_warp + of_columns + 16 * stages + 32;

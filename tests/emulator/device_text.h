@@ -553,7 +553,6 @@ EMULATOR_PTX("vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;", (u32 & to, u32 a, u32 
 }
 
 // Loads and stores.
-EMULATOR_PTX("ld.global.nc.f32 %0, [%1];", (float& x, const void* at)) { x = *static_cast<const float*>(at); }
 EMULATOR_PTX("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];", (float& x, float& y, float& z, float& w, const void* at)) {
   const float4 v = global_at<float4>(at);
   std::tie(x, y, z, w) = std::tie(v.x, v.y, v.z, v.w);

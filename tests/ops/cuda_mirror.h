@@ -461,8 +461,8 @@ inline bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z
   take_to_cuda(x, z, {&weights}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
     std::optional<Tensor> sums;
     if (beside.sums != nullptr) sums = at(*beside.sums);
-    is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), {beside.by, sums ? &*sums : nullptr, beside.product},
-                                            at.arguments(), plain);
+    const BesideGradient there{beside.by, sums ? &*sums : nullptr, beside.product};
+    is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;
 }

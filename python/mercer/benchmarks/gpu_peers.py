@@ -153,6 +153,21 @@ def gauss_backward(bandwidth: float, columns: int) -> Peer:
     return Peer("torch, matmuls", make, most_rows=10000, columns=columns)
 
 
+def gauss_matrix_backward(bandwidth: float) -> Peer:
+    """Autograd's backward of the matrix, by x and z, from what its forward by a product kept."""
+
+    def make(x, z):
+        import torch
+
+        own, others = x.clone().requires_grad_(), z.clone().requires_grad_()
+        norms = (own * own).sum(1, keepdim=True) + (others * others).sum(1)
+        out = torch.exp((norms - 2 * own @ others.mT) * (-1 / (2 * bandwidth * bandwidth)))
+        cotangent = torch.randn_like(out)
+        return lambda rows: torch.autograd.grad(out, [own, others], cotangent, retain_graph=True)
+
+    return Peer("torch, autograd", make)
+
+
 def cosine_backward(columns: int) -> Peer:
     """The same of a cosine, by products of normalised points."""
 

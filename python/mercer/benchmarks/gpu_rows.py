@@ -142,7 +142,8 @@ class Gradient:
 
 @dataclasses.dataclass(frozen=True)
 class Backward:
-    """The gradients of a product with v by x, z and v, by PyTorch's autograd."""
+    """The gradients of a product with v by x, z and v, by PyTorch's autograd; without columns those
+    of the matrix by x and z."""
 
     name: str
     formula: str
@@ -528,14 +529,15 @@ GRADIENTS = (
 
 def gauss_backward_row(points: int, features: int, columns: int) -> Backward:
     h = math.sqrt(features)
+    peer = gpu_peers.gauss_backward(h, columns) if columns else gpu_peers.gauss_matrix_backward(h)
     return Backward(
-        f"gauss-backward-d{features}-{columns}",
+        f"gauss-backward-d{features}-{columns or 'matrix'}",
         GAUSS,
         gauss_slope(h),
         (points, points, features),
         columns,
         {"h": h},
-        (gpu_peers.gauss_backward(h, columns),),
+        (peer,),
     )
 
 
@@ -564,6 +566,9 @@ BACKWARDS = (
     gauss_backward_row(50000, 64, 1),
     gauss_backward_row(50000, 64, 16),
     gauss_backward_row(50000, 64, 512),
+    gauss_backward_row(20000, 3, 0),
+    gauss_backward_row(20000, 64, 0),
+    gauss_backward_row(20000, 784, 0),
     cosine_backward_row(20000, 64, 1),
     cosine_backward_row(20000, 64, 16),
     cosine_backward_row(10000, 784, 10),

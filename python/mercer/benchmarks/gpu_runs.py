@@ -178,19 +178,29 @@ def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
 
     case = Case(s.shape(row.shape), "normal", "float32", s.device)
     m, n, _ = case.shape
-    cotangent, factors = case.normal(m, row.columns).flip(0), case.normal(n, row.columns)
-    x, z, v = (t.clone().requires_grad_() for t in (case.x, case.z, factors))
-    out = mercer.kernel_product(mercer.kernel(row.formula), x, z, v, **row.params)
+    leaves = [t.clone().requires_grad_() for t in (case.x, case.z)]
+    cotangent = case.normal(m, row.columns or n).flip(0)
+    if row.columns:
+        leaves.append(case.normal(n, row.columns).requires_grad_())
+        out = mercer.kernel_product(mercer.kernel(row.formula), *leaves, **row.params)
+        note = f"{row.columns} columns, by x, z and v"
+    else:
+        out = mercer.pairwise(mercer.kernel(row.formula), *leaves, **row.params)
+        note = "of the matrix, by x and z"
 
     def gradients():
-        return torch.autograd.grad(out, [x, z, v], cotangent, retain_graph=True)
+        return torch.autograd.grad(out, leaves, cotangent, retain_graph=True)
 
-    line = GpuLine(row.name, case.shape, note=f"{row.columns} columns, by x, z and v")
+    def weights(m):
+        of_row = cotangent[m : m + 1].double()
+        return of_row @ leaves[2].detach().double().mT if row.columns else of_row
+
+    line = GpuLine(row.name, case.shape, note=note)
     s.time(line, gradients)
     line.error = gradient_error(
         gradients()[0].unsqueeze(0),
         case,
-        lambda m: cotangent[m : m + 1].double() @ factors.double().mT,
+        weights,
         row.slope if row.of_points else lambda x, z: row.slope(x - z),
     )
     yield from against(with_bars(line, row.bars, s), row.peers, case, s)

@@ -81,9 +81,7 @@ FewFeaturesArguments FewFeaturesField::arguments() const {
     a.weights = matrix.array.data;
     a.weights_row = matrix.row_stride;
     a.weights_column = matrix.col_stride;
-    constexpr std::int64_t kBytes = 16;
-    a.weights_whole = matrix.col_stride == 1 && matrix.row_stride * size_ % kBytes == 0 &&
-                      reinterpret_cast<std::uintptr_t>(matrix.array.data) % kBytes == 0;
+    a.weights_whole = has_whole_lines(matrix.array, matrix.col_stride, matrix.row_stride) ? 1 : 0;
   }
   params_.write_narrow(field.params, field.numbers, workspace_);
   return a;

@@ -125,4 +125,11 @@ struct JobOperand {
   std::int64_t row_stride = 0, col_stride = 0;
 };
 
+/// Whether 16 bytes can be read at once along an axis of stride `along`, whose lines are `across` elements apart.
+inline bool has_whole_lines(const BatchedArray& array, std::int64_t along, std::int64_t across) {
+  constexpr std::int64_t kBytes = 16;
+  return along == 1 && across * static_cast<std::int64_t>(size_of(array.dtype)) % kBytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(array.data) % kBytes == 0;
+}
+
 }  // namespace mercer::cuda

@@ -25,8 +25,9 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
 
 /// out[..., o, m, k] = sum over n of coef[..., o, n] * φ. The values of the pairs come from `pairs`; where that is
 /// null, from `amplitude` [M, N]. With `rows` [M, O] there is one result, out[..., m, k], the sum over o of rows[m][o]
-/// times these; so there is `by_matrix`, where `amplitude` weighs what `pairs` gives. With `v` [N, columns] in place of the points z, whose features those are, it is a product of the values
-/// with v, and has no coefficients.
+/// times these; so there is `by_matrix`, where `amplitude` weighs what `pairs` gives, without coefficients. With `v`
+/// [N, columns] in place of the points z, whose features those are, it is a product of the values with v, and has no
+/// coefficients.
 struct FieldJob {
   JobOperand coef;  // rows: outputs, columns: n
   std::int64_t outputs = 1;

@@ -165,6 +165,10 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   products.weights_row = a.weights_row;
   products.weights_column = a.weights_column;
   products.weights_scale = a.weights_scale;
+  const JobOperand& matrix = operands_.amplitude;
+  const std::int64_t along = std::min(a.weights_row, a.weights_column);
+  const std::int64_t across = std::max(a.weights_row, a.weights_column);
+  products.weights_whole = a.weights != nullptr && has_whole_lines(matrix.array, along, across) ? 1 : 0;
   products.beside = workspace_.at<float>(beside_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;

@@ -288,6 +288,7 @@ struct BilinearArguments {
   float* further;       // [split][further value][partial_ld] their sums
   const float *weights, *weights_scale;  // [m][n] a matrix in place of those products; what it is multiplied with
   long long weights_row, weights_column;
+  int weights_whole;    // 16 bytes of it can be read at once, along the axis whose neighbours lie together
   float* beside;        // [split][column][partial_ld] the product of one more value, with columns of its own
   int beside_columns;   // 0: this pass makes none
   struct KeptImage kept;

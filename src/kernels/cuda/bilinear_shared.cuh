@@ -27,6 +27,7 @@
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
 #define COLUMN_BYTES (COLUMN_PLANES * PLANE_ROW * 4)
+#define WARP_WEIGHT_BYTES (TILE_N * 20 * 4)  // of a warp's 16 rows, with room between columns
 #define REGIONS_N (TILE_N / MERCER_REGION)
 // A strip of 16 rows x 64 columns with more pairs than that is computed again as a whole.
 #define MOST_LISTED 128
@@ -34,14 +35,15 @@
 struct BilinearShared {
   static constexpr bool UNIFORM_STAGES = false;  // beside the products with v; in uniform registers or not
   static constexpr bool NORMS_WITH_V = RATED == 1;
-  u32 stages, rows, v, values, columns, bars;
+  u32 stages, rows, v, values, columns, weights, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;
     rows = stages + STAGES * STAGE_BYTES;
     v = rows + RESIDENT_UNITS * UNIT_BYTES_X;
     values = v + V_STAGES * V_STAGE_BYTES;  // of 32 columns of the tile (wide_fold.cuh)
     columns = values + 8 * VALUES_BYTES;
-    bars = columns + (LAST_FEEDS ? 2 : 1) * COLUMN_BYTES;
+    weights = columns + (LAST_FEEDS ? 2 : 1) * COLUMN_BYTES;
+    bars = weights + (WEIGHT_MATRIX ? 8 * WARP_WEIGHT_BYTES : 0);
   }
   MERCER_METHOD u32 full(int stage) const { return bars + 8 * stage; }
   MERCER_METHOD u32 empty(int stage) const { return bars + 8 * (STAGES + stage); }

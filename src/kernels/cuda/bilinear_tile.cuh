@@ -89,6 +89,13 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #else
   PointNorm norms[2];
 #endif
+#if WEIGHT_MATRIX
+  const WeightTile weights(a, shared);
+  const auto fetch_ahead = [&](Walk ahead) {
+    if (ahead.next()) weights.fetch(ahead.m0 + rank * TILE_M + warp * 16, ahead.n0);
+  };
+  fetch_ahead(walk);
+#endif
 #pragma unroll 1
   while (walk.next()) {
     if (walk.is_below()) continue;
@@ -98,9 +105,6 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #endif
       load_norms(norms, a, m);
     consumer.start(a, m);
-#if WEIGHT_MATRIX
-    consumer.load_weights(a, m, walk.n0);
-#endif
     float sum[SUMS];
 #if RESIDENT
     if (walk.starts_range()) {
@@ -134,6 +138,10 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 #endif
 #if RESIDENT
     if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
+#endif
+#if WEIGHT_MATRIX
+    weights.take(consumer.weights);
+    fetch_ahead(walk);
 #endif
 #if COLUMN_PLANES
     barrier_wait(shared.columns_full(), columns_parity);

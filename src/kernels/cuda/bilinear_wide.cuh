@@ -1,35 +1,89 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
-// SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with the sums
-// of other products, or a matrix (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
+// SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with sums of
+// other products, or a matrix (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
 // BESIDE: the value behind those is multiplied with columns of its own.
 #define WEIGHS (WEIGHT_UNITS > 0 || WEIGHT_MATRIX)
+#if WEIGHT_MATRIX
+// A matrix of weights: of the 16 rows of a warp those of the next tile are copied to shared memory while one is
+// multiplied with v, along the axis whose neighbours lie together, and read in the order of the sums. What is not there
+// is zero, or of a row that nobody stores.
+struct WeightTile {
+  static constexpr int kRows = 16, kRowLength = TILE_N + 8, kColumnLength = kRows + 4;  // so that banks do not collide
+  const BilinearArguments& a;
+  const u32 place;
+  const bool turned;  // neighbours of a column lie together
+
+  MERCER_METHOD WeightTile(const BilinearArguments& arguments, const BilinearShared& shared)
+      : a(arguments), place(shared.weights + threadIdx.x / 32 * WARP_WEIGHT_BYTES),
+        turned(a.weights_row == 1 && a.weights_column != 1) {}
+
+  // A thread's copies of BYTES each. `along`: the axis whose neighbours lie together, of a tile's LENGTH.
+  template <int BYTES, int LENGTH>
+  MERCER_METHOD void copy(i64 along, i64 across, i64 along_end, i64 across_end, i64 step, i64 across_step,
+                          int length) const {
+    constexpr int kValues = BYTES / 4, kChunks = LENGTH / kValues;
+#pragma unroll
+    for (int i = 0; i < kRows * TILE_N / kValues / 32; ++i) {
+      const int chunk = i * 32 + threadIdx.x % 32, line = chunk / kChunks, first = chunk % kChunks * kValues;
+      const i64 left = across + line < across_end ? along_end - along - first : 0;
+      const float* from = a.weights + (across + line) * across_step + (along + first) * step;
+      copy_up_to<BYTES>(place + (line * length + first) * 4, from,
+                        left >= kValues ? BYTES : left > 0 ? (u32)left * 4 : 0);
+    }
+  }
+
+  MERCER_METHOD void fetch(i64 m, i64 n0) const {
+    const PairArguments& p = a.pairs;
+    if (turned && a.weights_whole)
+      copy<16, kRows>(m, n0, p.m, p.n, 1, a.weights_column, kColumnLength);
+    else if (turned)
+      copy<4, kRows>(m, n0, p.m, p.n, 1, a.weights_column, kColumnLength);
+    else if (a.weights_whole)
+      copy<16, TILE_N>(n0, m, p.n, p.m, 1, a.weights_row, kRowLength);
+    else
+      copy<4, TILE_N>(n0, m, p.n, p.m, a.weights_column, a.weights_row, kRowLength);
+    commit_copies();
+  }
+
+  MERCER_METHOD void take(float (&weights)[SUMS]) const {
+    const int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    const float scale = *a.weights_scale;
+    wait_copies<0>();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < TILE_N / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float2 both;
+        if (turned) {
+          const u32 at = place + ((j * 8 + column) * kColumnLength + row + 8 * h) * 4;
+          both = {shared_float(at), shared_float(at + kColumnLength * 4)};
+        } else {
+          both = shared_pair(place + ((row + 8 * h) * kRowLength + j * 8 + column) * 4);
+        }
+        weights[j * 4 + h * 2] = both.x * scale;
+        weights[j * 4 + h * 2 + 1] = both.y * scale;
+      }
+    __syncwarp();
+  }
+};
+#endif
+
 struct Consumer {
   WideSums<BilinearShared> sums;
 #if WEIGHS
   float weights[SUMS];
-#endif
-#if WEIGHT_MATRIX
-  float weights_scale;
 #endif
 #if SPREADS
   float spread[2];  // rows m and m + 8
   bool allowed;                    // no sum of values needs a test
   float further[FURTHER + 1][2];
 
-#if WEIGHS
-  MERCER_METHOD float weight(int strip, int place) const {
-#if WEIGHT_MATRIX
-    return weights[strip * 16 + place] * weights_scale;
-#else
-    return weights[strip * 16 + place];
-#endif
-  }
-#endif
   MERCER_METHOD void weigh(float (&values)[16], int strip) {
 #if WEIGHS
 #pragma unroll
-    for (int i = 0; i < 16; ++i) values[i] *= weight(strip, i);
+    for (int i = 0; i < 16; ++i) values[i] *= weights[strip * 16 + i];
 #endif
   }
   MERCER_METHOD void add_shares(const float (&values)[16], const FoldStrip& place) {
@@ -69,37 +123,13 @@ struct Consumer {
     const int plane = (POINT_PLANES + COL_SLOTS + 1) * PLANE_ROW;
     float times = shared_float(columns.columns + (plane + columns.own + place / 4 * 8 + place % 2) * 4);
 #if WEIGHS
-    times *= weight(strip, place);
+    times *= weights[strip * 16 + place];
 #endif
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {
       float& sum = sums[f][place / 2 % 2];
       sum = mul_add(outputs[1 + f], times, sum);
     }
-  }
-#endif
-
-#if WEIGHT_MATRIX
-  // Those of the tile's pairs in the order of its sums, asked for before these are waited for. Behind the last row and
-  // column they repeat.
-  MERCER_METHOD void load_weights(const BilinearArguments& a, i64 m, i64 n0) {
-    const PairArguments& p = a.pairs;
-    const int lane = threadIdx.x % 32;
-    weights_scale = *a.weights_scale;
-    const float* rows[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const i64 row = m + lane / 4 + 8 * h;
-      rows[h] = a.weights + (row < p.m ? row : p.m - 1) * a.weights_row;
-    }
-#pragma unroll
-    for (int j = 0; j < TILE_N / 8; ++j)
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        const i64 n = n0 + j * 8 + lane % 4 * 2 + q, at = (n < p.n ? n : p.n - 1) * a.weights_column;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) weights[j * 4 + h * 2 + q] = load_constant(rows[h] + at);
-      }
   }
 #endif
 
@@ -153,15 +183,13 @@ struct Consumer {
 #else
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
 #endif
-#if SPREADS
-      weigh(values, strip);
-#endif
       if (!whole) {
 #pragma unroll
         for (int i = 0; i < 16; ++i)
           if (!place.has(p, i / 4, i % 2)) values[i] = 0;
       }
 #if SPREADS
+      weigh(values, strip);
       add_shares(values, place);
 #endif
     };

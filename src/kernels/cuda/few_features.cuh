@@ -3,8 +3,8 @@
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
 // ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
-// Beside it SUMMED sums over n of further values of the pairs with the same weights, and WITH_PRODUCT those of one value
-// with each column of coefficients.
+// Beside it SUMMED sums over n of further values of the pairs with the same weights, and WITH_PRODUCT those of one
+// value with each column of coefficients.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load

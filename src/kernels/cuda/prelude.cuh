@@ -166,16 +166,20 @@ MERCER_INLINE void copy_16(void* shared, const void* global) {
   const u32 address = (u32)__cvta_generic_to_shared(shared);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 }
-// Zeros where `inside` is false; nothing is read there.
+// So many bytes, and zeros up to BYTES.
 template <int BYTES>
-MERCER_INLINE void copy_or_clear(u32 shared, const void* global, bool inside) {
-  const u32 bytes = inside ? BYTES : 0;
+MERCER_INLINE void copy_up_to(u32 shared, const void* global, u32 bytes) {
   if (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
   else if (BYTES == 8)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+// Zeros where `inside` is false; nothing is read there.
+template <int BYTES>
+MERCER_INLINE void copy_or_clear(u32 shared, const void* global, bool inside) {
+  copy_up_to<BYTES>(shared, global, inside ? BYTES : 0);
 }
 MERCER_INLINE void prefetch_line(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
@@ -267,12 +271,7 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
-// Values that nobody writes while the kernel runs; they are asked for where that stands.
-MERCER_INLINE float load_constant(const float* from) {
-  float value;
-  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(from));
-  return value;
-}
+// Four values that nobody writes while the kernel runs.
 MERCER_INLINE Pack<float, 4> load_constant(const Pack<float, 4>* from) {
   Pack<float, 4> p;
   asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"

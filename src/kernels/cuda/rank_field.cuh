@@ -27,7 +27,7 @@
 #define LEAST_SINGLE 0x1p-100f
 #define MOST_SINGLE 0x1p100f
 #define MOST_FACTOR 0x1p50f
-#define WEIGHT_SAMPLES 16   // of a matrix, of a thread
+#define WEIGHT_SAMPLES 8   // of a matrix, of a thread
 // Pieces of values below one.
 MERCER_INLINE int unit_exponent(float largest) { return piece_exponent(largest) - 15; }
 
@@ -43,9 +43,10 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   float largest = 0;
 #pragma unroll
   for (int s = 0; s < WEIGHT_SAMPLES; ++s) {
-    // Rows and columns in steps of their own, so that neither are alike.
-    const u64 sample = (u64)s * RANK_THREADS + threadIdx.x;
-    const i64 m = (i64)(sample * 0x9e3779b1u % (u64)a.field.m), n = (i64)(sample * 0x85ebca77u % (u64)a.field.n);
+    // Rows and columns in steps of their own; both are fewer than 2^31.
+    const u32 sample = s * RANK_THREADS + threadIdx.x;
+    const i64 m = (u64)(sample * 0x9e3779b1u) * (u64)a.field.m >> 32;
+    const i64 n = (u64)(sample * 0x85ebca77u) * (u64)a.field.n >> 32;
     const float value = fabsf(a.weights[m * a.weights_row + n * a.weights_column]);
     if (value < INFINITY) largest = fmaxf(largest, value);
   }
