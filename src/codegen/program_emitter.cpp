@@ -243,7 +243,7 @@ ProgramEmitter::Operand ProgramEmitter::operand(std::int32_t i, int v, bool need
     return {a_.reg(p.reg), {}};
   }
   const Binding* b = binding_of(i);
-  if (b && b->kind == Binding::Kind::pinned) return {a_.reg(b->first_register + v), {}};
+  if (b && b->kind == Binding::Kind::pinned) return {a_.reg(b->first_register + v * b->step), {}};
   if (need_register) return load(i, v);
   if (p.stack >= 0) return {{}, a_.ptr[a_.rsp + p.stack * 64]};
   if (instr.op == Prim::constant) {

@@ -23,11 +23,14 @@ namespace mercer::codegen {
 /// Where an input lies, or where an output goes.
 struct Binding {
   enum class Kind { pinned, vector, uniform } kind = Kind::uniform;
-  int first_register = 0;   // pinned: vector v lies in register first_register + v
+  int first_register = 0;   // pinned: vector v lies in register first_register + v * step
   Xbyak::Reg64 base;        // memory: vector v at base + disp + v * vector_bytes; uniform: one element at base + disp
   int disp = 0;
+  int step = 1;
 
   static Binding registers(int first) { return {Kind::pinned, first, Xbyak::Reg64(0), 0}; }
+  /// One register for all vectors.
+  static Binding shared_register(int reg) { return {Kind::pinned, reg, Xbyak::Reg64(0), 0, 0}; }
   static Binding memory(Xbyak::Reg64 base, int disp) { return {Kind::vector, 0, base, disp}; }
   static Binding broadcast(Xbyak::Reg64 base, int disp) { return {Kind::uniform, 0, base, disp}; }
 };

@@ -436,8 +436,13 @@ class FieldEmitter {
         program_(with_contraction(source)) {}
 
   std::vector<std::uint8_t> emit() {
-    const int first_free = s_.outputs * s_.vectors;
+    const int sums = s_.rows * s_.outputs * s_.vectors;
+    x_ = sums;
+    z_ = x_ + (s_.holds ? s_.rows * s_.vectors : 0);
+    coef_ = z_ + (s_.rows > 1 ? s_.vectors : 0);
+    const int first_free = coef_ + (s_.holds ? s_.outputs : 0);
     if (first_free >= info_.registers) fail(ErrorKind::compile, "codegen: the register tile does not fit the target.");
+    if (s_.rows > 1 && !s_.holds) fail(ErrorKind::compile, "codegen: rows of a field must be held in registers.");
     ProgramEmitter emitter(a, program_, s_.vectors, register_range(first_free, info_.registers));
     a.enter(ProgramEmitter::kStackBytes);
     MERCER_LOAD(x, FieldArgs, x);
@@ -452,46 +457,54 @@ class FieldEmitter {
     MERCER_LOAD(z_stride, FieldArgs, loop);
     MERCER_LOAD(n, FieldArgs, count);
     emitter.pin_constants();
-    for (int r = 0; r < first_free; ++r) a.zero(a.reg(r));
+    for (int r = 0; r < sums; ++r) a.zero(a.reg(r));
+    for (int r = x_; r < z_; ++r) a.move(a.reg(r), a.ptr[a.x + (r - x_) * a.vector_bytes()]);
     Xbyak::Label again, done;
     a.test(a.count, a.count);
     a.jz(done);
     a.align(32);
     a.L(again);
-    body(emitter);
+    for (int v = 0; s_.rows > 1 && v < s_.vectors; ++v)
+      a.move(a.reg(z_ + v), a.ptr[a.z + v * a.vector_bytes()]);
+    for (int r = 0; r < s_.rows; ++r) body(emitter, r);
+    a.add(a.z, a.loop);
+    a.add(a.col, element_);
+    a.add(a.pair, element_);
+    a.add(a.out, s_.outputs * element_);
     a.dec(a.count);
     a.jnz(again);
     a.L(done);
-    for (int r = 0; r < first_free; ++r) a.store(a.ptr[a.acc + r * a.vector_bytes()], a.reg(r));
+    for (int r = 0; r < sums; ++r) a.store(a.ptr[a.acc + r * a.vector_bytes()], a.reg(r));
     a.leave();
     return a.finish();
   }
 
  private:
-  void body(ProgramEmitter& emitter) {
+  void body(ProgramEmitter& emitter, int row) {
     std::vector<Binding> inputs, outputs;
-    for (const Input& input : program_.inputs) inputs.push_back(bind(input));
-    for (int o = 0; o < s_.outputs; ++o) outputs.push_back(Binding::registers(o * s_.vectors));
+    for (int o = 0; s_.holds && o < s_.outputs; ++o)
+      a.broadcast(a.reg(coef_ + o), a.out + (row * s_.coef_row + o) * element_);
+    for (const Input& input : program_.inputs) inputs.push_back(bind(input, row));
+    for (int o = 0; o < s_.outputs; ++o) outputs.push_back(Binding::registers((row * s_.outputs + o) * s_.vectors));
     emitter.emit(inputs, outputs);
-    a.add(a.z, a.loop);
-    a.add(a.col, element_);
-    a.add(a.pair, element_);
-    a.add(a.out, s_.outputs * element_);
   }
 
-  Binding bind(const Input& input) const {
+  Binding bind(const Input& input, int row) const {
     switch (input.site) {
-      case Site::x: return Binding::memory(a.x, 0);
-      case Site::z: return Binding::memory(a.z, 0);
+      case Site::x: return s_.holds ? Binding::registers(x_ + row * s_.vectors) : Binding::memory(a.x, 0);
+      case Site::z: return s_.rows > 1 ? Binding::registers(z_) : Binding::memory(a.z, 0);
       case Site::w: return Binding::memory(a.w, 0);
       case Site::param: return Binding::broadcast(a.params, input.slot * element_);
       case Site::row:
-      case Site::index_i: return Binding::broadcast(a.row, point_slot(input) * element_);
+      case Site::index_i: return Binding::broadcast(a.row, (row * s_.row_stride + point_slot(input)) * element_);
       case Site::col:
       case Site::index_j: return Binding::broadcast(a.col, point_slot(input) * s_.n_capacity * element_);
-      case Site::pair_value: return Binding::broadcast(a.pair, input.slot * s_.pair_stride * element_);
-      case Site::incoming: return Binding::broadcast(a.out, input.slot * element_);
-      case Site::accumulator: return Binding::registers(input.slot * s_.vectors);
+      case Site::pair_value:
+        return Binding::broadcast(a.pair, (input.slot * s_.pair_stride + row * s_.pair_row) * element_);
+      case Site::incoming:
+        return s_.holds ? Binding::shared_register(coef_ + input.slot)
+                        : Binding::broadcast(a.out, input.slot * element_);
+      case Site::accumulator: return Binding::registers((row * s_.outputs + input.slot) * s_.vectors);
       default: refuse_input("field", input.site);
     }
   }
@@ -501,6 +514,7 @@ class FieldEmitter {
   VectorAssembler a;
   int element_;
   ir::Program program_;
+  int x_ = 0, z_ = 0, coef_ = 0;  // the first registers of what is held
 };
 
 #undef MERCER_LOAD

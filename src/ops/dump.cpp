@@ -116,8 +116,9 @@ std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages) {
   const bool native = plan.target != Target::interpreter;
   std::string text;
   if (stages.plan)
-    text += section("field plan", fmt::format("target {}, {}, {} outputs, {} vectors of features", name_of(plan.target),
-                                              name_of(plan.type), plan.outputs, plan.vectors));
+    text += section("field plan",
+                    fmt::format("target {}, {}, {} outputs, {} rows, {} vectors of features", name_of(plan.target),
+                                name_of(plan.type), plan.outputs, plan.rows, plan.vectors));
   if (stages.program) {
     text += section_of("program: field uniforms", plan.uniforms);
     text += section_of("program: general field", plan.program);

@@ -67,15 +67,15 @@ struct EpilogueArgs {
 };
 
 struct FieldArgs {
-  const void* x;          // [cols]
+  const void* x;          // [rows][cols]
   const void* z;          // [n][cols]
   const void* w;          // [cols]
   const void* params;     // [slot]
-  const void* row;        // [slot]
+  const void* row;        // [rows][slot], row_stride elements apart
   const void* col;        // [slot], n_capacity elements apart, each [n]
-  const void* pair;       // [slot], pair_stride elements apart, each [n]
-  const void* coef;       // [n][outputs]
-  void* acc;              // [outputs][cols]
+  const void* pair;       // [slot], pair_stride elements apart, each [rows][n], pair_row apart
+  const void* coef;       // [rows][n][outputs], coef_row apart
+  void* acc;              // [rows][outputs][cols]
   std::int64_t z_stride;  // bytes from one row of z to the next
   std::int64_t n;
 };
@@ -119,8 +119,11 @@ struct FieldSource {
   Target target = Target::interpreter;
   int vectors = 1, lanes = 16;  // of features
   int outputs = 1;              // o
+  int rows = 1;                 // m, which share what is loaded of z
+  bool holds = false;           // registers have x, and the coefficients of a point; of several rows they must
   int n_capacity = 0;           // elements between the slots of col
   int pair_stride = 0;          // elements between the slots of pair
+  int row_stride = kFirstStageSlot, pair_row = 0, coef_row = 0;  // elements between two rows
   ir::Program program;          // one output: φ
   int cols() const { return vectors * lanes; }
 };

@@ -275,7 +275,11 @@ std::string PairPlan::to_text() const {
 
 FieldSource FieldPlan::source(bool fast) const {
   const int lanes = target_info(target).lanes(type);
-  return {target, vectors, lanes, outputs, n_capacity, pair_stride, fast ? fast_program : program};
+  FieldSource source{target, vectors, lanes, outputs, rows, holds, n_capacity, pair_stride};
+  source.pair_row = n_capacity;
+  source.coef_row = scale_slots.empty() ? 0 : n_capacity * outputs;
+  source.program = fast ? fast_program : program;
+  return source;
 }
 
 std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
@@ -301,6 +305,8 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   const FieldShape shape = choose_field(shape_from, outputs, problem.features, problem.target);
   plan->outputs = shape.outputs;
   plan->vectors = shape.vectors;
+  plan->rows = shape.rows;
+  plan->holds = shape.holds;
   while (plan->vectors > 1 && !masks_fit(plan->program, plan->vectors, target)) --plan->vectors;
   return plan;
 }

@@ -93,7 +93,8 @@ struct FieldProblem {
 struct FieldPlan {
   Dtype type = Dtype::float32;
   Target target = Target::interpreter;
-  int outputs = 1, vectors = 1;       // of one kernel
+  int outputs = 1, vectors = 1, rows = 1;  // of one kernel
+  bool holds = false;                 // FieldSource
   int n_capacity = 0, pair_stride = 0;
   std::vector<int> scale_slots;       // φ is these pair values times `program`: the driver folds them into the
                                       // coefficients

@@ -218,26 +218,37 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
 }
 
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target) {
+  constexpr int kMostVectors = 4, kMostRows = 4, kMostOutputs = 16;
+  constexpr double kLatency = 4, kLoads = 2, kLoop = 1;  // cycles; loads a cycle; what a turn of the loop has beside
   const TargetInfo& info = target_info(target);
   const int lanes = info.lanes(field.type);
-  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, 16)};
+  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostOutputs), 1, false};
   const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));
-  const double phi = count_pipes(field, info).cycles() + 1;
-  FieldShape best{1, 1};
+  const double phi = count_pipes(field, info).cycles();
+  FieldShape best{1, 1, 1, false};
   double best_cost = 0;
-  for (int vectors = 1; vectors <= 4; ++vectors) {
-    const int free = info.registers - temporaries(field, vectors, info.embedded_broadcast) - vectors;
-    const int most = std::min({outputs, free / vectors, 16});
-    if (most < 1 || (vectors > 1 && !masks_fit(field, vectors, info))) continue;
-    // φ is computed once per tile of outputs, a multiply-add per output; a few accumulators leave latency uncovered.
-    const int tiles = ceil_div(outputs, most), height = ceil_div(outputs, tiles);
-    const std::int64_t padded = round_up(needed, vectors);
-    const double padding = static_cast<double>(padded) / static_cast<double>(needed);
-    const double latency = std::max(1.0, 4.0 / (vectors * height));
-    const double cost = (tiles * phi + outputs * latency) * padding;
-    if (best_cost > 0 && cost >= best_cost) continue;
+  const auto consider = [&](const FieldShape& wanted) {
+    const int vectors = wanted.vectors, rows = wanted.rows;
+    if (vectors > 1 && !masks_fit(field, vectors, info)) return;
+    // Several rows share a register for every vector of z.
+    const int held = !wanted.holds ? 0 : vectors * (rows + (rows > 1));
+    const int free = info.registers - temporaries(field, vectors, info.embedded_broadcast) - vectors - held;
+    const int most = std::min({outputs, free / (rows * vectors + wanted.holds), kMostOutputs});
+    if (most < 1) return;
+    // φ is computed once per tile of outputs, a multiply-add per output; few accumulators leave latency uncovered.
+    const int tiles = ceil_div(outputs, most), height = ceil_div(outputs, tiles), sums = rows * vectors;
+    const double padding =
+        static_cast<double>(round_up(needed, std::int64_t{vectors})) / static_cast<double>(needed);
+    const double loads = wanted.holds ? vectors * (rows > 1 ? 1 : rows) + rows * height : vectors * (2 + height);
+    const double turn = std::max({sums * (phi + height), loads / kLoads, kLatency}) + kLoop;
+    const double cost = tiles * turn / sums * padding;
+    if (best_cost > 0 && cost >= best_cost) return;
     best_cost = cost;
-    best = {vectors, height};
+    best = {vectors, height, rows, wanted.holds};
+  };
+  for (int vectors = 1; vectors <= kMostVectors; ++vectors) {
+    consider({vectors, 1, 1, false});
+    for (int rows = 1; rows <= kMostRows; rows *= 2) consider({vectors, 1, rows, true});
   }
   return best;
 }

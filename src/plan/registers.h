@@ -34,9 +34,11 @@ int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, 
 /// The largest register tile whose accumulators, vectors of z and temporaries fit the target.
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target);
 
-/// Vectors of features and outputs of one field kernel: few passes over φ, accumulators in registers.
+/// Vectors of features, outputs and rows of one field kernel: few passes over φ, accumulators in registers, and where
+/// there is room x and the coefficients of a point too (`holds`).
 struct FieldShape {
-  int vectors, outputs;
+  int vectors, outputs, rows;
+  bool holds;
 };
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target);
 

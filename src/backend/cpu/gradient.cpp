@@ -1,9 +1,11 @@
 // out[o, m, k] = sum over n of coef[o, n] φ(x[m, k], z[n, k], pair values of (m, n)): two sweeps.
 //
 //   1. pair values   for a panel of rows of x and a block of columns n: the tiles of pairwise, [slot][row][n], in cache
-//   2. field         for each row m, panel of features and tile of outputs: accumulators over n in registers
+//   2. field         for some points n of the block, panel of features and tile of outputs, and some rows m at a time:
+//                    accumulators over n in registers; points n of a panel lie together, and so many of them that the
+//                    first-level cache keeps them from rows to rows
 //
-// Sums over n run in the computing type over a block, about 192 points, then in double. Pair values that are factors of
+// Sums over n run in the computing type over these points, about 96, then in double. Pair values that are factors of
 // φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). An amplitude that the caller
 // gives is the last pair value. The fast variant of φ runs where all values of the row of x and of the block of z are
 // of its magnitudes.
@@ -16,9 +18,14 @@ namespace mercer::cpu {
 namespace {
 
 struct Workspace {
-  AlignedBuffer x_pairs, x_slots, pairs, scaled, row, partial, sums;
+  AlignedBuffer x_pairs, x_slots, pairs, scaled, row, one, partial, sums;
+  std::vector<std::uint8_t> finite;  // of rows that go together
   TileScratch tiles;
 };
+
+/// Of points n that stay in the first-level cache, of coefficients of rows that share them in the second.
+constexpr int kMostRows = 4;  // that go together
+constexpr std::int64_t kPointBytes = 24 << 10, kCoefficientBytes = 64 << 10;
 
 template <class T>
 class GradientRun {
@@ -33,10 +40,15 @@ class GradientRun {
     const std::vector<double> params = with_uniforms(plan_.uniforms, item.field_params, features_);
     params_.assign(params.begin(), params.end());
     if (!engine_.empty()) rows_ = engine_[0].tile().rows;
+    padded_rows_ = round_up(rows_, std::int64_t{plan_.rows});
+    points_ = std::clamp<std::int64_t>(kPointBytes / (cols_ * static_cast<std::int64_t>(sizeof(T))), 1, width_);
+    const std::int64_t of_row = tiles() * width_ * plan_.outputs * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t fitting = kCoefficientBytes / of_row / plan_.rows * plan_.rows;
+    together_ = plan_.scale_slots.empty() ? padded_rows_ : std::clamp<std::int64_t>(fitting, plan_.rows, padded_rows_);
   }
 
   void operator()() {
-    pack_rows(item_.item.z, z_);
+    pack_points();
     find_finite_blocks();
     pack_weights();
     pack_coefficients();
@@ -49,17 +61,28 @@ class GradientRun {
   }
 
  private:
-  /// Row-major [count][padded] copy in the computing type, padded with zeros.
-  void pack_rows(const Points& points, AlignedBuffer& target) {
-    target = aligned_array<T>(checked_product({points.count, padded_}));
-    run_.pool->run(points.count, [&](std::int64_t p, int) { pack_row(points, p, target.as<T>() + p * padded_); });
+  /// z as [panel of features][point][cols_], in the computing type, padded with zeros.
+  void pack_points() {
+    const Points& points = item_.item.z;
+    z_ = aligned_array<T>(checked_product({points.count, padded_}));
+    std::vector<AlignedBuffer> rows(static_cast<std::size_t>(run_.workers));
+    run_.pool->run(points.count, [&](std::int64_t p, int worker) {
+      AlignedBuffer& row = rows[static_cast<std::size_t>(worker)];
+      row.reserve(padded_ * sizeof(T));
+      pack_row(points, p, row.as<T>());
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
+        std::copy_n(row.as<T>() + k0, cols_, z_.as<T>() + k0 * points.count + p * cols_);
+    });
   }
 
   void find_finite_blocks() {
     const std::int64_t points = item_.item.z.count;
     for (std::int64_t n0 = 0; n0 < points; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, points - n0);
-      z_finite_.push_back(all_within(plan_.magnitudes, z_.as<T>() + n0 * padded_, present * padded_));
+      bool within = true;
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
+        within = within && all_within(plan_.magnitudes, z_.as<T>() + k0 * points + n0 * cols_, present * cols_);
+      z_finite_.push_back(within);
     }
   }
 
@@ -105,11 +128,13 @@ class GradientRun {
     const std::int64_t m0 = panel * rows_, count = std::min<std::int64_t>(rows_, item_.item.x.count - m0);
     const std::int64_t state = tiles() * plan_.outputs * padded_;
     w.sums.reserve(rows_ * state * sizeof(double));
-    w.row.reserve(rows_ * padded_ * sizeof(T));
-    w.partial.reserve(plan_.outputs * cols_ * sizeof(T));
-    w.scaled.reserve(width_ * plan_.outputs * sizeof(T));
+    w.row.reserve(padded_rows_ * padded_ * sizeof(T));
+    w.one.reserve(padded_ * sizeof(T));
+    w.partial.reserve(plan_.rows * plan_.outputs * cols_ * sizeof(T));
+    w.scaled.reserve(together_ * tiles() * width_ * plan_.outputs * sizeof(T));
     std::fill_n(w.sums.as<double>(), rows_ * state, 0.0);
-    for (std::int64_t r = 0; r < count; ++r) pack_row(item_.item.x, m0 + r, w.row.as<T>() + r * padded_);
+    w.finite.assign(static_cast<std::size_t>(padded_rows_ / plan_.rows), field_.fast_kernel != nullptr);
+    for (std::int64_t r = 0; r < padded_rows_; ++r) pack_x(m0, r, count, w);
     PanelKind kind = PanelKind::finite;
     if (!engine_.empty()) {
       const Packer<T>& x = engine_[0].x_packer();
@@ -120,12 +145,25 @@ class GradientRun {
     }
     for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
       const std::int64_t present = std::min<std::int64_t>(width_, item_.item.z.count - n0);
-      w.pairs.reserve((planes() + 1) * rows_ * width_ * sizeof(T));
+      w.pairs.reserve((planes() + 1) * padded_rows_ * width_ * sizeof(T));
       if (!engine_.empty()) compute_pairs(panel, n0, present, kind, w);
       if (item_.amplitude) read_amplitude(m0, count, n0, present, w.pairs.as<T>() + planes() * rows_ * width_);
-      for (std::int64_t r = 0; r < count; ++r) accumulate_row(m0 + r, r, n0, present, w);
+      for (std::int64_t r = 0; r < count; r += together_)
+        accumulate(m0, r, std::min(r + together_, count), n0, present, w);
     }
     for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
+  }
+
+  /// Row r of the panel as [rows that go together][panel of features][row of these][cols_]; zeros behind the last row.
+  void pack_x(std::int64_t m0, std::int64_t r, std::int64_t count, Workspace& w) const {
+    T* const one = w.one.as<T>();
+    if (r < count) pack_row(item_.item.x, m0 + r, one);
+    else std::fill_n(one, padded_, T(0));
+    const std::int64_t group = r / plan_.rows;
+    auto& finite = w.finite[static_cast<std::size_t>(group)];
+    finite = finite && all_within(plan_.magnitudes, one, padded_);
+    T* const to = w.row.as<T>() + group * plan_.rows * padded_ + r % plan_.rows * cols_;
+    for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) std::copy_n(one + k0, cols_, to + k0 * plan_.rows);
   }
 
   /// Pair values that the engine computes.
@@ -143,55 +181,95 @@ class GradientRun {
     }
   }
 
-  /// The caller's amplitudes of the same columns, [row][width_].
+  /// The caller's amplitudes of the same columns, [row][width_]. They are of the computing type.
   void read_amplitude(std::int64_t m0, std::int64_t count, std::int64_t n0, std::int64_t present, T* plane) const {
+    const T* const first = static_cast<const T*>(item_.amplitude) + m0 * item_.amplitude_row_stride +
+                           n0 * item_.amplitude_col_stride;
+    const std::int64_t row = item_.amplitude_row_stride, column = item_.amplitude_col_stride;
+    if (row == 1 && column != 1) {  // neighbours of a column lie together
+      for (std::int64_t n = 0; n < present; ++n)
+        for (std::int64_t r = 0; r < count; ++r) plane[r * width_ + n] = first[r + n * column];
+      return;
+    }
     for (std::int64_t r = 0; r < count; ++r)
-      for (std::int64_t n = 0; n < present; ++n) {
-        const std::int64_t index = (m0 + r) * item_.amplitude_row_stride + (n0 + n) * item_.amplitude_col_stride;
-        plane[r * width_ + n] = static_cast<T>(read_element(item_.amplitude, item_.amplitude_dtype, index));
-      }
+      for (std::int64_t n = 0; n < present; ++n) plane[r * width_ + n] = first[r * row + n * column];
   }
 
-  void accumulate_row(std::int64_t m, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) {
-    const Points& x = item_.item.x;
-    const T row_values[2] = {static_cast<T>(x.user[m]), static_cast<T>(m + x.index_offset)};
-    const T* row = w.row.as<T>() + r * padded_;
-    const bool fast = field_.fast_kernel && z_finite_[n0 / width_] && all_within(plan_.magnitudes, row, padded_);
+  /// Rows m0 + first … m0 + end - 1 of the panel, points n0 … n0 + present - 1.
+  void accumulate(std::int64_t m0, std::int64_t first, std::int64_t end, std::int64_t n0, std::int64_t present,
+                  Workspace& w) {
+    for (std::int64_t t = 0; t < tiles(); ++t)
+      for (std::int64_t r = first; r < round_up(end, std::int64_t{plan_.rows}); ++r)
+        scale_coefficients(t, r, first, r < end, n0, present, w);
+    for (std::int64_t n = 0; n < present; n += points_)
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
+        for (std::int64_t t = 0; t < tiles(); ++t)
+          for (std::int64_t r = first; r < end; r += plan_.rows)
+            accumulate_rows(m0, r, std::min<std::int64_t>(plan_.rows, end - r), first, n0, n,
+                            std::min(points_, present - n), k0, t, w);
+  }
+
+  /// `rows` rows from r on, which go together, and `count` points from n0 + n on.
+  void accumulate_rows(std::int64_t m0, std::int64_t r, std::int64_t rows, std::int64_t first, std::int64_t n0,
+                       std::int64_t n, std::int64_t count, std::int64_t k0, std::int64_t t, Workspace& w) {
+    const Points &x = item_.item.x, &z = item_.item.z;
+    T row_values[2 * kMostRows] = {};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      row_values[2 * i] = static_cast<T>(x.user[m0 + r + i]);
+      row_values[2 * i + 1] = static_cast<T>(m0 + r + i + x.index_offset);
+    }
+    const bool fast = w.finite[static_cast<std::size_t>(r / plan_.rows)] && z_finite_[n0 / width_];
     const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
     plan::FieldArgs args{};
     args.params = params_.data();
     args.row = row_values;
-    args.col = z_values_.data() + n0 / width_ * 2 * width_;
-    args.pair = w.pairs.as<T>() + r * width_;
+    args.col = z_values_.data() + n0 / width_ * 2 * width_ + n;
+    args.pair = w.pairs.as<T>() + r * width_ + n;
     args.acc = w.partial.as<T>();
-    args.z_stride = padded_ * static_cast<std::int64_t>(sizeof(T));
-    args.n = present;
-    double* sums = w.sums.as<double>() + r * tiles() * plan_.outputs * padded_;
-    for (std::int64_t t = 0; t < tiles(); ++t) {
-      args.coef = coefficients(t, r, n0, present, w);
-      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) {
-        args.x = row + k0;
-        args.z = z_.as<T>() + n0 * padded_ + k0;
-        args.w = weights_.data() + k0;
-        kernel(args);
-        for (int h = 0; h < plan_.outputs; ++h)
-          for (std::int64_t c = 0; c < cols_; ++c)
-            sums[(t * plan_.outputs + h) * padded_ + k0 + c] += static_cast<double>(w.partial.as<T>()[h * cols_ + c]);
-      }
+    args.z_stride = cols_ * static_cast<std::int64_t>(sizeof(T));
+    args.n = count;
+    args.x = w.row.as<T>() + r * padded_ + k0 * plan_.rows;
+    args.z = z_.as<T>() + k0 * z.count + (n0 + n) * cols_;
+    args.w = weights_.data() + k0;
+    args.coef = coefficients(t, r, first, n0, w) + n * plan_.outputs;
+    kernel(args);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      double* sums = w.sums.as<double>() + ((r + i) * tiles() + t) * plan_.outputs * padded_ + k0;
+      const T* partial = w.partial.as<T>() + i * plan_.outputs * cols_;
+      for (int h = 0; h < plan_.outputs; ++h)
+        for (std::int64_t c = 0; c < cols_; ++c)
+          sums[h * padded_ + c] += static_cast<double>(partial[h * cols_ + c]);
     }
   }
 
-  /// [n][outputs of the tile], times the pair values that are factors of φ.
-  const T* coefficients(std::int64_t tile, std::int64_t r, std::int64_t n0, std::int64_t present, Workspace& w) const {
+  /// [n][outputs of the tile] from n0 on: of row r where pair values are factors of φ.
+  const T* coefficients(std::int64_t tile, std::int64_t r, std::int64_t first, std::int64_t n0, Workspace& w) const {
+    if (!plan_.scale_slots.empty()) return scaled(tile, r, first, w);
+    return coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
+  }
+  T* scaled(std::int64_t tile, std::int64_t r, std::int64_t first, Workspace& w) const {
+    return w.scaled.as<T>() + (tile * together_ + r - first) * width_ * plan_.outputs;
+  }
+
+  /// Times the pair values that are factors of φ; zeros for a row that is not there.
+  void scale_coefficients(std::int64_t tile, std::int64_t r, std::int64_t first, bool is_there, std::int64_t n0,
+                          std::int64_t present, Workspace& w) const {
+    if (plan_.scale_slots.empty()) return;
     const T* coef = coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
-    T* scaled = w.scaled.as<T>();
+    T* const to = scaled(tile, r, first, w);
+    if (!is_there) std::fill_n(to, present * plan_.outputs, T(0));
+    if (!is_there) return;
     for (const int slot : plan_.scale_slots) {
       const T* scale = w.pairs.as<T>() + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
-      for (std::int64_t n = 0; n < present; ++n)
-        for (int h = 0; h < plan_.outputs; ++h) scaled[n * plan_.outputs + h] = coef[n * plan_.outputs + h] * scale[n];
-      coef = scaled;
+      const std::int64_t outputs = plan_.outputs;
+      if (outputs == 1) {  // a loop that compilers make one of vectors
+        for (std::int64_t n = 0; n < present; ++n) to[n] = coef[n] * scale[n];
+      } else {
+        for (std::int64_t n = 0; n < present; ++n)
+          for (std::int64_t h = 0; h < outputs; ++h) to[n * outputs + h] = coef[n * outputs + h] * scale[n];
+      }
+      coef = to;
     }
-    return coef;
   }
 
   void write_row(std::int64_t m, const double* sums) const {
@@ -208,6 +286,8 @@ class GradientRun {
   RunOptions run_;
   std::int64_t features_, cols_, padded_, width_;
   std::int64_t rows_ = plan::kManyRows;   // of x in a task: a tile's, where there are tiles
+  std::int64_t padded_rows_ = 0;            // up to those that go together
+  std::int64_t points_ = 0, together_ = 0;  // n of one run of the kernel; rows whose coefficients are made together
   std::vector<ParamBlock<T>> block_;      // at most one
   std::vector<PairEngine<T>> engine_;     // empty: no pair value is computed
   std::vector<T> params_, weights_, z_values_;

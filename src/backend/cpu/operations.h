@@ -75,7 +75,6 @@ struct FieldItem {
   PairItem item;                  // x [M, K], z [N, K]
   std::vector<double> pair_params, field_params;
   const void* amplitude = nullptr;
-  Dtype amplitude_dtype = Dtype::float32;
   std::int64_t amplitude_row_stride = 0, amplitude_col_stride = 0;
   const void* coef = nullptr;     // [O, N]
   Dtype coef_dtype = Dtype::float32;

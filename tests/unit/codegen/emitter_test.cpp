@@ -135,8 +135,17 @@ plan::FieldSource random_field(RandomProgram& random, Target target, Dtype type)
   source.lanes = plan::target_info(target).lanes(type);
   source.vectors = 1 + random.below(4);
   source.outputs = 1 + random.below(target == Target::x86_avx512 ? 5 : 2);
+  if (random.chance(2)) {
+    source.holds = true;
+    source.rows = 1 + random.below(2);
+    source.vectors = 1 + random.below(2);
+    source.outputs = 1 + random.below(2);
+  }
   source.n_capacity = 4 + random.below(3);
   source.pair_stride = 5 + random.below(3);
+  source.row_stride = 2 + random.below(2);
+  source.pair_row = random.below(9);
+  source.coef_row = random.below(9);
   ProgramShape shape;
   shape.type = type;
   shape.size = 1 + random.below(random.chance(4) ? 60 : 16);

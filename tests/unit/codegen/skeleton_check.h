@@ -273,12 +273,14 @@ Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
   const ir::Program& program = source.program;
   const int cols = source.cols(), n = static_cast<int>(seed % 4);
   Arena<T> arena(seed);
-  const auto x = arena.array(cols), z = arena.array(n * (cols + 8)), w = arena.array(cols),
+  const int rows = source.rows;
+  const auto x = arena.array(rows * cols), z = arena.array(n * (cols + 8)), w = arena.array(cols),
              params = arena.array(kParams);
-  const auto row = arena.array(slots_of(program, Site::row, Site::index_i));
+  const auto row = arena.array(rows * source.row_stride);
   const auto col = arena.array(slots_of(program, Site::col, Site::index_j) * source.n_capacity);
-  const auto pair = arena.array(2 * source.pair_stride), coef = arena.array(n * source.outputs);
-  auto acc = arena.array(source.outputs * cols);
+  const auto pair = arena.array(2 * source.pair_stride + rows * source.pair_row),
+             coef = arena.array(n * source.outputs + rows * source.coef_row);
+  auto acc = arena.array(rows * source.outputs * cols);
   plan::FieldArgs args{
       x.data(),   z.data(),    w.data(),    params.data(), row.data(),
       col.data(), pair.data(), coef.data(), acc.data(),    static_cast<std::int64_t>((cols + 8) * sizeof(T)),
@@ -286,33 +288,35 @@ Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
   call(*code, args);
   if (!arena.guarded(acc)) outcome.fault = "wrote past the accumulators";
   LaneReference<T> reference(program);
-  for (int c = 0; c < cols; ++c) {
+  for (int at_row = 0; at_row < rows * cols; ++at_row) {
+    const int r = at_row / cols, c = at_row % cols;
     std::vector<LaneValue<T>> sums(source.outputs);
     for (int at = 0; at < n; ++at) {
       std::vector<LaneValue<T>> in;
       for (const Input& i : program.inputs) {
         switch (i.site) {
-          case Site::x: in.push_back({x[c]}); break;
+          case Site::x: in.push_back({x[r * cols + c]}); break;
           case Site::z: in.push_back({z[at * (cols + 8) + c]}); break;
           case Site::w: in.push_back({w[c]}); break;
           case Site::param: in.push_back({params[i.slot]}); break;
           case Site::row:
-          case Site::index_i: in.push_back({row[codegen::point_slot(i)]}); break;
+          case Site::index_i: in.push_back({row[r * source.row_stride + codegen::point_slot(i)]}); break;
           case Site::col:
           case Site::index_j: in.push_back({col[codegen::point_slot(i) * source.n_capacity + at]}); break;
-          default: in.push_back({pair[i.slot * source.pair_stride + at]});
+          default: in.push_back({pair[i.slot * source.pair_stride + r * source.pair_row + at]});
         }
       }
       const LaneValue<T> phi = reference(in)[0];
       for (int o = 0; o < source.outputs; ++o)
-        sums[o] = {std::fma(phi.value, coef[at * source.outputs + o], sums[o].value),
+        sums[o] = {std::fma(phi.value, coef[r * source.coef_row + at * source.outputs + o], sums[o].value),
                    std::max(phi.known, sums[o].known)};
     }
     for (int o = 0; o < source.outputs; ++o) {
       outcome.count(sums[o]);
-      if (!agree(acc[o * cols + c], sums[o]))
-        outcome.fault =
-            fmt::format("output {} at column {} of {} points: {} for {}", o, c, n, acc[o * cols + c], sums[o].value);
+      const T value = acc[(r * source.outputs + o) * cols + c];
+      if (!agree(value, sums[o]))
+        outcome.fault = fmt::format("output {} at row {}, column {} of {} points: {} for {}", o, r, c, n, value,
+                                    sums[o].value);
     }
   }
   return outcome;

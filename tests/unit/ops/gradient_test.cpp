@@ -166,6 +166,41 @@ TEST(Gradient, FewFeaturesInRangesAndPasses) {
   }
 }
 
+/// Rows that go together or are left over, blocks of points and what remains of them, panels of features, tiles of
+/// outputs; values of rows, columns and indices.
+TEST(Gradient, TilesOfEveryShape) {
+  const char* formulas[] = {"exp(-sum((x-z)^2)/40)", "row*sum(abs(x-z))^2+col*sum(x*z)*(1+i/9)"};
+  for (const Dtype dtype : kWide)
+    for (const auto& [m, n, k, outputs] : {std::array<std::int64_t, 4>{1, 1, 9, 1}, {5, 97, 16, 1}, {13, 193, 33, 1},
+                                           {7, 400, 70, 2}, {6, 65, 130, 5}, {11, 30, 17, 17}, {3, 205, 48, 4}})
+      for (const char* text : formulas) {
+        const Array x = normal(dtype, {m, k}, 1), z = normal(dtype, {n, k}, 2), coef = normal(dtype, {outputs, n}, 3),
+                    rows = normal(dtype, {m}, 4), columns = normal(dtype, {n}, 5), weights = normal(dtype, {n, m}, 6);
+        const Tensor zt = z;
+        Arguments arguments;
+        Extra extra;
+        if (parse(text)->uses.row) {
+          arguments.row = rows;
+          arguments.col = columns;
+          for (std::int64_t i = 0; i < m; ++i) extra.row.push_back(rows(i));
+          for (std::int64_t i = 0; i < n; ++i) extra.col.push_back(columns(i));
+        }
+        const Expr phi = differentiate(parse(text), points().x);
+        Tensor turned = weights;
+        std::swap(turned.shape[0], turned.shape[1]);
+        std::swap(turned.strides[0], turned.strides[1]);
+        const Field expected = expected_field(phi, x, z, coef, extra),
+                    weighed = expected_field(phi, x, z, coef, extra, &turned);
+        on_each_cpu_target([&](TestContext& context) {
+          const Array out(dtype, {outputs, m, k}), of_weights(dtype, {outputs, m, k});
+          kernel_gradient(text, x, &zt, coef, out, arguments, context);
+          expect_field(out, expected, text, 3);
+          gradient_field(phi, x, zt, turned, coef, of_weights, arguments, context);
+          expect_field(of_weights, weighed, text, 3);
+        });
+      }
+}
+
 /// Weights of pairs that are a product of matrices, of fewer and of more columns than a pass takes; of few features and
 /// of more.
 TEST(Gradient, OfProducts) {
