@@ -218,11 +218,11 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
 }
 
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target) {
-  constexpr int kMostVectors = 4, kMostRows = 4, kMostOutputs = 16;
+  constexpr int kMostVectors = 4;
   constexpr double kLatency = 4, kLoads = 2, kLoop = 1;  // cycles; loads a cycle; what a turn of the loop has beside
   const TargetInfo& info = target_info(target);
   const int lanes = info.lanes(field.type);
-  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostOutputs), 1, false};
+  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostFieldOutputs), 1, false};
   const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));
   const double phi = count_pipes(field, info).cycles();
   FieldShape best{1, 1, 1, false};
@@ -233,7 +233,7 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
     // Several rows share a register for every vector of z.
     const int held = !wanted.holds ? 0 : vectors * (rows + (rows > 1));
     const int free = info.registers - temporaries(field, vectors, info.embedded_broadcast) - vectors - held;
-    const int most = std::min({outputs, free / (rows * vectors + wanted.holds), kMostOutputs});
+    const int most = std::min({outputs, free / (rows * vectors + wanted.holds), kMostFieldOutputs});
     if (most < 1) return;
     // φ is computed once per tile of outputs, a multiply-add per output; few accumulators leave latency uncovered.
     const int tiles = ceil_div(outputs, most), height = ceil_div(outputs, tiles), sums = rows * vectors;
@@ -248,7 +248,7 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
   };
   for (int vectors = 1; vectors <= kMostVectors; ++vectors) {
     consider({vectors, 1, 1, false});
-    for (int rows = 1; rows <= kMostRows; rows *= 2) consider({vectors, 1, rows, true});
+    for (int rows = 1; rows <= kMostFieldRows; rows *= 2) consider({vectors, 1, rows, true});
   }
   return best;
 }

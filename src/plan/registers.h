@@ -40,6 +40,7 @@ struct FieldShape {
   int vectors, outputs, rows;
   bool holds;
 };
+inline constexpr int kMostFieldOutputs = 16, kMostFieldRows = 4;
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target);
 
 }  // namespace mercer::plan

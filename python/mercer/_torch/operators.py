@@ -39,8 +39,10 @@ from mercer._torch.operands import (
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
-# Columns times features, and these times rows that are made at once.
-_FEW_VALUES, _VALUES = 256, 1 << 24
+# Gradients of each column of v: columns times features, so many of few columns and fewer of few
+# features; and these times rows that are made at once.
+_FEW_COLUMNS, _FEW_FEATURES = 4, 3
+_FEW_VALUES, _FEW_VALUES_OF_FEATURES, _VALUES = 256, 64, 1 << 24
 
 
 # What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
@@ -181,7 +183,12 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
 
 def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
     """Whether a CPU has gradients of each column sooner than those of the weights of all."""
-    return not pairs.x.is_cuda and u.shape[-1] * pairs.x.shape[-1] <= _FEW_VALUES
+    columns, features = u.shape[-1], pairs.x.shape[-1]
+    if columns <= _FEW_COLUMNS:
+        most = _FEW_VALUES
+    else:
+        most = _FEW_VALUES_OF_FEATURES if features <= _FEW_FEATURES else 0
+    return not pairs.x.is_cuda and columns * features <= most
 
 
 def _field_of_columns(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:

@@ -10,9 +10,12 @@
 // gives is the last pair value. The fast variant of φ runs where all values of the row of x and of the block of z are
 // of its magnitudes.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "backend/cpu/operations.h"
 #include "core/integers.h"
+#include "plan/registers.h"
 
 namespace mercer::cpu {
 namespace {
@@ -24,8 +27,18 @@ struct Workspace {
 };
 
 /// Of points n that stay in the first-level cache, of coefficients of rows that share them in the second.
-constexpr int kMostRows = 4;  // that go together
 constexpr std::int64_t kPointBytes = 24 << 10, kCoefficientBytes = 64 << 10;
+
+/// Coefficients [points][OUTPUTS] times a value of each point, by loops that compilers make ones of vectors.
+template <class T, int OUTPUTS>
+void scale_points(T* to, const T* coef, const T* scale, std::int64_t points) {
+  for (std::int64_t n = 0; n < points; ++n)
+    for (int h = 0; h < OUTPUTS; ++h) to[n * OUTPUTS + h] = coef[n * OUTPUTS + h] * scale[n];
+}
+template <class T, std::size_t... OUTPUTS>
+constexpr auto scale_table(std::index_sequence<OUTPUTS...>) {
+  return std::array{scale_points<T, static_cast<int>(OUTPUTS) + 1>...};
+}
 
 template <class T>
 class GradientRun {
@@ -61,6 +74,8 @@ class GradientRun {
   }
 
  private:
+  static constexpr auto kScale = scale_table<T>(std::make_index_sequence<plan::kMostFieldOutputs>());
+
   /// z as [panel of features][point][cols_], in the computing type, padded with zeros.
   void pack_points() {
     const Points& points = item_.item.z;
@@ -213,7 +228,7 @@ class GradientRun {
   void accumulate_rows(std::int64_t m0, std::int64_t r, std::int64_t rows, std::int64_t first, std::int64_t n0,
                        std::int64_t n, std::int64_t count, std::int64_t k0, std::int64_t t, Workspace& w) {
     const Points &x = item_.item.x, &z = item_.item.z;
-    T row_values[2 * kMostRows] = {};
+    T row_values[2 * plan::kMostFieldRows] = {};
     for (std::int64_t i = 0; i < rows; ++i) {
       row_values[2 * i] = static_cast<T>(x.user[m0 + r + i]);
       row_values[2 * i + 1] = static_cast<T>(m0 + r + i + x.index_offset);
@@ -261,13 +276,7 @@ class GradientRun {
     if (!is_there) return;
     for (const int slot : plan_.scale_slots) {
       const T* scale = w.pairs.as<T>() + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
-      const std::int64_t outputs = plan_.outputs;
-      if (outputs == 1) {  // a loop that compilers make one of vectors
-        for (std::int64_t n = 0; n < present; ++n) to[n] = coef[n] * scale[n];
-      } else {
-        for (std::int64_t n = 0; n < present; ++n)
-          for (std::int64_t h = 0; h < outputs; ++h) to[n * outputs + h] = coef[n * outputs + h] * scale[n];
-      }
+      kScale[plan_.outputs - 1](to, coef, scale, present);
       coef = to;
     }
   }
