@@ -123,7 +123,7 @@ struct FieldCosts {
   double product, column, field, output;
 };
 constexpr FieldCosts kShortTerms{1.9, 0.1, 3.2, 2.3}, kLongTerms{8, 0.15, 22, 2.6};
-constexpr std::int64_t kLeastPairsOfProducts = 1 << 14;
+constexpr std::int64_t kLeastPairsOfProducts = 1 << 14, kMostFeaturesOfProducts = 8;
 
 bool has_short_terms(const Expr& formula) {
   using ir::Op;
@@ -159,7 +159,8 @@ Tensor transposed(Tensor view) {
 bool pays_products(const PairCall& call, const Formula& f, const Tensor& x, const Tensor* z,
                    std::int64_t outputs) {
   const bool are_values = x.dtype == call.type() && (z == nullptr || z->dtype == call.type());
-  if (!are_values || call.m() * call.n() < kLeastPairsOfProducts) return false;
+  if (!are_values || call.features() > kMostFeaturesOfProducts || call.m() * call.n() < kLeastPairsOfProducts)
+    return false;
   const FieldCosts& costs = has_short_terms(f.expression()) ? kShortTerms : kLongTerms;
   const double features = static_cast<double>(call.features()), columns = static_cast<double>(outputs);
   if (features * (costs.product + columns * costs.column) >= costs.field + columns * costs.output) return false;

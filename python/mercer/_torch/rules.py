@@ -96,12 +96,12 @@ def _has_passes(pairs: Pairs) -> bool:
 
 def _pass(pairs: Pairs, weights: Weights, by: list[str], needs_v: bool) -> tuple[Tensor, dict]:
     """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v."""
-    names = " ".join(by)
-    if weights.amplitude is not None:
-        found = autograd.call("pairwise_backward", *pairs, weights.amplitude, names)
+    amplitude, u, v = weights
+    if amplitude is not None:
+        name, inputs = "pairwise_backward", (amplitude, " ".join(by))
     else:
-        found = autograd.call("product_backward", *pairs, weights.u, weights.v, names, needs_v)
-    gradient, *further = found
+        name, inputs = "product_backward", (u, v, " ".join(by), needs_v)
+    gradient, *further = autograd.call(name, *pairs, *inputs)
     found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
     if needs_v:
         found["v"] = further[-1]

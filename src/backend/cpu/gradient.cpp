@@ -5,10 +5,10 @@
 //                    accumulators over n in registers; points n of a panel lie together, and so many of them that the
 //                    first-level cache keeps them from rows to rows
 //
-// Sums over n run in the computing type over these points, about 96, then in double. Pair values that are factors of
-// φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). An amplitude that the caller
-// gives is the last pair value. The fast variant of φ runs where all values of the row of x and of the block of z are
-// of its magnitudes.
+// Sums over n run in the computing type over these points, at most a block, then in double. Pair values that are
+// factors of φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). An amplitude that
+// the caller gives is the last pair value. The fast variant of φ runs where all values of the rows of x and of the
+// block of z are of its magnitudes.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -164,7 +164,7 @@ class GradientRun {
       if (!engine_.empty()) compute_pairs(panel, n0, present, kind, w);
       if (item_.amplitude) read_amplitude(m0, count, n0, present, w.pairs.as<T>() + planes() * rows_ * width_);
       for (std::int64_t r = 0; r < count; r += together_)
-        accumulate(m0, r, std::min(r + together_, count), n0, present, w);
+        accumulate({m0, r, std::min(r + together_, count), n0, present}, w);
     }
     for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state);
   }
@@ -210,43 +210,46 @@ class GradientRun {
       for (std::int64_t n = 0; n < present; ++n) plane[r * width_ + n] = first[r * row + n * column];
   }
 
-  /// Rows m0 + first … m0 + end - 1 of the panel, points n0 … n0 + present - 1.
-  void accumulate(std::int64_t m0, std::int64_t first, std::int64_t end, std::int64_t n0, std::int64_t present,
-                  Workspace& w) {
+  /// Rows m0 + first … m0 + end - 1, whose coefficients are made together, and points n0 … n0 + present - 1.
+  struct Block {
+    std::int64_t m0, first, end, n0, present;
+  };
+  void accumulate(const Block& block, Workspace& w) {
     for (std::int64_t t = 0; t < tiles(); ++t)
-      for (std::int64_t r = first; r < round_up(end, std::int64_t{plan_.rows}); ++r)
-        scale_coefficients(t, r, first, r < end, n0, present, w);
-    for (std::int64_t n = 0; n < present; n += points_)
+      for (std::int64_t r = block.first; r < round_up(block.end, std::int64_t{plan_.rows}); ++r)
+        scale_coefficients(block, t, r, w);
+    for (std::int64_t n = 0; n < block.present; n += points_)
       for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
         for (std::int64_t t = 0; t < tiles(); ++t)
-          for (std::int64_t r = first; r < end; r += plan_.rows)
-            accumulate_rows(m0, r, std::min<std::int64_t>(plan_.rows, end - r), first, n0, n,
-                            std::min(points_, present - n), k0, t, w);
+          for (std::int64_t r = block.first; r < block.end; r += plan_.rows) accumulate_rows(block, n, k0, t, r, w);
   }
 
-  /// `rows` rows from r on, which go together, and `count` points from n0 + n on.
-  void accumulate_rows(std::int64_t m0, std::int64_t r, std::int64_t rows, std::int64_t first, std::int64_t n0,
-                       std::int64_t n, std::int64_t count, std::int64_t k0, std::int64_t t, Workspace& w) {
+  /// The rows from r on that go together, points from n on, features from k0 on, a tile of outputs.
+  void accumulate_rows(const Block& block, std::int64_t n, std::int64_t k0, std::int64_t t, std::int64_t r,
+                       Workspace& w) {
     const Points &x = item_.item.x, &z = item_.item.z;
+    const std::int64_t rows = std::min<std::int64_t>(plan_.rows, block.end - r);
     T row_values[2 * plan::kMostFieldRows] = {};
     for (std::int64_t i = 0; i < rows; ++i) {
-      row_values[2 * i] = static_cast<T>(x.user[m0 + r + i]);
-      row_values[2 * i + 1] = static_cast<T>(m0 + r + i + x.index_offset);
+      const std::int64_t m = block.m0 + r + i;
+      row_values[2 * i + plan::kUserSlot] = static_cast<T>(x.user[m]);
+      row_values[2 * i + plan::kIndexSlot] = static_cast<T>(m + x.index_offset);
     }
-    const bool fast = w.finite[static_cast<std::size_t>(r / plan_.rows)] && z_finite_[n0 / width_];
+    const std::int64_t of_z = block.n0 / width_;
+    const bool fast = w.finite[static_cast<std::size_t>(r / plan_.rows)] && z_finite_[of_z];
     const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
     plan::FieldArgs args{};
     args.params = params_.data();
     args.row = row_values;
-    args.col = z_values_.data() + n0 / width_ * 2 * width_ + n;
+    args.col = z_values_.data() + of_z * 2 * width_ + n;
     args.pair = w.pairs.as<T>() + r * width_ + n;
     args.acc = w.partial.as<T>();
     args.z_stride = cols_ * static_cast<std::int64_t>(sizeof(T));
-    args.n = count;
+    args.n = std::min(points_, block.present - n);
     args.x = w.row.as<T>() + r * padded_ + k0 * plan_.rows;
-    args.z = z_.as<T>() + k0 * z.count + (n0 + n) * cols_;
+    args.z = z_.as<T>() + k0 * z.count + (block.n0 + n) * cols_;
     args.w = weights_.data() + k0;
-    args.coef = coefficients(t, r, first, n0, w) + n * plan_.outputs;
+    args.coef = (plan_.scale_slots.empty() ? coefficients(block, t) : scaled(block, t, r, w)) + n * plan_.outputs;
     kernel(args);
     for (std::int64_t i = 0; i < rows; ++i) {
       double* sums = w.sums.as<double>() + ((r + i) * tiles() + t) * plan_.outputs * padded_ + k0;
@@ -257,26 +260,26 @@ class GradientRun {
     }
   }
 
-  /// [n][outputs of the tile] from n0 on: of row r where pair values are factors of φ.
-  const T* coefficients(std::int64_t tile, std::int64_t r, std::int64_t first, std::int64_t n0, Workspace& w) const {
-    if (!plan_.scale_slots.empty()) return scaled(tile, r, first, w);
-    return coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
+  /// [n][outputs of the tile], of all rows; and of row r, times the pair values that are factors of φ.
+  const T* coefficients(const Block& block, std::int64_t tile) const {
+    return coef_.as<T>() + (tile * item_.item.z.count + block.n0) * plan_.outputs;
   }
-  T* scaled(std::int64_t tile, std::int64_t r, std::int64_t first, Workspace& w) const {
-    return w.scaled.as<T>() + (tile * together_ + r - first) * width_ * plan_.outputs;
+  T* scaled(const Block& block, std::int64_t tile, std::int64_t r, Workspace& w) const {
+    return w.scaled.as<T>() + (tile * together_ + r - block.first) * width_ * plan_.outputs;
   }
 
-  /// Times the pair values that are factors of φ; zeros for a row that is not there.
-  void scale_coefficients(std::int64_t tile, std::int64_t r, std::int64_t first, bool is_there, std::int64_t n0,
-                          std::int64_t present, Workspace& w) const {
+  /// Zeros for a row that is not there.
+  void scale_coefficients(const Block& block, std::int64_t tile, std::int64_t r, Workspace& w) const {
     if (plan_.scale_slots.empty()) return;
-    const T* coef = coef_.as<T>() + (tile * item_.item.z.count + n0) * plan_.outputs;
-    T* const to = scaled(tile, r, first, w);
-    if (!is_there) std::fill_n(to, present * plan_.outputs, T(0));
-    if (!is_there) return;
+    const T* coef = coefficients(block, tile);
+    T* const to = scaled(block, tile, r, w);
+    if (r >= block.end) {
+      std::fill_n(to, block.present * plan_.outputs, T(0));
+      return;
+    }
     for (const int slot : plan_.scale_slots) {
       const T* scale = w.pairs.as<T>() + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
-      kScale[plan_.outputs - 1](to, coef, scale, present);
+      kScale[plan_.outputs - 1](to, coef, scale, block.present);
       coef = to;
     }
   }
@@ -294,14 +297,14 @@ class GradientRun {
   const FieldItem& item_;
   RunOptions run_;
   std::int64_t features_, cols_, padded_, width_;
-  std::int64_t rows_ = plan::kManyRows;   // of x in a task: a tile's, where there are tiles
+  std::int64_t rows_ = plan::kManyRows;     // of x in a task: a tile's, where there are tiles
   std::int64_t padded_rows_ = 0;            // up to those that go together
   std::int64_t points_ = 0, together_ = 0;  // n of one run of the kernel; rows whose coefficients are made together
-  std::vector<ParamBlock<T>> block_;      // at most one
-  std::vector<PairEngine<T>> engine_;     // empty: no pair value is computed
+  std::vector<ParamBlock<T>> block_;        // at most one
+  std::vector<PairEngine<T>> engine_;       // empty: no pair value is computed
   std::vector<T> params_, weights_, z_values_;
   AlignedBuffer z_, coef_;
-  std::vector<std::uint8_t> z_finite_;    // per block of width_ points
+  std::vector<std::uint8_t> z_finite_;      // per block of width_ points
   PackedSide<T> z_pairs_;
   std::vector<Workspace> workspaces_;
 };

@@ -137,7 +137,7 @@ plan::FieldSource random_field(RandomProgram& random, Target target, Dtype type)
   source.outputs = 1 + random.below(target == Target::x86_avx512 ? 5 : 2);
   if (random.chance(2)) {
     source.holds = true;
-    source.rows = 1 + random.below(2);
+    source.rows = 1 << random.below(target == Target::x86_avx512 ? 3 : 2);
     source.vectors = 1 + random.below(2);
     source.outputs = 1 + random.below(2);
   }
