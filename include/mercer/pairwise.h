@@ -131,11 +131,13 @@ struct BesideGradient {
   std::vector<std::string> by;      // names of parameters that the formula reads, or "row": R of them
   const Tensor* sums = nullptr;     // [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
   const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
+  /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance. Of
+  /// such gradients those by w are made.
+  bool without_weight = false;
 };
 /// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
 /// where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of more
-/// features, values of indices or of the points of one side, or the product of more columns than pay there; by an
-/// exponent that is a number, or by more than eight leaves.
+/// features, with that of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

@@ -298,6 +298,13 @@ def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]
     of f.
     """
 
+def weight_form(f: Expr) -> tuple[str, str, str, bool, bool] | None:
+    """
+    Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; the derivative by
+    x without c; whether sums of both sides' points times such gradients are the one by w, or of one side; whether
+    the points are read as x - z. None of other terms.
+    """
+
 def leaves(f: Expr) -> list[str]:
     """Which of x, z, w, row, col, i and j a formula reads."""
 
@@ -405,30 +412,29 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, without_weight: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
         sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
+    without_weight: the gradient lacks its factor of w, which weight_form has.
     None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
-    product of more than 16 columns; where it stores them, as of more features, values of indices or of the points of
-    one side, or the product of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
+    product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there;
+    by an exponent that is a number, or by more than eight leaves.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
-def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, *, by: Sequence[str] = (), row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None:
+def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, *, by: Sequence[str] = (), without_weight: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
     [..., M, K], and beside it
 
         sums     [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
 
-    weights: [..., M, N], read where they lie, of any strides. On CUDA alone.
-    None where that would take several passes: sums of values of indices or of the points of one side, where pairs are
-    stored (of other derivatives than x - z or z times a value of the pair from 17 features on, of any from 161); by an
-    exponent that is a number, or by more than eight leaves.
+    weights: [..., M, N], read where they lie, of any strides. On CUDA alone. without_weight: that of product_backward.
+    None where that would take several passes: by an exponent that is a number, or by more than eight leaves.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -11,6 +11,7 @@
 #include "ir/point_form.h"
 #include "ir/ptx.h"
 #include "ir/split.h"
+#include "plan/weight_form.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -124,6 +125,18 @@ void bind_derivatives(nb::module_& module) {
       "A formula of points (x - shift) * scale and z likewise, and of a value of each, row and col: its text, and\n"
       "those of shift, scale and value over x, for x and for z, empty where there is none. None where that is no form\n"
       "of f.");
+  module.def(
+      "weight_form",
+      [](const Symbol& f) -> nb::object {
+        const plan::WeightForm form = plan::weight_form(f.expr);
+        if (!form) return nb::none();
+        return nb::make_tuple(form.weight.to_text(), form.slope.to_text(), form.field.to_text(), form.of_both_sides,
+                              form.of_differences);
+      },
+      "f"_a, nb::sig("def weight_form(f: Expr) -> tuple[str, str, str, bool, bool] | None"),
+      "Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; the derivative by\n"
+      "x without c; whether sums of both sides' points times such gradients are the one by w, or of one side; whether\n"
+      "the points are read as x - z. None of other terms.");
   module.def(
       "leaves",
       [](const Symbol& f) {

@@ -96,7 +96,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 inline constexpr char kProductBackwardSignature[] =
     "def product_backward(" MERCER_POINTS
     ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), "
-    "product: bool = False, " MERCER_SHARED_OPTIONS
+    "product: bool = False, without_weight: bool = False, " MERCER_SHARED_OPTIONS
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
 inline constexpr char kProductBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
@@ -104,25 +104,24 @@ inline constexpr char kProductBackwardDoc[] =
     sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
     product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
 
+without_weight: the gradient lacks its factor of w, which weight_form has.
 None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
-product of more than 16 columns; where it stores them, as of more features, values of indices or of the points of
-one side, or the product of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
+product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there;
+by an exponent that is a number, or by more than eight leaves.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kPairwiseBackwardSignature[] =
     "def pairwise_backward(" MERCER_POINTS
-    ", weights: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), " MERCER_SHARED_OPTIONS
-    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None";
+    ", weights: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), without_weight: bool = False, "
+    MERCER_SHARED_OPTIONS ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None";
 inline constexpr char kPairwiseBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
 [..., M, K], and beside it
 
     sums     [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
 
-weights: [..., M, N], read where they lie, of any strides. On CUDA alone.
-None where that would take several passes: sums of values of indices or of the points of one side, where pairs are
-stored (of other derivatives than x - z or z times a value of the pair from 17 features on, of any from 161); by an
-exponent that is a number, or by more than eight leaves.
+weights: [..., M, N], read where they lie, of any strides. On CUDA alone. without_weight: that of product_backward.
+None where that would take several passes: by an exponent that is a number, or by more than eight leaves.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

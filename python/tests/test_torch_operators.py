@@ -49,29 +49,30 @@ OPERATORS = {
 }  # fmt: skip
 
 
+def inputs_of_a_pass(device, *further):
+    mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
+    pairs = list(points_of(device, f="exp(-sum(w*square(x-z))/h*b)*row"))
+    pairs[3], pairs[5] = normal(M, device=device), positive(K, device=device)
+    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in [*pairs, *further]]
+    inputs[6] = [t.detach() for t in inputs[6]]
+    return tuple(inputs)
+
+
 @every_device
+@pytest.mark.parametrize("without_weight", [False, True])
 @pytest.mark.parametrize(("by", "with_product"), [("", False), ("p:h row", True), ("p:b", False)])
-def test_opcheck_of_a_pass(by, with_product, device):
-    mc.pairwise("sum(x*z)", normal(2, 2))
-    pairs = list(points_of(device, f="exp(-sum(square(x-z))/h*b)*row"))
-    pairs[3] = normal(M, device=device)
+def test_opcheck_of_a_pass(by, with_product, without_weight, device):
     factors = normal(M, 2, device=device), normal(N, 2, device=device)
-    inputs = [*pairs, *factors, by, with_product]
-    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
-    inputs[6] = [t.detach() for t in inputs[6]]
-    torch.library.opcheck(torch.ops.mercer.product_backward.default, tuple(inputs))
+    inputs = inputs_of_a_pass(device, *factors, by, with_product, without_weight)
+    torch.library.opcheck(torch.ops.mercer.product_backward.default, inputs)
 
 
 @every_device
+@pytest.mark.parametrize("without_weight", [False, True])
 @pytest.mark.parametrize("by", ["", "p:h row p:b"])
-def test_opcheck_of_a_pass_of_a_matrix(by, device):
-    mc.pairwise("sum(x*z)", normal(2, 2))
-    pairs = list(points_of(device, f="exp(-sum(square(x-z))/h*b)*row"))
-    pairs[3] = normal(M, device=device)
-    inputs = [*pairs, normal(M, N, device=device), by]
-    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
-    inputs[6] = [t.detach() for t in inputs[6]]
-    torch.library.opcheck(torch.ops.mercer.pairwise_backward.default, tuple(inputs))
+def test_opcheck_of_a_pass_of_a_matrix(by, without_weight, device):
+    inputs = inputs_of_a_pass(device, normal(M, N, device=device), by, without_weight)
+    torch.library.opcheck(torch.ops.mercer.pairwise_backward.default, inputs)
 
 
 @every_device

@@ -154,6 +154,7 @@ std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
 std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.type) +
                      define("REDUCTIONS", static_cast<std::int64_t>(plan.split.reductions.size()));
+  text += define("FURTHER_PLANES", plan.planes_before()) + define("STORES_AMPLITUDES", !plan.as_they_are);
   text += define("AMPLITUDES", plan.amplitudes) + define("SUMS", plan.sums) + define("PRODUCT", plan.product) +
           define("COLUMNS", plan.columns);
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.program.outputs.size())) +

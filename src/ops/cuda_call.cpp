@@ -12,6 +12,7 @@
 #include "plan/stored_sums.h"
 #include "plan/sum_planes.h"
 #include "plan/value_products.h"
+#include "plan/weight_form.h"
 
 namespace mercer::ops {
 namespace {
@@ -153,10 +154,18 @@ namespace {
 std::string names_of(const FurtherSums& further) {
   std::string names;
   for (const Expr& leaf : further.by) names += leaf.to_text() + ' ';
-  return names;
+  return names + (further.without_weight ? "without weight" : "");
 }
 
 bool has_any(const FurtherSums& further) { return !further.by.empty() || further.product; }
+
+ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further) {
+  ir::FieldSplit field = ir::split_field(formula.field());
+  if (!further.without_weight) return field;
+  const plan::WeightedField weighted = plan::weighted_field(field.field);
+  if (!weighted.rest.empty()) field.field = ir::simplify(weighted.rest);
+  return field;
+}
 
 void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
   for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
@@ -189,7 +198,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
-    field.field = ir::split_field(formula.field());
+    field.field = field_of(formula, further);
     field.planes = static_cast<int>(field.field.pair_outputs.size());
     problem.outputs = field.field.pair_outputs;
     add_outputs(problem.outputs, formula.expression, further);
@@ -230,7 +239,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
                                     problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks,
                                     names_of(further), further.product);
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
-    auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(formula.field())));
+    auto field = std::make_shared<plan::RankField>(plan::rank_field_of(field_of(formula, further)));
     auto kernels = std::make_shared<cuda::PairKernels>();
     if (!*field) return std::shared_ptr<const cuda::PairKernels>(kernels);
     if (field->of_differences) field->amplitude = without_duplicates(field->amplitude, 0.0);
@@ -285,9 +294,9 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
       problem.stored_sums = plan::plan_stored_sums(problem.outputs, beside, columns, job.type);
-      if (problem.stored_sums) problem.outputs = problem.stored_sums->split.reductions;
+      problem.outputs = problem.stored_sums->split.reductions;
       const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
-      if (!problem.stored_sums || !pays(of_products))
+      if (!pays(of_products))
         return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
     }
     return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
@@ -310,16 +319,16 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, c
   const bool amplitude = formula.is_field, weighs = !weights.of_outputs() && (weights.of_matrix() || weights.count > 1);
   const std::int64_t outputs = weights.of_outputs() ? weights.count : 1;
   CudaGradient gradient;
-  gradient.field = field_kernels(cache_key(amplitude, weighs, formula.key), job, outputs, amplitude || weighs, context,
-                                 [&] {
+  const std::string text = cache_key(amplitude, weighs, further.without_weight, formula.key);
+  gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {
     if (amplitude) return amplitude_field(formula.expression);
-    ir::FieldSplit field = ir::split_field(formula.field());
+    ir::FieldSplit field = field_of(formula, further);
     if (weighs)
       field.field = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size())) * field.field;
     return field;
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
-  if (plan.problem.field.pair_outputs.empty()) return has_any(further) ? CudaGradient{} : gradient;
+  if (plan.problem.field.pair_outputs.empty() && !has_any(further)) return gradient;
   gradient.pairs = stored_values(call, job, plan, weights.count, context, further);
   return gradient.pairs->plan ? gradient : CudaGradient{};
 }

@@ -35,10 +35,11 @@ struct CudaGradient {
   std::shared_ptr<const cuda::FieldKernels> field;
 };
 /// What one pass has beside a gradient with weights of rows (cuda::FieldJob): the formula's derivatives by these
-/// leaves, added up, and the product with v.
+/// leaves, added up, and the product with v. `without_weight`: the gradient lacks its factor of w (plan/weight_form.h).
 struct FurtherSums {
   std::vector<Expr> by;
   bool product = false;
+  bool without_weight = false;
 };
 /// Of few features, in one pass; null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,

@@ -242,11 +242,17 @@ void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
   ops::check_output(call.op(), out, expected, inputs);
 }
 
-void check_sums(const PairCall& call, const BesideGradient& beside, const std::vector<const Tensor*>& inputs) {
+void check_beside(const PairCall& call, const BesideGradient& beside, const std::vector<const Tensor*>& inputs) {
   const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
   require((beside.sums != nullptr) == (count > 0),
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
   if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
+  const Expr& field = call.formula().field();
+  const bool is_zero = field->op == ir::Op::constant && field->value == 0;  // as of an exponent that is 0
+  require(!beside.without_weight || is_zero || call.formula().has_weight_form(),
+          "{}: a gradient without its factor of w must have one, of terms that are homogeneous in the points. Received "
+          "{}.",
+          call.op(), call.formula().expression.to_text());
 }
 
 /// Where the only output goes.
@@ -276,7 +282,7 @@ Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
 std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideGradient& beside) {
   constexpr std::size_t kMostSums = 8;  // beside a pass, for registers
   if (beside.by.size() > kMostSums || call.features() == 0) return {};
-  ops::FurtherSums further{{}, beside.product != nullptr};
+  ops::FurtherSums further{{}, beside.product != nullptr, beside.without_weight};
   for (const std::string& name : beside.by) {
     // An exponent that is a number is none of the running formula's parameters.
     const Expr leaf = leaf_named(call.formula(), name);
@@ -295,7 +301,9 @@ std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cu
   if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
   if (kernels.pairs) return kernels;
   // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
-  if (further.product && ops::rank_field_kernels(call, job, weights, context, {further.by, false})) return {};
+  ops::FurtherSums without_product = further;
+  without_product.product = false;
+  if (further.product && ops::rank_field_kernels(call, job, weights, context, without_product)) return {};
   kernels = ops::stored_gradient(call, job, weights, context, further);
   if (!kernels.field) return {};
   return kernels;
@@ -365,7 +373,7 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   const ProductFactors factors(call, weights, v);
   const std::vector<const Tensor*> inputs{&weights, &v};
   check_result(call, out, {call.m(), call.features()}, inputs);
-  check_sums(call, beside, inputs);
+  check_beside(call, beside, inputs);
   if (beside.product != nullptr) check_result(call, *beside.product, {call.m(), factors.columns()}, inputs);
   auto further = further_sums(call, beside);
   if (!further) return false;
@@ -390,7 +398,7 @@ bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const
   check_matrix(call, "weights", weights);
   const std::vector<const Tensor*> inputs{&weights};
   check_result(call, out, {call.m(), call.features()}, inputs);
-  check_sums(call, beside, inputs);
+  check_beside(call, beside, inputs);
   auto further = further_sums(call, beside);
   if (!further) return false;
   if (call.ends_checked(out)) return true;

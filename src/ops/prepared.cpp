@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "ir/split.h"
+#include "plan/weight_form.h"
 
 namespace mercer {
 namespace {
@@ -73,6 +74,11 @@ const Formula* Formula::Prepared::of_feature() const {
     if (prepared.uses.w == uses.w && prepared.params.size() == params.size()) of_feature_ = std::move(formula);
   });
   return of_feature_.get();
+}
+
+bool Formula::Prepared::has_weight_form() const {
+  std::call_once(weight_once_, [this] { has_weight_form_ = !is_field && bool(plan::weight_form(expression)); });
+  return has_weight_form_;
 }
 
 std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {

@@ -34,14 +34,18 @@ struct Formula::Prepared {
   /// where φ reads the feature's weight or row or col themselves, or not all that f reads.
   const Formula* of_feature() const;
 
+  /// Whether gradients by w are made of those by the points (plan/weight_form.h; found once).
+  bool has_weight_form() const;
+
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
 
  private:
-  mutable std::once_flag swap_once_, field_once_, feature_once_;
+  mutable std::once_flag swap_once_, field_once_, feature_once_, weight_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
   mutable std::unique_ptr<Formula> of_feature_;
+  mutable bool has_weight_form_ = false;
   mutable RecentCache<Prepared> bound_{64};
 };
 

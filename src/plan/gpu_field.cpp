@@ -9,6 +9,7 @@
 #include "ir/passes.h"
 #include "plan/sides.h"
 #include "plan/weight_factors.h"
+#include "plan/weight_form.h"
 
 namespace mercer::plan {
 namespace {
@@ -180,6 +181,15 @@ FieldFactors factors_of(const Expr& field) {
   result.linear = linear_in(result.factor);
   result.power = power_of_difference(result.factor, result.scale);
   return result;
+}
+
+WeightedField weighted_field(const Expr& field) {
+  Factors factors;
+  collect_factors(field, factors);
+  if (factors.weights.empty() || !factors.weights.stand()) return {};
+  const Expr others = product_of(factors.others);
+  if (ir::uses(others).w) return {};
+  return {factors.weights.product(), factors.scale * others};
 }
 
 namespace {

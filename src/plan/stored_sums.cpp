@@ -26,7 +26,15 @@ std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& ampl
   std::vector<Expr> values = amplitudes;
   for (const Expr& value : beside) values.push_back(ir::simplify(value));
   plan->split = ir::split_values(values);
-  if (!plan->split || plan->split.reductions.empty() || plan->split.reductions.size() > amplitudes.size()) return {};
+  if (!plan->split || plan->split.reductions.empty() || plan->split.reductions.size() > values.size()) {
+    plan->as_they_are = true;
+    plan->split = {};
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(amplitudes.size());
+    plan->split.reductions.assign(first, values.end());
+    plan->split.reductions.insert(plan->split.reductions.end(), values.begin(), first);
+    for (std::size_t v = 0; v < values.size(); ++v)
+      plan->split.values.push_back(ir::leaf(ir::Op::pair_value, static_cast<int>((v + beside.size()) % values.size())));
+  }
   plan->type = type;
   plan->amplitudes = static_cast<int>(amplitudes.size());
   plan->product = columns > 0;

@@ -1,8 +1,10 @@
 // Backwards of products whose pairs are stored: what the pass stores are the formula's reductions, of which a kernel
 // then makes the amplitudes of the field in their place, and adds up what else the backward wants
-// (kernels/cuda/stored_sums.cuh).
+// (kernels/cuda/stored_sums.cuh). Where values read more than reductions (indices, sums of one side), or are fewer, the
+// pass stores them as they are.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "ir/program.h"
@@ -14,19 +16,21 @@ namespace mercer::plan {
 struct StoredSums {
   ir::ValueSplit split;
   Dtype type = Dtype::float32;
-  int amplitudes = 0;    // values that take the reductions' place, the first ones
+  int amplitudes = 0;    // values that stand in the last planes behind, the first ones
+  bool as_they_are = false;  // what is stored are the values: of the sums and the product, then the amplitudes
   int sums = 0;          // the next ones, times the weights of the pairs
   bool product = false;  // the last one, times the columns of v
   int columns = 1;       // of these that are added up at once
   ir::Program program;   // over pair values, row, col and parameters
   ir::Program uniforms;  // float64
   bool reads_row = false, reads_col = false;
+  /// Planes before those of the amplitudes.
+  int planes_before() const { return std::max(0, static_cast<int>(split.reductions.size()) - amplitudes); }
   /// Sums of a row at once.
   int states() const { return sums + (product ? columns : 0); }
 };
 
-/// `beside`: sums, then the value of the product where that is wanted of `columns` columns, else 0. Null where the
-/// reductions alone do not decide them, or are more than there are amplitudes.
+/// `beside`: sums, then the value of the product where that is wanted of `columns` columns, else 0.
 std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
                                                    std::int64_t columns, Dtype type);
 

@@ -443,9 +443,9 @@ inline bool product_backward(const Formula& f, const Tensor& x, const Tensor* z,
     std::optional<Tensor> sums, product;
     if (beside.sums != nullptr) sums = at(*beside.sums);
     if (beside.product != nullptr) product = at(*beside.product);
-    is_one_pass = mercer::product_backward(f, at(x), zd, at(weights), at(v), at(out),
-                                           {beside.by, sums ? &*sums : nullptr, product ? &*product : nullptr},
-                                           at.arguments(), plain);
+    const BesideGradient there{beside.by, sums ? &*sums : nullptr, product ? &*product : nullptr,
+                               beside.without_weight};
+    is_one_pass = mercer::product_backward(f, at(x), zd, at(weights), at(v), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;
 }
@@ -461,7 +461,7 @@ inline bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z
   take_to_cuda(x, z, {&weights}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
     std::optional<Tensor> sums;
     if (beside.sums != nullptr) sums = at(*beside.sums);
-    const BesideGradient there{beside.by, sums ? &*sums : nullptr, beside.product};
+    const BesideGradient there{beside.by, sums ? &*sums : nullptr, beside.product, beside.without_weight};
     is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;

@@ -36,9 +36,29 @@ def derivative(text: str, variable: str) -> str:
     return str(_mercer.differentiate(parsed(text), target))
 
 
+class WeightForm(NamedTuple):
+    """How gradients by w are made of those by the points (weight_form.py)."""
+
+    weight: str  # the factor c of w, over row
+    slope: str  # c' / d, over row
+    field: str  # the derivative by x, without c
+    of_both_sides: bool
+    of_differences: bool
+
+
+@functools.lru_cache(4096)
+def weight_form(text: str) -> WeightForm | None:
+    found = _mercer.weight_form(parsed(text))
+    return found and WeightForm(*found)
+
+
 @functools.lru_cache(4096)
 def field_of(text: str, target: str) -> str:
-    """The derivative by x or w at the free feature."""
+    """The derivative by x or w at the free feature; for "y" that by x without its factor of w."""
+    if target == "y":
+        form = weight_form(text)
+        assert form is not None
+        return form.field
     return str(_mercer.differentiate(parsed(text), target))
 
 

@@ -253,15 +253,12 @@ def _backward_shapes(pairs: Pairs, weights: tuple, by: str, columns: int | None 
 
 
 def _in_one_pass(
-    verb: str, pairs: Pairs, weights: tuple, by: str, shapes: list, **further
-) -> list[Tensor] | None:
+    verb: str, pairs: Pairs, weights: tuple, by: str, without_weight: bool, **further
+) -> list[Tensor | None] | None:
     """What the engine has of a backward in one pass; None where that is none."""
-    if not pairs.x.is_cuda or any(0 in s for s in shapes) or pairs.columns.shape[-2] == 0:
-        return None
     names = [name.removeprefix("p:") for name in by.split()]
-    given = further | options(pairs)
-    found = _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *weights, by=names, **given)
-    return found and [result for result in found if result is not None]
+    given = further | {"without_weight": without_weight} | options(pairs)
+    return _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *weights, by=names, **given)
 
 
 def _sums(pairs: Pairs, by: str, sum_of: Callable[[Pairs], Tensor], shape: tuple) -> Tensor:
@@ -270,59 +267,81 @@ def _sums(pairs: Pairs, by: str, sum_of: Callable[[Pairs], Tensor], shape: tuple
     return torch.stack(torch.broadcast_tensors(*parts), -2).expand(shape).contiguous()
 
 
-@_define("product_backward", ", Tensor u, Tensor v, str by, bool with_product", "Tensor[]")
+def _has_pairs(pairs: Pairs, shapes: list) -> bool:
+    return pairs.columns.shape[-2] > 0 and not any(0 in shape for shape in shapes)
+
+
+@_define(
+    "product_backward",
+    ", Tensor u, Tensor v, str by, bool with_product, bool without_weight",
+    "Tensor[]",
+)
 def product_backward(*operands) -> list[Tensor]:
-    """The field to x with the weights u v', [..., M, K]; of each derivative in `by` ("p:h", "row")
-    the sums over n with these weights, [..., R, M]; the product with v, [..., M, E]. In one pass
-    where the engine has one."""
-    pairs, (u, v, by, with_product) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    """The field to x with the weights u v', [..., M, K], or that without its factor of w; of each
+    derivative in `by` ("p:h", "row") the sums over n with these weights, [..., R, M]; the product
+    with v, [..., M, E]. In one pass where the engine has one."""
+    pairs, (u, v, by, with_product, without_weight) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     weights = tuple(t.to(pairs.type).resolve_neg() for t in (u, v))
     shapes = _backward_shapes(pairs, weights, by, v.shape[-1] if with_product else None)
-    found = _in_one_pass("product_backward", pairs, weights, by, shapes, product=with_product)
-    if found is None and with_product and by:  # the product alone may be what is too much
-        found = _in_one_pass("product_backward", pairs, weights, by, shapes, product=False)
-        if found is not None:
-            found.append(product(*pairs, weights[1]).expand(shapes[-1]).contiguous())
-    if found is not None:
-        return found
-    found = [field(*pairs, "x", None, *weights)]
-    if by:
-        found.append(
-            _sums(pairs, by, lambda p: (weights[0] * product(*p, weights[1])).sum(-1), shapes[1])
-        )
-    if with_product:
-        values = product(*pairs, weights[1]).expand(shapes[-1])
-        found.append(values.contiguous())
-    return found
+    gradient = sums = values = None
+    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
+        # The product alone may be what is too much, and where it is not, the sums.
+        for tried, has_product in dict.fromkeys([(by, with_product), (by, False), ("", False)]):
+            found = _in_one_pass(
+                "product_backward", pairs, weights, tried, without_weight, product=has_product
+            )
+            if found is not None:
+                gradient, sums, values = found
+                break
+    if gradient is None:
+        gradient = _field_without_pass(pairs, Weights(None, *weights), without_weight, shapes)
+    if by and sums is None:
+        sums = _sums(pairs, by, lambda p: (weights[0] * product(*p, weights[1])).sum(-1), shapes[1])
+    if with_product and values is None:
+        values = product(*pairs, weights[1]).expand(shapes[-1]).contiguous()
+    return [result for result in (gradient, sums, values) if result is not None]
 
 
 @product_backward.register_fake
 def _(*operands):
-    pairs, (u, v, by, with_product) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    pairs, (u, v, by, with_product, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     shapes = _backward_shapes(pairs, (u, v), by, v.shape[-1] if with_product else None)
     return [_new(pairs, shape) for shape in shapes]
 
 
-@_define("pairwise_backward", ", Tensor weights, str by", "Tensor[]")
+@_define("pairwise_backward", ", Tensor weights, str by, bool without_weight", "Tensor[]")
 def pairwise_backward(*operands) -> list[Tensor]:
-    """The field to x with a matrix of weights [..., M, N], and sums as product_backward has them.
+    """The field to x with a matrix of weights [..., M, N], and sums, as product_backward has them.
     In one pass where the engine has one."""
-    pairs, (weights, by) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    pairs, (weights, by, without_weight) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     weights = weights.to(pairs.type).resolve_neg()
     shapes = _backward_shapes(pairs, (weights,), by)
-    found = _in_one_pass("pairwise_backward", pairs, (weights,), by, shapes)
-    if found is not None:
-        return found
-    found = [field(*pairs, "x", weights, None, None)]
-    if by:
-        found.append(_sums(pairs, by, lambda p: (weights * pairwise(*p)).sum(-1), shapes[1]))
-    return found
+    gradient = sums = None
+    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
+        for tried in dict.fromkeys([by, ""]):
+            found = _in_one_pass("pairwise_backward", pairs, (weights,), tried, without_weight)
+            if found is not None:
+                gradient, sums = found
+                break
+    if gradient is None:
+        gradient = _field_without_pass(pairs, Weights(weights), without_weight, shapes)
+    if by and sums is None:
+        sums = _sums(pairs, by, lambda p: (weights * pairwise(*p)).sum(-1), shapes[1])
+    return [result for result in (gradient, sums) if result is not None]
 
 
 @pairwise_backward.register_fake
 def _(*operands):
-    pairs, (weights, by) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
+    pairs, (weights, by, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by)]
+
+
+def _field_without_pass(
+    pairs: Pairs, weights: Weights, without_weight: bool, shapes: list
+) -> Tensor:
+    if without_weight and _has_pairs(pairs, shapes):
+        return _engine_field(pairs, "y", weights).expand(shapes[0]).contiguous()
+    return field(*pairs, "x", *weights)
 
 
 def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:

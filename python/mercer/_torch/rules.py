@@ -34,9 +34,11 @@ from mercer import _mercer
 from mercer._torch import autograd, products
 from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, like, parsed
 from mercer._torch.point_form import PointForm, point_form
+from mercer._torch.weight_form import GradientByWeights
 
 _FIELDS = len(Pairs._fields)
 NONE = Pairs(*([None] * _FIELDS))
+_MOST_SUMS = 8  # that a pass adds up beside its field
 
 
 def pairwise(pairs: Pairs) -> Tensor:
@@ -94,15 +96,21 @@ def _has_passes(pairs: Pairs) -> bool:
     return pairs.x.is_cuda
 
 
-def _pass(pairs: Pairs, weights: Weights, by: list[str], needs_v: bool) -> tuple[Tensor, dict]:
-    """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v."""
+def _pass(
+    pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, form: GradientByWeights | None
+) -> tuple[Tensor, dict]:
+    """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v; with
+    a form of the weights the part by w of the points x."""
     amplitude, u, v = weights
+    without_weight = form is not None
     if amplitude is not None:
-        name, inputs = "pairwise_backward", (amplitude, " ".join(by))
+        name, inputs = "pairwise_backward", (amplitude, " ".join(by), without_weight)
     else:
-        name, inputs = "product_backward", (u, v, " ".join(by), needs_v)
+        name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
     gradient, *further = autograd.call(name, *pairs, *inputs)
     found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
+    if form is not None:
+        gradient, found["w"] = form.taken(pairs, gradient)
     if needs_v:
         found["v"] = further[-1]
     return gradient, found
@@ -121,8 +129,10 @@ def _made_in_passes(
     amplitude, u, v = weights
     given = [t for t in weights if t is not None]
     is_weighed = len(given) == 1 if amplitude is not None else len(given) == 2
-    of_points = (needs.x or needs.z) and not pairs.along and not is_swarm(pairs)
-    if not (is_weighed and of_points and _has_passes(pairs)):
+    if pairs.along or is_swarm(pairs) or not (is_weighed and _has_passes(pairs)):
+        return {}
+    form = GradientByWeights.of(pairs, needs)
+    if not (needs.x or needs.z or form):
         return {}
     if not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + given):
         return {}
@@ -135,25 +145,35 @@ def _made_in_passes(
         u, v = torch.broadcast_tensors(u, v)
         both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
         has_row = pairs.row is not None and (needs.row or needs.col)
-        x, found = _pass(pairs, both, [*by, "row"] if has_row else by, needs_v)
+        rows = ["row"] if has_row else []
+        x, found = _pass(pairs, both, rows + by[: _MOST_SUMS - has_row], needs_v, form)
         halves = {name: sums / 2 for name, sums in found.items()}
         if needs_v:
             halves["v"] = found["v"][..., u.shape[-1] :]
+        if form is not None and form.of_both_sides:  # which the only pass has together
+            halves["w"] = found["w"]
         if has_row:  # each is half of what both have as one
             halves["col"] = halves["row"]
         return halves | {"x": x}
+    needs_z = needs.x if pairs.z is None else needs.z
+    of_x = needs.x or (form is not None and (form.of_both_sides or not needs_z))
+    of_z = needs_z or (form is not None and form.of_both_sides)
     found = {}
-    if needs.x:
-        rows = [*by, "row"] if pairs.row is not None and needs.row else by
-        found["x"], further = _pass(pairs, weights, rows, False)
+    if of_x:
+        rows = ["row"] if pairs.row is not None and needs.row else []
+        taken = _MOST_SUMS - len(rows)
+        found["x"], further = _pass(pairs, weights, rows + by[:taken], False, form)
         found |= further
-        by = []
-    if needs.x if pairs.z is None else needs.z:
+        by = by[taken:]
+    if of_z:
         has_columns = pairs.col is not None and needs.col
-        rows = [*by, "row"] if has_columns else by
-        z, further = _pass(pairs.swapped(), weights.swapped(), rows, needs_v)
+        rows = ["row"] if has_columns else []
+        by = by[: _MOST_SUMS - len(rows)]
+        z, further = _pass(pairs.swapped(), weights.swapped(), rows + by, needs_v, form)
         if has_columns:
             found["col"] = further.pop("row")
+        if form is not None and "w" in found:
+            further["w"] = found["w"] + further["w"] if form.of_both_sides else found["w"]
         found |= further
         if pairs.z is None:
             found["x"] = found["x"] + z
@@ -179,7 +199,7 @@ def gradients(
     if pairs.z is not None and needs.z:
         found["z"] = like(made["z"] if "z" in made else field(pairs, "z", weights), pairs.z)
     if pairs.w is not None and needs.w:
-        found["w"] = like(field(pairs, "w", weights), pairs.w)
+        found["w"] = like(made["w"] if "w" in made else field(pairs, "w", weights), pairs.w)
     for leaf, operand in (("row", pairs.row), ("col", pairs.col)):
         if leaf in made and getattr(needs, leaf):
             found[leaf] = like(made[leaf], operand)

@@ -71,21 +71,22 @@ class FieldLaunch {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
-    const bool stores = planes_ > 0 && !in_place_.amplitude;
+    const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.stored_sums.get();
+    if (sums != nullptr) before_ = sums->planes_before();
+    const bool stores = before_ + planes_ > 0 && !in_place_.amplitude;
     // Operands of all rows at once where they are small; of very many points they are made part by part.
     const std::int64_t operand_bytes = plan_.products ? FieldProducts::row_bytes(plan_, job) : 0;
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
-    std::int64_t row_bytes = (stores ? planes_ * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
+    std::int64_t row_bytes = (stores ? (before_ + planes_) * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
     rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
     if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
-    const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.stored_sums.get();
     lay_out_panels(sums);
     if (sums != nullptr) sums_.emplace(*pairs, job, operands, rows_, factor_rows_, factor_columns_, workspace);
-    if (stores) pair_place_ = workspace.add(planes_ * rows_ * ld_ * size_);
+    if (stores) pair_place_ = workspace.add((before_ + planes_) * rows_ * ld_ * size_) + before_ * rows_ * ld_ * size_;
     if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
     if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
     if (plan_.problem.stored) stored_.emplace(field, job, rows_, workspace);
@@ -206,7 +207,7 @@ class FieldLaunch {
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
-    if (pairs_) pairs_->store(workspace_, {first, 0}, rows, workspace_.at<>(pair_place_), ld_, rows_ * ld_);
+    if (pairs_) pairs_->store(workspace_, {first, 0}, rows, plane(-before_), ld_, rows_ * ld_);
     if (weighs() && job_.z.count > 0) weigh(first, rows);
     pack_amplitude(first, rows);
     if (sums_) sums_->run(stored_planes(first), first, rows, adds_, workspace_);
@@ -222,10 +223,10 @@ class FieldLaunch {
     pack(part, job_, workspace_);
   }
 
-  char* plane(int index) const { return workspace_.at<char>(pair_place_) + index * rows_ * ld_ * size_; }
+  char* plane(std::int64_t index) const { return workspace_.at<char>(pair_place_) + index * rows_ * ld_ * size_; }
 
   StoredPlanes stored_planes(std::int64_t first) const {
-    return {plane(0),
+    return {plane(-before_),
             weighs() || operands_.by_matrix ? plane(planes_ - 1) : nullptr,
             workspace_.at<char>(row_.place) + first * size_,
             workspace_.at<>(col_.place),
@@ -326,7 +327,8 @@ class FieldLaunch {
   std::optional<StoredProduct> stored_;
   Kernel weights_;
   PlainPanel x_, z_, coef_, coef_rows_, x_rows_, row_, col_, w_, factor_rows_, factor_columns_;
-  std::int64_t size_ = 4, planes_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0, splits_ = 1, pass_ = 1, partial_ = 0;
+  std::int64_t size_ = 4, planes_ = 0, before_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0;
+  std::int64_t splits_ = 1, pass_ = 1, partial_ = 0;
 };
 
 FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {

@@ -1,7 +1,7 @@
 // Between the reductions of some rows' pairs, which are stored, and the field that wants amplitudes in their place:
 // these are made, and what else a backward has is added up beside (plan/stored_sums.h).
 //
-//   planes[a][m][n]  = amplitude a of the reductions that were there
+//   planes[a][m][n]  = amplitude a of the reductions that were there; before them come FURTHER_PLANES of reductions
 //   sums[i][m]       = sum over n of value i * weight[m][n]         or single[n] in place of the weight
 //   product[m][e]    = sum over n of the last value * columns[e][n]
 //
@@ -46,9 +46,9 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS)
     for (int r = 0; r < SUM_ROWS; ++r) {
       REAL values[OUTPUTS];
       values_of(values, pairs[r], row[r], col, params, (REAL)a.features);
-      if (a.stores && m0 + r < a.m) {
+      if (STORES_AMPLITUDES && a.stores && m0 + r < a.m) {
 #pragma unroll
-        for (int p = 0; p < AMPLITUDES; ++p) planes[p * a.plane + (m0 + r) * a.row + n] = values[p];
+        for (int p = 0; p < AMPLITUDES; ++p) planes[(FURTHER_PLANES + p) * a.plane + (m0 + r) * a.row + n] = values[p];
       }
 #pragma unroll
       for (int i = 0; i < SUMS; ++i) sums[r][i] = mul_add(values[AMPLITUDES + i], weights[r], sums[r][i]);

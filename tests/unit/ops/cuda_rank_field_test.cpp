@@ -168,6 +168,24 @@ TEST(FieldsOfProducts, BackwardOfStoredPairs) {
   });
 }
 
+/// What is stored are values: of indices, of one side's points; fewer than there are sums; none for the field.
+TEST(FieldsOfProducts, BackwardOfStoredValues) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    const std::pair<const char*, std::vector<std::string>> formulas[] = {
+        {"(1 + i)*exp(-abs(i-j)/40)*exp(-sum(abs(x-z))/h)", {"h"}},
+        {"exp(-sum(abs(x-z))/h)/(1 + sum(x*x))", {"h"}},
+        {"exp(-sum(abs(x-z))/h)*cos(sum(x*z))*sum(max(x,z))", {}},
+        {"h*sum(x*z)", {"h"}}};
+    for (auto [m, n, k, count] : {std::array{37, 90, 165, 1}, {9, 70, 165, 3}})
+      for (const auto& [text, by] : formulas) {
+        const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+        expect_backward(text, by, x, z, factors_of(m, n, count), true, context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
 TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
   const auto pays = [](std::int64_t k, std::int64_t columns, bool of_products, Dtype type = Dtype::float32) {
     return plan::pays_product_beside(type, k, columns, of_products);

@@ -25,7 +25,8 @@ const Case kCases[] = {{"exp(-sum((x-z)^2)/h)", {"h"}},
                        {"(sum(x*z)/h + 1)^3", {}},
                        {"row*sum(x*z)*col", {"row"}},
                        {"s*exp(-sum(abs(x-z))/h)", {"s", "h"}},
-                       {"-2*sum(w*(z-x)^2)", {}}};
+                       {"-2*sum(w*(z-x)^2)", {}},
+                       {"(1 + i)*exp(-abs(i-j)/40)*exp(-sum(abs(x-z))/h)", {"h"}}};
 
 struct Problem {
   Array x, z, weights;
@@ -55,6 +56,11 @@ struct Problem {
     }
   }
 
+  void set_weight(std::int64_t feature, double weight) {
+    w_.set({feature}, weight);
+    extra.w[static_cast<std::size_t>(feature)] = weight;
+  }
+
  private:
   Array row_, col_, w_;
 };
@@ -62,23 +68,25 @@ struct Problem {
 /// What one call gives; arrays are poisoned before.
 struct Results {
   Array out, sums;
+  bool without_weight = false;
   Results(Dtype dtype, std::int64_t m, std::int64_t k, std::int64_t by) : out(dtype, {m, k}), sums(dtype, {by, m}) {}
   bool run(const char* text, const Problem& problem, const Tensor& weights, TestContext& context) const {
     const Tensor z = problem.z, view = sums;
-    return pairwise_backward(text, problem.x, &z, weights, out, {problem.by, problem.by.empty() ? nullptr : &view},
-                             problem.arguments, context);
+    const BesideGradient beside{problem.by, problem.by.empty() ? nullptr : &view, nullptr, without_weight};
+    return pairwise_backward(text, problem.x, &z, weights, out, beside, problem.arguments, context);
   }
 };
 
 /// Against the oracle: an element is a sum of n terms of which each is rounded as values and weights are.
 void expect_results(const Results& results, const char* text, const Problem& problem, const Tensor& weights,
-                    const std::string& what, double factor = 3) {
+                    const std::string& what, double factor = 3, const Expr& field = {}) {
   const Dtype dtype = results.out.tensor().dtype;
   const std::int64_t m = problem.x.shape()[0], n = problem.z.shape()[0];
   const Expr f = parse(text);
   const Array ones = Array(Dtype::float64, {n}).fill([] { return 1.0; });
   expect_field(results.out,
-               expected_field(differentiate(f, points().x), problem.x, problem.z, ones, problem.extra, &weights),
+               expected_field(field.empty() ? differentiate(f, points().x) : field, problem.x, problem.z, ones,
+                              problem.extra, &weights),
                what + ", " + text, factor, 1e-30);
   for (std::size_t r = 0; r < problem.by.size(); ++r) {
     const Expr leaf = problem.by[r] == "row" ? row_value() : param(problem.by[r]);
@@ -232,6 +240,33 @@ TEST(PairwiseBackward, Batches) {
     }
 }
 
+/// Gradients without their factor of w, of features that weigh nothing, too.
+TEST(PairwiseBackward, WithoutTheFactorOfWeights) {
+  struct Weighted {
+    Case own;
+    const char* field;  // the derivative by x without it
+  };
+  const Weighted formulas[] = {{{"exp(-sum(w*(x-z)^2)/h)", {"h"}}, "-2*(x-z)/h*exp(-sum(w*(x-z)^2)/h)"},
+                               {{"sum(w*x*z)^2/h", {"h"}}, "2*z/h*sum(w*x*z)"},
+                               {{"exp(-sum(w^2*abs(x-z))/h)", {"h"}}, "-sign(x-z)/h*exp(-sum(w^2*abs(x-z))/h)"},
+                               {{"-2*sum(w*(z-x)^2)", {}}, "-4*(x-z)"}};
+  on_cuda([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const Dtype dtype : kWide)
+      for (const auto& [m, n, k] : {std::array{40, 70, 3}, {20, 131, 40}, {9, 40, 170}})
+        for (const auto& [own, field] : formulas) {
+          if (dtype == Dtype::float64 && k > 40) continue;
+          Problem problem(own, dtype, m, n, k);
+          problem.set_weight(1, 0);
+          Results results(dtype, m, k, static_cast<std::int64_t>(own.by.size()));
+          results.without_weight = true;
+          ASSERT_TRUE(results.run(own.text, problem, problem.weights, context)) << own.text;
+          expect_results(results, own.text, problem, problem.weights, "without weight", 4, parse(field));
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+  });
+}
+
 /// Nothing is written where there is no such pass, or where the call is refused.
 TEST(PairwiseBackward, IsRefused) {
   const Array x = normal(Dtype::float32, {4, 18}, 1), weights = normal(Dtype::float32, {4, 4}, 2),
@@ -247,7 +282,6 @@ TEST(PairwiseBackward, IsRefused) {
     const auto call = [&](const char* f, const Tensor& of_pairs, const BesideGradient& beside) {
       return pairwise_backward(f, x, nullptr, of_pairs, out, beside, arguments, context);
     };
-    EXPECT_FALSE(call("(i+1)*exp(-sum(abs(x-z))/h)", weights, {{"h"}, &view})) << "of indices";
     EXPECT_FALSE(call(text, weights, {{"row"}, &view})) << "reads no row";
     EXPECT_EQ(message_of([&] { call(text, short_weights, {}); }),
               "pairwise_backward: weights must have shape (..., 4, 4). Received (4, 3).");
@@ -255,6 +289,9 @@ TEST(PairwiseBackward, IsRefused) {
     EXPECT_EQ(message_of([&] { call(text, weights, {{"h"}, nullptr}); }),
               "pairwise_backward: sums must be given where there are leaves that they are by. Received 1 leaves.");
     EXPECT_NE(message_of([&] { call(text, weights, {{}, nullptr, &view}); }).find("no product"), std::string::npos);
+    EXPECT_EQ(message_of([&] { call(text, weights, {{}, nullptr, nullptr, true}); }),
+              "pairwise_backward: a gradient without its factor of w must have one, of terms that are homogeneous in "
+              "the points. Received exp(-(sum(abs(x - z))/h)).");
   });
   EXPECT_TRUE(out.untouched());
   EXPECT_TRUE(sums.untouched());

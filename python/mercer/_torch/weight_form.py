@@ -1,0 +1,71 @@
+"""Gradients by the weights w, made of those by the points (the engine's plan/weight_form.h).
+
+Where each term that a formula adds up over the features is c(w) times a function of degree d of the
+points,
+
+    dL/dx_mk = c(w_k) F_mk,   dL/dz_nk = c(w_k) G_nk
+    dL/dw_k  = c'(w_k) / d (sum_m (x_mk - o_k) F_mk + sum_n (z_nk - o_k) G_nk)
+
+by Euler's theorem on homogeneous functions. o is a common centre where terms are of x - z, else 0.
+Of products of x and z one side is enough. A term's rounding is that of |x - z| (|x - o| + |z - o|),
+where a field by w would have that of (x - z)^2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mercer._torch import autograd
+from mercer._torch.operands import Pairs, swapped_text, weight_form
+
+_SAMPLED = 64  # points of a side, for the centre
+
+
+def _of_weights(text: str, w: Tensor) -> Tensor:
+    """A formula of row, which is w: [..., K]."""
+    if text == "row":
+        return w
+    if not text.strip("0123456789.e+-"):
+        return w.new_full((), float(text))
+    points = w.new_zeros(w.shape[-1], 1)
+    pairs = Pairs(text, points, points[:1], w, None, None, [], "", [], [], "", 0, 0)
+    return autograd.call("pairwise", *pairs).squeeze(-1)
+
+
+def _sample_median(points: Tensor) -> Tensor:
+    step = max(1, points.shape[-2] // _SAMPLED)
+    return points[..., ::step, :].median(-2, keepdim=True).values
+
+
+class GradientByWeights:
+    """Of pairs, whose rows are x; those of z are the pairs with the sides swapped."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        form = weight_form(pairs.f)
+        assert form is not None
+        self.of_both_sides = form.of_both_sides
+        self._w = pairs.widened().w
+        self._centre: Tensor | None = None
+        if form.of_differences:
+            x, z = (points.to(pairs.type) for points in (pairs.x, pairs.columns))
+            self._centre = (_sample_median(x) + _sample_median(z)) / 2
+
+    @staticmethod
+    def of(pairs: Pairs, needs: Pairs) -> GradientByWeights | None:
+        has_points = pairs.x.shape[-2] > 0 and pairs.columns.shape[-2] > 0
+        if pairs.w is None or not needs.w or not has_points:
+            return None
+        has_forms = all(weight_form(text) is not None for text in (pairs.f, swapped_text(pairs.f)))
+        return GradientByWeights(pairs) if has_forms else None
+
+    def taken(self, rows: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the gradient to the rows without its weight: with it, and the rows' part by w."""
+        form = weight_form(rows.f)
+        assert form is not None
+        points = rows.x.to(rows.type)
+        if self._centre is not None:
+            points = points - self._centre
+        total = (points * gradient).sum(-2, dtype=torch.float64)
+        by_w = _of_weights(form.slope, self._w).double() * total  # parts of both sides may cancel
+        return gradient * _of_weights(form.weight, self._w).unsqueeze(-2), by_w

@@ -1,0 +1,192 @@
+"""PyTorch: gradients by the weights w, made of those by the points (_torch/weight_form.py)."""
+
+from __future__ import annotations
+
+import mercer as mc
+import pytest
+from mercer import _mercer
+
+torch = pytest.importorskip("torch")
+
+from torch_table import every_device, normal, positive  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+# Whether both sides' points are read, and as differences.
+FORMULAS = {
+    "squares": ("exp(-sum(w*(x-z)^2)/h)", True, True),
+    "length scales": ("exp(-sum(((x-z)/w)^2)/h)*row", True, True),
+    "logarithms": ("h/(1 + sum(exp(-2*w)*(x-z)^2))", True, True),
+    "magnitudes": ("exp(-sum(w^2*abs(x-z))/h)", True, True),
+    "roots": ("exp(-sum(w*sqrt(abs(x-z)))/h)*col", True, True),
+    "larger of two": ("exp(-sum(w*max(abs(x-z),2*(x-z)))/h)", True, True),
+    "products": ("(1 + sum(w*x*z)/h)^3", False, False),
+    "one side": ("exp(-sum(w*x*z)/h)*row", False, False),
+    "unlike degrees": ("exp(-sum(w*x*z^2)/h)", True, False),
+    "sums": ("exp(-sum(w*(x+z)^2)/h)", True, False),
+}
+OTHERS = [
+    "sum((x-z)^2)", "sum(w*(x-z)^2) + sum(x*z)", "sum(w*(x-z)^2 + w)", "sum(w*(x-z)^2) + sum(w)",
+    "sum(w*(x-z)^2 + abs(x-z))", "sum(w*sin(x-z))", "sum(w*(x-z)^2) + sum(w*abs(x-z))",
+    "sum(w*(x-z)^2)*exp(-sum(w*(x-z)^2*row))",
+    "sum(w*x)*sum(w*z)", "max(w*abs(x-z))", "sum((x-z)^w)", "sum(where(x < z, w, 1)*(x-z))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_forms(name):
+    f, both, differences = FORMULAS[name]
+    form = _mercer.weight_form(mc.parse(f))
+    assert form is not None
+    assert form[3:] == (both, differences)
+
+
+@pytest.mark.parametrize("f", OTHERS)
+def test_other_formulas(f):
+    assert _mercer.weight_form(mc.parse(f)) is None
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The calls of the operators of passes, which CPUs have too."""
+    mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
+    from mercer._torch import operators, rules
+
+    calls = []
+    for verb in ("product_backward", "pairwise_backward"):
+        whole = operators.FUNCTIONS[verb]
+        counted = lambda *a, whole=whole: calls.append(a) or whole(*a)  # noqa: E731
+        monkeypatch.setitem(operators.FUNCTIONS, verb, counted)
+    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    return calls
+
+
+def _verbs(f, x, z, v, given):
+    return {
+        "product": lambda: mc.kernel_product(f, x, z, v, **given),
+        "pairwise": lambda: mc.pairwise(f, x, z, **given),
+        "sum": lambda: mc.kernel_reduce(f, x, z, "sum", **given),
+        "logsumexp": lambda: mc.kernel_reduce(f, x, z, "logsumexp", **given),
+    }
+
+
+@every_device
+@pytest.mark.parametrize("features", [4, 20, 165])
+@pytest.mark.parametrize("sides", ["two", "one", "batched"])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_gradients(name, sides, features, device, passes):
+    """Those of a recorded backward, which takes fields by w."""
+    f = FORMULAS[name][0]
+    lead = (2,) if sides == "batched" else ()
+    scale = features**-0.5
+    x = (normal(*lead, 13, features, device=device) * scale + 0.3).detach().requires_grad_()
+    z = None
+    if sides != "one":
+        z = (normal(9, features, device=device) * scale).detach().requires_grad_()
+    v = normal(13 if z is None else 9, 3, device=device)
+    w = positive(features, device=device)
+    given = {"w": w, "h": torch.tensor(3.0, device=device).double().requires_grad_()}
+    read = _mercer.leaves(mc.parse(f))
+    if "row" in read:
+        given["row"] = positive(13, device=device)
+    if "col" in read:
+        given["col"] = normal(13 if z is None else 9, device=device)
+    for verb, call in _verbs(f, x, z, v, given).items():
+        if "row" in given and verb == "logsumexp":
+            continue
+        inputs = [t for t in (x, z, *given.values()) if t is not None]
+        inputs += [v] if verb == "product" else []
+        cotangent = torch.randn_like(call())
+        expected = torch.autograd.grad(call(), inputs, cotangent, create_graph=True)
+        assert not passes
+        for some in (inputs, [w], [x, w], inputs[1:]):
+            found = torch.autograd.grad(call(), some, cotangent)
+            assert 1 <= len(passes) <= 2, verb
+            passes.clear()
+            for one, tensor in zip(found, some, strict=True):
+                other = expected[[t is tensor for t in inputs].index(True)].detach()
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_device
+@pytest.mark.parametrize("f", ["exp(-sum(w*(x-z)^2)/9)", "exp(-sum(w*abs(x-z))/9)", "sum(w*x*z)^2"])
+def test_features_that_weigh_nothing(f, device, passes):
+    x, z, v = (normal(n, 20, device=device) for n in (12, 9, 9))
+    w = positive(20, device=device)
+    with torch.no_grad():
+        w[3] = w[7] = 0
+    inputs = [x, z, v, w]
+    out = mc.kernel_product(f, x, z, v, w=w)
+    found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    assert passes
+    expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-10)
+    assert (found[3][3] != 0).all()
+    assert (found[0][:, 3] == 0).all()
+
+
+@every_device
+@pytest.mark.parametrize("features", [3, 40, 200])
+@pytest.mark.parametrize("kind", ["normal", "far from the origin", "clusters"])
+def test_errors_in_float32(kind, features, device, passes):
+    """An error is that of the sums of |W| |x - z| (|x - o| + |z - o|), with o near the points."""
+    f = "exp(-sum(w*(x-z)^2))"
+    x, z = torch.randn(200, features), torch.randn(150, features)
+    w = (torch.rand(features) + 0.5) / features
+    if kind == "far from the origin":
+        x, z = x + 1000, z + 1000
+    if kind == "clusters":
+        x, z = x + 20 * (torch.arange(200) % 3)[:, None], z + 20 * (torch.arange(150) % 3)[:, None]
+    v, c = torch.rand(150, 2), torch.rand(200, 2)
+    exact = [t.double().to(device).requires_grad_() for t in (x, z, w)]
+    given = [t.to(device).requires_grad_() for t in (x, z, w)]
+
+    def gradient(x, z, w):
+        out = mc.kernel_product(f, x, z, v.to(x), w=w)
+        return torch.autograd.grad(out, [w], c.to(x), create_graph=x.dtype == torch.float64)[0]
+
+    found, expected = gradient(*given), gradient(*exact).detach()
+    with torch.no_grad():
+        x, z, w = exact
+        kernel = mc.pairwise(f, x, z, w=w) * (c.to(x) @ v.to(x).T)
+        gaps = (x[:, None] - z).abs()
+        centre = (x.median(0).values + z.median(0).values) / 2
+        reach = (x - centre).abs()[:, None] + (z - centre).abs()
+        sums = (kernel[..., None] * gaps * reach).sum((0, 1))
+    # Rounded are points, values, weights and sums: some units each.
+    assert ((found - expected).abs() <= 16 * 2**-24 * sums).all()
+
+
+@every_device
+def test_more_parameters_than_a_pass_takes(device, passes):
+    names = [f"p{i}" for i in range(11)]
+    f = "exp(-sum(w*(x-z)^2)/9)*(" + " + ".join(f"{p}*sin({p}*sum(w*(x-z)^2))" for p in names) + ")"
+    x, z, v = (normal(n, 5, device=device) for n in (12, 9, 9))
+    w = positive(5, device=device)
+    given = {p: positive(device=device) for p in names}
+    inputs = [x, z, v, w, *given.values()]
+    out = mc.kernel_product(f, x, z, v, w=w, **given)
+    found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    assert len(passes) == 2
+    expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-10)
+
+
+def test_compiled(passes):
+    """A compiled backward takes the same way."""
+    inputs = [normal(20, 6), normal(15, 6), normal(15, 3), positive(6)]
+
+    def total(x, z, v, w):
+        return mc.kernel_product("exp(-sum(w*(x-z)^2)/9)", x, z, v, w=w).sin().sum()
+
+    expected = torch.autograd.grad(total(*inputs), inputs)
+    assert len(passes) == 2
+    found = torch.autograd.grad(torch.compile(total, fullgraph=True)(*inputs), inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)

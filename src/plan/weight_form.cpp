@@ -1,0 +1,111 @@
+#include "plan/weight_form.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/ops.h"
+#include "ir/passes.h"
+
+namespace mercer::plan {
+namespace {
+
+using ir::Op;
+
+/// What scaling the points does to an expression of one feature.
+struct Degree {
+  double joint = 0;  // t(s x, s z) = s^joint t(x, z)
+  bool apart = true;  // t(s x, r z) = s^x r^z t(x, z) too
+  double x = 0, z = 0;
+  bool of_differences = true;  // x and z stand as x - z alone
+
+  Degree to(double power) const { return {joint * power, apart, x * power, z * power, of_differences}; }
+};
+
+Degree product(const Degree& a, const Degree& b) {
+  return {a.joint + b.joint, a.apart && b.apart, a.x + b.x, a.z + b.z, a.of_differences && b.of_differences};
+}
+
+bool is_difference(const Expr& e) {
+  return e->op == Op::sub && ((e->args[0]->op == Op::x && e->args[1]->op == Op::z) ||
+                              (e->args[0]->op == Op::z && e->args[1]->op == Op::x));
+}
+
+/// Nothing where it is not homogeneous.
+std::optional<Degree> degree_of(const Expr& e) {
+  const ir::Uses& used = ir::uses(e);
+  if (!used.x && !used.z) return Degree{};
+  if (used.ptx) return std::nullopt;
+  if (e->op == Op::x) return Degree{1, true, 1, 0, false};
+  if (e->op == Op::z) return Degree{1, true, 0, 1, false};
+  if (is_difference(e)) return Degree{1, false, 0, 0, true};
+  std::vector<Degree> of;
+  for (const Expr& arg : e->args) {
+    const auto degree = degree_of(arg);
+    if (!degree) return std::nullopt;
+    of.push_back(*degree);
+  }
+  switch (e->op) {
+    case Op::neg:
+    case Op::abs: return of[0];
+    case Op::sqrt: return of[0].to(0.5);
+    case Op::rcp: return of[0].to(-1);
+    case Op::mul: return product(of[0], of[1]);
+    case Op::div: return product(of[0], of[1].to(-1));
+    case Op::pow:
+      if (e->args[1]->op != Op::constant) return std::nullopt;
+      return of[0].to(e->args[1]->value);
+    case Op::add:
+    case Op::sub:
+    case Op::min:
+    case Op::max: {
+      if (of[0].joint != of[1].joint) return std::nullopt;
+      Degree both = product(of[0], of[1]).to(0.5);
+      both.apart = both.apart && of[0].x == of[1].x;
+      return both;
+    }
+    default: return std::nullopt;
+  }
+}
+
+/// The degree that all terms have. Nothing where some have another one, or where w is read elsewhere.
+std::optional<Degree> degree_of_terms(const Expr& f) {
+  std::optional<Degree> found;
+  bool alike = true;
+  ir::for_each(f, [&](const Expr& e) {
+    if (!ir::is_reduction(e->op)) return;
+    const ir::Uses& used = ir::uses(e);
+    const auto degree = e->op == Op::sum && used.x && used.z && used.w ? degree_of(e->args[0]) : std::nullopt;
+    alike = alike && degree && degree->joint > 0 &&
+            (!found || (found->joint == degree->joint && found->of_differences == degree->of_differences));
+    if (!alike) return;
+    if (found) found->apart = found->apart && degree->apart;
+    else found = degree;
+  });
+  return alike ? found : std::nullopt;
+}
+
+}  // namespace
+
+WeightForm weight_form(const Expr& given) {
+  const Expr f = ir::simplify(given);
+  const auto degree = degree_of_terms(f);
+  if (!degree) return {};
+  const ir::FieldSplit split = ir::split_field(ir::simplify(differentiate(f, points().x)));
+  const WeightedField field = weighted_field(split.field);
+  if (field.weight.empty()) return {};
+  WeightForm form;
+  ir::ExprMap<Expr> values;
+  for (std::size_t u = 0; u < split.uniforms.size(); ++u)
+    values[ir::uniform_leaf(static_cast<int>(u))] = split.uniforms[u];
+  for (std::size_t p = 0; p < split.pair_outputs.size(); ++p)
+    values[ir::leaf(Op::pair_value, static_cast<int>(p))] = split.pair_outputs[p];
+  form.field = ir::simplify(ir::substitute(field.rest, values));
+  form.of_both_sides = !degree->apart || degree->x != degree->z;
+  form.of_differences = degree->of_differences;
+  form.weight = ir::simplify(ir::substitute(field.weight, {{ir::leaf(Op::w), row_value()}}));
+  const double of_side = form.of_both_sides ? degree->joint : degree->x;
+  form.slope = ir::simplify(differentiate(form.weight, row_value()) / of_side);
+  return form;
+}
+
+}  // namespace mercer::plan

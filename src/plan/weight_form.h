@@ -1,0 +1,30 @@
+// Gradients by the weights w, which are no pass of their own. Where each term that a formula adds up over the features
+// is a factor c(w) times a function of degree d of the points, its derivative by x is c F, and Euler's theorem on
+// homogeneous functions has
+//
+//   sum_mn W_mn df/dw_k = c'(w_k) / d * (sum_m x_mk F_mk + sum_n z_nk G_nk)
+//
+// with F_mk = sum_n W_mn df/dx_mk / c(w_k), and G the same of z. Of products of x and z either side is enough. Terms of
+// x - z know no origin: points less a common centre lose fewer digits.
+#pragma once
+
+#include "ir/split.h"
+
+namespace mercer::plan {
+
+struct WeightForm {
+  Expr weight, slope;  // c and c' / d, over row in place of w
+  Expr field;          // df/dx / c, as differentiate() gives df/dx
+  bool of_both_sides = true, of_differences = false;
+  explicit operator bool() const { return !weight.empty(); }
+};
+/// An empty one where terms are none of these, or not alike.
+WeightForm weight_form(const Expr& f);
+
+/// φ = weight rest, the weight of w alone; empty ones where the rest reads w, or there is no weight.
+struct WeightedField {
+  Expr weight, rest;
+};
+WeightedField weighted_field(const Expr& field);
+
+}  // namespace mercer::plan
