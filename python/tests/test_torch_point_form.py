@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mercer as mc
 import pytest
+from mercer import _mercer
 
 torch = pytest.importorskip("torch")
 
-from torch_table import every_device, normal  # noqa: E402
+from torch_table import every_device, normal, positive  # noqa: E402
 
 NORMS = "nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); "
 FORMULAS = {
@@ -19,6 +20,14 @@ FORMULAS = {
     "arc-cosine": (str(mc.zoo.arc_cosine()), True),
     "neural tangent": (str(mc.zoo.ntk(depth=3)), True),
     "user's row": ("row*sum(x*z)/sum(z*z)*b", False),
+    "weighted cosine": ("sum(w*x*z)/sqrt(sum(w*x*x)*sum(w*z*z))", True),
+    "weighted scale": ("exp(-sum(w*(x/sqrt(sum(w*x*x) + b) - z)^2)/h)", False),
+    "weighted correlation": (
+        "cx = x - mean(w*x)/mean(w); cz = z - mean(w*z)/mean(w); "
+        "sum(w*cx*cz)/sqrt((sum(w*cx^2) + b)*(sum(w*cz^2) + b))",
+        True,
+    ),
+    "parameter of a norm": ("h*sum(x*z)/(sum(abs(z)^1.5) + b*h)", False),
 }
 
 
@@ -55,6 +64,11 @@ def test_gradients(name, sides, passes, device, modules, monkeypatch):
              for k, t in (("h", 3.0), ("b", 0.5)) if k in mc.parse(f).parameters}  # fmt: skip
     if "row" in f:
         given["row"] = normal(13, device=device)
+    if "w" in _mercer.leaves(mc.parse(f)):
+        given["w"] = positive(5, device=device)
+    if sides == "batched" and "b" in given:  # points of items, or of all items
+        given["b"] = positive(2, device=device)
+        x = x[0].detach().requires_grad_() if "w" in given else x
     made = []
     whole = point_form.PointForm.back
     monkeypatch.setattr(point_form.PointForm, "back", lambda *a: made.append(1) or whole(*a))
@@ -75,10 +89,10 @@ def test_gradients(name, sides, passes, device, modules, monkeypatch):
         assert not made, verb
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-9)
-        if z is not None:  # one of them
-            (of_z,) = torch.autograd.grad(call().sum(), [z])
-            expected = torch.autograd.grad(call().sum(), [z], create_graph=True)[0]
-            torch.testing.assert_close(of_z, expected.detach(), rtol=1e-9, atol=1e-9)
+        for tensor in inputs:  # one of them
+            (found,) = torch.autograd.grad(call().sum(), [tensor])
+            (expected,) = torch.autograd.grad(call().sum(), [tensor], create_graph=True)
+            torch.testing.assert_close(found, expected.detach(), rtol=1e-9, atol=1e-9)
 
 
 @every_device

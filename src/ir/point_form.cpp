@@ -20,30 +20,47 @@ bool has_feature(const Expr& e, ExprMap<bool>& known) {
   return any;
 }
 
-/// Of the points of one side and of numbers alone.
-bool is_own(const Expr& e, bool of_x) {
+/// Of the points of one side, of weights, parameters and numbers.
+bool reads_one_side(const Expr& e, bool of_x) {
   const Uses& u = uses(e);
   const bool own = of_x ? u.x && !u.z : u.z && !u.x;
-  return own && !(u.w || u.row || u.col || u.index_i || u.index_j || u.param || u.state || u.accumulator || u.ptx);
+  return own && !(u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx);
+}
+
+/// Weights, or parameters too, outside of reductions: of one feature.
+bool reads_outside(const Expr& e, bool params) {
+  if (e->op == Op::w || (params && e->op == Op::param)) return true;
+  const Uses& u = uses(e);
+  if (is_leaf(e->op) || is_reduction(e->op) || !(u.w || u.param)) return false;
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return reads_outside(arg, params); });
+}
+
+/// The same, whose features are those of the points alone: what multiplies them for all points stays with the pairs.
+bool is_own(const Expr& e, bool of_x, ExprMap<bool>& features) {
+  return reads_one_side(e, of_x) && !reads_outside(e, has_feature(e, features));
+}
+
+/// Its root, or of what may be negative that of the magnitude with the sign: the root of a product of two is their
+/// product, wherever it is a number.
+Expr signed_root(const Expr& e, ExprMap<bool>& nonnegative) {
+  return is_nonnegative(e, nonnegative) ? sqrt(e) : copysign(sqrt(abs(e)), e);
 }
 
 /// Roots of products and divisors of a pair as factors of one side each: what is divided by sqrt(sum(x*x) sum(z*z)) is
 /// multiplied with a value of x and one of z, and pairs have neither root nor division.
 Expr with_own_factors(const Expr& f) {
   ExprMap<bool> features, nonnegative;
-  const auto is_value = [&](const Expr& e) {
-    return (is_own(e, true) || is_own(e, false)) && !has_feature(e, features);
-  };
+  const auto is_one_sided = [&](const Expr& e) { return is_own(e, true, features) || is_own(e, false, features); };
+  const auto is_value = [&](const Expr& e) { return is_one_sided(e) && !has_feature(e, features); };
   const auto of_two_sides = [&](const Expr& e) {
     return e->op == Op::mul && is_value(e->args[0]) && is_value(e->args[1]) && !is_value(e);
   };
   return rewrite(f, [&](const Expr& e) {
     if (e->op == Op::sqrt && of_two_sides(e->args[0])) {
       const auto& args = e->args[0]->args;
-      if (is_nonnegative(args[0], nonnegative) && is_nonnegative(args[1], nonnegative))
-        return sqrt(args[0]) * sqrt(args[1]);
+      return signed_root(args[0], nonnegative) * signed_root(args[1], nonnegative);
     }
-    if (e->op != Op::div || is_own(e, true) || is_own(e, false)) return e;
+    if (e->op != Op::div || is_one_sided(e)) return e;
     const Expr& divisor = e->args[1];
     if (is_value(divisor)) return e->args[0] * rcp(divisor);
     if (of_two_sides(divisor)) return e->args[0] * rcp(divisor->args[0]) * rcp(divisor->args[1]);
@@ -73,7 +90,7 @@ class Reader {
   }
 
  private:
-  bool is_own(const Expr& e) const { return ir::is_own(e, of_x_); }
+  bool is_own(const Expr& e) { return ir::is_own(e, of_x_, features_); }
   bool is_value(const Expr& e) { return e->op == Op::constant || (is_own(e) && !has_feature(e)); }
 
   bool has_feature(const Expr& e) { return ir::has_feature(e, features_); }

@@ -3,8 +3,8 @@
 //
 //   f(x, z) = formula(x', z', row, col)     x'[m, k] = (x[m, k] - shift[m]) * scale[m],   row[m] = value[m]
 //
-// with shift, scale and value functions of x[m] alone; z' and col are the same of z. Then derivatives by x' and row are
-// those of a formula that has no sums of one side, and x' and row are no work beside the pairs.
+// with shift, scale and value functions of x[m], weights and parameters; z' and col are the same of z. Then derivatives
+// by x' and row are those of a formula that has no sums of one side, and x' and row are no work beside the pairs.
 #pragma once
 
 #include "ir/expr.h"
@@ -22,8 +22,7 @@ struct PointForm {
   explicit operator bool() const { return !formula.empty(); }
 };
 
-/// An empty one where the points are read as they are, or in several ways or another one, or where shift, scale or
-/// value read more than the points (parameters, weights).
+/// An empty one where the points are read as they are, or in several ways or another one.
 PointForm point_form(const Expr& f);
 
 }  // namespace mercer::ir

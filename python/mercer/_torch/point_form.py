@@ -9,20 +9,22 @@ the pairs are those of g, whose derivatives have no sums of one side; the rest i
     dL/dx = scale dL/dx' + dL/dr dvalue/dx + dL/dscale dscale/dx + dL/dshift dshift/dx
     dL/dscale = sum_k dL/dx' (x - shift),  dL/dshift = -scale sum_k dL/dx'
 
-A cosine's norms and a correlation's means are such values, as are those of arc-cosine kernels.
+and likewise by the weights and parameters that shift, scale and value read. A cosine's norms and a
+correlation's means are such values, as are those of arc-cosine kernels.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd
-from mercer._torch.operands import Pairs, Weights, is_swarm, like, parsed
+from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, like, parsed
 
 # Pairs times features of an item from which it pays: 40 launches more take half a millisecond.
 _LEAST_WORK = {"cpu": 1 << 22, "cuda": 1 << 29}
@@ -33,52 +35,80 @@ def _form(text: str) -> tuple[str, tuple[str, str, str], tuple[str, str, str]] |
     return _mercer.point_form(parsed(text))
 
 
-def _alone(text: str, x: Tensor) -> Pairs:
-    """A formula of x alone, on pairs with one point."""
-    other = x.new_zeros(1, x.shape[-1])
-    return Pairs(text, x, other, None, None, None, [], "", [], [], "", 0, 0)
-
-
 class _Side(NamedTuple):
     """Points and what is made of them: shift and scale [..., M, 1], value [..., M]."""
 
     texts: tuple[str, str, str]
-    x: Tensor
+    given: Pairs  # whose rows are x
     shift: Tensor | None
     scale: Tensor | None
     value: Tensor | None
 
     @staticmethod
-    def of(texts: tuple[str, str, str], x: Tensor) -> _Side:
+    def of(texts: tuple[str, str, str], given: Pairs) -> _Side:
         def made(text: str) -> Tensor | None:
-            return autograd.call("pairwise", *_alone(text, x)) if text else None
+            return autograd.call("pairwise", *_alone(text, given)) if text else None
 
         value = made(texts[2])
         return _Side(
-            texts, x, made(texts[0]), made(texts[1]), None if value is None else value.squeeze(-1)
+            texts,
+            given,
+            made(texts[0]),
+            made(texts[1]),
+            None if value is None else value.squeeze(-1),
         )
 
     def centred(self) -> Tensor:
-        return self.x if self.shift is None else self.x - self.shift
+        return self.given.x if self.shift is None else self.given.x - self.shift
 
     def points(self) -> Tensor:
         return self.centred() if self.scale is None else self.centred() * self.scale
 
-    def back(self, points: Tensor, value: Tensor | None) -> Tensor:
-        """dL/dx of the derivatives by the points and the value."""
-        total = points if self.scale is None else points * self.scale
+    def back(self, points: Tensor | None, value: Tensor | None, wanted: frozenset[str]) -> _Parts:
+        """Parts of the derivatives by x, w and parameters, of those by the points and the value."""
         by: list[Tensor | None] = [None, None, None if value is None else value.unsqueeze(-1)]
-        if self.shift is not None:
-            by[0] = -total.sum(-1, keepdim=True)
-        if self.scale is not None:
-            by[1] = (points * self.centred()).sum(-1, keepdim=True)
+        if points is not None:
+            total = points if self.scale is None else points * self.scale
+            if "x" in wanted:
+                yield "x", total
+            if self.shift is not None:
+                by[0] = -total.sum(-1, keepdim=True)
+            if self.scale is not None:
+                by[1] = (points * self.centred()).sum(-1, keepdim=True)
         for text, cotangent in zip(self.texts, by, strict=True):
-            if cotangent is None:
-                continue
-            slope = autograd.call("field", *_alone(text, self.x), "x", *Weights())
-            # A norm has none at the origin, where what asks for it may be infinite.
-            total = total + torch.where(slope == 0, 0, cotangent * slope)
-        return total
+            if cotangent is not None:
+                yield from _back(_alone(text, self.given), cotangent, wanted & leaves(text))
+
+    def reads(self, wanted: frozenset[str]) -> tuple[bool, bool]:
+        """Whether these derivatives take that by the points, and that by the value."""
+        shift, scale, value = (bool(text and wanted & leaves(text)) for text in self.texts)
+        return "x" in wanted or shift or scale, value
+
+
+_Parts = Iterator[tuple[str, Tensor]]  # of gradients by "x", "w", and "p:name" of parameters
+
+
+def _alone(text: str, given: Pairs) -> Pairs:
+    """A formula of x alone, on pairs with one point."""
+    other = given.x.new_zeros(1, given.x.shape[-1])
+    return given.with_formula(text)._replace(z=other, i_offset=0, j_offset=0)
+
+
+def _back(alone: Pairs, cotangent: Tensor, wanted: frozenset[str]) -> _Parts:
+    if not wanted:
+        return
+    slope = autograd.call("field", *alone, "x", *Weights())
+    # A norm has none at the origin, where what asks for it may be infinite.
+    if "x" in wanted:
+        yield "x", torch.where(slope == 0, 0, cotangent * slope)
+    is_none = (slope == 0).all(-1, keepdim=True) & ~torch.isfinite(cotangent)
+    cotangent = torch.where(is_none, 0, cotangent)
+    for leaf in sorted(wanted - {"x"}):
+        if leaf == "w":
+            yield leaf, autograd.call("field", *alone, "w", *Weights(cotangent))
+        else:
+            values = autograd.call("pairwise", *alone.with_formula(derivative(alone.f, leaf)))
+            yield leaf, (cotangent * values).sum((-2, -1))
 
 
 class PointForm(NamedTuple):
@@ -90,52 +120,86 @@ class PointForm(NamedTuple):
     z: _Side
 
     def needs(self, needs: Pairs) -> Pairs:
-        z = needs.x if self.given.z is None else needs.z
+        """Of the pairs of g."""
+        x, row = self.x.reads(_wanted_of_side(self.given, needs, "x"))
+        z, col = self.z.reads(_wanted_of_side(self.given, needs, "z"))
+        own = dict(zip(self.given.names.split(), needs.params, strict=False))
         return needs._replace(
-            z=self.pairs.z is not None and z,
-            row=needs.x if self.x.value is not None else needs.row,
-            col=z if self.z.value is not None else needs.col,
+            x=x or (z and self.pairs.z is None),  # g has both sides' points together
+            z=z and self.pairs.z is not None,
+            row=row if self.x.value is not None else needs.row,
+            col=col if self.z.value is not None else needs.col,
+            params=[own[name] for name in self.pairs.names.split()[: len(self.pairs.params)]],
         )
 
     def back(self, found: Pairs, needs: Pairs) -> Pairs:
         """Gradients of f of those of g."""
-        row, col = found.row, found.col
+        given, row, col = self.given, found.row, found.col
         of_row = row if self.x.value is not None else None
         of_col = col if self.z.value is not None else None
-        x = z = None
-        if self.pairs.z is None and needs.x:  # g has both sides' points together
+        operands = {"x": given.x, "z": given.z, "w": given.w}
+        operands |= _by_name(given.names, given.params)
+        total: dict[str, Tensor] = {}
+
+        def add(parts: Iterable[tuple[str, Tensor | None]], z: str = "x") -> None:
+            for leaf, part in parts:
+                name = z if leaf == "x" else leaf
+                if part is not None:
+                    own = like(part, operands[name])
+                    total[name] = total[name] + own if name in total else own
+
+        add([("w", found.w), *_by_name(self.pairs.names, found.params).items()])
+        of_x = _wanted_of_side(given, needs, "x")
+        if self.pairs.z is None:
             both = of_row if of_col is None else of_col if of_row is None else of_row + of_col
-            x = self.x.back(found.x, both)
+            add(self.x.back(found.x, both, of_x))
         else:
-            if found.x is not None:
-                x = self.x.back(found.x, of_row)
-            if found.z is not None:
-                z = self.z.back(found.z, of_col)
-            if self.given.z is None and z is not None:
-                x, z = x + z, None
+            add(self.x.back(found.x, of_row, of_x))
+            of_z = self.z.back(found.z, of_col, _wanted_of_side(given, needs, "z"))
+            add(of_z, "x" if given.z is None else "z")
         return found._replace(
-            x=None if x is None else like(x, self.given.x),
-            z=None if z is None else like(z, self.given.z),
+            x=total.get("x"),
+            z=total.get("z"),
+            w=total.get("w"),
             row=None if self.x.value is not None else row,
             col=None if self.z.value is not None else col,
+            params=[total.get(name) for name in _by_name(given.names, given.params)],
+            numbers=None if given.numbers else [],
         )
 
 
+def _by_name(names: str, values: Sequence[Any]) -> dict[str, Any]:
+    return {f"p:{name}": value for name, value in zip(names.split(), values, strict=False)}
+
+
+def _wanted_of_side(pairs: Pairs, needs: Pairs, side: str) -> frozenset[str]:
+    """What of "x" (the points of this side), "w" and "p:name" needs a gradient."""
+    points = needs.z if side == "z" and pairs.z is not None else needs.x
+    given = {"x": points, "w": needs.w} | _by_name(pairs.names, needs.params)
+    return frozenset(name for name, needed in given.items() if needed)
+
+
 def point_form(pairs: Pairs, needs: Pairs) -> PointForm | None:
-    """Where gradients by the points are wanted, and sooner so."""
-    if pairs.along or not (needs.x or needs.z) or is_swarm(pairs):
+    """Where gradients by the points are wanted, or by what is read with them; and sooner so."""
+    if pairs.along or is_swarm(pairs):
         return None
     work = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
     form = _form(pairs.f)
     if form is None or work < _LEAST_WORK[pairs.x.device.type]:
         return None
     text, of_x, of_z = form
-    if not _pays(pairs, bool(of_x[2] or of_z[2])):
+    read = [
+        _wanted_of_side(pairs, needs, side) & (leaves(own) | {"x"})
+        for side, texts in (("x", of_x), ("z", of_z))
+        for own in texts
+        if own
+    ]
+    if not any(read) or not _pays(pairs, bool(of_x[2] or of_z[2])):
         return None
     wide = pairs.widened()
-    x = _Side.of(of_x, wide.x)
+    x = _Side.of(of_x, wide)
     is_shared = pairs.z is None and of_x == of_z
-    z = x if is_shared else _Side.of(of_z, wide.columns)
+    z = x if is_shared else _Side.of(of_z, wide._replace(x=wide.columns))
     made = pairs._replace(
         x=x.points(),
         z=None if is_shared else z.points(),

@@ -4,6 +4,7 @@
 
 #include "ir/ops.h"
 #include "ir/passes.h"
+#include "ir/split.h"
 
 namespace mercer::ir {
 namespace {
@@ -47,10 +48,23 @@ TEST(PointForm, OneValueOfAll) {
   EXPECT_TRUE(uses(form.formula).row && uses(form.formula).col);
 }
 
+TEST(PointForm, WeightsAndParameters) {
+  const PointForm form = point_form(parse("sum(w*x*z)/sqrt((sum(w*x*x) + c)*sum(w*z*z))*b"));
+  ASSERT_TRUE(form);
+  EXPECT_TRUE(same(form.formula, simplify(parse("sum(w*x*z)*row*col*b")))) << form.formula.to_text();
+  const Expr square = sum(weights() * z * z);  // of either sign
+  EXPECT_TRUE(same(form.z.value, swap_sides(rcp(copysign(sqrt(abs(square)), square))))) << form.z.value.to_text();
+  EXPECT_TRUE(uses(form.x.value).param && uses(form.x.value).w && !uses(form.z.value).param);
+  const PointForm scaled = point_form(parse("sum((x/sum(w*abs(x)) - z)^2/w)"));
+  ASSERT_TRUE(scaled);
+  EXPECT_TRUE(same(scaled.formula, simplify(parse("sum((x - z)^2/w)")))) << scaled.formula.to_text();
+  EXPECT_TRUE(same(scaled.x.scale, rcp(sum(weights() * abs(x)))) && scaled.z.is_plain());
+}
+
 TEST(PointForm, None) {
   for (const char* f : {"exp(-sum((x-z)^2)/h)", "sum(abs(x-z))", "sum(sqrt(x)*sqrt(z))", "row*sum(x*z)/sum(x*x)",
-                        "sum(x*z)/sum(w*x*x)", "sum((x/h - z/h)^2)", "sum(2*x*z)", "sum(x*z) + sum(x/sum(x*x) - z)",
-                        "sum(x*z)/sum(x^p)", "sum(x*z)*sum(x)*max(x)"})
+                        "sum(w*x*z)", "sum((x/h - z/h)^2)", "sum(w*(x-z)^2) + sum(h*x*z)", "sum(2*x*z)",
+                        "sum(x*z) + sum(x/sum(x*x) - z)", "sum(x*z)*sum(w*x)*sum(x)", "sum(x*z)*sum(x)*max(x)"})
     EXPECT_FALSE(point_form(parse(f))) << f;
 }
 
