@@ -42,6 +42,16 @@ std::string phi_function(const plan::GpuFieldPlan& plan) {
          value_statements(plan.program);
 }
 
+/// φ by its factors, or as a whole.
+std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
+  std::string text = define("FACTORS", factors);
+  if (factors)
+    return text + weight_text(plan.factors.weight, plan.problem.type) +
+           define("SCALE", cuda_number(plan.factors.scale, plan.problem.type).c_str()) + amplitude_function(plan) +
+           factor_function(plan);
+  return text + weight_text({}, plan.problem.type) + phi_function(plan);
+}
+
 /// Stages of 64 points whose ranks fit the codes of 16-bit floats.
 constexpr int kCodeStages = 94;
 std::string field_product_defines(const plan::GpuFieldPlan& plan) {
@@ -60,8 +70,10 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
   text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
-  text += define("MARKED", plan.products || plan.linear != nullptr);
-  return text + phi_function(plan) + skeleton({"field.cuh"});
+  text += define("MARKED", plan.on_tensor_cores());
+  // What tensor cores leave may have amplitudes and factors of all sizes; several outputs, a weight each, lost by it.
+  const bool factors = plan.factors && plan.problem.outputs == 1 && !plan.on_tensor_cores();
+  return text + phi_functions(plan, factors) + skeleton({"field.cuh"});
 }
 
 std::string cuda_few_features_source(const GpuPairPlan& plan) {
@@ -78,11 +90,8 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
           define("WITH_PRODUCT", field.problem.with_product);
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
-  const bool factors = static_cast<bool>(field.factors);
-  text += define("FACTORS", factors) + weight_text(field.factors.weight, plan.problem.type);
-  text += define("SCALE", cuda_number(field.factors.scale, plan.problem.type).c_str());
   text += identity_function(plan) + update_function(plan, "update", plan.update);
-  text += factors ? amplitude_function(field) + factor_function(field) : phi_function(field);
+  text += phi_functions(field, static_cast<bool>(field.factors));
   return text + skeleton({"few_features.cuh"});
 }
 

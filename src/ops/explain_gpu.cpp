@@ -289,7 +289,7 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
           "tensor cores: amplitudes are contracted as they come, {} outputs a pass; rows whose sums cancel by "
           "differences\n{}\n",
           plan::rank_outputs(kOutputs, rank->problem.rank_field->columns(shape.k)), rank->problem.product.to_text());
-    if (!field->factors) return "phi by multiply-adds\n";
+    if (!field->on_tensor_cores()) return "phi by multiply-adds\n";
     if (field->linear)
       return fmt::format(
           "phi = {}\ntensor cores: amplitudes times coefficients and features, three products of 16 bits; rows whose "

@@ -150,12 +150,14 @@ std::string FieldFactors::to_text() const {
   return fmt::format("{:g} {}* ({}) * amplitude ({})", scale, own, factor.to_text(), amplitude.to_text());
 }
 
-FieldFactors factors_of(const Expr& field) {
+FieldFactors factors_of(const Expr& field, Dtype type) {
   FieldFactors result;
   Factors factors;
   collect_factors(field, factors);
-  result.scale = static_cast<float>(factors.scale);
-  if (!std::isnormal(static_cast<float>(result.scale)) || !factors.weights.stand()) return {};
+  const bool is_narrow = type == Dtype::float32;
+  result.scale = is_narrow ? static_cast<float>(factors.scale) : factors.scale;
+  const bool is_normal = is_narrow ? std::isnormal(static_cast<float>(result.scale)) : std::isnormal(result.scale);
+  if (!is_normal || !factors.weights.stand()) return {};
   if (!factors.weights.empty()) result.weight = factors.weights.product();
   std::vector<Expr> amplitudes, features;
   int signs = 0, others = 0, direction = 1;
@@ -355,9 +357,8 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->reads_row = reads_site(plan->program, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
-  if ((problem.product_outputs > 0 || problem.linear || problem.few_features) && problem.type == Dtype::float32)
-    plan->factors = factors_of(problem.field.field);
-  if (plan->factors.power > 0 && plan->table_eighths() > 0) {
+  plan->factors = factors_of(problem.field.field, problem.type);
+  if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
     plan->factor_by_table = ir::lower({plan->factors.factor}, options);
     options.table_powers = false;
@@ -367,7 +368,6 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
     plan->factor = ir::lower({plan->factors.factor}, options);
     if (problem.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
     plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
-    if (!plan->products && !plan->linear && !problem.few_features) plan->factors = {};
   }
   const int words = problem.type == Dtype::float64 ? 2 : 1;
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&

@@ -31,8 +31,8 @@ struct FieldFactors {
 inline constexpr double kLargestHalvesPower = 0.5;
 /// Bits of the mantissa that their table has.
 inline constexpr int kFieldPowerBits = 3;
-/// `none` where φ has no such form.
-FieldFactors factors_of(const Expr& field);
+/// `none` where φ has no such form. Of values of this type.
+FieldFactors factors_of(const Expr& field, Dtype type = Dtype::float32);
 
 /// Features of a block of products.
 inline constexpr std::int64_t kFieldTileFeatures = 192;
@@ -94,7 +94,7 @@ struct GpuFieldPlan {
   ir::Program uniforms;  // float64
   int thread_r = 4, thread_f = 4;
   bool reads_row = false, reads_col = false, reads_weights = false;
-  FieldFactors factors;  // of products
+  FieldFactors factors;
   ir::Program amplitude, factor, factor_by_table;
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
@@ -106,6 +106,7 @@ struct GpuFieldPlan {
     if (problem.product_outputs <= 16) return 16;
     return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
+  bool on_tensor_cores() const { return products || linear; }
   bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }

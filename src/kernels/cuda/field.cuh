@@ -11,6 +11,9 @@
 //     ▼  │ TILE_F    │          col    [COL_VALUES][…]
 //        └───────────┘
 //
+// With FACTORS φ is SCALE amplitude(pairs' values) factor(x, z, w), times weight_of(w) where that is WEIGHTED: the
+// amplitude goes to the coefficients, once for all features of a thread.
+//
 // Sums are promoted every FIELD_CHUNK points to shared memory. blockIdx.z: a range of n, with partial results.
 #define FIELD_THREADS 256
 #define THREADS_F 16
@@ -109,13 +112,26 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
       for (int c = 0; c < VECTOR; ++c) coef[o + c] = pack.value[c];
     }
 #pragma unroll
-    for (int r = 0; r < THREAD_R; ++r)
+    for (int r = 0; r < THREAD_R; ++r) {
+#if FACTORS
+      const REAL own = amplitude(pair[r], params, features) * SCALE;
+      REAL weights[OUTPUTS];
+#pragma unroll
+      for (int o = 0; o < OUTPUTS; ++o) weights[o] = coef[o] * own;
+#else
+      const REAL* const weights = coef;
+#endif
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
+#if FACTORS
+        const REAL value = factor(x[r][f], z[f], w[f], params, features);
+#else
         const REAL value = phi(x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
+#endif
 #pragma unroll
-        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f] = mul_add(coef[o], value, acc.value[o][r][f]);
+        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f] = mul_add(weights[o], value, acc.value[o][r][f]);
       }
+    }
   };
   auto promote = [&](bool first_time, bool last) {
     int slot = 0;
@@ -192,6 +208,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
         if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k))
-          out[o * a.out_output + m * a.out_row + k * a.out_feature] = acc.value[o][r][f];
+          out[o * a.out_output + m * a.out_row + k * a.out_feature] =
+              WEIGHTED ? acc.value[o][r][f] * weight_of(w[f]) : acc.value[o][r][f];
       }
 }
