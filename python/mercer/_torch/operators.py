@@ -114,12 +114,13 @@ def _field_shape(pairs: Pairs, wrt: str, weights: Weights) -> tuple[int, ...]:
     batch, (m, k) = pairs.batch(*((t, 2) for t in weights)), pairs.x.shape[-2:]
     if wrt == "w":
         return (*batch, k)
-    return (*batch, m if wrt in "xt" else pairs.columns.shape[-2], k)
+    return (*batch, m if wrt in "xyt" else pairs.columns.shape[-2], k)
 
 
 @_define("field", ", str wrt, Tensor? amplitude, Tensor? u, Tensor? v")
 def field(*operands) -> Tensor:
-    """For wrt = "w" the field is summed over m as well: [..., K]."""
+    """For wrt = "w" the field is summed over m as well: [..., K]. For "y" it is that to x without
+    the factor of w that it has; it has no derivatives."""
     pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     weights = Weights(*(None if t is None else t.resolve_neg() for t in operands[_FIELDS + 1 :]))
     if wrt in "zs":
@@ -147,8 +148,8 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
         if pairs.x.is_cuda and amplitude is None and wrt == "x":
             return _product_gradient(pairs, u, v)
         if u.shape[-1] > 1:
-            if amplitude is None and wrt == "x" and _has_few_values(pairs, u):
-                return _field_of_columns(pairs, u, v)
+            if amplitude is None and wrt in "xy" and _has_few_values(pairs, u):
+                return _field_of_columns(pairs, wrt, u, v)
             return _field_of_rows(pairs, wrt, weights)
     if pairs.x.is_cuda and wrt == "x" and amplitude is not None and u is None and v is None:
         weights = amplitude.to(pairs.type)
@@ -159,26 +160,30 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
         pairs, amplitude = _without_axis(pairs), _squeezed(amplitude, 2)
-    points, columns = pairs.x.resolve_neg(), pairs.columns.resolve_neg()
-    coef = points.new_ones(1, dtype=pairs.type).expand(columns.shape[-2])
+    coef = pairs.x.new_ones(1, dtype=pairs.type).expand(pairs.columns.shape[-2])
     if v is not None:
         coef = v.sum(-1)  # [..., N], or [..., O, N]
         coef = coef if joint else coef.unsqueeze(-2)
-    formula = parsed(pairs.f)
-    if amplitude is None and wrt == "x":
-        z = None if pairs.z is None else columns
-        out = _mercer.unfollowed("kernel_gradient", formula, points, z, coef, **options(pairs))
-    else:
-        if amplitude is None:
-            amplitude = points.new_ones(1, 1, dtype=pairs.type)
-            amplitude = amplitude.expand(points.shape[-2], columns.shape[-2])
-        near = pairs if wrt == "t" else pairs.with_formula(field_of(pairs.f, wrt))
-        out = _mercer.unfollowed(
-            "gradient_field", parsed(near.f), points, columns, amplitude, coef, **options(near)
-        )
+    out = _contracted(pairs, wrt, amplitude, coef)
     if v is not None and not joint:
         out = out.squeeze(-3)
     return out if u is None else out * u.sum(-1, keepdim=True)
+
+
+def _contracted(pairs: Pairs, wrt: str, amplitude: Tensor | None, coef: Tensor) -> Tensor:
+    """The field of amplitude[m, n] coef[o, n], of each output."""
+    points, columns = pairs.x.resolve_neg(), pairs.columns.resolve_neg()
+    if amplitude is None and wrt == "x":
+        z = None if pairs.z is None else columns
+        formula = parsed(pairs.f)
+        return _mercer.unfollowed("kernel_gradient", formula, points, z, coef, **options(pairs))
+    if amplitude is None:
+        amplitude = points.new_ones(1, 1, dtype=pairs.type)
+        amplitude = amplitude.expand(points.shape[-2], columns.shape[-2])
+    near = pairs if wrt == "t" else pairs.with_formula(field_of(pairs.f, wrt))
+    return _mercer.unfollowed(
+        "gradient_field", parsed(near.f), points, columns, amplitude, coef, **options(near)
+    )
 
 
 def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
@@ -191,7 +196,7 @@ def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
     return not pairs.x.is_cuda and columns * features <= most
 
 
-def _field_of_columns(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
+def _field_of_columns(pairs: Pairs, wrt: str, u: Tensor, v: Tensor) -> Tensor:
     """The gradients of each column, of some rows at a time, times u."""
     m, features = pairs.x.shape[-2:]
     items = pairs.batch((u, 2), (v, 2)).numel()
@@ -200,9 +205,7 @@ def _field_of_columns(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
     parts = []
     for first in range(0, m, rows):
         some = pairs if rows >= m else pairs.rows(first, min(first + rows, m))
-        gradients = _mercer.unfollowed(
-            "kernel_gradient", parsed(pairs.f), *_points(some), coef, **options(some)
-        )
+        gradients = _contracted(some, wrt, None, coef)
         own = u[..., first : first + rows, :].to(pairs.type).mT.unsqueeze(-1)
         parts.append((own * gradients).sum(-3))
     return parts[0] if len(parts) == 1 else torch.cat(parts, -2)

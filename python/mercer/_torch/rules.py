@@ -100,14 +100,17 @@ def _pass(
     pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, form: GradientByWeights | None
 ) -> tuple[Tensor, dict]:
     """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v; with
-    a form of the weights the part by w of the points x."""
+    a form of the weights the part by w of the points x. A field alone where there are no passes."""
     amplitude, u, v = weights
     without_weight = form is not None
-    if amplitude is not None:
+    if not _has_passes(pairs):
+        name, inputs = "field", ("y" if without_weight else "x", *weights)
+    elif amplitude is not None:
         name, inputs = "pairwise_backward", (amplitude, " ".join(by), without_weight)
     else:
         name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
-    gradient, *further = autograd.call(name, *pairs, *inputs)
+    results = autograd.call(name, *pairs, *inputs)
+    gradient, *further = [results] if name == "field" else results
     found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
     if form is not None:
         gradient, found["w"] = form.taken(pairs, gradient)
@@ -121,52 +124,73 @@ def _form_of(pairs: Pairs, weights: Weights, needs: Pairs) -> PointForm | None:
     return point_form(pairs, needs) if autograd.records_nothing(tensors) else None
 
 
+def _made_in_one_pass(
+    pairs: Pairs,
+    weights: Weights,
+    needs: Pairs,
+    by: list[str],
+    needs_v: bool,
+    form: GradientByWeights | None,
+) -> dict[str, Tensor]:
+    """Of points that are both sides to the formula: with the weights u v' + v u', whose sums are
+    twice those of one side."""
+    _, u, v = weights
+    u, v = torch.broadcast_tensors(u, v)
+    both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
+    has_row = _has_passes(pairs) and pairs.row is not None and (needs.row or needs.col)
+    rows = ["row"] if has_row else []
+    x, found = _pass(pairs, both, rows + by[: _MOST_SUMS - len(rows)], needs_v, form)
+    halves = {name: sums / 2 for name, sums in found.items()}
+    if needs_v:
+        halves["v"] = found["v"][..., u.shape[-1] :]
+    if form is not None and form.of_both_sides:
+        halves["w"] = found["w"]
+    if rows:
+        halves["col"] = halves["row"]
+    return halves | {"x": x}
+
+
 def _made_in_passes(
     pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
 ) -> dict[str, Tensor]:
     """Gradients by leaf, as their points have them: what passes over the pairs have beside the
-    fields, and these; nothing where there are no such passes."""
-    amplitude, u, v = weights
+    fields, and these; nothing where there are no such passes. Elsewhere the fields that are wanted
+    have that by w."""
+    amplitude = weights.amplitude
     given = [t for t in weights if t is not None]
     is_weighed = len(given) == 1 if amplitude is not None else len(given) == 2
-    if pairs.along or is_swarm(pairs) or not (is_weighed and _has_passes(pairs)):
+    if pairs.along or is_swarm(pairs) or not is_weighed:
         return {}
     form = GradientByWeights.of(pairs, needs)
-    if not (needs.x or needs.z or form):
+    needs_z = needs.x if pairs.z is None else needs.z
+    has_passes = _has_passes(pairs)
+    if has_passes:
+        pays = needs.x or needs.z or form is not None
+    else:
+        pays = form is not None and (
+            needs.x and needs_z if form.of_both_sides else needs.x or needs_z
+        )
+    if not pays or not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + given):
         return {}
-    if not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + given):
-        return {}
+    needs_v = needs_v and has_passes
     by = [
         f"p:{name}"
         for name, needed in zip(pairs.names.split(), needs.params, strict=False)
-        if needed
+        if needed and has_passes
     ]
     if amplitude is None and _same_sides(pairs):
-        u, v = torch.broadcast_tensors(u, v)
-        both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
-        has_row = pairs.row is not None and (needs.row or needs.col)
-        rows = ["row"] if has_row else []
-        x, found = _pass(pairs, both, rows + by[: _MOST_SUMS - has_row], needs_v, form)
-        halves = {name: sums / 2 for name, sums in found.items()}
-        if needs_v:
-            halves["v"] = found["v"][..., u.shape[-1] :]
-        if form is not None and form.of_both_sides:  # which the only pass has together
-            halves["w"] = found["w"]
-        if has_row:  # each is half of what both have as one
-            halves["col"] = halves["row"]
-        return halves | {"x": x}
-    needs_z = needs.x if pairs.z is None else needs.z
+        return _made_in_one_pass(pairs, weights, needs, by, needs_v, form)
     of_x = needs.x or (form is not None and (form.of_both_sides or not needs_z))
     of_z = needs_z or (form is not None and form.of_both_sides)
     found = {}
     if of_x:
-        rows = ["row"] if pairs.row is not None and needs.row else []
+        rows = ["row"] if has_passes and pairs.row is not None and needs.row else []
         taken = _MOST_SUMS - len(rows)
         found["x"], further = _pass(pairs, weights, rows + by[:taken], False, form)
         found |= further
         by = by[taken:]
     if of_z:
-        has_columns = pairs.col is not None and needs.col
+        has_columns = has_passes and pairs.col is not None and needs.col
         rows = ["row"] if has_columns else []
         by = by[: _MOST_SUMS - len(rows)]
         z, further = _pass(pairs.swapped(), weights.swapped(), rows + by, needs_v, form)

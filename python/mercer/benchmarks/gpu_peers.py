@@ -168,6 +168,25 @@ def gauss_matrix_backward(bandwidth: float) -> Peer:
     return Peer("torch, autograd", make)
 
 
+def gauss_weights_backward(bandwidth: float, columns: int) -> Peer:
+    """Autograd's backward of a product by x, z, v and the weights of the features, of scaled points
+    and a stored matrix."""
+
+    def make(x, z):
+        import torch
+
+        leaves = [x.clone(), z.clone(), torch.randn(len(z), columns, device=z.device)]
+        leaves = [t.requires_grad_() for t in [*leaves, torch.ones_like(x[0])]]
+        own, others = (points * leaves[3].sqrt() for points in leaves[:2])
+        norms = (own * own).sum(1, keepdim=True) + (others * others).sum(1)
+        values = torch.exp((norms - 2 * own @ others.mT) * (-1 / (2 * bandwidth * bandwidth)))
+        out = values @ leaves[2]
+        cotangent = torch.randn_like(out)
+        return lambda rows: torch.autograd.grad(out, leaves, cotangent, retain_graph=True)
+
+    return Peer("torch, autograd", make, columns=columns)
+
+
 def cosine_backward(columns: int) -> Peer:
     """The same of a cosine, by products of normalised points."""
 

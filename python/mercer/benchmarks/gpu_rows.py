@@ -143,7 +143,7 @@ class Gradient:
 @dataclasses.dataclass(frozen=True)
 class Backward:
     """The gradients of a product with v by x, z and v, by PyTorch's autograd; without columns those
-    of the matrix by x and z."""
+    of the matrix by x and z. With ``weighs`` by the weights of the features, which are 1, too."""
 
     name: str
     formula: str
@@ -154,6 +154,7 @@ class Backward:
     peers: tuple[Peer, ...]
     bars: Bars = Bars(error=2e-6)
     of_points: bool = False
+    weighs: bool = False
 
 
 def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
@@ -541,6 +542,20 @@ def gauss_backward_row(points: int, features: int, columns: int) -> Backward:
     )
 
 
+def weights_backward_row(points: int, features: int, columns: int) -> Backward:
+    h = math.sqrt(features)
+    return Backward(
+        f"gauss-backward-d{features}-{columns}-weights",
+        "exp(-sum(w*(x-z)^2)/(2*h^2))",
+        gauss_slope(h),
+        (points, points, features),
+        columns,
+        {"h": h},
+        (gpu_peers.gauss_weights_backward(h, columns),),
+        weighs=True,
+    )
+
+
 def cosine_slope(x, z):
     norm_x, norm_z = x.norm(dim=-1, keepdim=True), z.norm(dim=-1, keepdim=True)
     unit_x, unit_z = x / norm_x, z / norm_z
@@ -569,6 +584,9 @@ BACKWARDS = (
     gauss_backward_row(20000, 3, 0),
     gauss_backward_row(20000, 64, 0),
     gauss_backward_row(20000, 784, 0),
+    weights_backward_row(20000, 3, 1),
+    weights_backward_row(20000, 64, 16),
+    weights_backward_row(10000, 784, 10),
     cosine_backward_row(20000, 64, 1),
     cosine_backward_row(20000, 64, 16),
     cosine_backward_row(10000, 784, 10),

@@ -182,8 +182,12 @@ def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
     cotangent = case.normal(m, row.columns or n).flip(0)
     if row.columns:
         leaves.append(case.normal(n, row.columns).requires_grad_())
-        out = mercer.kernel_product(mercer.kernel(row.formula), *leaves, **row.params)
-        note = f"{row.columns} columns, by x, z and v"
+        given = dict(row.params)
+        if row.weighs:
+            given["w"] = torch.ones_like(case.x[0]).requires_grad_()
+        out = mercer.kernel_product(mercer.kernel(row.formula), *leaves, **given)
+        leaves += [given["w"]] if row.weighs else []
+        note = f"{row.columns} columns, by x, z, v" + ", w" * row.weighs
     else:
         out = mercer.pairwise(mercer.kernel(row.formula), *leaves, **row.params)
         note = "of the matrix, by x and z"
