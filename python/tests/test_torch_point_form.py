@@ -115,6 +115,32 @@ def test_points_at_the_origin(device, modules):
 
 
 @every_device
+@pytest.mark.parametrize(
+    "f",
+    [
+        FORMULAS["cosine"][0], FORMULAS["weighted cosine"][0], "sum(w*x*z)/sum(w*x*x)",
+        "sum(x*z)/(sum(w*x)*sum(w*z))", "exp(-sum(w*(x/sqrt(sum(w*x*x)) - z)^2))",
+    ],
+)  # fmt: skip
+def test_a_point_without_a_norm(f, device, modules):
+    """Where nothing is asked of it, no gradient has its infinity."""
+    x, z, w = (positive(*shape, device=device) for shape in ((4, 3), (5, 3), (3,)))
+    with torch.no_grad():
+        x[2] = 0
+    others = x.detach()[[0, 1, 3]].requires_grad_()
+    given = {"w": w} if "w" in f else {}
+
+    def gradients(points):
+        out = mc.pairwise(f, points, z, **given).nan_to_num()
+        return torch.autograd.grad(out.sum(), [points, z, *given.values()])
+
+    found, expected = gradients(x), gradients(others)
+    assert (found[0][2] == 0).all()
+    for one, other in zip((found[0][[0, 1, 3]], *found[1:]), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_types_of_points(dtype, device, modules):
     f = FORMULAS["cosine"][0]

@@ -24,6 +24,8 @@ FORMULAS = {
     "magnitudes": ("exp(-sum(w^2*abs(x-z))/h)", True, True),
     "roots": ("exp(-sum(w*sqrt(abs(x-z)))/h)*col", True, True),
     "larger of two": ("exp(-sum(w*max(abs(x-z),2*(x-z)))/h)", True, True),
+    "scaled differences": ("exp(-sum(w*(2*x-2*z)^2)/h)", True, True),
+    "differences by a parameter": ("exp(-sum(w*abs(h*x-h*z)))", True, True),
     "products": ("(1 + sum(w*x*z)/h)^3", False, False),
     "one side": ("exp(-sum(w*x*z)/h)*row", False, False),
     "unlike degrees": ("exp(-sum(w*x*z^2)/h)", True, False),
@@ -217,6 +219,26 @@ def test_more_parameters_than_a_pass_takes(device, passes):
     out = mc.kernel_product(f, x, z, v, w=w, **given)
     found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
     assert len(passes) == 2
+    expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-10)
+
+
+@every_device
+def test_where_results_are_to_repeat(device, passes):
+    """PyTorch refuses operations on CUDA whose bits may differ from run to run."""
+    inputs = [
+        normal(30, 6, device=device),
+        normal(20, 6, device=device),
+        positive(6, device=device),
+    ]
+    out = mc.pairwise("exp(-sum(w*(x-z)^2)/9)", *inputs[:2], w=inputs[2])
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert passes
     expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-10)

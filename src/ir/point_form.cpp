@@ -46,6 +46,9 @@ Expr signed_root(const Expr& e, ExprMap<bool>& nonnegative) {
   return is_nonnegative(e, nonnegative) ? sqrt(e) : copysign(sqrt(abs(e)), e);
 }
 
+/// 0 for a point that has none, as derivatives have it: gradients of other points shall not read its infinity.
+Expr reciprocal(const Expr& e) { return where(equal(e, 0.0), 0.0, rcp(e)); }
+
 /// Roots of products and divisors of a pair as factors of one side each: what is divided by sqrt(sum(x*x) sum(z*z)) is
 /// multiplied with a value of x and one of z, and pairs have neither root nor division.
 Expr with_own_factors(const Expr& f) {
@@ -62,8 +65,8 @@ Expr with_own_factors(const Expr& f) {
     }
     if (e->op != Op::div || is_one_sided(e)) return e;
     const Expr& divisor = e->args[1];
-    if (is_value(divisor)) return e->args[0] * rcp(divisor);
-    if (of_two_sides(divisor)) return e->args[0] * rcp(divisor->args[0]) * rcp(divisor->args[1]);
+    if (is_value(divisor)) return e->args[0] * reciprocal(divisor);
+    if (of_two_sides(divisor)) return e->args[0] * reciprocal(divisor->args[0]) * reciprocal(divisor->args[1]);
     return e;
   });
 }
@@ -136,7 +139,7 @@ class Reader {
       }
       case Op::div:
         if (!is_value(args[1]) || !read_points(args[0])) return false;
-        multiply(rcp(args[1]));
+        multiply(reciprocal(args[1]));
         return true;
       default:
         return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "ir/ops.h"
 #include "ir/passes.h"
@@ -25,9 +26,29 @@ Degree product(const Degree& a, const Degree& b) {
   return {a.joint + b.joint, a.apart && b.apart, a.x + b.x, a.z + b.z, a.of_differences && b.of_differences};
 }
 
+bool reads_points(const Expr& e) { return ir::uses(e).x || ir::uses(e).z; }
+
+/// a x, or a z.
+bool is_multiple(const Expr& e) {
+  switch (e->op) {
+    case Op::x:
+    case Op::z: return true;
+    case Op::neg: return is_multiple(e->args[0]);
+    case Op::mul: {
+      const int of_points = reads_points(e->args[0]) ? 0 : 1;
+      return !reads_points(e->args[1 - of_points]) && is_multiple(e->args[of_points]);
+    }
+    case Op::div: return !reads_points(e->args[1]) && is_multiple(e->args[0]);
+    default: return false;
+  }
+}
+
+/// a x - a z, or a z - a x.
 bool is_difference(const Expr& e) {
-  return e->op == Op::sub && ((e->args[0]->op == Op::x && e->args[1]->op == Op::z) ||
-                              (e->args[0]->op == Op::z && e->args[1]->op == Op::x));
+  if (e->op != Op::sub || !is_multiple(e->args[0]) || !is_multiple(e->args[1])) return false;
+  const bool first_of_x = ir::uses(e->args[0]).x;
+  const auto [from, to] = first_of_x ? std::pair(Op::x, Op::z) : std::pair(Op::z, Op::x);
+  return same(ir::substitute(e->args[0], {{ir::leaf(from), ir::leaf(to)}}), e->args[1]);
 }
 
 /// Nothing where it is not homogeneous.

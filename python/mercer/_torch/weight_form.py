@@ -34,8 +34,11 @@ def _of_weights(text: str, w: Tensor) -> Tensor:
 
 
 def _sample_median(points: Tensor) -> Tensor:
+    """[..., 1, K], by sorting: PyTorch refuses its median on CUDA where results are to repeat."""
     step = max(1, points.shape[-2] // _SAMPLED)
-    return points[..., ::step, :].median(-2, keepdim=True).values
+    ordered = points[..., ::step, :].sort(-2).values
+    middle = (ordered.shape[-2] - 1) // 2
+    return ordered[..., middle : middle + 1, :]
 
 
 class GradientByWeights:
@@ -45,11 +48,9 @@ class GradientByWeights:
         form = weight_form(pairs.f)
         assert form is not None
         self.of_both_sides = form.of_both_sides
+        self._sides = (pairs.x, pairs.columns) if form.of_differences else ()
         self._w = pairs.widened().w
         self._centre: Tensor | None = None
-        if form.of_differences:
-            x, z = (points.to(pairs.type) for points in (pairs.x, pairs.columns))
-            self._centre = (_sample_median(x) + _sample_median(z)) / 2
 
     @staticmethod
     def of(pairs: Pairs, needs: Pairs) -> GradientByWeights | None:
@@ -64,7 +65,10 @@ class GradientByWeights:
         form = weight_form(rows.f)
         assert form is not None
         points = rows.x.to(rows.type)
-        if self._centre is not None:
+        if self._sides:
+            if self._centre is None:
+                x, z = (_sample_median(side.to(rows.type)) for side in self._sides)
+                self._centre = (x + z) / 2
             points = points - self._centre
         total = (points * gradient).sum(-2, dtype=torch.float64)
         by_w = _of_weights(form.slope, self._w).double() * total  # parts of both sides may cancel

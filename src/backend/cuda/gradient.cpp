@@ -79,7 +79,9 @@ class FieldLaunch {
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
     std::int64_t row_bytes = (stores ? (before_ + planes_) * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
-    rows_ = range.rows > 0 ? range.rows : row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
+    const std::int64_t fitting = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
+    // The rows of a range are reckoned without further planes.
+    rows_ = range.rows == 0 ? fitting : before_ > 0 ? std::min(range.rows, fitting) : range.rows;
     rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
