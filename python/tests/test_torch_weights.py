@@ -177,11 +177,11 @@ def test_features_that_weigh_nothing(f, device, passes):
 
 
 @every_device
-@pytest.mark.parametrize("features", [3, 40, 200])
+@pytest.mark.parametrize("features", [17, 40, 200])
+@pytest.mark.parametrize("f", ["exp(-sum(w*(x-z)^2))", "exp(-sum(w/4*(2*x-2*z)^2))"])
 @pytest.mark.parametrize("kind", ["normal", "far from the origin", "clusters"])
-def test_errors_in_float32(kind, features, device, passes):
+def test_errors_in_float32(kind, f, features, device, passes):
     """An error is that of the sums of |W| |x - z| (|x - o| + |z - o|), with o near the points."""
-    f = "exp(-sum(w*(x-z)^2))"
     x, z = torch.randn(200, features), torch.randn(150, features)
     w = (torch.rand(features) + 0.5) / features
     if kind == "far from the origin":
@@ -206,6 +206,24 @@ def test_errors_in_float32(kind, features, device, passes):
         sums = (kernel[..., None] * gaps * reach).sum((0, 1))
     # Rounded are points, values, weights and sums: some units each.
     assert ((found - expected).abs() <= 16 * 2**-24 * sums).all()
+
+
+@every_device
+@pytest.mark.parametrize("features", [1, 3, 16])
+def test_narrow_kernels_of_few_features(features, device, passes):
+    """Whose pairs are much closer than the points are spread: the sums of both sides lose them."""
+    x = torch.rand(300, features)
+    z = x + 1e-5 * torch.randn(300, features)
+    w, c = torch.full((features,), 1e10), torch.randn(300, 300)
+
+    def gradient(dtype):
+        points = (t.to(device, dtype) for t in (x, z))
+        own = w.to(device, dtype).requires_grad_()
+        out = mc.pairwise("exp(-sum(w*(x-z)^2))", *points, w=own)
+        return torch.autograd.grad(out, own, c.to(out))[0]
+
+    found, expected = gradient(torch.float32), gradient(torch.float64)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
 @every_device

@@ -12,7 +12,6 @@
 #include "plan/stored_sums.h"
 #include "plan/sum_planes.h"
 #include "plan/value_products.h"
-#include "plan/weight_form.h"
 
 namespace mercer::ops {
 namespace {

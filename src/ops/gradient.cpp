@@ -247,9 +247,10 @@ void check_beside(const PairCall& call, const BesideGradient& beside, const std:
   require((beside.sums != nullptr) == (count > 0),
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
   if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
+  if (!beside.without_weight) return;
   const Expr& field = call.formula().field();
   const bool is_zero = field->op == ir::Op::constant && field->value == 0;  // as of an exponent that is 0
-  require(!beside.without_weight || is_zero || call.formula().has_weight_form(),
+  require(is_zero || call.formula().has_weight_form(),
           "{}: a gradient without its factor of w must have one, of terms that are homogeneous in the points. Received "
           "{}.",
           call.op(), call.formula().expression.to_text());

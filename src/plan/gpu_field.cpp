@@ -9,7 +9,6 @@
 #include "ir/passes.h"
 #include "plan/sides.h"
 #include "plan/weight_factors.h"
-#include "plan/weight_form.h"
 
 namespace mercer::plan {
 namespace {

@@ -34,6 +34,12 @@ inline constexpr int kFieldPowerBits = 3;
 /// `none` where φ has no such form. Of values of this type.
 FieldFactors factors_of(const Expr& field, Dtype type = Dtype::float32);
 
+/// φ = weight rest, the weight of w alone; empty ones where the rest reads w, or there is no weight.
+struct WeightedField {
+  Expr weight, rest;
+};
+WeightedField weighted_field(const Expr& field);
+
 /// Features of a block of products.
 inline constexpr std::int64_t kFieldTileFeatures = 192;
 /// Whether a call of these sizes runs on tensor cores; `from`: least pairs times features, 0 for all sizes.

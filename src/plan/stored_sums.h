@@ -16,7 +16,7 @@ namespace mercer::plan {
 struct StoredSums {
   ir::ValueSplit split;
   Dtype type = Dtype::float32;
-  int amplitudes = 0;    // values that stand in the last planes behind, the first ones
+  int amplitudes = 0;    // the first values, whose planes are behind those of other reductions
   bool as_they_are = false;  // what is stored are the values: of the sums and the product, then the amplitudes
   int sums = 0;          // the next ones, times the weights of the pairs
   bool product = false;  // the last one, times the columns of v

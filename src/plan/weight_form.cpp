@@ -1,11 +1,12 @@
 #include "plan/weight_form.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "ir/ops.h"
 #include "ir/passes.h"
+#include "ir/split.h"
+#include "plan/gpu_field.h"
 
 namespace mercer::plan {
 namespace {

@@ -8,7 +8,7 @@
 // x - z know no origin: points less a common centre lose fewer digits.
 #pragma once
 
-#include "ir/split.h"
+#include "mercer/formula.h"
 
 namespace mercer::plan {
 
@@ -20,11 +20,5 @@ struct WeightForm {
 };
 /// An empty one where terms are none of these, or not alike.
 WeightForm weight_form(const Expr& f);
-
-/// φ = weight rest, the weight of w alone; empty ones where the rest reads w, or there is no weight.
-struct WeightedField {
-  Expr weight, rest;
-};
-WeightedField weighted_field(const Expr& field);
 
 }  // namespace mercer::plan

@@ -8,7 +8,8 @@ points,
 
 by Euler's theorem on homogeneous functions. o is a common centre where terms are of x - z, else 0.
 Of products of x and z one side is enough. A term's rounding is that of |x - z| (|x - o| + |z - o|),
-where a field by w would have that of (x - z)^2.
+where a field by w would have that of (x - z)^2: in float32 points of few features, of which narrow
+kernels see a small part at a time, keep that field.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mercer._torch import autograd
 from mercer._torch.operands import Pairs, swapped_text, weight_form
 
 _SAMPLED = 64  # points of a side, for the centre
+_FEW_FEATURES = 16
 
 
 def _of_weights(text: str, w: Tensor) -> Tensor:
@@ -56,6 +58,8 @@ class GradientByWeights:
     def of(pairs: Pairs, needs: Pairs) -> GradientByWeights | None:
         has_points = pairs.x.shape[-2] > 0 and pairs.columns.shape[-2] > 0
         if pairs.w is None or not needs.w or not has_points:
+            return None
+        if pairs.type == torch.float32 and pairs.x.shape[-1] <= _FEW_FEATURES:
             return None
         has_forms = all(weight_form(text) is not None for text in (pairs.f, swapped_text(pairs.f)))
         return GradientByWeights(pairs) if has_forms else None
