@@ -134,10 +134,13 @@ struct BesideGradient {
   /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance. Of
   /// such gradients those by w are made.
   bool without_weight = false;
+  /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k, of up to 16 features.
+  const Tensor* by_weights = nullptr;
 };
 /// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
 /// where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of more
-/// features, with that of more columns than pay there; by an exponent that is a number, or by more than eight leaves.
+/// features, with that of more columns than pay there; by an exponent that is a number, or by more than eight leaves;
+/// by the weights of more than 16 features, or of a formula that reads none.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

@@ -412,29 +412,33 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, without_weight: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, without_weight: bool = False, by_weights: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
-        sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
-        product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+        sums        [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+        product     [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+        by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
     without_weight: the gradient lacks its factor of w, which weight_form has.
     None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
     product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there;
-    by an exponent that is a number, or by more than eight leaves.
+    by an exponent that is a number, or by more than eight leaves; by the weights of more than 16 features, or of a formula
+    that reads none.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
-def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, *, by: Sequence[str] = (), without_weight: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None:
+def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, *, by: Sequence[str] = (), without_weight: bool = False, by_weights: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
     [..., M, K], and beside it
 
-        sums     [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+        sums        [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+        by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
     weights: [..., M, N], read where they lie, of any strides. On CUDA alone. without_weight: that of product_backward.
-    None where that would take several passes: by an exponent that is a number, or by more than eight leaves.
+    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the
+    weights of more than 16 features, or of a formula that reads none.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

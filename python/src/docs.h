@@ -96,32 +96,38 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 inline constexpr char kProductBackwardSignature[] =
     "def product_backward(" MERCER_POINTS
     ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), "
-    "product: bool = False, without_weight: bool = False, " MERCER_SHARED_OPTIONS
-    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
+    "product: bool = False, without_weight: bool = False, by_weights: bool = False, " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | "
+    "None] | None";
 inline constexpr char kProductBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
-    sums     [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
-    product  [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+    sums        [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+    product     [..., M, E]  kernel_product(f, x, z, v), where that is asked for
+    by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
 without_weight: the gradient lacks its factor of w, which weight_form has.
 None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
 product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there;
-by an exponent that is a number, or by more than eight leaves.
+by an exponent that is a number, or by more than eight leaves; by the weights of more than 16 features, or of a formula
+that reads none.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kPairwiseBackwardSignature[] =
     "def pairwise_backward(" MERCER_POINTS
     ", weights: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), without_weight: bool = False, "
-    MERCER_SHARED_OPTIONS ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None] | None";
+    "by_weights: bool = False, " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
 inline constexpr char kPairwiseBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
 [..., M, K], and beside it
 
-    sums     [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+    sums        [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
+    by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
 weights: [..., M, N], read where they lie, of any strides. On CUDA alone. without_weight: that of product_backward.
-None where that would take several passes: by an exponent that is a number, or by more than eight leaves.
+None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the
+weights of more than 16 features, or of a formula that reads none.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

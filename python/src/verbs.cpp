@@ -216,13 +216,15 @@ nb::object py_product_gradient(nb::handle f, nb::handle x, nb::handle z, nb::han
   return result;
 }
 
-/// Results of one pass of a backward: the gradient, and where they are asked for sums by leaves, and the product.
+/// Results of one pass of a backward: the gradient, and where they are asked for sums by leaves and by the weights of
+/// the features, and the product.
 struct Backward {
-  nb::object gradient, sums = nb::none(), product = nb::none();
+  nb::object gradient, sums = nb::none(), product = nb::none(), by_weights = nb::none();
   BesideGradient beside;
   const Tensor* view = nullptr;
 
-  Backward(Call& call, const nb::sequence& by, bool without_weight, const Shape& further_batch, std::int64_t columns) {
+  Backward(Call& call, const nb::sequence& by, bool without_weight, bool has_weights, const Shape& further_batch,
+           std::int64_t columns) {
     beside.without_weight = without_weight;
     const auto output = [&](const char* name, Shape shape, const Tensor*& to) {
       return call.output(
@@ -239,18 +241,20 @@ struct Backward {
     const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
     if (count > 0) sums = output("sums", {count, call.rows()}, beside.sums);
     if (columns > 0) product = output("product", {call.rows(), columns}, beside.product);
+    if (has_weights) by_weights = output("by_weights", {call.x().shape.back(), call.rows()}, beside.by_weights);
   }
 };
 
 nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, nb::handle v,
-                               const nb::sequence& by, bool product, bool without_weight, nb::handle row,
-                               nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
+                               const nb::sequence& by, bool product, bool without_weight, bool by_weights,
+                               nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
                                nb::handle workspace, nb::handle progress, nb::kwargs params) {
   Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
   const Formula formula = find_formula(f, "product_backward", !w.is_none(), &options.params);
   Call call("product_backward", formula, x, z, options);
   const Tensor &rows = call.input(weights, "weights"), &columns = call.input(v, "v");
-  const Backward results(call, by, without_weight, ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2)),
+  const Backward results(call, by, without_weight, by_weights,
+                         ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2)),
                          product ? columns.shape.back() : 0);
   bool is_one_pass = false;
   call.run([&] {
@@ -258,24 +262,25 @@ nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::han
                                    call.arguments());
   });
   if (!is_one_pass) return nb::none();
-  return nb::make_tuple(results.gradient, results.sums, results.product);
+  return nb::make_tuple(results.gradient, results.sums, results.product, results.by_weights);
 }
 
 nb::object py_pairwise_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, const nb::sequence& by,
-                                bool without_weight, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
-                                nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
+                                bool without_weight, bool by_weights, nb::handle row, nb::handle col, nb::handle w,
+                                nb::handle i_offset, nb::handle j_offset, nb::handle workspace, nb::handle progress,
+                                nb::kwargs params) {
   Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
   const Formula formula = find_formula(f, "pairwise_backward", !w.is_none(), &options.params);
   Call call("pairwise_backward", formula, x, z, options);
   const Tensor& of_pairs = call.input(weights, "weights");
-  const Backward results(call, by, without_weight, leading(of_pairs, 2), 0);
+  const Backward results(call, by, without_weight, by_weights, leading(of_pairs, 2), 0);
   bool is_one_pass = false;
   call.run([&] {
     is_one_pass = pairwise_backward(call.formula(), call.x(), call.z(), of_pairs, *results.view, results.beside,
                                     call.arguments());
   });
   if (!is_one_pass) return nb::none();
-  return nb::make_tuple(results.gradient, results.sums);
+  return nb::make_tuple(results.gradient, results.sums, results.by_weights);
 }
 
 nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
@@ -378,11 +383,11 @@ void bind_verbs(nb::module_& module) {
   module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kProductGradientSignature), kProductGradientDoc);
   module.def("product_backward", py_product_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
-             "by"_a = nb::make_tuple(), "product"_a = false, "without_weight"_a = false, MERCER_OPTIONS,
-             nb::sig(kProductBackwardSignature), kProductBackwardDoc);
+             "by"_a = nb::make_tuple(), "product"_a = false, "without_weight"_a = false, "by_weights"_a = false,
+             MERCER_OPTIONS, nb::sig(kProductBackwardSignature), kProductBackwardDoc);
   module.def("pairwise_backward", py_pairwise_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, nb::kw_only(),
-             "by"_a = nb::make_tuple(), "without_weight"_a = false, MERCER_OPTIONS, nb::sig(kPairwiseBackwardSignature),
-             kPairwiseBackwardDoc);
+             "by"_a = nb::make_tuple(), "without_weight"_a = false, "by_weights"_a = false, MERCER_OPTIONS,
+             nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import mercer as mc
 import pytest
 from mercer import _mercer
@@ -206,6 +209,44 @@ def test_errors_in_float32(kind, f, features, device, passes):
         sums = (kernel[..., None] * gaps * reach).sum((0, 1))
     # Rounded are points, values, weights and sums: some units each.
     assert ((found - expected).abs() <= 16 * 2**-24 * sums).all()
+
+
+# Powers of negative numbers are none.
+ALL = [f.replace("(x-z)^w", "abs(x-z)^w") for f in [*(f for f, *_ in FORMULAS.values()), *OTHERS]]
+
+
+@every_device
+@pytest.mark.parametrize("f", ALL)
+def test_few_features_in_float32(f, device, passes):
+    """Added up beside the fields, whatever weights are to a formula."""
+    features = (1, 3, 16)[ALL.index(f) % 3]
+    points = [normal(n, features, device=device) * features**-0.5 for n in (40, 30)]
+    v, row, col = (positive(*shape, device=device) for shape in ((30, 3), (40,), (30,)))
+    w = (positive(features, device=device) + 0.1).detach().requires_grad_()
+    read = _mercer.leaves(mc.parse(f))
+    given = {name: t for name, t in {"row": row, "col": col, "w": w}.items() if name in read}
+    given |= {"h": positive(device=device)} if re.search(r"\bh\b", f) else {}
+
+    def gradients(dtype, verb, alone):
+        own = {name: t.detach().to(dtype).requires_grad_() for name, t in given.items()}
+        x, z, u = (t.detach().to(dtype).requires_grad_() for t in (*points, v))
+        if alone:
+            z, u = None, u.mean() + x[:, :1].detach().abs()
+        inputs = [t for t in (x, z, *own.values()) if t is not None]
+        out = _verbs(f, x, z, u, own)[verb]()
+        found = torch.autograd.grad(out.sum(), inputs, allow_unused=True)
+        return [torch.zeros(()) if t is None else t for t in found]
+
+    one_side = mc.parse(f).symmetric and not {"row", "col"} & set(read)
+    for verb, alone in itertools.product(("product", "pairwise"), (False, True)[: 1 + one_side]):
+        passes.clear()
+        found = gradients(torch.float32, verb, alone)
+        assert len(passes) <= 2
+        if "w" in read:
+            assert sum("w" in p for call in passes for p in call if isinstance(p, str)) >= 1
+        for one, other in zip(found, gradients(torch.float64, verb, alone), strict=True):
+            error = (one - other).norm()
+            assert error <= 2e-5 * other.norm() + 1e-30, (verb, error / other.norm())
 
 
 @every_device

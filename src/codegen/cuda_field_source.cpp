@@ -26,9 +26,9 @@ std::string value_statements(const ir::Program& program) {
          "  return value;\n}\n";
 }
 
-std::string amplitude_function(const plan::GpuFieldPlan& plan) {
-  return "MERCER_INLINE REAL amplitude(const REAL* pair, const REAL* params, REAL features) {\n" +
-         value_statements(plan.amplitude);
+std::string amplitude_function(const ir::Program& program, const char* name = "amplitude") {
+  return fmt::format("MERCER_INLINE REAL {}(const REAL* pair, const REAL* params, REAL features) {{\n", name) +
+         value_statements(program);
 }
 
 std::string factor_function(const plan::GpuFieldPlan& plan) {
@@ -36,10 +36,12 @@ std::string factor_function(const plan::GpuFieldPlan& plan) {
          value_statements(plan.factor);
 }
 
-std::string phi_function(const plan::GpuFieldPlan& plan) {
-  return "MERCER_INLINE REAL phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,\n"
-         "                       const REAL* params, REAL features) {\n" +
-         value_statements(plan.program);
+/// `name`: of a field at one feature.
+std::string phi_function(const ir::Program& program, const char* name = "phi") {
+  return fmt::format("MERCER_INLINE REAL {}(REAL x, REAL z, REAL w, const REAL* row, const REAL* col,\n"
+                     "                       const REAL* pair, const REAL* params, REAL features) {{\n",
+                     name) +
+         value_statements(program);
 }
 
 /// φ by its factors, or as a whole.
@@ -47,9 +49,9 @@ std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
   std::string text = define("FACTORS", factors);
   if (factors)
     return text + weight_text(plan.factors.weight, plan.problem.type) +
-           define("SCALE", cuda_number(plan.factors.scale, plan.problem.type).c_str()) + amplitude_function(plan) +
-           factor_function(plan);
-  return text + weight_text({}, plan.problem.type) + phi_function(plan);
+           define("SCALE", cuda_number(plan.factors.scale, plan.problem.type).c_str()) +
+           amplitude_function(plan.amplitude) + factor_function(plan);
+  return text + weight_text({}, plan.problem.type) + phi_function(plan.program);
 }
 
 /// Stages of 64 points whose ranks fit the codes of 16-bit floats.
@@ -91,7 +93,9 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   text += identity_function(plan) + update_function(plan, "update", plan.update);
-  text += phi_functions(field, static_cast<bool>(field.factors));
+  text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.features > 0);
+  if (field.problem.features > 0)
+    text += amplitude_function(field.beside_amplitude, "beside_amplitude") + phi_function(field.beside_value, "beside");
   return text + skeleton({"few_features.cuh"});
 }
 
@@ -122,7 +126,7 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   text += weight_text(plan.factors.weight, Dtype::float32);
   const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
-  text += amplitude_function(plan);
+  text += amplitude_function(plan.amplitude);
   const int columns = plan.product_columns();
   if (units) text += skeleton({"row_units.cuh"});
   if (digits) {
@@ -149,7 +153,8 @@ std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return fie
 
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
-                     define("PLANES", plan.problem.planes) + units_defines(plan, true) + amplitude_function(plan);
+                     define("PLANES", plan.problem.planes) + units_defines(plan, true) +
+                     amplitude_function(plan.amplitude);
   text += skeleton({"row_units.cuh", "field_rows.cuh"});
   if (plan.of_signs()) return text;
   return text + define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str()) +
@@ -188,7 +193,7 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
           define("OF_PRODUCT", plan.problem.of_product);
   text += weight_text(plan.factors.weight, Dtype::float32) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
-  return text + amplitude_function(plan) +
+  return text + amplitude_function(plan.amplitude) +
          skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
                    "linear_field.cuh"});
 }

@@ -329,7 +329,7 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
   return out;
 }
 
-FieldSplit split_field(const Expr& field) {
+FieldSplit split_field(const Expr& field, const Expr& beside) {
   FieldSplit out;
   ExprMap<bool> free;
   ExprMap<Expr> memo;
@@ -349,7 +349,9 @@ FieldSplit split_field(const Expr& field) {
     memo.emplace(e, result);
     return result;
   };
-  out.field = Uniforms(out.params, out.uniforms)(visit(by_meaning(field)));
+  Uniforms uniforms(out.params, out.uniforms);
+  out.field = uniforms(visit(by_meaning(field)));
+  if (!beside.empty()) out.beside = uniforms(visit(by_meaning(beside)));
   return out;
 }
 

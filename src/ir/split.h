@@ -80,11 +80,12 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options = {});
 struct FieldSplit {
   std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms
+  Expr beside;                  // another one over the same, or empty
   std::vector<Expr> params;     // parameter slots of the field, as in Split
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;
 };
-FieldSplit split_field(const Expr& field);
+FieldSplit split_field(const Expr& field, const Expr& beside = {});
 /// Whether φ has values of the pair: reductions, indices.
 bool reads_pairs(const Expr& phi);
 /// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where

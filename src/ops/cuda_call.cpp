@@ -153,13 +153,15 @@ namespace {
 std::string names_of(const FurtherSums& further) {
   std::string names;
   for (const Expr& leaf : further.by) names += leaf.to_text() + ' ';
-  return names + (further.without_weight ? "without weight" : "");
+  return names + (further.weights ? "w " : "") + (further.without_weight ? "without weight" : "");
 }
 
-bool has_any(const FurtherSums& further) { return !further.by.empty() || further.product; }
+bool has_any(const FurtherSums& further) { return !further.by.empty() || further.product || further.weights; }
 
 ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further) {
-  ir::FieldSplit field = ir::split_field(formula.field());
+  const Expr by_weights =
+      further.weights ? ir::simplify(differentiate(formula.expression, weights())) : Expr();
+  ir::FieldSplit field = ir::split_field(formula.field(), by_weights);
   if (!further.without_weight) return field;
   const plan::WeightedField weighted = plan::weighted_field(field.field);
   if (!weighted.rest.empty()) field.field = ir::simplify(weighted.rest);
@@ -189,6 +191,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   field.weights = weights.kind;
   field.sums = static_cast<int>(further.by.size());
   field.with_product = further.product;
+  field.features = further.weights ? static_cast<int>(job.features) : 0;
   field.capability = job.hardware().capability();
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
                                     problem.sizes.exact_features, field.outputs, static_cast<int>(weights.kind),

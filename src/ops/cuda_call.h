@@ -35,10 +35,11 @@ struct CudaGradient {
   std::shared_ptr<const cuda::FieldKernels> field;
 };
 /// What one pass has beside a gradient with weights of rows (cuda::FieldJob): the formula's derivatives by these
-/// leaves, added up, and the product with v. `without_weight`: the gradient lacks its factor of w (plan/weight_form.h).
+/// leaves, added up, and the product with v; of few features those by the weights w, too. `without_weight`: the
+/// gradient lacks its factor of w (plan/weight_form.h).
 struct FurtherSums {
   std::vector<Expr> by;
-  bool product = false;
+  bool product = false, weights = false;
   bool without_weight = false;
 };
 /// Of few features, in one pass; null where that is no way to compute it.

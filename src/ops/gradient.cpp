@@ -247,6 +247,7 @@ void check_beside(const PairCall& call, const BesideGradient& beside, const std:
   require((beside.sums != nullptr) == (count > 0),
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
   if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
+  if (beside.by_weights != nullptr) check_result(call, *beside.by_weights, {call.features(), call.m()}, inputs);
   if (!beside.without_weight) return;
   const Expr& field = call.formula().field();
   const bool is_zero = field->op == ir::Op::constant && field->value == 0;  // as of an exponent that is 0
@@ -283,7 +284,8 @@ Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
 std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideGradient& beside) {
   constexpr std::size_t kMostSums = 8;  // beside a pass, for registers
   if (beside.by.size() > kMostSums || call.features() == 0) return {};
-  ops::FurtherSums further{{}, beside.product != nullptr, beside.without_weight};
+  if (beside.by_weights != nullptr && !call.formula().uses.w) return {};
+  ops::FurtherSums further{{}, beside.product != nullptr, beside.by_weights != nullptr, beside.without_weight};
   for (const std::string& name : beside.by) {
     // An exponent that is a number is none of the running formula's parameters.
     const Expr leaf = leaf_named(call.formula(), name);
@@ -299,6 +301,7 @@ std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cu
                                                   Context& context) {
   ops::CudaGradient kernels;
   kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
+  if (!kernels.pairs && further.weights) return {};
   if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
   if (kernels.pairs) return kernels;
   // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
@@ -385,6 +388,7 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   cuda::FieldJob operands = factors.job(call, out);
   operands.sums = further_output(call, beside.sums);
   operands.product = further_output(call, beside.product);
+  operands.beside = further_output(call, beside.by_weights);
   cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
   return true;
 }
@@ -410,6 +414,7 @@ bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const
   operands.amplitude = matrix_operand(call, weights);
   operands.by_matrix = true;
   operands.sums = further_output(call, beside.sums);
+  operands.beside = further_output(call, beside.by_weights);
   cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
   return true;
 }

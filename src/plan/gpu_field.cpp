@@ -318,6 +318,20 @@ namespace {
 std::int64_t few_features_words(const GpuFieldProblem& field) { return field.type == Dtype::float64 ? 2 : 1; }
 std::int64_t count_of(const std::vector<Sides::Stream>& streams) { return static_cast<std::int64_t>(streams.size()); }
 
+/// A factor of the pair is multiplied with its weight, once for all features.
+void plan_beside(GpuFieldPlan& plan, const ir::LowerOptions& options) {
+  const Expr& beside = plan.problem.field.beside;
+  const FieldFactors factors = factors_of(beside, plan.problem.type);
+  const auto own = [](const Expr& weight) { return weight.empty() ? Expr(1.0) : weight; };
+  plan.beside_amplitude = ir::lower({factors ? ir::simplify(factors.scale * factors.amplitude) : Expr(1.0)}, options);
+  plan.beside_value = ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : beside}, options);
+  for (const ir::Program* program : {&plan.beside_amplitude, &plan.beside_value}) {
+    plan.reads_row |= reads_site(*program, {ir::Site::row});
+    plan.reads_col |= reads_site(*program, {ir::Site::col});
+    plan.reads_weights |= reads_site(*program, {ir::Site::w});
+  }
+}
+
 }  // namespace
 
 std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
@@ -357,6 +371,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
   plan->factors = factors_of(problem.field.field, problem.type);
+  if (problem.features > 0) plan_beside(*plan, options);
   if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
     plan->factor_by_table = ir::lower({plan->factors.factor}, options);

@@ -87,8 +87,9 @@ struct GpuFieldProblem {
   BilinearTile stored;          // of that product, where values are read where they lie; an empty one: they are not
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
   FieldWeights::Kind weights = FieldWeights::Kind::coefficients;  // of that pass
-  int sums = 0;                 // and beside it, sums of so many values of the pairs, and a value times the columns
+  int sums = 0;                 // beside it, sums of so many values of the pairs, and a value times the columns
   bool with_product = false;
+  int features = 0;             // of sums by each, of the field beside; 0: there is none
   int capability = 90;
   int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
   std::int64_t shared_per_block = 232448;
@@ -102,6 +103,7 @@ struct GpuFieldPlan {
   bool reads_row = false, reads_col = false, reads_weights = false;
   FieldFactors factors;
   ir::Program amplitude, factor, factor_by_table;
+  ir::Program beside_amplitude, beside_value;  // the field beside: a factor of the pair, and what is left
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 
@@ -117,7 +119,9 @@ struct GpuFieldPlan {
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
   /// Of a pass, beside its results.
-  int further_sums() const { return problem.sums + (problem.with_product ? problem.outputs : 0); }
+  int further_sums() const {
+    return problem.sums + (problem.with_product ? problem.outputs : 0) + problem.features;
+  }
   /// Coefficients of one pass.
   int pass_outputs() const { return std::min(problem.product_outputs, product_columns()); }
   int product_queries() const { return 64 / product_columns(); }

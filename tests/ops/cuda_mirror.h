@@ -430,21 +430,36 @@ inline void product_gradient(const Formula& f, const Tensor& x, const Tensor* z,
   });
 }
 
+/// Results on the device in place of those of the caller.
+class BesideThere {
+ public:
+  BesideThere(const BesideGradient& beside, const CudaCall& at) : there_(beside) {
+    for (const auto result : kResults)
+      if (beside.*result != nullptr) there_.*result = &tensors_.emplace_back(at(*(beside.*result)));
+  }
+  static void add_results(const BesideGradient& beside, std::vector<const Tensor*>& to) {
+    for (const auto result : kResults)
+      if (beside.*result != nullptr) to.push_back(beside.*result);
+  }
+  operator const BesideGradient&() const { return there_; }
+
+ private:
+  static constexpr const Tensor* BesideGradient::*kResults[] = {&BesideGradient::sums, &BesideGradient::product,
+                                                                &BesideGradient::by_weights};
+  BesideGradient there_;
+  std::list<Tensor> tensors_;
+};
+
 inline bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                              const Tensor& out, const BesideGradient& beside, const Arguments& arguments,
                              TestContext& context) {
   Context& plain = context;
   if (!context.on_cuda()) return mercer::product_backward(f, x, z, weights, v, out, beside, arguments, plain);
   std::vector<const Tensor*> outputs{&out};
-  for (const Tensor* further : {beside.sums, beside.product})
-    if (further != nullptr) outputs.push_back(further);
+  BesideThere::add_results(beside, outputs);
   bool is_one_pass = false;
   take_to_cuda(x, z, {&weights, &v}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
-    std::optional<Tensor> sums, product;
-    if (beside.sums != nullptr) sums = at(*beside.sums);
-    if (beside.product != nullptr) product = at(*beside.product);
-    const BesideGradient there{beside.by, sums ? &*sums : nullptr, product ? &*product : nullptr,
-                               beside.without_weight};
+    const BesideThere there(beside, at);
     is_one_pass = mercer::product_backward(f, at(x), zd, at(weights), at(v), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;
@@ -456,12 +471,10 @@ inline bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z
   Context& plain = context;
   if (!context.on_cuda()) return mercer::pairwise_backward(f, x, z, weights, out, beside, arguments, plain);
   std::vector<const Tensor*> outputs{&out};
-  if (beside.sums != nullptr) outputs.push_back(beside.sums);
+  BesideThere::add_results(beside, outputs);
   bool is_one_pass = false;
   take_to_cuda(x, z, {&weights}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
-    std::optional<Tensor> sums;
-    if (beside.sums != nullptr) sums = at(*beside.sums);
-    const BesideGradient there{beside.by, sums ? &*sums : nullptr, beside.product, beside.without_weight};
+    const BesideThere there(beside, at);
     is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;

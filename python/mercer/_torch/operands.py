@@ -21,6 +21,8 @@ SCHEMA = (
 SWAPPED = {"x": "z", "z": "x", "w": "w", "t": "s", "s": "t"}
 # A CUDA batch of so many tiny items is one launch an item in the engine.
 _MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
+# Points of so many features keep them in registers: passes over their pairs add up by w, too.
+FEW_FEATURES = 16
 
 
 @functools.lru_cache(4096)
@@ -189,6 +191,12 @@ class Pairs(NamedTuple):
             ],
             i_offset=self.i_offset + first,
         )
+
+
+def is_weighed(weights: Weights) -> bool:
+    """By a matrix alone, or a product of two factors: what the engine's passes have."""
+    amplitude, u, v = weights
+    return (u is None and v is None) if amplitude is not None else u is not None and v is not None
 
 
 def is_swarm(pairs: Pairs) -> bool:

@@ -26,12 +26,14 @@ from torch import Tensor
 from mercer import _mercer
 from mercer._torch import evaluate
 from mercer._torch.operands import (
+    FEW_FEATURES,
     SCHEMA,
     Pairs,
     Weights,
     derivative,
     field_of,
     is_swarm,
+    is_weighed,
     options,
     parsed,
 )
@@ -144,18 +146,14 @@ def _(*operands):
 
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     amplitude, u, v = weights
-    if u is not None and v is not None:
-        if pairs.x.is_cuda and amplitude is None and wrt == "x":
-            return _product_gradient(pairs, u, v)
-        if u.shape[-1] > 1:
-            if amplitude is None and wrt in "xy" and _has_few_values(pairs, u):
-                return _field_of_columns(pairs, wrt, u, v)
-            return _field_of_rows(pairs, wrt, weights)
-    if pairs.x.is_cuda and wrt == "x" and amplitude is not None and u is None and v is None:
-        weights = amplitude.to(pairs.type)
-        return _mercer.unfollowed(
-            "pairwise_backward", parsed(pairs.f), *_points(pairs), weights, **options(pairs)
-        )[0]
+    if pairs.x.is_cuda and is_weighed(weights) and wrt in "xw":
+        found = _field_in_one_pass(pairs, wrt, weights)
+        if found is not None:
+            return found
+    if u is not None and v is not None and u.shape[-1] > 1:
+        if amplitude is None and wrt in "xy" and _has_few_values(pairs, u):
+            return _field_of_columns(pairs, wrt, u, v)
+        return _field_of_rows(pairs, wrt, weights)
     # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
@@ -168,6 +166,18 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     if v is not None and not joint:
         out = out.squeeze(-3)
     return out if u is None else out * u.sum(-1, keepdim=True)
+
+
+def _field_in_one_pass(pairs: Pairs, wrt: str, weights: Weights) -> Tensor | None:
+    """By w, of few features, beside the field to x; None where that is no way."""
+    if wrt == "x":
+        if weights.amplitude is None:
+            return _product_gradient(pairs, weights.u, weights.v)
+        return _in_one_pass(pairs, weights, "")["field"]
+    if pairs.x.shape[-1] > FEW_FEATURES:
+        return None
+    found = _in_one_pass(pairs, weights, "w")
+    return found["w"].mT if found else None
 
 
 def _contracted(pairs: Pairs, wrt: str, amplitude: Tensor | None, coef: Tensor) -> Tensor:
@@ -245,33 +255,87 @@ def _product_gradient(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
     return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
 
 
-def _backward_shapes(pairs: Pairs, weights: tuple, by: str, columns: int | None = None) -> list:
-    batch, m = pairs.batch(*((t, 2) for t in weights)), pairs.x.shape[-2]
-    shapes = [(*batch, m, pairs.x.shape[-1])]
-    if by:
-        shapes.append((*batch, len(by.split()), m))
+def _named(by: str) -> tuple[list[str], bool]:
+    """Leaves, "p:h" and "row"; and whether the weights "w" are among them."""
+    names = by.split()
+    return [name for name in names if name != "w"], "w" in names
+
+
+def _backward_shapes(pairs: Pairs, weights: tuple, by: str, columns: int | None) -> dict:
+    batch, (m, k) = pairs.batch(*((t, 2) for t in weights if t is not None)), pairs.x.shape[-2:]
+    leaves, by_w = _named(by)
+    shapes = {"field": (*batch, m, k)}
+    if leaves:
+        shapes["sums"] = (*batch, len(leaves), m)
+    if by_w:
+        shapes["w"] = (*batch, k)
     if columns is not None:
-        shapes.append((*batch, m, columns))
+        shapes["product"] = (*batch, m, columns)
     return shapes
 
 
 def _in_one_pass(
-    verb: str, pairs: Pairs, weights: tuple, by: str, without_weight: bool, **further
-) -> list[Tensor | None] | None:
-    """What the engine has of a backward in one pass; None where that is none."""
-    names = [name.removeprefix("p:") for name in by.split()]
-    given = further | {"without_weight": without_weight} | options(pairs)
-    return _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *weights, by=names, **given)
+    pairs: Pairs, weights: Weights, by: str, without_weight: bool = False, product: bool = False
+) -> dict[str, Tensor]:
+    """What the engine has of a backward in one pass, that by w as [..., K, M]; nothing where that
+    is none."""
+    leaves, by_w = _named(by)
+    given = [t.to(pairs.type).resolve_neg() for t in weights if t is not None]
+    verb = "product_backward" if weights.amplitude is None else "pairwise_backward"
+    further: dict[str, Any] = {"product": True} if product else {}
+    found = _mercer.unfollowed(
+        verb, parsed(pairs.f), *_points(pairs), *given, by=[n.removeprefix("p:") for n in leaves],
+        without_weight=without_weight, by_weights=by_w, **further, **options(pairs),
+    )  # fmt: skip
+    if found is None:
+        return {}
+    gradient, sums, *values, by_weights = found
+    results = {"field": gradient, "sums": sums, "w": by_weights}
+    results["product"] = values[0] if values else None
+    return {name: result for name, result in results.items() if result is not None}
 
 
-def _sums(pairs: Pairs, by: str, sum_of: Callable[[Pairs], Tensor], shape: tuple) -> Tensor:
+def _sums(pairs: Pairs, by: list[str], weights: Weights, shape: tuple) -> Tensor:
     """A pass for each derivative in `by`."""
-    parts = [sum_of(pairs.with_formula(derivative(pairs.f, name))) for name in by.split()]
+    amplitude, u, v = weights
+    parts = []
+    for name in by:
+        near = pairs.with_formula(derivative(pairs.f, name))
+        values = u * product(*near, v) if amplitude is None else amplitude * pairwise(*near)
+        parts.append(values.sum(-1))
     return torch.stack(torch.broadcast_tensors(*parts), -2).expand(shape).contiguous()
 
 
-def _has_pairs(pairs: Pairs, shapes: list) -> bool:
-    return pairs.columns.shape[-2] > 0 and not any(0 in shape for shape in shapes)
+def _has_pairs(pairs: Pairs, shapes: dict) -> bool:
+    return pairs.columns.shape[-2] > 0 and not any(0 in shape for shape in shapes.values())
+
+
+def _backward(
+    pairs: Pairs, weights: Weights, by: str, without_weight: bool, columns: int | None = None
+) -> list[Tensor]:
+    """In one pass where the engine has one; else what it has not is made on its own."""
+    weights = Weights(*(None if t is None else t.to(pairs.type).resolve_neg() for t in weights))
+    shapes = _backward_shapes(pairs, weights, by, columns)
+    found: dict[str, Tensor] = {}
+    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
+        # The product alone may be what is too much, and where it is not, the sums.
+        tries = [(by, columns is not None), (by, False), ("w" if "w" in shapes else "", False)]
+        for tried, has_product in dict.fromkeys([*tries, ("", False)]):
+            found = _in_one_pass(pairs, weights, tried, without_weight, has_product)
+            if found:
+                break
+    if "w" in found:
+        found["w"] = found["w"].sum(-1)
+    if "field" not in found:
+        found["field"] = _field_without_pass(pairs, weights, without_weight, shapes)
+    if "sums" in shapes and "sums" not in found:
+        found["sums"] = _sums(pairs, _named(by)[0], weights, shapes["sums"])
+    if "w" in shapes and "w" not in found:
+        found["w"] = field(*pairs, "w", *weights)
+    if "product" in shapes and "product" not in found:
+        values = product(*pairs, weights.v)
+        found["product"] = values.expand(shapes["product"]).contiguous()
+    return [found[name] for name in shapes]
 
 
 @_define(
@@ -281,69 +345,38 @@ def _has_pairs(pairs: Pairs, shapes: list) -> bool:
 )
 def product_backward(*operands) -> list[Tensor]:
     """The field to x with the weights u v', [..., M, K], or that without its factor of w; of each
-    derivative in `by` ("p:h", "row") the sums over n with these weights, [..., R, M]; the product
-    with v, [..., M, E]. In one pass where the engine has one."""
+    derivative in `by` ("p:h", "row") the sums over n with these weights, [..., R, M]; of "w" in it
+    the sums over m and n, [..., K]; the product with v, [..., M, E]."""
     pairs, (u, v, by, with_product, without_weight) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
-    weights = tuple(t.to(pairs.type).resolve_neg() for t in (u, v))
-    shapes = _backward_shapes(pairs, weights, by, v.shape[-1] if with_product else None)
-    gradient = sums = values = None
-    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
-        # The product alone may be what is too much, and where it is not, the sums.
-        for tried, has_product in dict.fromkeys([(by, with_product), (by, False), ("", False)]):
-            found = _in_one_pass(
-                "product_backward", pairs, weights, tried, without_weight, product=has_product
-            )
-            if found is not None:
-                gradient, sums, values = found
-                break
-    if gradient is None:
-        gradient = _field_without_pass(pairs, Weights(None, *weights), without_weight, shapes)
-    if by and sums is None:
-        sums = _sums(pairs, by, lambda p: (weights[0] * product(*p, weights[1])).sum(-1), shapes[1])
-    if with_product and values is None:
-        values = product(*pairs, weights[1]).expand(shapes[-1]).contiguous()
-    return [result for result in (gradient, sums, values) if result is not None]
+    columns = v.shape[-1] if with_product else None
+    return _backward(pairs, Weights(None, u, v), by, without_weight, columns)
 
 
 @product_backward.register_fake
 def _(*operands):
     pairs, (u, v, by, with_product, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     shapes = _backward_shapes(pairs, (u, v), by, v.shape[-1] if with_product else None)
-    return [_new(pairs, shape) for shape in shapes]
+    return [_new(pairs, shape) for shape in shapes.values()]
 
 
 @_define("pairwise_backward", ", Tensor weights, str by, bool without_weight", "Tensor[]")
 def pairwise_backward(*operands) -> list[Tensor]:
-    """The field to x with a matrix of weights [..., M, N], and sums, as product_backward has them.
-    In one pass where the engine has one."""
+    """The field to x with weights [..., M, N], and sums, as product_backward has them."""
     pairs, (weights, by, without_weight) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
-    weights = weights.to(pairs.type).resolve_neg()
-    shapes = _backward_shapes(pairs, (weights,), by)
-    gradient = sums = None
-    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
-        for tried in dict.fromkeys([by, ""]):
-            found = _in_one_pass("pairwise_backward", pairs, (weights,), tried, without_weight)
-            if found is not None:
-                gradient, sums = found
-                break
-    if gradient is None:
-        gradient = _field_without_pass(pairs, Weights(weights), without_weight, shapes)
-    if by and sums is None:
-        sums = _sums(pairs, by, lambda p: (weights * pairwise(*p)).sum(-1), shapes[1])
-    return [result for result in (gradient, sums) if result is not None]
+    return _backward(pairs, Weights(weights), by, without_weight)
 
 
 @pairwise_backward.register_fake
 def _(*operands):
     pairs, (weights, by, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
-    return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by)]
+    return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by, None).values()]
 
 
 def _field_without_pass(
-    pairs: Pairs, weights: Weights, without_weight: bool, shapes: list
+    pairs: Pairs, weights: Weights, without_weight: bool, shapes: dict
 ) -> Tensor:
     if without_weight and _has_pairs(pairs, shapes):
-        return _engine_field(pairs, "y", weights).expand(shapes[0]).contiguous()
+        return _engine_field(pairs, "y", weights).expand(shapes["field"]).contiguous()
     return field(*pairs, "x", *weights)
 
 

@@ -32,7 +32,17 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, products
-from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, like, parsed
+from mercer._torch.operands import (
+    FEW_FEATURES,
+    Pairs,
+    Weights,
+    derivative,
+    is_swarm,
+    is_weighed,
+    leaves,
+    like,
+    parsed,
+)
 from mercer._torch.point_form import PointForm, point_form
 from mercer._torch.weight_form import GradientByWeights
 
@@ -99,8 +109,8 @@ def _has_passes(pairs: Pairs) -> bool:
 def _pass(
     pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, form: GradientByWeights | None
 ) -> tuple[Tensor, dict]:
-    """The field to x, and in the same pass gradients by the leaves `by` ("p:h", "row") and v; with
-    a form of the weights the part by w of the points x. A field alone where there are no passes."""
+    """The field to x, and in the same pass gradients by `by` ("w", "p:h", "row") and v; with a form
+    of the weights the part by w of the points x. A field alone where there are no passes."""
     amplitude, u, v = weights
     without_weight = form is not None
     if not _has_passes(pairs):
@@ -111,12 +121,20 @@ def _pass(
         name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
     results = autograd.call(name, *pairs, *inputs)
     gradient, *further = [results] if name == "field" else results
-    found = dict(zip(by, further[0].unbind(-2), strict=True)) if by else {}
+    leaves = [name for name in by if name != "w"]
+    found = dict(zip(leaves, further.pop(0).unbind(-2), strict=True)) if leaves else {}
+    if "w" in by:
+        found["w"] = further.pop(0)
     if form is not None:
         gradient, found["w"] = form.taken(pairs, gradient)
     if needs_v:
         found["v"] = further[-1]
     return gradient, found
+
+
+def _most_sums(by: list[str], rows: list[str]) -> int:
+    """How many of them a pass takes, with those by rows; those by w do not count."""
+    return _MOST_SUMS + ("w" in by) - len(rows)
 
 
 def _form_of(pairs: Pairs, weights: Weights, needs: Pairs) -> PointForm | None:
@@ -139,7 +157,7 @@ def _made_in_one_pass(
     both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
     has_row = _has_passes(pairs) and pairs.row is not None and (needs.row or needs.col)
     rows = ["row"] if has_row else []
-    x, found = _pass(pairs, both, rows + by[: _MOST_SUMS - len(rows)], needs_v, form)
+    x, found = _pass(pairs, both, by[: _most_sums(by, rows)] + rows, needs_v, form)
     halves = {name: sums / 2 for name, sums in found.items()}
     if needs_v:
         halves["v"] = found["v"][..., u.shape[-1] :]
@@ -156,16 +174,16 @@ def _made_in_passes(
     """Gradients by leaf, as their points have them: what passes over the pairs have beside the
     fields, and these; nothing where there are no such passes. Elsewhere the fields that are wanted
     have that by w."""
-    amplitude = weights.amplitude
-    given = [t for t in weights if t is not None]
-    is_weighed = len(given) == 1 if amplitude is not None else len(given) == 2
-    if pairs.along or is_swarm(pairs) or not is_weighed:
+    if pairs.along or is_swarm(pairs) or not is_weighed(weights):
         return {}
+    given = [t for t in weights if t is not None]
     form = GradientByWeights.of(pairs, needs)
     needs_z = needs.x if pairs.z is None else needs.z
     has_passes = _has_passes(pairs)
+    # Passes of few features add up by w as they do by parameters.
+    by_w = has_passes and form is None and needs.w and pairs.x.shape[-1] <= FEW_FEATURES
     if has_passes:
-        pays = needs.x or needs.z or form is not None
+        pays = needs.x or needs.z or form is not None or by_w
     else:
         pays = form is not None and (
             needs.x and needs_z if form.of_both_sides else needs.x or needs_z
@@ -178,22 +196,25 @@ def _made_in_passes(
         for name, needed in zip(pairs.names.split(), needs.params, strict=False)
         if needed and has_passes
     ]
-    if amplitude is None and _same_sides(pairs):
+    if by_w:
+        by.insert(0, "w")
+    if weights.amplitude is None and _same_sides(pairs):
         return _made_in_one_pass(pairs, weights, needs, by, needs_v, form)
     of_x = needs.x or (form is not None and (form.of_both_sides or not needs_z))
+    of_x = of_x or (by_w and not needs_z)
     of_z = needs_z or (form is not None and form.of_both_sides)
     found = {}
     if of_x:
         rows = ["row"] if has_passes and pairs.row is not None and needs.row else []
-        taken = _MOST_SUMS - len(rows)
-        found["x"], further = _pass(pairs, weights, rows + by[:taken], False, form)
+        taken = _most_sums(by, rows)
+        found["x"], further = _pass(pairs, weights, by[:taken] + rows, False, form)
         found |= further
         by = by[taken:]
     if of_z:
         has_columns = has_passes and pairs.col is not None and needs.col
         rows = ["row"] if has_columns else []
-        by = by[: _MOST_SUMS - len(rows)]
-        z, further = _pass(pairs.swapped(), weights.swapped(), rows + by, needs_v, form)
+        by = by[: _most_sums(by, rows)]
+        z, further = _pass(pairs.swapped(), weights.swapped(), by + rows, needs_v, form)
         if has_columns:
             found["col"] = further.pop("row")
         if form is not None and "w" in found:

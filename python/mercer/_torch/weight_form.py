@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from mercer._torch import autograd
-from mercer._torch.operands import Pairs, swapped_text, weight_form
+from mercer._torch.operands import FEW_FEATURES, Pairs, swapped_text, weight_form
 
 _SAMPLED = 64  # points of a side, for the centre
-_FEW_FEATURES = 16
 
 
 def _of_weights(text: str, w: Tensor) -> Tensor:
@@ -59,7 +58,7 @@ class GradientByWeights:
         has_points = pairs.x.shape[-2] > 0 and pairs.columns.shape[-2] > 0
         if pairs.w is None or not needs.w or not has_points:
             return None
-        if pairs.type == torch.float32 and pairs.x.shape[-1] <= _FEW_FEATURES:
+        if pairs.type == torch.float32 and pairs.x.shape[-1] <= FEW_FEATURES:
             return None
         has_forms = all(weight_form(text) is not None for text in (pairs.f, swapped_text(pairs.f)))
         return GradientByWeights(pairs) if has_forms else None

@@ -141,6 +141,9 @@ void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) co
     launch(sum_splits(job_), job_, {ceil_div(outputs * m, 256)}, 256, 0, sum);
   };
   add_up(0, sums, operands_.sums.data, operands_.sums.first_stride, operands_.sums.second_stride, first > 0);
+  const std::int64_t features = field_.problem.features;
+  add_up(field_.further_sums() - features, features, operands_.beside.data, operands_.beside.first_stride,
+         operands_.beside.second_stride, first > 0);
   if (!field_.problem.with_product) return;
   char* const out = static_cast<char*>(operands_.product.data) + first * operands_.product.second_stride * size_;
   add_up(sums, count, out, operands_.product.second_stride, operands_.product.first_stride, false);

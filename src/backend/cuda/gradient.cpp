@@ -350,6 +350,7 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   one.out = output(operands.out, operands.out_batch_strides);
   one.sums.data = output(operands.sums.data, operands.sums.batch_strides);
   one.product.data = output(operands.product.data, operands.product.batch_strides);
+  one.beside.data = output(operands.beside.data, operands.beside.batch_strides);
   return one;
 }
 

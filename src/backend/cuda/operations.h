@@ -38,14 +38,14 @@ struct FieldJob {
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
 
-  /// With one result, what the same pass computes beside it: [..., r, m], sums over n with the weights of the pairs,
-  /// and [..., m, o], those of a value with the coefficients.
+  /// With one result, what the same pass computes beside it: [..., r, m], sums over n with the weights of the pairs;
+  /// [..., m, o], those of a value with the coefficients; [..., k, m], of few features, those of another field.
   struct Further {
     void* data = nullptr;
     std::int64_t first_stride = 0, second_stride = 0;
     std::vector<std::int64_t> batch_strides;
   };
-  Further sums, product;
+  Further sums, product, beside;
 
   bool has_rows() const { return rows.array.data != nullptr; }
   bool has_v() const { return v.array.data != nullptr; }

@@ -3,8 +3,8 @@
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
 // ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
-// Beside it SUMMED sums over n of further values of the pairs with the same weights, and WITH_PRODUCT those of one
-// value with each column of coefficients.
+// Beside it SUMMED sums over n of further values of the pairs with the same weights, WITH_PRODUCT those of one value
+// with each column of coefficients, and BESIDE those of another field at each feature: the derivative by its w.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
@@ -28,7 +28,8 @@
 #define SLICE_ROWS (FIRST_COEF + COLUMNS)
 #define SUM_OUTPUTS (ONE_OUTPUT ? 1 : COLUMNS)
 #define WEIGHT_MATRIX (COLUMNS == 0)
-#define FURTHER (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
+#define FIRST_BESIDE (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
+#define FURTHER (FIRST_BESIDE + (BESIDE ? EXACT_FEATURES : 0))
 // So many features of several points are not kept from one loop to the other.
 #define MOST_KEPT 4
 
@@ -117,7 +118,7 @@ struct FewFeatures {
   MERCER_METHOD void add_further(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
                                  const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
 #pragma unroll
-    for (int i = 0; i < FURTHER; ++i) {
+    for (int i = 0; i < FIRST_BESIDE; ++i) {
       const bool is_column = i >= SUMMED;
       FewVector coef = {};
       if (is_column) coef = *(const FewVector*)(from + (FIRST_COEF + i - SUMMED) * SLICE);
@@ -201,6 +202,14 @@ struct FewFeatures {
         }
     }
     add_further(slice + at, weights[0], values, WHOLE ? VECTOR : count);
+#if BESIDE
+    REAL beside_weights[ROWS][VECTOR];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c)
+        beside_weights[r][c] = weights[0][r][c] * beside_amplitude(values[r][c], field_params, features);
+#endif
 #if FACTORS
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
@@ -230,6 +239,12 @@ struct FewFeatures {
 #pragma unroll
           for (int o = 0; o < SUM_OUTPUTS; ++o)
             if (WHOLE || c < count) sum[o][r][k] = mul_add(weights[o][r][c], own, sum[o][r][k]);
+#if BESIDE
+          const REAL other = beside(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
+                                    field_params, features);
+          REAL& to = further[FIRST_BESIDE + k][r];
+          if (WHOLE || c < count) to = mul_add(beside_weights[r][c], other, to);
+#endif
         }
     }
   }

@@ -225,6 +225,7 @@ struct FieldRow {
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors, or a matrix
   std::int64_t of_product = 0;  // of stored values with so many columns of v
   bool by_matrix = false;       // weighed with one
+  bool by_weights = false;      // sums by w beside the gradient
 
   plan::FieldWeights::Kind kind() const {
     using Kind = plan::FieldWeights::Kind;
@@ -259,6 +260,10 @@ const FieldRow kFields[] = {
     {.name = "gradient-few-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .few_features = 16},
     {.name = "backward-few-3", .text = kGauss, .few_features = 3, .sums = 1},
     {.name = "backward-few-3-16", .text = kGauss, .outputs = 16, .few_features = 3, .sums = 1},
+    {.name = "backward-few-3-weights", .text = "exp(-sum(w*(x-z)^2)/b)", .everywhere = true, .few_features = 3,
+     .sums = 1, .by_weights = true},
+    {.name = "backward-few-16-16-weights", .text = "exp(-sum(w*(x-z)^2)/b)", .outputs = 16, .few_features = 16,
+     .sums = 1, .by_weights = true},
     {.name = "backward-few-16-4", .text = "row*exp(-sum(abs(x-z))/b)", .outputs = 4, .few_features = 16, .sums = 2},
     {.name = "gradient-rank-64", .text = kGauss, .rank_features = 64},
     {.name = "gradient-rank-64-of-16", .text = kGauss, .outputs = 16, .rank_features = 64},
@@ -393,7 +398,9 @@ class Collection {
   void add_field(const FieldRow& row) {
     if (row.rank_features > 0) return add_rank_field(row);
     plan::GpuFieldProblem second;
-    second.field = ir::split_field(ir::simplify(differentiate(ir::simplify(parse(row.text)), points().x)));
+    const Expr f = ir::simplify(parse(row.text));
+    second.field = ir::split_field(ir::simplify(differentiate(f, points().x)),
+                                   row.by_weights ? ir::simplify(differentiate(f, weights())) : Expr());
     second.type = row.type;
     second.outputs = static_cast<int>(std::min<std::int64_t>(row.outputs, plan::kFieldOutputs));
     if (row.tensor_cores) {
@@ -416,6 +423,7 @@ class Collection {
         second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, row.of_product, 1 << 28, 132), 132);
     }
     second.few_features = row.few_features > 0;
+    second.features = row.by_weights ? row.few_features : 0;
     second.weights = row.kind();
     second.with_product = row.sums > 0 && !row.by_matrix;
     second.sums = row.sums;
