@@ -118,11 +118,10 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// The gradient of sum(weights * kernel_product(f, x, z, v)) by x: out[..., m, k] = sum_ne weights[..., m, e]
-/// v[..., n, e] d f(x_m, z_n) / d x_mk. weights [..., M, E], v [..., N, E], out [..., M, K]. On CUDA alone; elsewhere
-/// the weights of the pairs are the amplitude of a gradient_field. In one pass over the pairs, none of which is stored,
-/// of few features, or of more where the derivative is an amplitude of the pair times x - z or z (compute capability
-/// 9.0); otherwise some rows at a time.
+/// The gradient of sum(weights * kernel_product(f, x, z, v)) by x: out[..., m, k] = sum_ne weights[..., m, e] v[...,
+/// n, e] d f(x_m, z_n) / d x_mk. weights [..., M, E], v [..., N, E], out [..., M, K]. In one pass over the pairs,
+/// none of which is stored on CPUs; nor on CUDA of few features, or of more where the derivative is an amplitude of
+/// the pair times x - z or z (compute capability 9.0); otherwise they are there some rows at a time.
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 
@@ -134,21 +133,21 @@ struct BesideGradient {
   /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance. Of
   /// such gradients those by w are made.
   bool without_weight = false;
-  /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k, of up to 16 features.
+  /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k; on CUDA of up to 16 features.
   const Tensor* by_weights = nullptr;
 };
-/// The same with these. False, and nothing is written, where it would take several passes: from 17 to 160 features,
-/// where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of more
-/// features, with that of more columns than pay there; by an exponent that is a number, or by more than eight leaves;
-/// by the weights of more than 16 features, or of a formula that reads none.
+/// The same with these. False, and nothing is written, where it would take several passes: by an exponent that is a
+/// number, or by more than eight leaves; by the weights of a formula that reads none; and on CUDA from 17 to 160
+/// features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as
+/// of more features, with that of more columns than pay there; by the weights of more than 16 features.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());
 
 /// The gradient of sum(weights * pairwise(f, x, z)) by x: out[..., m, k] = sum_n weights[..., m, n] d f(x_m, z_n) /
-/// d x_mk. weights [..., M, N], of any strides. Beside it sums as above, with these weights; no product. On CUDA alone,
-/// in one pass over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False,
-/// and nothing is written, where that pass cannot have the sums, as above.
+/// d x_mk. weights [..., M, N], of any strides. Beside it sums as above, with these weights; no product. In one pass
+/// over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False, and nothing
+/// is written, where that pass cannot have the sums, as above.
 bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
                        const BesideGradient& beside, const Arguments& arguments = {},
                        Context& context = Context::shared());

@@ -298,11 +298,11 @@ def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]
     of f.
     """
 
-def weight_form(f: Expr) -> tuple[str, str, str, bool, bool] | None:
+def weight_form(f: Expr) -> tuple[str, str, bool, bool] | None:
     """
-    Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; the derivative by
-    x without c; whether sums of both sides' points times such gradients are the one by w, or of one side; whether
-    the points are read as x - z. None of other terms.
+    Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums
+    of both sides' points times gradients without c are the one by w, or of one side; whether the points are read
+    as x - z. None of other terms.
     """
 
 def leaves(f: Expr) -> list[str]:
@@ -408,7 +408,7 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     """
     The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
 
-    weights: [..., M, E], v: [..., N, E], E >= 1. On CUDA alone.
+    weights: [..., M, E], v: [..., N, E], E >= 1.
     The other arguments, dtypes and errors: those of pairwise.
     """
 
@@ -421,10 +421,10 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
         by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
     without_weight: the gradient lacks its factor of w, which weight_form has.
-    None where that would take several passes: from 17 to 160 features, where product_gradient stores no pairs, with the
-    product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there;
-    by an exponent that is a number, or by more than eight leaves; by the weights of more than 16 features, or of a formula
-    that reads none.
+    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
+    of a formula that reads none; and on CUDA from 17 to 160 features, where product_gradient stores no pairs, with the
+    product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there; by
+    the weights of more than 16 features.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
@@ -436,9 +436,9 @@ def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: 
         sums        [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
-    weights: [..., M, N], read where they lie, of any strides. On CUDA alone. without_weight: that of product_backward.
-    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the
-    weights of more than 16 features, or of a formula that reads none.
+    weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
+    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
+    of a formula that reads none, and on CUDA of more than 16 features.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

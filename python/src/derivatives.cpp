@@ -130,13 +130,12 @@ void bind_derivatives(nb::module_& module) {
       [](const Symbol& f) -> nb::object {
         const plan::WeightForm form = plan::weight_form(f.expr);
         if (!form) return nb::none();
-        return nb::make_tuple(form.weight.to_text(), form.slope.to_text(), form.field.to_text(), form.of_both_sides,
-                              form.of_differences);
+        return nb::make_tuple(form.weight.to_text(), form.slope.to_text(), form.of_both_sides, form.of_differences);
       },
-      "f"_a, nb::sig("def weight_form(f: Expr) -> tuple[str, str, str, bool, bool] | None"),
-      "Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; the derivative by\n"
-      "x without c; whether sums of both sides' points times such gradients are the one by w, or of one side; whether\n"
-      "the points are read as x - z. None of other terms.");
+      "f"_a, nb::sig("def weight_form(f: Expr) -> tuple[str, str, bool, bool] | None"),
+      "Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums\n"
+      "of both sides' points times gradients without c are the one by w, or of one side; whether the points are read\n"
+      "as x - z. None of other terms.");
   module.def(
       "leaves",
       [](const Symbol& f) {

@@ -226,7 +226,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     monkeypatch.setitem(
         operators.FUNCTIONS, "product_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
     out = mc.kernel_product(f, x, z, v, **given)
     found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
     assert len(calls) == count
@@ -235,7 +235,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
     # Some of them.
-    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
     for some in ([x], inputs[1:], [x, h], [inputs[1], b]):
         out = mc.kernel_product(f, x, z, v, **given)
         found = torch.autograd.grad(out, some, cotangent)
@@ -264,7 +264,7 @@ def test_backward_of_pairwise_in_passes(name, layout, features, device, products
     monkeypatch.setitem(
         operators.FUNCTIONS, "pairwise_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "_has_passes", lambda pairs: True)
+    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
     out = mc.pairwise(f, x, z if has_z else None, **given)
     cotangent = {
         "rows": torch.randn_like(out),
@@ -282,29 +282,3 @@ def test_backward_of_pairwise_in_passes(name, layout, features, device, products
         for one, tensor in zip(torch.autograd.grad(out, some, cotangent), some, strict=True):
             other = expected[[t is tensor for t in inputs].index(True)]
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("values", [1 << 24, 1 << 7])
-@pytest.mark.parametrize(("features", "columns"), [(4, 4), (3, 9), (4, 5)])
-def test_fields_of_columns(features, columns, values, products, monkeypatch):
-    """Of few values a CPU has gradients of each column, some rows at a time; else their weights."""
-    from mercer._torch import operators
-
-    f = "row*exp(-sum((x-z)^2)/4)*(1 + i/9)"
-    x, z = normal(2, 37, features), normal(29, features)
-    v, row = normal(3, 1, 29, columns), normal(37)
-    inputs = [x, z, v, row]
-    whole, calls = operators._field_of_columns, []
-    monkeypatch.setattr(operators, "_field_of_columns", lambda *a: calls.append(a) or whole(*a))
-    out = mc.kernel_product(f, x, z, v, row=row, i_offset=3)
-    cotangent = torch.randn_like(out)
-    monkeypatch.setattr(operators, "_VALUES", values)
-    found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
-    assert len(calls) == (2 if columns <= 4 or features <= 3 else 0)
-    calls.clear()
-    monkeypatch.setattr(operators, "_FEW_VALUES", 0)
-    monkeypatch.setattr(operators, "_FEW_VALUES_OF_FEATURES", 0)
-    expected = torch.autograd.grad(out, inputs, cotangent)
-    assert not calls
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)

@@ -148,33 +148,6 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
   return tile;
 }
 
-namespace {
-
-std::string names_of(const FurtherSums& further) {
-  std::string names;
-  for (const Expr& leaf : further.by) names += leaf.to_text() + ' ';
-  return names + (further.weights ? "w " : "") + (further.without_weight ? "without weight" : "");
-}
-
-bool has_any(const FurtherSums& further) { return !further.by.empty() || further.product || further.weights; }
-
-ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further) {
-  const Expr by_weights =
-      further.weights ? ir::simplify(differentiate(formula.expression, weights())) : Expr();
-  ir::FieldSplit field = ir::split_field(formula.field(), by_weights);
-  if (!further.without_weight) return field;
-  const plan::WeightedField weighted = plan::weighted_field(field.field);
-  if (!weighted.rest.empty()) field.field = ir::simplify(weighted.rest);
-  return field;
-}
-
-void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
-  for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
-  if (further.product) outputs.push_back(formula);
-}
-
-}  // namespace
-
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
                                                               const plan::FieldWeights& weights, Context& context,
                                                               const FurtherSums& further) {
@@ -195,7 +168,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
   field.capability = job.hardware().capability();
   const std::string key = cache_key("field of few features", formula.key, job.type, job.x.points.dtype, job.device,
                                     problem.sizes.exact_features, field.outputs, static_cast<int>(weights.kind),
-                                    names_of(further), further.product);
+                                    further.names());
   const auto fits = [&](const plan::GpuPairPlan& plan) {
     return plan::few_features_bytes(plan) <= problem.shared_per_block;
   };
@@ -239,7 +212,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
   const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
   const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
                                     problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks,
-                                    names_of(further), further.product);
+                                    further.names());
   const auto kernels = kept(pairs_of(job, context), key, job, [&] {
     auto field = std::make_shared<plan::RankField>(plan::rank_field_of(field_of(formula, further)));
     auto kernels = std::make_shared<cuda::PairKernels>();
@@ -250,7 +223,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
     add_outputs(problem.outputs, formula.expression, further);
     problem.product = tile(field->columns(job.features));
     // The tile has the points' sums, of which some value must be made: of functions linear in them one nobody asks for.
-    if (!ir::reads_pairs(field->amplitude) && !has_any(further)) {
+    if (!ir::reads_pairs(field->amplitude) && !further.any()) {
       problem.outputs.push_back(formula.expression);
       problem.product.further = 1;
     }
@@ -289,10 +262,10 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
   const std::string key = cache_key(
       formula.is_field ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
       problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, field.linear != nullptr,
-      field.has_units(), names_of(further), further.product, plan::columns_at_once(columns), pays(false), pays(true));
+      field.has_units(), further.names(), plan::columns_at_once(columns), pays(false), pays(true));
   return kept(pairs_of(job, context), key, job, [&] {
     problem.outputs = values_of(field);
-    if (has_any(further)) {
+    if (further.any()) {
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
       problem.stored_sums = plan::plan_stored_sums(problem.outputs, beside, columns, job.type);
@@ -330,7 +303,7 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, c
     return field;
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
-  if (plan.problem.field.pair_outputs.empty() && !has_any(further)) return gradient;
+  if (plan.problem.field.pair_outputs.empty() && !further.any()) return gradient;
   gradient.pairs = stored_values(call, job, plan, weights.count, context, further);
   return gradient.pairs->plan ? gradient : CudaGradient{};
 }

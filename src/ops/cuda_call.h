@@ -5,6 +5,7 @@
 
 #include "backend/cuda/operations.h"
 #include "ops/call.h"
+#include "ops/further_sums.h"
 #include "plan/gpu_field.h"
 
 namespace mercer::ops {
@@ -33,14 +34,6 @@ plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context);
 struct CudaGradient {
   std::shared_ptr<const cuda::PairKernels> pairs;
   std::shared_ptr<const cuda::FieldKernels> field;
-};
-/// What one pass has beside a gradient with weights of rows (cuda::FieldJob): the formula's derivatives by these
-/// leaves, added up, and the product with v; of few features those by the weights w, too. `without_weight`: the
-/// gradient lacks its factor of w (plan/weight_form.h).
-struct FurtherSums {
-  std::vector<Expr> by;
-  bool product = false, weights = false;
-  bool without_weight = false;
 };
 /// Of few features, in one pass; null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "ir/passes.h"
+#include "plan/gpu_field.h"
 #include "plan/promotion.h"
 #include "plan/registers.h"
 
@@ -295,6 +296,10 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   options.type = problem.type;
   options.params = problem.field.param_leaves();
   Expr phi = problem.field.field;
+  if (const WeightedField weighted = weighted_field(phi); !weighted.rest.empty()) {
+    phi = ir::simplify(weighted.rest);
+    plan->weight = lower_uniforms({weighted.weight}, {});
+  }
   plan->scale_slots = take_scales(phi);
   plan->program = lowered({phi}, options, target);
   plan->fast_program = plan->program;

@@ -100,6 +100,7 @@ struct FieldPlan {
                                       // coefficients
   std::vector<Expr> params;
   ir::Program uniforms;
+  ir::Program weight;                 // of w, in float64: a factor that φ lacks, for the results; without outputs: none
   ir::Program program;                // right for all data
   ir::Program fast_program;           // for rows of x and z of these magnitudes
   ir::Magnitudes magnitudes = ir::kModerate;

@@ -116,12 +116,6 @@ WeightForm weight_form(const Expr& given) {
   const WeightedField field = weighted_field(split.field);
   if (field.weight.empty()) return {};
   WeightForm form;
-  ir::ExprMap<Expr> values;
-  for (std::size_t u = 0; u < split.uniforms.size(); ++u)
-    values[ir::uniform_leaf(static_cast<int>(u))] = split.uniforms[u];
-  for (std::size_t p = 0; p < split.pair_outputs.size(); ++p)
-    values[ir::leaf(Op::pair_value, static_cast<int>(p))] = split.pair_outputs[p];
-  form.field = ir::simplify(ir::substitute(field.rest, values));
   form.of_both_sides = !degree->apart || degree->x != degree->z;
   form.of_differences = degree->of_differences;
   form.weight = ir::simplify(ir::substitute(field.weight, {{ir::leaf(Op::w), row_value()}}));

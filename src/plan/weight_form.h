@@ -14,7 +14,6 @@ namespace mercer::plan {
 
 struct WeightForm {
   Expr weight, slope;  // c and c' / d, over row in place of w
-  Expr field;          // df/dx / c, as differentiate() gives df/dx
   bool of_both_sides = true, of_differences = false;
   explicit operator bool() const { return !weight.empty(); }
 };

@@ -43,7 +43,6 @@ class WeightForm(NamedTuple):
 
     weight: str  # the factor c of w, over row
     slope: str  # c' / d, over row
-    field: str  # the derivative by x, without c
     of_both_sides: bool
     of_differences: bool
 
@@ -56,11 +55,7 @@ def weight_form(text: str) -> WeightForm | None:
 
 @functools.lru_cache(4096)
 def field_of(text: str, target: str) -> str:
-    """The derivative by x or w at the free feature; for "y" that by x without its factor of w."""
-    if target == "y":
-        form = weight_form(text)
-        assert form is not None
-        return form.field
+    """The derivative by x or w at the free feature."""
     return str(_mercer.differentiate(parsed(text), target))
 
 

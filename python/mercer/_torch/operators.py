@@ -41,10 +41,6 @@ from mercer._torch.operands import (
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
-# Gradients of each column of v: columns times features, so many of few columns and fewer of few
-# features; and these times rows that are made at once.
-_FEW_COLUMNS, _FEW_FEATURES = 4, 3
-_FEW_VALUES, _FEW_VALUES_OF_FEATURES, _VALUES = 256, 64, 1 << 24
 
 
 # What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
@@ -116,13 +112,12 @@ def _field_shape(pairs: Pairs, wrt: str, weights: Weights) -> tuple[int, ...]:
     batch, (m, k) = pairs.batch(*((t, 2) for t in weights)), pairs.x.shape[-2:]
     if wrt == "w":
         return (*batch, k)
-    return (*batch, m if wrt in "xyt" else pairs.columns.shape[-2], k)
+    return (*batch, m if wrt in "xt" else pairs.columns.shape[-2], k)
 
 
 @_define("field", ", str wrt, Tensor? amplitude, Tensor? u, Tensor? v")
 def field(*operands) -> Tensor:
-    """For wrt = "w" the field is summed over m as well: [..., K]. For "y" it is that to x without
-    the factor of w that it has; it has no derivatives."""
+    """For wrt = "w" the field is summed over m as well: [..., K]."""
     pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     weights = Weights(*(None if t is None else t.resolve_neg() for t in operands[_FIELDS + 1 :]))
     if wrt in "zs":
@@ -144,15 +139,27 @@ def _(*operands):
     return _new(pairs, _field_shape(pairs, wrt, Weights(*operands[_FIELDS + 1 :])))
 
 
+def has_passes(pairs: Pairs, weights: Weights) -> bool:
+    """Whether passes of the engine pay. On CPUs vectors lie along the features: of one feature and
+    column derivatives go one by one, sooner."""
+    if not is_weighed(weights) or not _in_engine(pairs):
+        return False
+    columns = 2 if weights.v is None else weights.v.shape[-1]
+    return pairs.x.is_cuda or pairs.x.shape[-1] > 1 or columns > 1
+
+
+def adds_up_by_weights(pairs: Pairs) -> bool:
+    """Whether these passes have sums by w."""
+    return not pairs.x.is_cuda or pairs.x.shape[-1] <= FEW_FEATURES
+
+
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     amplitude, u, v = weights
-    if pairs.x.is_cuda and is_weighed(weights) and wrt in "xw":
+    if wrt in "xw" and has_passes(pairs, weights):
         found = _field_in_one_pass(pairs, wrt, weights)
         if found is not None:
             return found
     if u is not None and v is not None and u.shape[-1] > 1:
-        if amplitude is None and wrt in "xy" and _has_few_values(pairs, u):
-            return _field_of_columns(pairs, wrt, u, v)
         return _field_of_rows(pairs, wrt, weights)
     # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
@@ -174,7 +181,7 @@ def _field_in_one_pass(pairs: Pairs, wrt: str, weights: Weights) -> Tensor | Non
         if weights.amplitude is None:
             return _product_gradient(pairs, weights.u, weights.v)
         return _in_one_pass(pairs, weights, "")["field"]
-    if pairs.x.shape[-1] > FEW_FEATURES:
+    if not adds_up_by_weights(pairs):
         return None
     found = _in_one_pass(pairs, weights, "w")
     return found["w"].mT if found else None
@@ -194,31 +201,6 @@ def _contracted(pairs: Pairs, wrt: str, amplitude: Tensor | None, coef: Tensor) 
     return _mercer.unfollowed(
         "gradient_field", parsed(near.f), points, columns, amplitude, coef, **options(near)
     )
-
-
-def _has_few_values(pairs: Pairs, u: Tensor) -> bool:
-    """Whether a CPU has gradients of each column sooner than those of the weights of all."""
-    columns, features = u.shape[-1], pairs.x.shape[-1]
-    if columns <= _FEW_COLUMNS:
-        most = _FEW_VALUES
-    else:
-        most = _FEW_VALUES_OF_FEATURES if features <= _FEW_FEATURES else 0
-    return not pairs.x.is_cuda and columns * features <= most
-
-
-def _field_of_columns(pairs: Pairs, wrt: str, u: Tensor, v: Tensor) -> Tensor:
-    """The gradients of each column, of some rows at a time, times u."""
-    m, features = pairs.x.shape[-2:]
-    items = pairs.batch((u, 2), (v, 2)).numel()
-    rows = max(1, _VALUES // max(1, u.shape[-1] * features * items))
-    coef = v.to(pairs.type).mT
-    parts = []
-    for first in range(0, m, rows):
-        some = pairs if rows >= m else pairs.rows(first, min(first + rows, m))
-        gradients = _contracted(some, wrt, None, coef)
-        own = u[..., first : first + rows, :].to(pairs.type).mT.unsqueeze(-1)
-        parts.append((own * gradients).sum(-3))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
 
 def _is_axis_of_coefficients(pairs: Pairs, weights: Weights) -> bool:
@@ -317,7 +299,7 @@ def _backward(
     weights = Weights(*(None if t is None else t.to(pairs.type).resolve_neg() for t in weights))
     shapes = _backward_shapes(pairs, weights, by, columns)
     found: dict[str, Tensor] = {}
-    if pairs.x.is_cuda and _has_pairs(pairs, shapes):
+    if _in_engine(pairs) and _has_pairs(pairs, shapes):
         # The product alone may be what is too much, and where it is not, the sums.
         tries = [(by, columns is not None), (by, False), ("w" if "w" in shapes else "", False)]
         for tried, has_product in dict.fromkeys([*tries, ("", False)]):
@@ -327,7 +309,7 @@ def _backward(
     if "w" in found:
         found["w"] = found["w"].sum(-1)
     if "field" not in found:
-        found["field"] = _field_without_pass(pairs, weights, without_weight, shapes)
+        found["field"] = field(*pairs, "x", *weights)  # there is no pair
     if "sums" in shapes and "sums" not in found:
         found["sums"] = _sums(pairs, _named(by)[0], weights, shapes["sums"])
     if "w" in shapes and "w" not in found:
@@ -370,14 +352,6 @@ def pairwise_backward(*operands) -> list[Tensor]:
 def _(*operands):
     pairs, (weights, by, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by, None).values()]
-
-
-def _field_without_pass(
-    pairs: Pairs, weights: Weights, without_weight: bool, shapes: dict
-) -> Tensor:
-    if without_weight and _has_pairs(pairs, shapes):
-        return _engine_field(pairs, "y", weights).expand(shapes["field"]).contiguous()
-    return field(*pairs, "x", *weights)
 
 
 def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:

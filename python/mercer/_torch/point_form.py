@@ -194,7 +194,7 @@ def point_form(pairs: Pairs, needs: Pairs) -> PointForm | None:
         for own in texts
         if own
     ]
-    if not any(read) or not _pays(pairs, bool(of_x[2] or of_z[2])):
+    if not any(read):
         return None
     wide = pairs.widened()
     x = _Side.of(of_x, wide)
@@ -207,8 +207,3 @@ def point_form(pairs: Pairs, needs: Pairs) -> PointForm | None:
         col=pairs.col if z.value is None else z.value,
     )
     return PointForm(pairs, made.with_formula(text), x, z)
-
-
-def _pays(pairs: Pairs, has_values: bool) -> bool:
-    """On CPUs the derivatives by the values take passes of their own."""
-    return pairs.x.is_cuda or not has_values

@@ -14,7 +14,7 @@ With L the value that is differentiated and W[m, n] the weight of a pair, dL/df(
     dL/dp         = sum_mn W df/dp
     dL/ddirection = the field by what the direction is added to, without that direction
 
-On CUDA what has the weights C v' or C takes two passes where no derivative of it is recorded: one
+What has the weights C v' or C takes two passes where no derivative of it is recorded: one
 with the rows x, which adds up df/drow and df/dp beside the field, and one with the rows z, which
 has dL/dv; of C v' one for both where the formula and its points are the same on both sides. dL/dv
 of many columns is a third where products of matrices make it sooner than these passes do.
@@ -33,16 +33,15 @@ from torch import Tensor
 from mercer import _mercer
 from mercer._torch import autograd, products
 from mercer._torch.operands import (
-    FEW_FEATURES,
     Pairs,
     Weights,
     derivative,
-    is_swarm,
-    is_weighed,
     leaves,
     like,
     parsed,
 )
+from mercer._torch.operators import adds_up_by_weights
+from mercer._torch.operators import has_passes as _has_passes
 from mercer._torch.point_form import PointForm, point_form
 from mercer._torch.weight_form import GradientByWeights
 
@@ -101,32 +100,20 @@ def _by_parameter(pairs: Pairs, weights: Weights, name: str, parameter: Tensor) 
     return like(_over_columns(by_name, weights).sum(-1), parameter)
 
 
-def _has_passes(pairs: Pairs) -> bool:
-    """Whether the engine has some; elsewhere the fields of single leaves are as fast."""
-    return pairs.x.is_cuda
-
-
 def _pass(
-    pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, form: GradientByWeights | None
+    pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, without_weight: bool
 ) -> tuple[Tensor, dict]:
-    """The field to x, and in the same pass gradients by `by` ("w", "p:h", "row") and v; with a form
-    of the weights the part by w of the points x. A field alone where there are no passes."""
+    """The field to x, and in the same pass gradients by `by` ("w", "p:h", "row") and v."""
     amplitude, u, v = weights
-    without_weight = form is not None
-    if not _has_passes(pairs):
-        name, inputs = "field", ("y" if without_weight else "x", *weights)
-    elif amplitude is not None:
+    if amplitude is not None:
         name, inputs = "pairwise_backward", (amplitude, " ".join(by), without_weight)
     else:
         name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
-    results = autograd.call(name, *pairs, *inputs)
-    gradient, *further = [results] if name == "field" else results
+    gradient, *further = autograd.call(name, *pairs, *inputs)
     leaves = [name for name in by if name != "w"]
     found = dict(zip(leaves, further.pop(0).unbind(-2), strict=True)) if leaves else {}
     if "w" in by:
         found["w"] = further.pop(0)
-    if form is not None:
-        gradient, found["w"] = form.taken(pairs, gradient)
     if needs_v:
         found["v"] = further[-1]
     return gradient, found
@@ -155,14 +142,15 @@ def _made_in_one_pass(
     _, u, v = weights
     u, v = torch.broadcast_tensors(u, v)
     both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
-    has_row = _has_passes(pairs) and pairs.row is not None and (needs.row or needs.col)
-    rows = ["row"] if has_row else []
-    x, found = _pass(pairs, both, by[: _most_sums(by, rows)] + rows, needs_v, form)
+    rows = ["row"] if pairs.row is not None and (needs.row or needs.col) else []
+    names = by[: _most_sums(by, rows)] + rows
+    x, found = _pass(pairs, both, names, needs_v, form is not None)
     halves = {name: sums / 2 for name, sums in found.items()}
     if needs_v:
         halves["v"] = found["v"][..., u.shape[-1] :]
-    if form is not None and form.of_both_sides:
-        halves["w"] = found["w"]
+    if form is not None:
+        x, by_w = form.taken(pairs, x)
+        halves["w"] = by_w if form.of_both_sides else by_w / 2
     if rows:
         halves["col"] = halves["row"]
     return halves | {"x": x}
@@ -172,29 +160,19 @@ def _made_in_passes(
     pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
 ) -> dict[str, Tensor]:
     """Gradients by leaf, as their points have them: what passes over the pairs have beside the
-    fields, and these; nothing where there are no such passes. Elsewhere the fields that are wanted
-    have that by w."""
-    if pairs.along or is_swarm(pairs) or not is_weighed(weights):
+    fields, and these; nothing where there are no such passes."""
+    given = [t for _, t, _ in pairs.tensors()] + [t for t in weights if t is not None]
+    if not _has_passes(pairs, weights) or not autograd.records_nothing(given):
         return {}
-    given = [t for t in weights if t is not None]
-    form = GradientByWeights.of(pairs, needs)
     needs_z = needs.x if pairs.z is None else needs.z
-    has_passes = _has_passes(pairs)
-    # Passes of few features add up by w as they do by parameters.
-    by_w = has_passes and form is None and needs.w and pairs.x.shape[-1] <= FEW_FEATURES
-    if has_passes:
-        pays = needs.x or needs.z or form is not None or by_w
-    else:
-        pays = form is not None and (
-            needs.x and needs_z if form.of_both_sides else needs.x or needs_z
-        )
-    if not pays or not autograd.records_nothing([t for _, t, _ in pairs.tensors()] + given):
+    form = GradientByWeights.of(pairs, needs)
+    by_w = form is None and needs.w and adds_up_by_weights(pairs)
+    if not (needs.x or needs_z or by_w or form is not None):
         return {}
-    needs_v = needs_v and has_passes
     by = [
         f"p:{name}"
         for name, needed in zip(pairs.names.split(), needs.params, strict=False)
-        if needed and has_passes
+        if needed
     ]
     if by_w:
         by.insert(0, "w")
@@ -203,28 +181,32 @@ def _made_in_passes(
     of_x = needs.x or (form is not None and (form.of_both_sides or not needs_z))
     of_x = of_x or (by_w and not needs_z)
     of_z = needs_z or (form is not None and form.of_both_sides)
-    found = {}
+    found: dict[str, Tensor] = {}
+    fields = {}
     if of_x:
-        rows = ["row"] if has_passes and pairs.row is not None and needs.row else []
+        rows = ["row"] if pairs.row is not None and needs.row else []
         taken = _most_sums(by, rows)
-        found["x"], further = _pass(pairs, weights, by[:taken] + rows, False, form)
+        names, by = by[:taken] + rows, by[taken:]
+        fields["x"], further = _pass(pairs, weights, names, False, form is not None)
         found |= further
-        by = by[taken:]
     if of_z:
-        has_columns = has_passes and pairs.col is not None and needs.col
-        rows = ["row"] if has_columns else []
-        by = by[: _most_sums(by, rows)]
-        z, further = _pass(pairs.swapped(), weights.swapped(), by + rows, needs_v, form)
-        if has_columns:
+        rows = ["row"] if pairs.col is not None and needs.col else []
+        names, swapped = by[: _most_sums(by, rows)] + rows, pairs.swapped()
+        fields["z"], further = _pass(swapped, weights.swapped(), names, needs_v, form is not None)
+        if rows:
             found["col"] = further.pop("row")
-        if form is not None and "w" in found:
-            further["w"] = found["w"] + further["w"] if form.of_both_sides else found["w"]
         found |= further
-        if pairs.z is None:
-            found["x"] = found["x"] + z
-        else:
-            found["z"] = z
-    return found
+    if form is not None:
+        for side, field_of_side in fields.items():
+            rows_of = pairs if side == "x" else pairs.swapped()
+            fields[side], by_w = form.taken(rows_of, field_of_side)
+            if "w" not in found:
+                found["w"] = by_w
+            elif form.of_both_sides:
+                found["w"] = found["w"] + by_w
+    if pairs.z is None and "z" in fields:
+        fields = {"x": fields["x"] + fields["z"]}
+    return found | fields
 
 
 def gradients(

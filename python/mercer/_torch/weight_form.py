@@ -60,8 +60,13 @@ class GradientByWeights:
             return None
         if pairs.type == torch.float32 and pairs.x.shape[-1] <= FEW_FEATURES:
             return None
-        has_forms = all(weight_form(text) is not None for text in (pairs.f, swapped_text(pairs.f)))
-        return GradientByWeights(pairs) if has_forms else None
+        if any(weight_form(text) is None for text in (pairs.f, swapped_text(pairs.f))):
+            return None
+        form = GradientByWeights(pairs)
+        x, z = needs.x, needs.x if pairs.z is None else needs.z
+        # Where sums by w come beside one field, a second field for their sake is more.
+        has_fields = (x and z) if form.of_both_sides else (x or z)
+        return form if pairs.x.is_cuda or has_fields else None
 
     def taken(self, rows: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Of the gradient to the rows without its weight: with it, and the rows' part by w."""

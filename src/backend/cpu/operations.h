@@ -69,19 +69,6 @@ void reduce(const PairProgram& program, const PairItem& item, const PairMember& 
 void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
              const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run);
 
-/// The gradient field: pair values from `pairs` and, last, the `amplitude` [M, N], each where there is one; then φ over
-/// n.
-struct FieldItem {
-  PairItem item;                  // x [M, K], z [N, K]
-  std::vector<double> pair_params, field_params;
-  const void* amplitude = nullptr;
-  std::int64_t amplitude_row_stride = 0, amplitude_col_stride = 0;
-  const void* coef = nullptr;     // [O, N]
-  Dtype coef_dtype = Dtype::float32;
-  std::int64_t outputs = 1, coef_output_stride = 0, coef_point_stride = 0;
-  void* out = nullptr;            // [O, M, K]
-  std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
-};
 struct FieldProgram {
   std::shared_ptr<const plan::FieldPlan> plan;
   std::unique_ptr<jit::FieldKernel> kernel, fast_kernel;  // fast_kernel: null when one program serves all data
@@ -89,6 +76,43 @@ struct FieldProgram {
     if (p->has_fast) fast_kernel = jit::compile(p->source(true));
   }
 };
-void gradient(const PairProgram* pairs, const FieldProgram& field, const FieldItem& item, const RunOptions& run);
+/// A field: out[o, m, k] = row_scale[m] * sum over n of coef[o, n] φ(x[m, k], z[n, k], planes of the pairs).
+struct FieldItem {
+  std::shared_ptr<const FieldProgram> program;
+  Points x, z;                    // x [M, K], without data where φ reads none; z [N, K]
+  const double* weights = nullptr;  // [K], or null where φ reads none
+  std::vector<double> params;
+  const void* coef = nullptr;     // [O, N]
+  Dtype coef_dtype = Dtype::float32;
+  std::int64_t outputs = 1, coef_output_stride = 0, coef_point_stride = 0;
+  Points row_scale;               // [M, 1]; without data: ones
+  void* out = nullptr;            // [O, M, K]
+  std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
+};
+/// A sum: out[m] = row_scale[m] * sum over n of a plane times coef[n], or times the weights of the pairs.
+struct SumItem {
+  int plane = 0;
+  std::int64_t points = 0;        // N
+  Points coef;                    // [N, 1]; without data: the weights
+  Points row_scale;
+  void* out = nullptr;            // [M]
+  std::int64_t out_stride = 0;
+};
+/// Fields and sums of the same planes: the values of `pairs`, where there are some, and last weights of the pairs,
+/// where there are some: the `amplitude` [M, N], or sum over e of u[m, e] v[n, e].
+struct GradientItem {
+  PairItem item;
+  std::vector<double> pair_params;
+  const void* amplitude = nullptr;
+  std::int64_t amplitude_row_stride = 0, amplitude_col_stride = 0;
+  struct Factors {
+    std::shared_ptr<const FieldProgram> program;  // of φ = z with coefficients of each row; n_capacity of these
+    Points u, v;                                  // [M, E], [N, E]
+  };
+  Factors factors;
+  std::vector<FieldItem> fields;  // at least one
+  std::vector<SumItem> sums;
+};
+void gradient(const PairProgram* pairs, const GradientItem& item, const RunOptions& run);
 
 }  // namespace mercer::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/half.h"
 
@@ -93,6 +94,26 @@ double read_element(const void* data, Dtype dtype, std::int64_t index) {
     return static_cast<double>(static_cast<const decltype(tag)*>(data)[index]);
   });
 }
+
+template <class T>
+void pack_row(const Points& points, std::int64_t p, std::int64_t padded, T* row) {
+  const std::int64_t count = points.features, step = points.feature_stride;
+  with_type(points.dtype, [&](auto tag) {
+    using In = decltype(tag);
+    const In* const from = static_cast<const In*>(points.data) + p * points.point_stride;
+    if constexpr (std::is_same_v<In, T>) {
+      if (step == 1) std::copy_n(from, count, row);
+      else
+        for (std::int64_t k = 0; k < count; ++k) row[k] = from[k * step];
+    } else {
+      for (std::int64_t k = 0; k < count; ++k) row[k] = static_cast<T>(static_cast<double>(from[k * step]));
+    }
+  });
+  std::fill(row + count, row + padded, T(0));
+}
+
+template void pack_row<float>(const Points&, std::int64_t, std::int64_t, float*);
+template void pack_row<double>(const Points&, std::int64_t, std::int64_t, double*);
 
 PackPrograms::PackPrograms(const plan::PairPlan& plan) {
   for (const plan::Sides::Stage& stage : plan.sides.stages)

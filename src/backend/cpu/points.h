@@ -36,4 +36,8 @@ struct PairItem {
   const double* weights = nullptr;  // [K], or null when the formula reads none
 };
 
+/// Features of point p in the type of a computation, then zeros, `padded` in all.
+template <class T>
+void pack_row(const Points& points, std::int64_t p, std::int64_t padded, T* row);
+
 }  // namespace mercer::cpu

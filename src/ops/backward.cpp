@@ -1,0 +1,368 @@
+// Backwards: gradients whose pairs weigh the product of two factors, or a matrix, and what the same pass has beside.
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/key.h"
+#include "ir/split.h"
+#include "mercer/pairwise.h"
+#include "ops/cpu_field.h"
+#include "ops/cuda_call.h"
+#include "ops/dump.h"
+#include "ops/pair_matrix.h"
+
+namespace mercer {
+
+using ops::PairCall;
+using ops::Shape;
+
+namespace {
+
+/// An output of this shape behind the batch, `further` inputs beside the call's.
+void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
+                  const std::vector<const Tensor*>& further) {
+  ops::check_output_type(call.op(), out, call.type());
+  Shape expected = call.batch();
+  expected.insert(expected.end(), shape.begin(), shape.end());
+  std::vector<const Tensor*> inputs = call.inputs();
+  inputs.insert(inputs.end(), further.begin(), further.end());
+  ops::check_output(call.op(), out, expected, inputs);
+}
+
+void check_beside(const PairCall& call, const BesideGradient& beside, const std::vector<const Tensor*>& inputs) {
+  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
+  require((beside.sums != nullptr) == (count > 0),
+          "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
+  if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
+  if (beside.by_weights != nullptr) check_result(call, *beside.by_weights, {call.features(), call.m()}, inputs);
+  if (!beside.without_weight) return;
+  const Expr& field = call.formula().field();
+  const bool is_zero = field->op == ir::Op::constant && field->value == 0;  // as of an exponent that is 0
+  require(is_zero || call.formula().has_weight_form(),
+          "{}: a gradient without its factor of w must have one, of terms that are homogeneous in the points. Received "
+          "{}.",
+          call.op(), call.formula().expression.to_text());
+}
+
+/// Where the only output goes.
+cuda::FieldJob result_job(const PairCall& call, const Tensor& out) {
+  cuda::FieldJob operands;
+  operands.out = out.data;
+  operands.out_row_stride = out.strides[out.ndim() - 2];
+  operands.out_feature_stride = out.strides.back();
+  operands.out_batch_strides = ops::batch_strides(out, 2, call.batch());
+  return operands;
+}
+
+cuda::FieldJob::Further further_output(const PairCall& call, const Tensor* to) {
+  if (to == nullptr) return {};
+  return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
+}
+
+/// A parameter of the formula, or "row"; empty where it reads none of that name.
+Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
+  if (name == "row") return formula.uses.row ? row_value() : Expr();
+  for (const Expr& leaf : formula.params)
+    if (leaf->name == name) return leaf;
+  return {};
+}
+
+/// Nothing where no pass has them.
+std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideGradient& beside) {
+  constexpr std::size_t kMostSums = 8;  // beside a pass, for registers
+  if (beside.by.size() > kMostSums || call.features() == 0) return {};
+  if (beside.by_weights != nullptr && !call.formula().uses.w) return {};
+  ops::FurtherSums further{{}, beside.product != nullptr, beside.by_weights != nullptr, beside.without_weight};
+  for (const std::string& name : beside.by) {
+    // An exponent that is a number is none of the running formula's parameters.
+    const Expr leaf = leaf_named(call.formula(), name);
+    if (leaf.empty()) return {};
+    further.by.push_back(leaf);
+  }
+  return further;
+}
+
+/// One pass over the pairs; nothing where it cannot have all of that.
+std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cuda::PairJob& job,
+                                                  const plan::FieldWeights& weights, const ops::FurtherSums& further,
+                                                  Context& context) {
+  ops::CudaGradient kernels;
+  kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
+  if (!kernels.pairs && further.weights) return {};
+  if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
+  if (kernels.pairs) return kernels;
+  // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
+  ops::FurtherSums without_product = further;
+  without_product.product = false;
+  if (further.product && ops::rank_field_kernels(call, job, weights, context, without_product)) return {};
+  kernels = ops::stored_gradient(call, job, weights, context, further);
+  if (!kernels.field) return {};
+  return kernels;
+}
+
+/// The gradient of a product: weights of the rows [..., M, E] and v [..., N, E], after their checks.
+class ProductFactors {
+ public:
+  ProductFactors(const PairCall& call, const Tensor& weights, const Tensor& v) : weights_(weights), v_(v) {
+    require(columns() > 0, "{}: v must have at least one column. Received shape {}.", call.op(),
+            ops::text_of(v.shape));
+    const auto check = [&](const char* name, const Tensor& factor, std::int64_t points) {
+      require(factor.shape[factor.ndim() - 2] == points && factor.shape.back() == columns(),
+              "{}: {} must have shape (..., {}, {}). Received {}.", call.op(), name, points, columns(),
+              ops::text_of(factor.shape));
+      ops::check_device(call.op(), name, factor, call.device());
+      ops::check_computing_type(call.op(), name, factor, call.type());
+    };
+    check("weights", weights, call.m());
+    check("v", v, call.n());
+  }
+  static std::vector<Shape> leading(const char* op, const Tensor& weights, const Tensor& v) {
+    ops::check_input(op, "weights", weights, 2);
+    ops::check_input(op, "v", v, 2);
+    return {ops::leading(weights, 2), ops::leading(v, 2)};
+  }
+
+  std::int64_t columns() const { return v_.shape.back(); }
+  plan::FieldWeights weights() const { return {plan::FieldWeights::Kind::factors, columns()}; }
+
+  cuda::FieldJob job(const PairCall& call, const Tensor& out) const {
+    cuda::FieldJob operands = result_job(call, out);
+    const auto operand = [&](const Tensor& factor, std::size_t row, std::size_t column) -> cuda::JobOperand {
+      return {{factor.data, factor.dtype, ops::batch_strides(factor, 2, call.batch())},
+              factor.strides[factor.ndim() - row],
+              factor.strides[factor.ndim() - column]};
+    };
+    operands.coef = operand(v_, 1, 2);  // outputs, then points
+    operands.rows = operand(weights_, 2, 1);
+    operands.outputs = columns();
+    return operands;
+  }
+
+ private:
+  const Tensor &weights_, &v_;
+};
+
+/// Where the results of a pass go; what is not asked for is null.
+struct PassResults {
+  const Tensor* out;
+  const BesideGradient& beside;
+};
+
+/// On CPUs: fields of the same planes of values.
+class CpuBackward {
+ public:
+  CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const ops::FurtherSums& further,
+              Context& context)
+      : call_(call), further_(further), factors_(weights.of_matrix() ? 0 : weights.count) {
+    const Formula::Prepared& formula = call.formula();
+    split_ = ops::field_of(formula, further);
+    plan::PairProblem problem = ops::block_problem(call, context);
+    const std::string text = cache_key("backward", formula.key, further.names());
+    std::vector<Expr> values = split_.pair_outputs;
+    ops::add_outputs(values, formula.expression, further);
+    planes_count_ = static_cast<int>(values.size());
+    if (!values.empty())
+      pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
+        for (const Expr& value : values) problem.outputs.push_back(ir::simplify(value));
+        return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
+      });
+    const ops::PlaneShape planes = ops::plane_shape(pairs_.get());
+    const auto of_field = [&](const char* name, const Expr& phi) {
+      return ops::cpu_field(cache_key(text, name, has_plane()), planes, problem, 1, call.features(), context, [&] {
+        ir::FieldSplit field = split_;
+        field.field = weighed(phi);
+        return field;
+      });
+    };
+    const auto of_plane = [&](ops::PlaneShape shape, const Expr& value, std::int64_t features) {
+      return ops::cpu_field(cache_key("plane", value.to_text()), shape, problem, 1, features, context, [&] {
+        ir::FieldSplit field;
+        field.field = value * points().z;
+        return field;
+      });
+    };
+    main_ = of_field("field", split_.field);
+    if (further.product && factors_ > 1) product_ = of_plane(planes, plane_value(planes_count_ - 1), factors_);
+    if (further.weights) beside_ = of_field("beside", split_.beside);
+    // The contraction of u with v', whose features are the points.
+    if (factors_ > 1) factor_ = of_plane({static_cast<int>(factors_), 0}, plane_value(0), planes.width);
+  }
+
+  /// `weights` and `v` as product_backward has them; without v, weights of the pairs.
+  cpu::GradientItem item(std::int64_t index, const Tensor& weights, const Tensor* v, const PassResults& results) const {
+    const auto at = [&](const Tensor& tensor) { return place(index, tensor); };
+    cpu::GradientItem item;
+    item.item = call_.item(index);
+    if (pairs_) item.pair_params = call_.values(index, pairs_->plan().general.split.params);
+    cpu::Points ones = constant(call_.n()), scale;
+    if (v == nullptr) {
+      ops::fill_amplitude(item, call_, index, weights);
+    } else if (has_plane()) {
+      item.factors = {factor_, columns_of(index, weights, call_.m()), columns_of(index, *v, call_.n())};
+    } else {
+      scale = columns_of(index, weights, call_.m());
+    }
+    const auto add = [&](const Program& program, const cpu::Points& z, bool is_weighed, void* out,
+                         std::int64_t row_stride, std::int64_t feature_stride) -> cpu::FieldItem& {
+      cpu::FieldItem& field = item.fields.emplace_back();
+      field.program = program;
+      field.x.count = call_.m();
+      field.z = z;
+      const cpu::Points coef = is_weighed && v != nullptr && !has_plane() ? columns_of(index, *v, call_.n()) : ones;
+      field.coef = coef.data;
+      field.coef_dtype = coef.dtype;
+      field.coef_point_stride = coef.point_stride;
+      if (is_weighed) field.row_scale = scale;
+      field.out = out;
+      field.out_row_stride = row_stride;
+      field.out_feature_stride = feature_stride;
+      return field;
+    };
+    const auto add_field = [&](const Program& program, const Tensor& out, bool of_rows) {
+      std::int64_t row = out.strides[out.ndim() - 2], feature = out.strides.back();
+      if (!of_rows) std::swap(row, feature);
+      cpu::FieldItem& field = add(program, item.item.z, true, at(out), row, feature);
+      field.x = item.item.x;
+      field.weights = item.item.weights;
+      field.params = call_.values(index, program->plan->params);
+    };
+    add_field(main_, *results.out, true);
+    const cpu::Points single = factors_ == 1 ? columns_of(index, *v, call_.n()) : cpu::Points{};
+    for (std::size_t s = 0; s < further_.by.size(); ++s) {
+      const Tensor& sums = *results.beside.sums;
+      const std::int64_t from = static_cast<std::int64_t>(s) * sums.strides[sums.ndim() - 2];
+      const std::int64_t size = static_cast<std::int64_t>(size_of(sums.dtype));
+      const int plane = static_cast<int>(split_.pair_outputs.size() + s);
+      item.sums.push_back(
+          {plane, call_.n(), single, scale, static_cast<char*>(at(sums)) + from * size, sums.strides.back()});
+    }
+    if (further_.product && factors_ == 1) {
+      const Tensor& product = *results.beside.product;
+      item.sums.push_back({planes_count_ - 1, call_.n(), single, {}, at(product), product.strides[product.ndim() - 2]});
+    }
+    if (product_) {
+      const Tensor& product = *results.beside.product;
+      add(product_, columns_of(index, *v, call_.n()), false, at(product), product.strides[product.ndim() - 2],
+          product.strides.back());
+    }
+    if (beside_) add_field(beside_, *results.beside.by_weights, false);
+    return item;
+  }
+
+  const cpu::PairProgram* pairs() const { return pairs_.get(); }
+
+ private:
+  using Program = std::shared_ptr<const cpu::FieldProgram>;
+
+  static Expr plane_value(int plane) { return ir::leaf(ir::Op::pair_value, plane); }
+  /// Weights of the pairs are the last plane; one factor needs none: v is the coefficients, u a factor of the rows.
+  bool has_plane() const { return factors_ != 1; }
+  Expr weighed(const Expr& phi) const { return has_plane() ? plane_value(planes_count_) * phi : phi; }
+
+  void* place(std::int64_t index, const Tensor& tensor) const {
+    return ops::element(tensor, call_.offset(index, ops::batch_strides(tensor, 2, call_.batch())));
+  }
+  cpu::Points columns_of(std::int64_t index, const Tensor& factor, std::int64_t count) const {
+    return {place(index, factor), factor.dtype, count, factors_, factor.strides[factor.ndim() - 2],
+            factor.strides.back(), {}, 0};
+  }
+  static cpu::Points constant(std::int64_t count) {
+    static constexpr double kOne = 1;
+    return {&kOne, Dtype::float64, count, 1, 0, 0, {}, 0};
+  }
+
+  const PairCall& call_;
+  const ops::FurtherSums& further_;
+  std::int64_t factors_;  // 0: a matrix
+  ir::FieldSplit split_;
+  int planes_count_ = 0;
+  std::shared_ptr<const cpu::PairProgram> pairs_;
+  Program main_, product_, beside_, factor_;
+};
+
+/// Of a checked call on CPUs.
+void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const ops::FurtherSums& further,
+                const Tensor& weights, const Tensor* v, const PassResults& results, const Arguments& arguments,
+                Context& context) {
+  const CpuBackward backward(call, kind, further, context);
+  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    cpu::gradient(backward.pairs(), backward.item(index, weights, v, results), run);
+  });
+}
+
+}  // namespace
+
+void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const Arguments& arguments, Context& context) {
+  const char* op = "product_gradient";
+  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
+  const ProductFactors factors(call, weights, v);
+  check_result(call, out, {call.m(), call.features()}, {&weights, &v});
+  if (call.ends_checked(out)) return;
+  if (!call.on_cuda()) {
+    const BesideGradient beside;
+    return run_on_cpu(call, factors.weights(), {}, weights, &v, {&out, beside}, arguments, context);
+  }
+  const cuda::PairJob job = call.job(context);
+  const auto kernels = *weighed_gradient(call, job, factors.weights(), {}, context);
+  cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, factors.job(call, out));
+}
+
+bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
+                      const Tensor& out, const BesideGradient& beside, const Arguments& arguments, Context& context) {
+  const char* op = "product_backward";
+  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
+  const ProductFactors factors(call, weights, v);
+  const std::vector<const Tensor*> inputs{&weights, &v};
+  check_result(call, out, {call.m(), call.features()}, inputs);
+  check_beside(call, beside, inputs);
+  if (beside.product != nullptr) check_result(call, *beside.product, {call.m(), factors.columns()}, inputs);
+  auto further = further_sums(call, beside);
+  if (!further) return false;
+  if (call.ends_checked(out)) return true;
+  if (!call.on_cuda()) {
+    run_on_cpu(call, factors.weights(), *further, weights, &v, {&out, beside}, arguments, context);
+    return true;
+  }
+  const cuda::PairJob job = call.job(context);
+  const auto kernels = weighed_gradient(call, job, factors.weights(), *further, context);
+  if (!kernels) return false;
+  cuda::FieldJob operands = factors.job(call, out);
+  operands.sums = further_output(call, beside.sums);
+  operands.product = further_output(call, beside.product);
+  operands.beside = further_output(call, beside.by_weights);
+  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
+  return true;
+}
+
+bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
+                       const BesideGradient& beside, const Arguments& arguments, Context& context) {
+  const char* op = "pairwise_backward";
+  ops::check_input(op, "weights", weights, 2);
+  const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2)});
+  require(beside.product == nullptr, "{}: there must be no product. Received one.", op);
+  ops::check_matrix(call, "weights", weights);
+  const std::vector<const Tensor*> inputs{&weights};
+  check_result(call, out, {call.m(), call.features()}, inputs);
+  check_beside(call, beside, inputs);
+  auto further = further_sums(call, beside);
+  if (!further) return false;
+  if (call.ends_checked(out)) return true;
+  if (!call.on_cuda()) {
+    run_on_cpu(call, {plan::FieldWeights::Kind::matrix}, *further, weights, nullptr, {&out, beside}, arguments,
+               context);
+    return true;
+  }
+  const cuda::PairJob job = call.job(context);
+  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context);
+  if (!kernels) return false;
+  cuda::FieldJob operands = result_job(call, out);
+  operands.amplitude = ops::matrix_operand(call, weights);
+  operands.by_matrix = true;
+  operands.sums = further_output(call, beside.sums);
+  operands.beside = further_output(call, beside.by_weights);
+  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
+  return true;
+}
+
+}  // namespace mercer

@@ -1,0 +1,28 @@
+#include "ops/further_sums.h"
+
+#include "ir/passes.h"
+#include "plan/gpu_field.h"
+
+namespace mercer::ops {
+
+std::string FurtherSums::names() const {
+  std::string names;
+  for (const Expr& leaf : by) names += leaf.to_text() + ' ';
+  return names + (product ? "product " : "") + (weights ? "w " : "") + (without_weight ? "without weight" : "");
+}
+
+ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further) {
+  const Expr by_weights = further.weights ? ir::simplify(differentiate(formula.expression, weights())) : Expr();
+  ir::FieldSplit field = ir::split_field(formula.field(), by_weights);
+  if (!further.without_weight) return field;
+  const plan::WeightedField weighted = plan::weighted_field(field.field);
+  if (!weighted.rest.empty()) field.field = ir::simplify(weighted.rest);
+  return field;
+}
+
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
+  for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
+  if (further.product) outputs.push_back(formula);
+}
+
+}  // namespace mercer::ops

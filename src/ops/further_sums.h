@@ -1,0 +1,29 @@
+// What one pass of a backward has beside its gradient.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/split.h"
+#include "ops/prepared.h"
+
+namespace mercer::ops {
+
+/// The formula's derivatives by these leaves, added up, the product with v, and the sums by the weights w.
+/// `without_weight`: the gradient lacks its factor of w (plan/weight_form.h).
+struct FurtherSums {
+  std::vector<Expr> by;
+  bool product = false, weights = false;
+  bool without_weight = false;
+
+  bool any() const { return !by.empty() || product || weights; }
+  /// For keys of caches.
+  std::string names() const;
+};
+
+/// The field of the gradient, and beside it that of the sums by w, where these are asked for.
+ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further);
+/// The values of the pairs that the other sums are of, the product's last.
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further);
+
+}  // namespace mercer::ops
