@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
 import pytest
 from mercer import benchmarks
 from mercer.benchmarks import (
+    backward,
     command,
     engine,
     gpu_data,
@@ -21,6 +23,7 @@ from mercer.benchmarks import (
 from mercer.benchmarks.gpu_result import GpuLine
 from mercer.benchmarks.gpu_settings import GpuSettings
 from mercer.benchmarks.gpu_timing import Stopwatch
+from mercer.benchmarks.settings import Settings
 
 torch = pytest.importorskip("torch")
 ROWS = gpu_runs.all_rows()
@@ -49,6 +52,14 @@ def test_row(settings, name, monkeypatch):
         assert line.misses() == [], line
         assert len(gpu_result.cells(line)) == len(gpu_result.COLUMNS)
         json.dumps(line.to_dict())
+
+
+@pytest.mark.parametrize("row", backward.BACKWARDS, ids=lambda row: row.name)
+def test_row_of_a_backward_on_cpus(row):
+    (line,) = backward.lines(dataclasses.replace(row, points=320), Settings(quick=True))
+    assert line.seconds > 0
+    assert line.ratio > 0
+    assert not line.misses_error()
 
 
 @pytest.mark.parametrize(("name", "count"), [("disk", 1), ("kron-startup 8^5", 2)])

@@ -155,22 +155,27 @@ class CpuBackward {
               Context& context)
       : call_(call), further_(further), factors_(weights.of_matrix() ? 0 : weights.count) {
     const Formula::Prepared& formula = call.formula();
-    split_ = ops::field_of(formula, further);
+    std::optional<ir::FieldSplit> made;
+    const auto split = [&]() -> const ir::FieldSplit& {
+      if (!made) made = ops::field_of(formula, further);
+      return *made;
+    };
     plan::PairProblem problem = ops::block_problem(call, context);
     const std::string text = cache_key("backward", formula.key, further.names());
-    std::vector<Expr> values = split_.pair_outputs;
-    ops::add_outputs(values, formula.expression, further);
-    planes_count_ = static_cast<int>(values.size());
-    if (!values.empty())
-      pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
-        for (const Expr& value : values) problem.outputs.push_back(ir::simplify(value));
-        return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
-      });
+    pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
+      std::vector<Expr> values = split().pair_outputs;
+      ops::add_outputs(values, formula.expression, further);
+      for (const Expr& value : values) problem.outputs.push_back(ir::simplify(value));
+      return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
+    });
+    planes_count_ = static_cast<int>(pairs_->plan().problem.outputs.size());
+    first_further_ = planes_count_ - static_cast<int>(further.by.size()) - further.product;
     const ops::PlaneShape planes = ops::plane_shape(pairs_.get());
-    const auto of_field = [&](const char* name, const Expr& phi) {
-      return ops::cpu_field(cache_key(text, name, has_plane()), planes, problem, 1, call.features(), context, [&] {
-        ir::FieldSplit field = split_;
-        field.field = weighed(phi);
+    const auto of_field = [&](Expr ir::FieldSplit::*phi) {
+      const std::string key = cache_key(text, phi == &ir::FieldSplit::field, has_plane());
+      return ops::cpu_field(key, planes, problem, 1, call.features(), context, [&] {
+        ir::FieldSplit field = split();
+        field.field = weighed(field.*phi);
         return field;
       });
     };
@@ -181,9 +186,9 @@ class CpuBackward {
         return field;
       });
     };
-    main_ = of_field("field", split_.field);
+    main_ = of_field(&ir::FieldSplit::field);
     if (further.product && factors_ > 1) product_ = of_plane(planes, plane_value(planes_count_ - 1), factors_);
-    if (further.weights) beside_ = of_field("beside", split_.beside);
+    if (further.weights) beside_ = of_field(&ir::FieldSplit::beside);
     // The contraction of u with v', whose features are the points.
     if (factors_ > 1) factor_ = of_plane({static_cast<int>(factors_), 0}, plane_value(0), planes.width);
   }
@@ -193,7 +198,7 @@ class CpuBackward {
     const auto at = [&](const Tensor& tensor) { return place(index, tensor); };
     cpu::GradientItem item;
     item.item = call_.item(index);
-    if (pairs_) item.pair_params = call_.values(index, pairs_->plan().general.split.params);
+    item.pair_params = call_.values(index, pairs_->plan().general.split.params);
     cpu::Points ones = constant(call_.n()), scale;
     if (v == nullptr) {
       ops::fill_amplitude(item, call_, index, weights);
@@ -232,7 +237,7 @@ class CpuBackward {
       const Tensor& sums = *results.beside.sums;
       const std::int64_t from = static_cast<std::int64_t>(s) * sums.strides[sums.ndim() - 2];
       const std::int64_t size = static_cast<std::int64_t>(size_of(sums.dtype));
-      const int plane = static_cast<int>(split_.pair_outputs.size() + s);
+      const int plane = first_further_ + static_cast<int>(s);
       item.sums.push_back(
           {plane, call_.n(), single, scale, static_cast<char*>(at(sums)) + from * size, sums.strides.back()});
     }
@@ -274,8 +279,7 @@ class CpuBackward {
   const PairCall& call_;
   const ops::FurtherSums& further_;
   std::int64_t factors_;  // 0: a matrix
-  ir::FieldSplit split_;
-  int planes_count_ = 0;
+  int planes_count_ = 0, first_further_ = 0;  // planes that are made; the first of those beside the fields
   std::shared_ptr<const cpu::PairProgram> pairs_;
   Program main_, product_, beside_, factor_;
 };

@@ -9,7 +9,7 @@ import numpy as np
 
 import mercer
 
-from . import engine, kron, peers
+from . import backward, engine, kron, peers
 from .data import Case
 from .result import Line
 from .rows import (
@@ -225,6 +225,8 @@ def all_rows() -> dict[str, Callable[[Settings], Iterator[Line]]]:
         rows[row.name] = lambda s, row=row: pairwise_lines(row, s)
     for product in PRODUCTS:
         rows[product.name] = lambda s, row=product: product_lines(row, s)
+    for gradients in backward.BACKWARDS:
+        rows[gradients.name] = lambda s, row=gradients: backward.lines(row, s)
     rows["jit"] = jit_lines
     rows["interpreter"] = interpreter_lines
     rows["avx2"] = avx2_lines
