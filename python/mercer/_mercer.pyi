@@ -404,7 +404,7 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, /, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
 
@@ -412,7 +412,7 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: Sequence[str] = (), product: bool = False, without_weight: bool = False, by_weights: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: Sequence[str], product: bool, without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
@@ -421,14 +421,14 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
         by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
     without_weight: the gradient lacks its factor of w, which weight_form has.
-    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
-    of a formula that reads none; and on CUDA from 17 to 160 features, where product_gradient stores no pairs, with the
-    product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there; by
-    the weights of more than 16 features.
+    None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
+    not read, or more than eight; by the weights of a formula that reads none; of no features; and on CUDA from 17 to 160
+    features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of
+    more features, with that of more columns than pay there; by the weights of more than 16 features.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
-def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, *, by: Sequence[str] = (), without_weight: bool = False, by_weights: bool = False, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, by: Sequence[str], without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
     """
     One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
     [..., M, K], and beside it
@@ -437,8 +437,9 @@ def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: 
         by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
     weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
-    None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
-    of a formula that reads none, and on CUDA of more than 16 features.
+    None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
+    not read, or more than eight; by the weights of a formula that reads none, and on CUDA of more than 16 features; of no
+    features.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -85,7 +85,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kProductGradientSignature[] =
     "def product_gradient(" MERCER_POINTS
-    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, "
+    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, /, *, out: mercer._types.ArrayT | None = None, "
     MERCER_SHARED_OPTIONS ") -> mercer._types.ArrayT";
 inline constexpr char kProductGradientDoc[] =
     R"doc(The gradient of sum(weights * kernel_product(f, x, z, v)) by x, [..., M, K]: backward of products has it.
@@ -95,8 +95,8 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kProductBackwardSignature[] =
     "def product_backward(" MERCER_POINTS
-    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), "
-    "product: bool = False, without_weight: bool = False, by_weights: bool = False, " MERCER_SHARED_OPTIONS
+    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: typing.Sequence[str], product: bool, "
+    "without_weight: bool, by_weights: bool, /, *, " MERCER_SHARED_OPTIONS
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | "
     "None] | None";
 inline constexpr char kProductBackwardDoc[] =
@@ -107,16 +107,16 @@ inline constexpr char kProductBackwardDoc[] =
     by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
 without_weight: the gradient lacks its factor of w, which weight_form has.
-None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
-of a formula that reads none; and on CUDA from 17 to 160 features, where product_gradient stores no pairs, with the
-product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay there; by
-the weights of more than 16 features.
+None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
+not read, or more than eight; by the weights of a formula that reads none; of no features; and on CUDA from 17 to 160
+features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of
+more features, with that of more columns than pay there; by the weights of more than 16 features.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kPairwiseBackwardSignature[] =
     "def pairwise_backward(" MERCER_POINTS
-    ", weights: mercer._types.ArrayT, *, by: typing.Sequence[str] = (), without_weight: bool = False, "
-    "by_weights: bool = False, " MERCER_SHARED_OPTIONS
+    ", weights: mercer._types.ArrayT, by: typing.Sequence[str], without_weight: bool, by_weights: bool, /, *, "
+    MERCER_SHARED_OPTIONS
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
 inline constexpr char kPairwiseBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
@@ -126,8 +126,9 @@ inline constexpr char kPairwiseBackwardDoc[] =
     by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
 weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
-None where that would take several passes: by an exponent that is a number, or by more than eight leaves; by the weights
-of a formula that reads none, and on CUDA of more than 16 features.
+None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
+not read, or more than eight; by the weights of a formula that reads none, and on CUDA of more than 16 features; of no
+features.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =

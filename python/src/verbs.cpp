@@ -380,14 +380,14 @@ void bind_verbs(nb::module_& module) {
              nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
-  module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
+  module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg(), nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kProductGradientSignature), kProductGradientDoc);
-  module.def("product_backward", py_product_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, "v"_a, nb::kw_only(),
-             "by"_a = nb::make_tuple(), "product"_a = false, "without_weight"_a = false, "by_weights"_a = false,
-             MERCER_OPTIONS, nb::sig(kProductBackwardSignature), kProductBackwardDoc);
-  module.def("pairwise_backward", py_pairwise_backward, "f"_a, "x"_a, "z"_a.none(), "weights"_a, nb::kw_only(),
-             "by"_a = nb::make_tuple(), "without_weight"_a = false, "by_weights"_a = false, MERCER_OPTIONS,
-             nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
+  // Without names, which parameters may have.
+  module.def("product_backward", py_product_backward, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg(), nb::arg(), nb::arg(), nb::kw_only(), MERCER_OPTIONS, nb::sig(kProductBackwardSignature),
+             kProductBackwardDoc);
+  module.def("pairwise_backward", py_pairwise_backward, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg(), nb::kw_only(), MERCER_OPTIONS, nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
-from torch_table import VERBS, K, M, N, every_device, normal, operands  # noqa: E402
+from torch_table import VERBS, K, M, N, every_device, normal, operands, positive  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -282,3 +282,37 @@ def test_backward_of_pairwise_in_passes(name, layout, features, device, products
         for one, tensor in zip(torch.autograd.grad(out, some, cotangent), some, strict=True):
             other = expected[[t is tensor for t in inputs].index(True)]
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+@every_device
+@pytest.mark.parametrize("name", ["by", "product", "weights", "without_weight", "by_weights"])
+def test_parameters_of_any_name(name, device):
+    x, z, v = (normal(*shape, device=device) for shape in ((20, 5), (30, 5), (30, 2)))
+    given = {name: positive(device=device)}
+    f = f"exp(-{name}*sum((x-z)^2))"
+    for out in (mc.kernel_product(f, x, z, v, **given), mc.pairwise(f, x, z, **given)):
+        inputs = [x, z, *given.values()]
+        found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+        expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-10)
+
+
+@every_device
+def test_no_columns_and_no_features(device):
+    x, z, v, w = (normal(*shape, device=device) for shape in ((20, 5), (30, 5), (30, 0), (5,)))
+    out = mc.kernel_product("exp(-sum(w*(x-z)^2))", x, z, v, w=w)
+    for graph in (False, True):
+        found = torch.autograd.grad(
+            out, [x, z, v, w], torch.ones_like(out), create_graph=graph, retain_graph=True
+        )
+        assert all((t == 0).all() for t in found)
+    x, w = normal(2, 3, 0, device=device), normal(0, device=device)
+    out = mc.pairwise("exp(-sum(w^2*(x-z)^2))", x, w=w)
+    found = torch.autograd.grad(out.sum(), [x, w])
+    assert [t.shape for t in found] == [x.shape, w.shape]
+    x, z, v, h = (normal(*shape, device=device) for shape in ((4, 0), (3, 0), (3, 2), ()))
+    out = mc.kernel_product("h*exp(-sum((x-z)^2))", x, z, v, h=h)
+    by_v, by_h = torch.autograd.grad(out.sum(), [x, z, v, h])[2:]
+    torch.testing.assert_close(by_v, (4 * h).expand(3, 2).detach())
+    torch.testing.assert_close(by_h, 4 * v.sum().detach())

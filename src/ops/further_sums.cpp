@@ -7,7 +7,7 @@ namespace mercer::ops {
 
 std::string FurtherSums::names() const {
   std::string names;
-  for (const Expr& leaf : by) names += leaf.to_text() + ' ';
+  for (const Expr& leaf : by) names += "by " + leaf.to_text() + ' ';
   return names + (product ? "product " : "") + (weights ? "w " : "") + (without_weight ? "without weight" : "");
 }
 

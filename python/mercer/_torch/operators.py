@@ -145,6 +145,8 @@ def has_passes(pairs: Pairs, weights: Weights) -> bool:
     if not is_weighed(weights) or not _in_engine(pairs):
         return False
     columns = 2 if weights.v is None else weights.v.shape[-1]
+    if columns == 0:
+        return False
     return pairs.x.is_cuda or pairs.x.shape[-1] > 1 or columns > 1
 
 
@@ -155,7 +157,7 @@ def adds_up_by_weights(pairs: Pairs) -> bool:
 
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     amplitude, u, v = weights
-    if wrt in "xw" and has_passes(pairs, weights):
+    if has_passes(pairs, weights) and (wrt == "x" or (wrt == "w" and pairs.x.is_cuda)):
         found = _field_in_one_pass(pairs, wrt, weights)
         if found is not None:
             return found
@@ -262,13 +264,13 @@ def _in_one_pass(
     """What the engine has of a backward in one pass, that by w as [..., K, M]; nothing where that
     is none."""
     leaves, by_w = _named(by)
-    given = [t.to(pairs.type).resolve_neg() for t in weights if t is not None]
+    given: list[Any] = [t.to(pairs.type).resolve_neg() for t in weights if t is not None]
     verb = "product_backward" if weights.amplitude is None else "pairwise_backward"
-    further: dict[str, Any] = {"product": True} if product else {}
-    found = _mercer.unfollowed(
-        verb, parsed(pairs.f), *_points(pairs), *given, by=[n.removeprefix("p:") for n in leaves],
-        without_weight=without_weight, by_weights=by_w, **further, **options(pairs),
-    )  # fmt: skip
+    given.append([name.removeprefix("p:") for name in leaves])
+    if weights.amplitude is None:
+        given.append(product)
+    given += [without_weight, by_w]
+    found = _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *given, **options(pairs))
     if found is None:
         return {}
     gradient, sums, *values, by_weights = found
@@ -308,8 +310,10 @@ def _backward(
                 break
     if "w" in found:
         found["w"] = found["w"].sum(-1)
-    if "field" not in found:
-        found["field"] = field(*pairs, "x", *weights)  # there is no pair
+    if "field" not in found and _has_pairs(pairs, shapes):
+        found["field"] = field(*pairs, "x", *weights)
+    elif "field" not in found:
+        found["field"] = _new(pairs, shapes["field"]).zero_()
     if "sums" in shapes and "sums" not in found:
         found["sums"] = _sums(pairs, _named(by)[0], weights, shapes["sums"])
     if "w" in shapes and "w" not in found:

@@ -55,7 +55,7 @@ class GradientByWeights:
 
     @staticmethod
     def of(pairs: Pairs, needs: Pairs) -> GradientByWeights | None:
-        has_points = pairs.x.shape[-2] > 0 and pairs.columns.shape[-2] > 0
+        has_points = pairs.columns.shape[-2] > 0 and 0 not in pairs.x.shape[-2:]
         if pairs.w is None or not needs.w or not has_points:
             return None
         if pairs.type == torch.float32 and pairs.x.shape[-1] <= FEW_FEATURES:

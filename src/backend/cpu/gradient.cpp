@@ -29,6 +29,8 @@ class FactorPlane {
     u_ = aligned_array<T>(checked_product({rows, capacity_}));
     std::fill_n(u_.as<T>(), rows * capacity_, T(0));
     for (std::int64_t m = 0; m < u.count; ++m) pack_row(u, m, columns, u_.as<T>() + m * capacity_);
+    none_ = aligned_array<T>(plan_.rows * cols_);
+    std::fill_n(none_.as<T>(), plan_.rows * cols_, T(0));
     v_ = aligned_array<T>(checked_product({round_up(v.count, cols_), columns}));
     std::fill_n(v_.as<T>(), round_up(v.count, cols_) * columns, T(0));
     for (std::int64_t n = 0; n < v.count; ++n)
@@ -44,7 +46,8 @@ class FactorPlane {
       for (std::int64_t r = 0; r < block.count; r += plan_.rows) {
         plan::FieldArgs args{};
         args.acc = partial.as<T>();
-        args.x = args.w = args.z = v_.as<T>() + panel * factors_.u.features * cols_;
+        args.x = args.w = none_.as<T>();  // loaded, whether φ reads them or not
+        args.z = v_.as<T>() + panel * factors_.u.features * cols_;
         args.z_stride = cols_ * static_cast<std::int64_t>(sizeof(T));
         args.n = factors_.u.features;
         args.coef = u_.as<T>() + (block.m0 + r) * capacity_;
@@ -61,7 +64,7 @@ class FactorPlane {
   const GradientItem::Factors& factors_;
   const plan::FieldPlan& plan_;
   std::int64_t cols_, capacity_, width_;
-  AlignedBuffer u_, v_;
+  AlignedBuffer u_, v_, none_;
 };
 
 template <class T>
