@@ -21,7 +21,7 @@ SCHEMA = (
 SWAPPED = {"x": "z", "z": "x", "w": "w", "t": "s", "s": "t"}
 # A CUDA batch of so many tiny items is one launch an item in the engine.
 _MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
-# Points of so many features keep them in registers: passes over their pairs add up by w, too.
+# CUDA keeps points of so many features in registers: passes over their pairs add up by w, too.
 FEW_FEATURES = 16
 
 

@@ -8,8 +8,8 @@ points,
 
 by Euler's theorem on homogeneous functions. o is a common centre where terms are of x - z, else 0.
 Of products of x and z one side is enough. A term's rounding is that of |x - z| (|x - o| + |z - o|),
-where a field by w would have that of (x - z)^2: in float32 points of few features, of which narrow
-kernels see a small part at a time, keep that field.
+where sums by w beside a field have that of (x - z)^2: in float32 points of few features, of which
+narrow kernels see a small part at a time, have those.
 """
 
 from __future__ import annotations
