@@ -226,7 +226,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     monkeypatch.setitem(
         operators.FUNCTIONS, "product_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
+    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
     out = mc.kernel_product(f, x, z, v, **given)
     found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
     assert len(calls) == count
@@ -235,7 +235,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
     # Some of them.
-    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
+    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
     for some in ([x], inputs[1:], [x, h], [inputs[1], b]):
         out = mc.kernel_product(f, x, z, v, **given)
         found = torch.autograd.grad(out, some, cotangent)
@@ -264,7 +264,7 @@ def test_backward_of_pairwise_in_passes(name, layout, features, device, products
     monkeypatch.setitem(
         operators.FUNCTIONS, "pairwise_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "_has_passes", lambda *_: True)
+    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
     out = mc.pairwise(f, x, z if has_z else None, **given)
     cotangent = {
         "rows": torch.randn_like(out),

@@ -32,16 +32,8 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, products
-from mercer._torch.operands import (
-    Pairs,
-    Weights,
-    derivative,
-    leaves,
-    like,
-    parsed,
-)
-from mercer._torch.operators import adds_up_by_weights
-from mercer._torch.operators import has_passes as _has_passes
+from mercer._torch.operands import Pairs, Weights, derivative, leaves, like, parsed
+from mercer._torch.operators import adds_up_by_weights, has_passes
 from mercer._torch.point_form import PointForm, point_form
 from mercer._torch.weight_form import GradientByWeights
 
@@ -110,8 +102,8 @@ def _pass(
     else:
         name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
     gradient, *further = autograd.call(name, *pairs, *inputs)
-    leaves = [name for name in by if name != "w"]
-    found = dict(zip(leaves, further.pop(0).unbind(-2), strict=True)) if leaves else {}
+    summed = [name for name in by if name != "w"]
+    found = dict(zip(summed, further.pop(0).unbind(-2), strict=True)) if summed else {}
     if "w" in by:
         found["w"] = further.pop(0)
     if needs_v:
@@ -162,7 +154,7 @@ def _made_in_passes(
     """Gradients by leaf, as their points have them: what passes over the pairs have beside the
     fields, and these; nothing where there are no such passes."""
     given = [t for _, t, _ in pairs.tensors()] + [t for t in weights if t is not None]
-    if not _has_passes(pairs, weights) or not autograd.records_nothing(given):
+    if not has_passes(pairs, weights) or not autograd.records_nothing(given):
         return {}
     needs_z = needs.x if pairs.z is None else needs.z
     form = GradientByWeights.of(pairs, needs)
@@ -197,13 +189,12 @@ def _made_in_passes(
             found["col"] = further.pop("row")
         found |= further
     if form is not None:
-        for side, field_of_side in fields.items():
-            rows_of = pairs if side == "x" else pairs.swapped()
-            fields[side], by_w = form.taken(rows_of, field_of_side)
+        for side, own in fields.items():
+            fields[side], part = form.taken(pairs if side == "x" else pairs.swapped(), own)
             if "w" not in found:
-                found["w"] = by_w
+                found["w"] = part
             elif form.of_both_sides:
-                found["w"] = found["w"] + by_w
+                found["w"] = found["w"] + part
     if pairs.z is None and "z" in fields:
         fields = {"x": fields["x"] + fields["z"]}
     return found | fields
