@@ -133,14 +133,15 @@ struct BesideGradient {
   /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance. Of
   /// such gradients those by w are made.
   bool without_weight = false;
-  /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k; on CUDA of up to 16 features.
+  /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k; on CUDA of more than 16 features
+  /// the values of the pairs are stored for it, some rows at a time.
   const Tensor* by_weights = nullptr;
 };
 /// The same with these. False, and nothing is written, where it would take several passes, or is nothing: by an
 /// exponent that is a number, a name that the formula does not read, or more than eight; by the weights of a formula
 /// that reads none; of no features; and on CUDA from 17 to 160 features, where product_gradient stores no pairs, with
 /// the product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay
-/// there; by the weights of more than 16 features.
+/// there.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());

@@ -424,7 +424,7 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
     not read, or more than eight; by the weights of a formula that reads none; of no features; and on CUDA from 17 to 160
     features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of
-    more features, with that of more columns than pay there; by the weights of more than 16 features.
+    more features, with that of more columns than pay there.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
@@ -438,8 +438,7 @@ def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: 
 
     weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
     None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
-    not read, or more than eight; by the weights of a formula that reads none, and on CUDA of more than 16 features; of no
-    features.
+    not read, or more than eight; by the weights of a formula that reads none; of no features.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -206,6 +206,39 @@ def test_few_features_in_float32(f, device, passes):
 
 
 @every_device
+@pytest.mark.parametrize("f", [f.replace("(x-z)^w", "abs(x-z)^w") for f in OTHERS if "w" in f])
+def test_many_features(f, device, passes):
+    """Whatever weights are to a formula, their gradients are beside the fields."""
+    case = ALL.index(f) % 3
+    features, dtype = (20, 130, 30)[case], (torch.float64, torch.float32, torch.float32)[case]
+    x, z = (normal(n, features, device=device) * features**-0.5 for n in (40, 30))
+    given = {"w": positive(features, device=device) + 0.1}
+    if "row" in f:
+        given["row"] = positive(40, device=device)
+
+    def gradients(dtype, verb, names, create_graph=False):
+        own = {"x": x, "z": z, "v": positive_v, **given}
+        own = {name: t.detach().to(dtype).requires_grad_() for name, t in own.items()}
+        leaves = {name: own[name] for name in given}
+        out = _verbs(f, own["x"], own["z"], own["v"], leaves)[verb]()
+        wanted = [own[name] for name in names]
+        return torch.autograd.grad(out.sum(), wanted, create_graph=create_graph)
+
+    positive_v = positive(30, 3, device=device)
+    for verb in ("product", "pairwise"):
+        passes.clear()
+        found = gradients(dtype, verb, ["x", "z", *given])
+        assert len(passes) == 2
+        assert any("w" in p for call in passes for p in call if isinstance(p, str) and p != f)
+        expected = gradients(torch.float64, verb, ["x", "z", *given], create_graph=True)
+        (alone,) = gradients(dtype, verb, ["w"])
+        bound = 2e-5 if dtype == torch.float32 else 1e-10
+        for one, other in zip((*found, alone), (*expected, expected[2]), strict=True):
+            error = (one - other.detach()).norm()
+            assert error <= bound * other.norm() + 1e-30, (verb, error / other.norm())
+
+
+@every_device
 @pytest.mark.parametrize("features", [1, 3, 16])
 def test_narrow_kernels_of_few_features(features, device, passes):
     """Whose pairs are much closer than the points are spread: the sums of both sides lose them."""

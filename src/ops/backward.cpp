@@ -88,13 +88,14 @@ std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cu
                                                   Context& context) {
   ops::CudaGradient kernels;
   kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
-  if (!kernels.pairs && further.weights) return {};
-  if (!kernels.pairs) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
+  // Only values that are stored may be read once more, for the sums by w.
+  if (!kernels.pairs && !further.weights) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
   if (kernels.pairs) return kernels;
   // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
   ops::FurtherSums without_product = further;
   without_product.product = false;
-  if (further.product && ops::rank_field_kernels(call, job, weights, context, without_product)) return {};
+  const bool pays = further.product && !further.weights;
+  if (pays && ops::rank_field_kernels(call, job, weights, context, without_product)) return {};
   kernels = ops::stored_gradient(call, job, weights, context, further);
   if (!kernels.field) return {};
   return kernels;
@@ -309,7 +310,7 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
   }
   const cuda::PairJob job = call.job(context);
   const auto kernels = *weighed_gradient(call, job, factors.weights(), {}, context);
-  cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, factors.job(call, out));
+  kernels.run(job, factors.job(call, out));
 }
 
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
@@ -335,7 +336,7 @@ bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const 
   operands.sums = further_output(call, beside.sums);
   operands.product = further_output(call, beside.product);
   operands.beside = further_output(call, beside.by_weights);
-  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
+  kernels->run(job, operands);
   return true;
 }
 
@@ -365,7 +366,7 @@ bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const
   operands.by_matrix = true;
   operands.sums = further_output(call, beside.sums);
   operands.beside = further_output(call, beside.by_weights);
-  cuda::gradient(kernels->pairs.get(), kernels->field.get(), job, operands);
+  kernels->run(job, operands);
   return true;
 }
 

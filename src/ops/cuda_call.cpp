@@ -79,29 +79,36 @@ RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& cont
   return job.queue->trial != nullptr ? job.queue->trial->pairs : context.state().cuda_pairs;
 }
 
+/// A field of stored values of the pairs. `amplitude`: of one more plane, which the caller gives.
+struct FieldUse {
+  std::int64_t outputs = 1;
+  bool amplitude = false, may_be_linear = true;
+};
+
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
-                                                        std::int64_t outputs, bool amplitude, Context& context,
+                                                        const FieldUse& use, Context& context,
                                                         const std::function<ir::FieldSplit()>& field) {
   plan::GpuFieldProblem problem;
   problem.type = job.type;
-  problem.outputs = static_cast<int>(std::min(outputs, plan::kFieldOutputs));
+  problem.outputs = static_cast<int>(std::min(use.outputs, plan::kFieldOutputs));
   const bool pays =
       job.type == Dtype::float32 && job.hardware().capability() == 90 && context.precision() != Precision::direct &&
       plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
-  problem.product_outputs = pays ? plan::most_product_outputs(outputs) : 0;
+  problem.product_outputs = pays ? plan::most_product_outputs(use.outputs) : 0;
   problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
+  problem.thread_features = plan::thread_features(job.features);
   problem.capability = job.hardware().capability();
-  if (job.type == Dtype::float32)
+  if (job.type == Dtype::float32 && use.may_be_linear)
     problem.linear = plan::linear_tile(
         job.x.count, job.z.count, job.features,
-        plan::linear_sizes(job.x.count, job.z.count, job.features, outputs, job.part_bytes), context.precision(),
+        plan::linear_sizes(job.x.count, job.z.count, job.features, use.outputs, job.part_bytes), context.precision(),
         job.hardware().multiprocessors, context.state().tensor_cores_from);
   problem.linear.by_warps = context.state().products_by_warps;
   const std::string key = cache_key(text, job.type, problem.outputs, problem.product_outputs, problem.cluster,
-                                    problem.linear, job.device);
+                                    problem.thread_features, problem.linear, job.device);
   return kept(context.state().cuda_fields, key, job, [&] {
     problem.field = field();
-    problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + amplitude;
+    problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + use.amplitude;
     problem.shared_per_block = job.hardware().shared_per_block;
     return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job);
   });
@@ -238,9 +245,10 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
 
 namespace {
 
-/// What a field's pairs are stored as.
+/// What a field's pairs are stored as. The one beside need not be zero where the points are the same.
 std::vector<Expr> values_of(const plan::GpuFieldPlan& field) {
   std::vector<Expr> values = field.problem.field.pair_outputs;
+  if (!field.problem.field.beside.empty()) return values;
   const bool is_factor = values.size() == 1 && field.factors && has_value_as_factor(field.factors.amplitude);
   if (field.linear && field.of_differences() && is_factor)
     values[0] = without_duplicates(values[0], 0.0);
@@ -265,7 +273,7 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       field.has_units(), further.names(), plan::columns_at_once(columns), pays(false), pays(true));
   return kept(pairs_of(job, context), key, job, [&] {
     problem.outputs = values_of(field);
-    if (further.any()) {
+    if (further.has_sums()) {
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
       problem.stored_sums = plan::plan_stored_sums(problem.outputs, beside, columns, job.type);
@@ -291,19 +299,29 @@ ir::FieldSplit amplitude_field(const Expr& phi) {
 CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
                                Context& context, const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
-  const bool amplitude = formula.is_field, weighs = !weights.of_outputs() && (weights.of_matrix() || weights.count > 1);
-  const std::int64_t outputs = weights.of_outputs() ? weights.count : 1;
+  const bool weighs = !weights.of_outputs() && (weights.of_matrix() || weights.count > 1);
+  FieldUse use{weights.of_outputs() ? weights.count : 1, formula.is_field || weighs};
   CudaGradient gradient;
-  const std::string text = cache_key(amplitude, weighs, further.without_weight, formula.key);
-  gradient.field = field_kernels(text, job, outputs, amplitude || weighs, context, [&] {
-    if (amplitude) return amplitude_field(formula.expression);
-    ir::FieldSplit field = field_of(formula, further);
-    if (weighs)
-      field.field = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size())) * field.field;
+  const auto weighed = [&](ir::FieldSplit field, const Expr& phi) {
+    const Expr weight = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size()));
+    field.field = weighs ? weight * phi : phi;
     return field;
+  };
+  const std::string text = cache_key(formula.is_field, weighs, further.without_weight, further.weights, formula.key);
+  gradient.field = field_kernels(text, job, use, context, [&] {
+    if (formula.is_field) return amplitude_field(formula.expression);
+    const ir::FieldSplit field = field_of(formula, further);
+    return weighed(field, field.field);
   });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
-  if (plan.problem.field.pair_outputs.empty() && !further.any()) return gradient;
+  if (further.weights) {
+    use.may_be_linear = plan.linear != nullptr;  // ranges of z and their rows are those of the gradient's own field
+    gradient.beside = field_kernels(cache_key("beside", text, use.may_be_linear), job, use, context, [&] {
+      const ir::FieldSplit field = field_of(formula, further);
+      return weighed(field, field.beside);
+    });
+  }
+  if (plan.problem.field.pair_outputs.empty() && !further.has_sums()) return gradient;
   gradient.pairs = stored_values(call, job, plan, weights.count, context, further);
   return gradient.pairs->plan ? gradient : CudaGradient{};
 }

@@ -30,10 +30,13 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
 plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context);
 
 /// Both passes of a gradient, of a formula or of a field whose amplitude the caller gives; `pairs` is null for one that
-/// reads no other value of the pair.
+/// reads no other value of the pair. `beside`: of the sums by w, where they are asked for and there is a `field`.
 struct CudaGradient {
   std::shared_ptr<const cuda::PairKernels> pairs;
-  std::shared_ptr<const cuda::FieldKernels> field;
+  std::shared_ptr<const cuda::FieldKernels> field, beside;
+  void run(const cuda::PairJob& job, const cuda::FieldJob& operands) const {
+    cuda::gradient(pairs.get(), field.get(), job, operands, beside.get());
+  }
 };
 /// Of few features, in one pass; null where that is no way to compute it.
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,

@@ -196,6 +196,7 @@ std::shared_ptr<const plan::GpuFieldPlan> field_plan(const Formula& f, ExplainSh
   const bool pays = gpu.capability == 90 && call.products > 0 && problem.type == Dtype::float32 &&
                     plan::pays_field_products(shape.m, shape.n, shape.k, plan::kTensorCoresFrom);
   if (pays) problem.product_outputs = plan::most_product_outputs(call.columns);
+  problem.thread_features = plan::thread_features(shape.k);
   problem.capability = gpu.capability;
   problem.shared_per_block = gpu.shared_per_block;
   if (call.products > 0 && problem.type == Dtype::float32)

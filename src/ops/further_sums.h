@@ -16,7 +16,9 @@ struct FurtherSums {
   bool product = false, weights = false;
   bool without_weight = false;
 
-  bool any() const { return !by.empty() || product || weights; }
+  /// Of one value a pair.
+  bool has_sums() const { return !by.empty() || product; }
+  bool any() const { return has_sums() || weights; }
   /// For keys of caches.
   std::string names() const;
 };

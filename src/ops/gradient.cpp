@@ -186,7 +186,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
-    return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, contraction.job(call, coef, out));
+    return kernels.run(job, contraction.job(call, coef, out));
   }
   if (pays_products(call, f, x, z, contraction.outputs))
     return gradient_by_products(op, f, x, z, coef, contraction.single, out, arguments, context);
@@ -219,7 +219,7 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
     operands.amplitude = ops::matrix_operand(call, amplitude);
-    return cuda::gradient(kernels.pairs.get(), kernels.field.get(), job, operands);
+    return kernels.run(job, operands);
   }
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {

@@ -358,6 +358,18 @@ int few_features_rows(const GpuPairPlan& pairs) {
   return static_cast<int>(rows);
 }
 
+int thread_features(std::int64_t k) {
+  constexpr std::int64_t kThreadsOfRow = 16;
+  constexpr double kReads = 0.4, kLess = 0.9;  // values of a pair are read once for all features of a thread
+  const auto cost = [&](int features) {
+    return static_cast<double>(round_up(k, kThreadsOfRow * features)) * (1 + kReads / features);
+  };
+  int best = 4;
+  for (const int features : {3, 2, 1})
+    if (cost(features) < (best == 4 ? kLess : 1) * cost(best)) best = features;
+  return best;
+}
+
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
   auto plan = std::make_shared<GpuFieldPlan>();
   plan->problem = problem;
@@ -384,6 +396,8 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
     plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
   }
   const int words = problem.type == Dtype::float64 ? 2 : 1;
+  if (problem.outputs * plan->thread_r * plan->thread_f * words <= kAccumulatorWords)
+    plan->thread_f = problem.thread_features;
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&
          plan->thread_r * plan->thread_f > 1)
     (plan->thread_f >= plan->thread_r ? plan->thread_f : plan->thread_r) /= 2;

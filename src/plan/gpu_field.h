@@ -80,6 +80,7 @@ struct GpuFieldProblem {
   Dtype type = Dtype::float32;  // computing type
   int outputs = 1;              // coefficients of one pass
   int planes = 0;               // pair values
+  int thread_features = 4;      // of a thread, 16 in a row of a block, where registers hold as many
   int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
   BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
   bool of_product = false;      // of values with v in place of z (plan/value_products.h)
@@ -164,6 +165,9 @@ inline constexpr int kFewFeaturesThreads = 128;
 inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
 /// Outputs, or factors, that a pass takes.
 int few_features_outputs(const FieldWeights& weights, std::int64_t k);
+
+/// Features of a thread by which blocks have few that are not there, of k in all.
+int thread_features(std::int64_t k);
 
 /// Coefficients that one pass takes at most; more take several.
 inline constexpr std::int64_t kFieldOutputs = 16;

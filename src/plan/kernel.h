@@ -124,7 +124,7 @@ struct FieldSource {
   int n_capacity = 0;           // elements between the slots of col
   int pair_stride = 0;          // elements between the slots of pair
   int row_stride = kFirstStageSlot, pair_row = 0, coef_row = 0;  // elements between two rows
-  ir::Program program;          // one output: φ
+  ir::Program program = {};     // one output: φ
   int cols() const { return vectors * lanes; }
 };
 

@@ -150,14 +150,10 @@ def has_passes(pairs: Pairs, weights: Weights) -> bool:
     return pairs.x.is_cuda or pairs.x.shape[-1] > 1 or columns > 1
 
 
-def adds_up_by_weights(pairs: Pairs) -> bool:
-    """Whether these passes have sums by w."""
-    return not pairs.x.is_cuda or pairs.x.shape[-1] <= FEW_FEATURES
-
-
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     amplitude, u, v = weights
-    if has_passes(pairs, weights) and (wrt == "x" or (wrt == "w" and pairs.x.is_cuda)):
+    by_weights = wrt == "w" and pairs.x.is_cuda and pairs.x.shape[-1] <= FEW_FEATURES
+    if has_passes(pairs, weights) and (wrt == "x" or by_weights):
         found = _field_in_one_pass(pairs, wrt, weights)
         if found is not None:
             return found
@@ -183,8 +179,6 @@ def _field_in_one_pass(pairs: Pairs, wrt: str, weights: Weights) -> Tensor | Non
         if weights.amplitude is None:
             return _product_gradient(pairs, weights.u, weights.v)
         return _in_one_pass(pairs, weights, "")["field"]
-    if not adds_up_by_weights(pairs):
-        return None
     found = _in_one_pass(pairs, weights, "w")
     return found["w"].mT if found else None
 

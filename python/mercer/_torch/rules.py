@@ -32,8 +32,16 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, products
-from mercer._torch.operands import Pairs, Weights, derivative, leaves, like, parsed
-from mercer._torch.operators import adds_up_by_weights, has_passes
+from mercer._torch.operands import (
+    FEW_FEATURES,
+    Pairs,
+    Weights,
+    derivative,
+    leaves,
+    like,
+    parsed,
+)
+from mercer._torch.operators import has_passes
 from mercer._torch.point_form import PointForm, point_form
 from mercer._torch.weight_form import GradientByWeights
 
@@ -158,7 +166,10 @@ def _made_in_passes(
         return {}
     needs_z = needs.x if pairs.z is None else needs.z
     form = GradientByWeights.of(pairs, needs)
-    by_w = form is None and needs.w and adds_up_by_weights(pairs)
+    # On CUDA, of more features, a field by w alone is less than a pass with that to x beside.
+    has_fields = not pairs.x.is_cuda or pairs.x.shape[-1] <= FEW_FEATURES
+    has_others = needs.x or needs_z or needs.row or needs.col or any(needs.params)
+    by_w = form is None and needs.w and (has_fields or has_others)
     if not (needs.x or needs_z or by_w or form is not None):
         return {}
     by = [

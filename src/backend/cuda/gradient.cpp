@@ -1,13 +1,12 @@
 // Gradient fields: the values of the pairs of some rows first, then φ contracted over n, rows by rows.
 #include <algorithm>
+#include <deque>
 
 #include "backend/cuda/few_features.h"
-#include "backend/cuda/field_products.h"
-#include "backend/cuda/linear_field.h"
+#include "backend/cuda/field_contraction.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pair_values.h"
 #include "backend/cuda/rank_field.h"
-#include "backend/cuda/stored_product.h"
 #include "backend/cuda/stored_sums.h"
 #include "core/integers.h"
 #include "plan/value_products.h"
@@ -15,7 +14,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kFieldThreads = 256, kSlice = 32, kPadding = 128, kMostSplits = 64;
+constexpr std::int64_t kFieldThreads = 256, kPadding = 128;
 constexpr std::int64_t kPartsOfValues = 4;   // that values times v take at once: launches want many tiles
 constexpr std::int64_t kMostBlocks = 65535;  // of rows, of which a grid has the second axis
 
@@ -59,43 +58,63 @@ PairJob contraction_of(const PairJob& job, const FieldJob& operands) {
   return own;
 }
 
+/// The fields of a gradient: its own, and one beside, of the same values of the pairs, or null.
+struct FieldsOfPairs {
+  const FieldKernels *own, *beside;
+
+  template <class Use>
+  void each(const FieldJob& operands, const Use& use) const {
+    use(*own, FieldResult{operands.out, operands.out_output_stride, operands.out_row_stride,
+                          operands.out_feature_stride});
+    if (beside != nullptr)
+      use(*beside, FieldResult{operands.beside.data, 0, operands.beside.second_stride, operands.beside.first_stride});
+  }
+};
+
 /// One range of one batch item of a gradient.
 class FieldLaunch {
  public:
   /// `job`: what is contracted with the values of the pairs of `pair_job`.
-  FieldLaunch(const PairKernels* pairs, const FieldKernels& field, const PairJob& pair_job, const PairJob& job,
+  FieldLaunch(const PairKernels* pairs, const FieldsOfPairs& fields, const PairJob& pair_job, const PairJob& job,
               const FieldJob& operands, InPlace in_place, const FieldRange& range, Workspace& workspace)
-      : field_(field), plan_(*field.plan), job_(job), operands_(operands), in_place_(in_place), adds_(range.first > 0),
-        ends_(range.first + range.count >= range.all), workspace_(workspace),
+      : field_(*fields.own), plan_(*field_.plan), job_(job), operands_(operands), in_place_(in_place),
+        adds_(range.first > 0), ends_(range.first + range.count >= range.all), workspace_(workspace),
         params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
     const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.stored_sums.get();
     if (sums != nullptr) before_ = sums->planes_before();
+    std::int64_t operand_bytes = 0, tile_rows = plan_.tile_r();
+    fields.each(operands, [&](const FieldKernels& field, const FieldResult&) {
+      operand_bytes += FieldContraction::row_bytes(field, job);
+      tile_rows = std::min<std::int64_t>(tile_rows, field.plan->tile_r());
+      is_linear_ |= field.plan->linear != nullptr;
+      reads_x_rows_ |= field.plan->linear != nullptr && field.plan->of_differences();
+      reads_row_ |= field.plan->reads_row;
+      reads_col_ |= field.plan->reads_col;
+      reads_weights_ |= field.plan->reads_weights;
+    });
     const bool stores = before_ + planes_ > 0 && !in_place_.amplitude;
     // Operands of all rows at once where they are small; of very many points they are made part by part.
-    const std::int64_t operand_bytes = plan_.products ? FieldProducts::row_bytes(plan_, job) : 0;
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
     std::int64_t row_bytes = (stores ? (before_ + planes_) * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
     if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
     const std::int64_t fitting = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     // The rows of a range are reckoned without further planes.
     rows_ = range.rows == 0 ? fitting : before_ > 0 ? std::min(range.rows, fitting) : range.rows;
-    rows_ = std::min(rows_, kMostBlocks * plan_.tile_r() / kPadding * kPadding);
+    rows_ = std::min(rows_, kMostBlocks * tile_rows / kPadding * kPadding);
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
+    operand_rows_ = together ? job.x.count : rows_;
     if (pairs) pairs_.emplace(*pairs, pair_job, rows_, workspace);
     if (operands.has_rows() || has_ones()) weights_ = pair_weight_kernels(job);
     lay_out_panels(sums);
     if (sums != nullptr) sums_.emplace(*pairs, job, operands, rows_, factor_rows_, factor_columns_, workspace);
     if (stores) pair_place_ = workspace.add((before_ + planes_) * rows_ * ld_ * size_) + before_ * rows_ * ld_ * size_;
-    if (plan_.products) products_.emplace(field, job, operands.results(), together ? job.x.count : rows_, workspace);
-    if (plan_.linear) linear_.emplace(field, job, rows_, workspace);
-    if (plan_.problem.stored) stored_.emplace(field, job, rows_, workspace);
-    splits_ = choose_splits();
-    pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
-    if (!stored_ && (is_partial() || range.several()))
-      partial_ = workspace.add(splits_ * pass_ * rows_ * job.features * size_);
+    fields.each(operands, [&](const FieldKernels& field, const FieldResult& result) {
+      contractions_.emplace_back(field, job, result, operands.results(), FieldRows{rows_, operand_rows_},
+                                 RangePlace{adds_, range.several()}, workspace);
+    });
   }
 
   void run() {
@@ -104,23 +123,23 @@ class FieldLaunch {
       if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
     if (has_ones() && job_.z.count > 0) {
       write_ones(coef_.place, coef_.ld * job_.z.count);
-      if (linear_) write_ones(coef_rows_.place, coef_rows_.ld);
+      if (is_linear_) write_ones(coef_rows_.place, coef_rows_.ld);
     }
-    if (linear_)
-      linear_->prepare(arguments(0, job_.x.count, 0, operands_.results()), coef_rows_, point_rows(), workspace_);
+    for (FieldContraction& field : contractions_)
+      field.prepare(arguments(0, job_.x.count), coef_rows_, point_rows());
     if (pairs_) pairs_->prepare(workspace_);
     if (sums_) sums_->prepare(workspace_);
     params_.run(field_.uniforms, workspace_);
     for (std::int64_t first = 0; first < job_.x.count; first += rows_) {
       const std::int64_t rows = std::min(rows_, job_.x.count - first);
-      if (products_ && first % products_->rows() == 0)
-        products_->prepare(arguments(first, std::min(products_->rows(), job_.x.count - first), 0, operands_.results()),
-                           workspace_);
+      if (first % operand_rows_ == 0)
+        for (const FieldContraction& field : contractions_)
+          field.prepare_rows(arguments(first, std::min(operand_rows_, job_.x.count - first)));
       make_pair_values(first, rows);
-      for (std::int64_t o = 0; o < operands_.results(); o += pass_)
-        contract(first, rows, o, std::min(pass_, operands_.results() - o));
+      for (FieldContraction& field : contractions_) field.run(arguments(first, rows), first);
     }
-    if (scales() && ends_) scale_rows();
+    if (scales() && ends_ && job_.z.count > 0)
+      for (const FieldContraction& field : contractions_) scale_rows(field.result());
   }
 
  private:
@@ -145,14 +164,14 @@ class FieldLaunch {
     launch(beside(weights_, "write_ones", job_), job_, {ceil_div(count, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
-  void scale_rows() const {
+  void scale_rows(const FieldResult& of) const {
     PairWeightArguments a{};
     a.rows = workspace_.at<>(factor_rows_.place);
-    a.out = operands_.out;
+    a.out = of.data;
     a.m = job_.x.count;
     a.n = job_.features;
-    a.out_row = operands_.out_row_stride;
-    a.out_column = operands_.out_feature_stride;
+    a.out_row = of.row_stride;
+    a.out_column = of.feature_stride;
     launch(beside(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
@@ -165,10 +184,10 @@ class FieldLaunch {
     coef_ = {coefs, outputs, job_.z.count, operands_.coef.row_stride, operands_.coef.col_stride, 0, 0, {}};
     for (PlainPanel* panel : {&z_, &coef_}) lay_out(*panel, job_, workspace_);
     if (!operands_.has_v()) lay_out(x_, job_, workspace_);
-    if (plan_.linear) {
+    if (is_linear_) {
       coef_rows_ = {coefs, job_.z.count, outputs, operands_.coef.col_stride, operands_.coef.row_stride, 0, 0, {}};
       lay_out(coef_rows_, job_, workspace_);
-      if (plan_.of_differences() && !in_place_.x) {
+      if (reads_x_rows_ && !in_place_.x) {
         x_rows_ = {job_.x.points, job_.features, job_.x.count, job_.x.feature_stride, job_.x.point_stride, 0, 0, {}};
         lay_out(x_rows_, job_, workspace_);
       }
@@ -179,33 +198,19 @@ class FieldLaunch {
     if (weighs() || (sums != nullptr && !operands_.by_matrix))
       factor_columns_ = {operands_.coef.array, job_.z.count, operands_.outputs, operands_.coef.col_stride,
                          operands_.coef.row_stride, 0, 0, {}};
-    const bool reads_row = plan_.reads_row || (sums != nullptr && sums->reads_row);
-    const bool reads_col = plan_.reads_col || (sums != nullptr && sums->reads_col);
+    const bool reads_row = reads_row_ || (sums != nullptr && sums->reads_row);
+    const bool reads_col = reads_col_ || (sums != nullptr && sums->reads_col);
     if (reads_row) row_ = {job_.x.user, job_.x.count, 1, job_.x.user_stride, 0, 0, 0, {}};
     if (reads_col) col_ = {job_.z.user, job_.z.count, 1, job_.z.user_stride, 0, 0, 0, {}};
-    if (plan_.reads_weights) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
+    if (reads_weights_) w_ = {job_.weights, job_.features, 1, job_.weight_stride, 0, 0, 0, {}};
     for (PlainPanel* panel : {&row_, &col_, &w_, &factor_rows_, &factor_columns_})
       if (panel->array.data != nullptr) lay_out(*panel, job_, workspace_);
   }
 
   PointRows point_rows() const {
-    if (!plan_.of_differences()) return {};
+    if (!reads_x_rows_) return {};
     if (in_place_.x) return {static_cast<const float*>(job_.x.points.data), job_.x.point_stride};
     return {workspace_.at<float>(x_rows_.place), x_rows_.ld};
-  }
-
-  /// Results do not go where the caller wants them, but are added up there.
-  bool is_partial() const { return !stored_ && (splits_ > 1 || adds_); }
-
-  /// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none.
-  std::int64_t choose_splits() const {
-    if (linear_ || stored_) return 1;
-    const std::int64_t blocks = products_ ? products_->blocks(rows_)
-                                          : ceil_div(rows_, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
-    const std::int64_t wanted = std::int64_t{2} * job_.hardware().multiprocessors;
-    const std::int64_t slices = ceil_div(job_.z.count, kSlice);
-    if (blocks == 0 || blocks * 2 > wanted) return 1;
-    return std::clamp<std::int64_t>(wanted / blocks, 1, std::clamp<std::int64_t>(slices / 16, 1, kMostSplits));
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
@@ -251,8 +256,8 @@ class FieldLaunch {
     launch(weights_, job_, {ceil_div(a.n, kTile), ceil_div(rows, kTile)}, kFieldThreads, 0, a);
   }
 
-  /// Of rows `first` …, outputs `output` … But for ranges of n, those are written to where the caller wants them.
-  FieldArguments arguments(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) const {
+  /// Of rows `first` …, all outputs.
+  FieldArguments arguments(std::int64_t first, std::int64_t rows) const {
     FieldArguments a{};
     a.x = workspace_.at<char>(x_.place) + first * size_;
     a.z = workspace_.at<>(z_.place);
@@ -262,7 +267,7 @@ class FieldLaunch {
     a.pair = in_place_.amplitude ? static_cast<const char*>(operands_.amplitude.array.data) +
                                        first * operands_.amplitude.row_stride * size_
                                  : workspace_.at<char>(pair_place_);
-    a.coef = workspace_.at<char>(coef_.place) + output * size_;
+    a.coef = workspace_.at<>(coef_.place);
     a.m = rows;
     a.n = job_.z.count;
     a.x_ld = x_.ld;
@@ -271,50 +276,12 @@ class FieldLaunch {
     a.pair_row = in_place_.amplitude ? operands_.amplitude.row_stride : ld_;
     a.pair_plane = rows_ * ld_;
     a.k = static_cast<int>(job_.features);
-    a.outputs = static_cast<int>(outputs);
+    a.outputs = static_cast<int>(operands_.results());
     params_.write_narrow(a.params, a.numbers, workspace_);
-    const std::int64_t place = output * operands_.out_output_stride + first * operands_.out_row_stride;
-    a.out = is_partial() ? workspace_.at<>(partial_) : static_cast<char*>(operands_.out) + place * size_;
-    a.out_output = is_partial() ? rows * job_.features : operands_.out_output_stride;
-    a.out_row = is_partial() ? job_.features : operands_.out_row_stride;
-    a.out_feature = is_partial() ? 1 : operands_.out_feature_stride;
-    a.out_split = outputs * rows * job_.features;
     return a;
   }
 
-  void contract(std::int64_t first, std::int64_t rows, std::int64_t output, std::int64_t outputs) {
-    const FieldArguments all = arguments(first, rows, output, outputs);
-    if (stored_) return stored_->run(all, adds_, workspace_);
-    if (linear_) linear_->run(all, first, output, workspace_);
-    const unsigned char* left = linear_ ? linear_->marks(workspace_) : nullptr;
-    if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, left, workspace_);
-    for (std::int64_t o = 0; o < outputs; o += plan_.problem.outputs) {
-      FieldArguments a = all;
-      a.coef = static_cast<const char*>(all.coef) + o * size_;
-      a.out = static_cast<char*>(all.out) + o * all.out_output * size_;
-      a.outputs = static_cast<int>(std::min<std::int64_t>(plan_.problem.outputs, outputs - o));
-      a.marks = products_ ? products_->marks(first % products_->rows(), workspace_) : left;
-      launch(field_.field, job_, {ceil_div(job_.features, plan_.tile_f()), ceil_div(rows, plan_.tile_r()), splits_},
-             kFieldThreads, plan_.shared_bytes(job_.z.count), a);
-    }
-    if (!is_partial()) return;
-    char* out = static_cast<char*>(operands_.out) +
-                (output * operands_.out_output_stride + first * operands_.out_row_stride) * size_;
-    SumArguments sum{workspace_.at<>(partial_),
-                     out,
-                     rows,
-                     job_.features,
-                     all.outputs * rows * job_.features,
-                     operands_.out_output_stride,
-                     operands_.out_row_stride,
-                     operands_.out_feature_stride,
-                     all.outputs,
-                     static_cast<int>(splits_),
-                     adds_};
-    launch(sum_splits(job_), job_, {ceil_div(outputs * rows * job_.features, 256)}, 256, 0, sum);
-  }
-
-  const FieldKernels& field_;
+  const FieldKernels& field_;  // whose parameters, and values of them, the one beside has too
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;
@@ -324,13 +291,11 @@ class FieldLaunch {
   ParamTable params_;
   std::optional<PairValues> pairs_;
   std::optional<StoredSumsLaunch> sums_;
-  std::optional<FieldProducts> products_;
-  std::optional<LinearField> linear_;
-  std::optional<StoredProduct> stored_;
+  std::deque<FieldContraction> contractions_;
   Kernel weights_;
   PlainPanel x_, z_, coef_, coef_rows_, x_rows_, row_, col_, w_, factor_rows_, factor_columns_;
-  std::int64_t size_ = 4, planes_ = 0, before_ = 0, ld_ = 0, rows_ = 0, pair_place_ = 0;
-  std::int64_t splits_ = 1, pass_ = 1, partial_ = 0;
+  bool is_linear_ = false, reads_x_rows_ = false, reads_row_ = false, reads_col_ = false, reads_weights_ = false;
+  std::int64_t size_ = 4, planes_ = 0, before_ = 0, ld_ = 0, rows_ = 0, operand_rows_ = 0, pair_place_ = 0;
 };
 
 FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
@@ -397,7 +362,8 @@ bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& opera
 
 }  // namespace
 
-void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands) {
+void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
+              const FieldKernels* beside) {
   const JobScope scope(job);
   const InPlace in_place(pairs, job, operands);
   Workspace workspace;
@@ -424,7 +390,7 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
       const FieldJob of_points = points_of(own, range.first);
       workspace.reuse();
       const PairJob contraction = contraction_of(points, of_points);
-      FieldLaunch launch(pairs, *field, points, contraction, of_points, in_place, range, workspace);
+      FieldLaunch launch(pairs, {field, beside}, points, contraction, of_points, in_place, range, workspace);
       if (!workspace.take(job)) return;
       launch.run();
     }

@@ -39,7 +39,7 @@ struct FieldJob {
   std::vector<std::int64_t> out_batch_strides;
 
   /// With one result, what the same pass computes beside it: [..., r, m], sums over n with the weights of the pairs;
-  /// [..., m, o], those of a value with the coefficients; [..., k, m], of few features, those of another field.
+  /// [..., m, o], those of a value with the coefficients; [..., k, m], those of another field.
   struct Further {
     void* data = nullptr;
     std::int64_t first_stride = 0, second_stride = 0;
@@ -51,7 +51,9 @@ struct FieldJob {
   bool has_v() const { return v.array.data != nullptr; }
   std::int64_t results() const { return has_rows() ? 1 : outputs; }
 };
-/// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`.
-void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands);
+/// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`. `beside`:
+/// of the field beside, of the same values of the pairs, where `field` has one.
+void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
+              const FieldKernels* beside = nullptr);
 
 }  // namespace mercer::cuda

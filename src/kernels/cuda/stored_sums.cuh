@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS) add_ranges(const __gri
   double total = 0;
   for (i64 range = 0; range < a.ranges; ++range)
     total += ((const REAL*)a.partial)[(range * STATES + i) * a.partial_ld + m];
-  if (e < 0 && a.weights == nullptr) total *= ((const REAL*)a.row_weights)[m];
+  if (e < 0 && a.weights == nullptr && a.n > 0) total *= ((const REAL*)a.row_weights)[m];
   REAL& to = e < 0 ? ((REAL*)a.sums)[i * a.sums_first + m * a.sums_row]
                    : ((REAL*)a.product)[m * a.product_row + e * a.product_column];
   to = a.adds ? to + (REAL)total : (REAL)total;

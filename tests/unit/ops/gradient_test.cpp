@@ -207,7 +207,7 @@ TEST(Gradient, OfProducts) {
   constexpr std::int64_t kM = 300, kN = 203, kItems = 2;
   const char* text = "exp(-sum((x-z)^2)/2)";
   for (const Dtype dtype : kWide)
-    for (const auto [kK, columns] : {std::pair<std::int64_t, std::int64_t>{3, 1}, {3, 5}, {3, 19}, {20, 1}, {20, 7}}) {
+    for (const auto& [kK, columns] : {std::pair<std::int64_t, std::int64_t>{3, 1}, {3, 5}, {3, 19}, {20, 1}, {20, 7}}) {
       const Array x = normal(dtype, {kM, kK}, 1), z = normal(dtype, {kN, kK}, 2),
                   weights = normal(dtype, {kItems, kM, columns}, 3), v = normal(dtype, {kN, columns}, 4);
       const Tensor zt = z;

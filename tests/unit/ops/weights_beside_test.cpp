@@ -1,4 +1,4 @@
-// Sums by the weights of the features, beside a backward of few features.
+// Sums by the weights of the features, beside a backward.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,6 +23,12 @@ constexpr const char* kFormulas[] = {"exp(-sum(w*(x-z)^2)/h)",
                                      "exp(-sum(abs(x-z)^(1+w))/h) + 0.01*i*sum(w)/j",
                                      "sum(where(x < z, w, 1)*(x-z))",
                                      "exp(-sum(exp(-w)*(x-z)^2)/h)*sum(w*x)"};
+/// Of more features: no values of the pair, one, two; factors that are linear, signs, powers, others; by x and by w.
+constexpr const char* kManyFeatures[] = {"sum(w*sin(x-z))",
+                                         "exp(-sum(w*abs(x-z))/h)",
+                                         "exp(-sum((x-z)^2)/h)*sum(w)",
+                                         "row*exp(-sum(w*(x-z)^2)/h)*col",
+                                         "tanh(sum(w*x*z)/h) + sum(abs(x-z)^1.3*w)"};
 
 struct Problem {
   Array x, z, u, v;
@@ -72,19 +78,26 @@ Tensor transposed(const Array& array) {
   return view;
 }
 
-/// Against the oracle: an element is a sum of n terms, each rounded as values and weights of a pair are.
-void expect_fields(const char* text, const Problem& problem, const Array& weights, const Array& by_x, const Array& by_w,
-                   const std::string& what) {
-  const double factor = 8 * std::sqrt(static_cast<double>(problem.u.shape()[1]));  // terms of a weight
-  const Array ones = Array(Dtype::float64, {problem.n()}).fill([] { return 1.0; });
-  const Tensor matrix = weights;
-  const Expr f = parse(text);
-  expect_field(by_x, expected_field(differentiate(f, points().x), problem.x, problem.z, ones, problem.extra, &matrix),
-               what + ", by x, " + text, factor, 1e-30);
-  const Expr by_weight = differentiate(f, mercer::weights());
-  expect_field(transposed(by_w), expected_field(by_weight, problem.x, problem.z, ones, problem.extra, &matrix),
-               what + ", by w, " + text, factor, 1e-30);
-}
+/// By the oracle: an element is a sum of n terms, each rounded as values and weights of a pair are.
+struct Expected {
+  Field by_x, by_w;
+  double factor;  // terms of a weight
+
+  Expected(const char* text, const Problem& problem, const Array& weights)
+      : factor(8 * std::sqrt(static_cast<double>(problem.u.shape()[1]))) {
+    const Array ones = Array(Dtype::float64, {problem.n()}).fill([] { return 1.0; });
+    const Tensor matrix = weights;
+    const auto by = [&](const Expr& leaf) {
+      return expected_field(differentiate(parse(text), leaf), problem.x, problem.z, ones, problem.extra, &matrix);
+    };
+    by_x = by(points().x);
+    by_w = by(mercer::weights());
+  }
+  void expect(const Array& x, const Array& w, const std::string& what) const {
+    expect_field(x, by_x, what + ", by x", factor, 1e-30);
+    expect_field(transposed(w), by_w, what + ", by w", factor, 1e-30);
+  }
+};
 
 TEST(WeightsBeside, FormulasAndSizes) {
   on_each_target([](TestContext& context) {
@@ -101,7 +114,7 @@ TEST(WeightsBeside, FormulasAndSizes) {
           const Tensor w_view = by_w, product_view = product, again_view = again, matrix_view = of_matrix_w;
           ASSERT_TRUE(product_backward(text, problem.x, &z, problem.u, problem.v, by_x,
                                        {{}, nullptr, &product_view, false, &w_view}, problem.arguments, context));
-          expect_fields(text, problem, problem.matrix(Dtype::float64), by_x, by_w, what);
+          Expected(text, problem, problem.matrix(Dtype::float64)).expect(by_x, by_w, what + ", " + text);
           expect_product(product, table(parse(text), problem.x, problem.z, problem.extra), problem.v, text);
           ASSERT_TRUE(product_backward(text, problem.x, &z, problem.u, problem.v, by_x,
                                        {{}, nullptr, &product_view, false, &again_view}, problem.arguments, context));
@@ -109,10 +122,49 @@ TEST(WeightsBeside, FormulasAndSizes) {
           const Array weights = problem.matrix(dtype);
           ASSERT_TRUE(pairwise_backward(text, problem.x, &z, weights, of_matrix,
                                         {{}, nullptr, nullptr, false, &matrix_view}, problem.arguments, context));
-          expect_fields(text, problem, weights, of_matrix, of_matrix_w, what + " by a matrix");
+          Expected(text, problem, weights).expect(of_matrix, of_matrix_w, what + " by a matrix, " + text);
           if (::testing::Test::HasFatalFailure()) return;
         }
       }
+  });
+}
+
+/// Fields of pairs that are stored, some rows at a time, by products and without.
+TEST(WeightsBeside, ManyFeatures) {
+  on_cuda([](TestContext& context) {
+    const double from = context.state().tensor_cores_from;
+    for (const Dtype dtype : kWide)
+      for (const auto& [m, n, k, columns] : {std::array{35, 150, 21, 1}, {21, 70, 100, 3}, {65, 40, 24, 18}})
+        for (const char* text : kManyFeatures) {
+          const Problem problem(text, dtype, m, n, k, columns);
+          const Array weights = problem.matrix(dtype), product(dtype, {m, columns});
+          const Expected expected(text, problem, problem.matrix(Dtype::float64));
+          const Tensor z = problem.z, product_view = product;
+          for (const double least : {from, 0.0}) {
+            context.state().tensor_cores_from = least;
+            const std::string what = std::string(text) + (least > 0 ? "" : " by products") + ", " + std::to_string(k);
+            const Array by_x(dtype, {m, k}), by_w(dtype, {k, m}), of_matrix(dtype, {m, k}), of_matrix_w(dtype, {k, m}),
+                again(dtype, {k, m});
+            const Tensor w_view = by_w, matrix_view = of_matrix_w, again_view = again;
+            const auto backward = [&](const Tensor& to, const Tensor* of_v) {
+              return product_backward(text, problem.x, &z, problem.u, problem.v, by_x,
+                                      {{}, nullptr, of_v, false, &to}, problem.arguments, context);
+            };
+            // The product does not always pay beside them.
+            if (backward(w_view, &product_view))
+              expect_product(product, table(parse(text), problem.x, problem.z, problem.extra), problem.v, text);
+            else
+              ASSERT_TRUE(backward(w_view, nullptr)) << what;
+            expected.expect(by_x, by_w, what);
+            ASSERT_TRUE(backward(again_view, nullptr)) << what;
+            expected.expect(by_x, again, what + " again");
+            ASSERT_TRUE(pairwise_backward(text, problem.x, &z, weights, of_matrix,
+                                          {{}, nullptr, nullptr, false, &matrix_view}, problem.arguments, context));
+            expected.expect(of_matrix, of_matrix_w, what + " by a matrix");
+          }
+          context.state().tensor_cores_from = from;
+          if (::testing::Test::HasFatalFailure()) return;
+        }
   });
 }
 
@@ -121,7 +173,7 @@ TEST(WeightsBeside, OtherSums) {
   constexpr std::int64_t kM = 150, kN = 170;
   const char* const text = "row*exp(-sum(w*(x-z)^2)/h)*col";
   on_each_target([&](TestContext& context) {
-    for (const std::int64_t k : {3, 7, 16}) {
+    for (const std::int64_t k : {3, 7, 16, 30}) {
       const Problem problem(text, Dtype::float32, kM, kN, k, 2);
       const Tensor z = problem.z;
       const Array by_w(Dtype::float32, {k, kM}), sums(Dtype::float32, {2, kM}), plain_sums(Dtype::float32, {2, kM}),
@@ -153,16 +205,17 @@ TEST(WeightsBeside, OtherSums) {
 }
 
 /// A row whose weight is NaN or infinite, infinite points, duplicates; items of a batch.
-TEST(WeightsBeside, ValuesOfAllKinds) {
-  constexpr std::int64_t kM = 40, kN = 70, kK = 5, kItems = 2;
+void expect_values_of_all_kinds(std::int64_t kK) {
+  constexpr std::int64_t kM = 40, kN = 70, kItems = 2;
   const char* const text = "exp(-sum(w*(x-z)^2)/h)";
   on_each_target([&](TestContext& context) {
     for (const Dtype dtype : kWide) {
       Problem problem(text, dtype, kM, kN, kK, 1);
       for (std::int64_t c = 0; c < kK; ++c) problem.z.set({c, c}, problem.x(c, c));
       const Tensor z = problem.z;
-      const Array by_x(dtype, {kM, kK}), by_w(dtype, {kK, kM}), none(dtype, {0, kK}), no_v(dtype, {0, 1});
-      const Tensor w_view = by_w, no_points = none;
+      const Array by_x(dtype, {kM, kK}), by_w(dtype, {kK, kM}), sums(dtype, {1, kM}), none(dtype, {0, kK}),
+          no_v(dtype, {0, 1});
+      const Tensor w_view = by_w, sums_view = sums, no_points = none;
       problem.u.set({3, 0}, kNan);
       problem.u.set({4, 0}, kInf);
       ASSERT_TRUE(product_backward(text, problem.x, &z, problem.u, problem.v, by_x,
@@ -170,8 +223,12 @@ TEST(WeightsBeside, ValuesOfAllKinds) {
       for (std::int64_t c = 0; c < kK; ++c)
         for (std::int64_t i = 0; i < kM; ++i) ASSERT_EQ(std::isfinite(by_w(c, i)), i != 3 && i != 4) << c << " " << i;
       ASSERT_TRUE(product_backward(text, problem.x, &no_points, problem.u, no_v, by_x,
-                                   {{}, nullptr, nullptr, false, &w_view}, problem.arguments, context));
-      each_index({kK, kM}, [&](const Shape& at) { ASSERT_EQ(read(by_w, at), 0); });
+                                   {{"h"}, &sums_view, nullptr, false, &w_view}, problem.arguments, context));
+      each_index({kM, kK}, [&](const Shape& at) {
+        ASSERT_EQ(by_x(at[0], at[1]), 0);
+        ASSERT_EQ(by_w(at[1], at[0]), 0);
+        ASSERT_EQ(sums(0, at[0]), 0);
+      });
 
       const Array widths = uniform(Dtype::float64, {kItems}, 9), matrix = normal(dtype, {kM, kN}, 11),
                   all_x(dtype, {kItems, kM, kK}), all_w(dtype, {kItems, kK, kM});
@@ -192,8 +249,10 @@ TEST(WeightsBeside, ValuesOfAllKinds) {
   });
 }
 
-/// False where the formula reads no weights, or the points of a GPU have more features; a result of another shape is
-/// refused.
+TEST(WeightsBeside, ValuesOfAllKinds) { expect_values_of_all_kinds(5); }
+TEST(WeightsBeside, ValuesOfAllKindsOfManyFeatures) { expect_values_of_all_kinds(33); }
+
+/// False where the formula reads no weights; a result of another shape is refused.
 TEST(WeightsBeside, AreRefused) {
   on_each_target([](TestContext& context) {
     const auto backward = [&](const char* text, std::int64_t k, const Shape& shape) {
@@ -214,7 +273,6 @@ TEST(WeightsBeside, AreRefused) {
       return message;
     };
     EXPECT_EQ(backward("exp(-sum((x-z)^2)/h)", 3, {3, 6}), "");
-    if (context.on_cuda()) EXPECT_EQ(backward("exp(-sum(w*(x-z)^2)/h)", 17, {17, 6}), "");
     EXPECT_EQ(backward("exp(-sum(w*(x-z)^2)/h)", 3, {6, 3}),
               "product_backward: out must have shape (3, 6). Received (6, 3).");
   });
