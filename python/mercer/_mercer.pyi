@@ -305,6 +305,12 @@ def weight_form(f: Expr) -> tuple[str, str, bool, bool] | None:
     as x - z. None of other terms.
     """
 
+def linear_form(f: Expr) -> tuple[float, float, bool, bool, str, str] | None:
+    """
+    Of offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its
+    derivative, over row in place of w, empty where there is none. None of other formulas.
+    """
+
 def leaves(f: Expr) -> list[str]:
     """Which of x, z, w, row, col, i and j a formula reads."""
 

@@ -11,6 +11,7 @@
 #include "ir/point_form.h"
 #include "ir/ptx.h"
 #include "ir/split.h"
+#include "plan/linear_form.h"
 #include "plan/weight_form.h"
 #include "symbols.h"
 
@@ -136,6 +137,17 @@ void bind_derivatives(nb::module_& module) {
       "Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums\n"
       "of both sides' points times gradients without c are the one by w, or of one side; whether the points are read\n"
       "as x - z. None of other terms.");
+  module.def(
+      "linear_form",
+      [](const Symbol& f) -> nb::object {
+        const plan::LinearForm form = plan::linear_form(f.expr);
+        if (!form) return nb::none();
+        const auto text = [](const Expr& e) { return e.empty() ? std::string() : e.to_text(); };
+        return nb::make_tuple(form.scale, form.offset, form.of_row, form.of_col, text(form.weight), text(form.slope));
+      },
+      "f"_a, nb::sig("def linear_form(f: Expr) -> tuple[float, float, bool, bool, str, str] | None"),
+      "Of offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its\n"
+      "derivative, over row in place of w, empty where there is none. None of other formulas.");
   module.def(
       "leaves",
       [](const Symbol& f) {

@@ -180,10 +180,12 @@ std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
   return text + skeleton({"stored_sums.cuh"});
 }
 
-std::string cuda_stored_source(const plan::BilinearTile& tile) {
+std::string cuda_stored_source(const plan::BilinearTile& tile, plan::StoredValues lie) {
+  const bool turned = lie == plan::StoredValues::columns;
   return skeleton({"arguments.h"}) + prelude(Dtype::float32) + wide_defines(tile, plan::VPieces::floats) +
-         define("EXPANDED", std::int64_t{0}) + skeleton({"warpgroups.cuh", "bilinear_walk.cuh"}) +
-         wide_text(tile, false) +
+         define("EXPANDED", std::int64_t{0}) + define("TURNED", turned) +
+         define("OF_CALLER", lie != plan::StoredValues::padded) + (turned ? "#define SECOND_ROW 1\n" : "") +
+         skeleton({"warpgroups.cuh", "bilinear_walk.cuh"}) + wide_text(tile, false) +
          skeleton({"wide_pieces.cuh", "wide_fold.cuh", "wide_stored.cuh", "wide_kernel.cuh"});
 }
 

@@ -88,7 +88,7 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan);
 /// The kernels `finish_values` and `add_ranges` of a pass that stores reductions.
 std::string cuda_stored_sums_source(const plan::StoredSums& plan);
 /// The kernel `wide_tile`: stored values of float32 times v.
-std::string cuda_stored_source(const plan::BilinearTile& tile);
+std::string cuda_stored_source(const plan::BilinearTile& tile, plan::StoredValues lie);
 std::string cuda_sum_source(Dtype type);
 
 /// The kernels `move_dense` and what else surrounds routines of linear algebra (kernels/cuda/dense.cuh).

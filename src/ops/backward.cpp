@@ -359,10 +359,18 @@ bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const
     return true;
   }
   const cuda::PairJob job = call.job(context);
-  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context);
-  if (!kernels) return false;
   cuda::FieldJob operands = result_job(call, out);
   operands.amplitude = ops::matrix_operand(call, weights);
+  ops::CudaGradient product;
+  if (!further->any()) product = ops::matrix_gradient(call, job, operands.amplitude, context);
+  if (product.field) {
+    operands.v = {job.z.points, job.z.point_stride, job.z.feature_stride};
+    operands.columns = job.features;
+    product.run(job, operands);
+    return true;
+  }
+  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context);
+  if (!kernels) return false;
   operands.by_matrix = true;
   operands.sums = further_output(call, beside.sums);
   operands.beside = further_output(call, beside.by_weights);

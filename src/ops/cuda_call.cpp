@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "backend/cuda/pair_values.h"
 #include "core/error.h"
@@ -341,6 +342,43 @@ CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, con
   return gradient_of_parts(call, job, weights, context, further);
 }
 
+namespace {
+
+/// Of stored values times so many columns. Nothing where operands would be too large.
+std::optional<plan::GpuFieldProblem> product_problem(const PairCall& call, const cuda::PairJob& job,
+                                                     std::int64_t columns, Context& context) {
+  plan::GpuFieldProblem field;
+  field.type = job.type;
+  field.of_product = true;
+  field.columns_of_doubles = plan::columns_of_doubles(columns);
+  field.capability = job.hardware().capability();
+  if (job.type != Dtype::float32) return field;
+  const bool has_warpgroups = field.capability == plan::kOfWarpgroups && !context.state().products_by_warps;
+  if (has_warpgroups) field.stored = plan::stored_tile(columns);
+  if (field.stored) return field;
+  const plan::LinearSizes sizes =
+      plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes, job.hardware().multiprocessors);
+  if (!sizes.fits) return {};
+  field.linear = plan::linear_tile(sizes, job.hardware().multiprocessors);
+  field.linear.by_warps = context.state().products_by_warps;
+  return field;
+}
+
+std::shared_ptr<const cuda::FieldKernels> product_kernels(plan::GpuFieldProblem field, const cuda::PairJob& job,
+                                                          Context& context) {
+  const int columns = job.type == Dtype::float32 ? 0 : field.columns_of_doubles;
+  const std::string text = cache_key("product of values", job.type, field.linear, field.stored,
+                                     static_cast<int>(field.lie), columns, job.device);
+  return kept(context.state().cuda_fields, text, job, [&] {
+    field.field = plan::value_product_field();
+    field.planes = 1;
+    field.shared_per_block = job.hardware().shared_per_block;
+    return cuda::compile_field_kernels(plan::plan_gpu_field(field), job);
+  });
+}
+
+}  // namespace
+
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
                            Context& context) {
   const auto pays = [&](bool of_sums) {
@@ -350,17 +388,8 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
   const bool of_floats = job.type == Dtype::float32;
   if (of_floats && (!use.product || use.product.of_values)) return {};
   if (!pays(false)) return {};
-  plan::GpuFieldProblem field;
-  field.capability = job.hardware().capability();
-  const bool has_warpgroups = field.capability == plan::kOfWarpgroups && !context.state().products_by_warps;
-  if (of_floats && has_warpgroups) field.stored = plan::stored_tile(columns);
-  if (of_floats && !field.stored) {
-    const plan::LinearSizes sizes = plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes,
-                                                              job.hardware().multiprocessors);
-    if (!sizes.fits) return {};
-    field.linear = plan::linear_tile(sizes, job.hardware().multiprocessors);
-    field.linear.by_warps = context.state().products_by_warps;
-  }
+  const auto field = product_problem(call, job, columns, context);
+  if (!field) return {};
   plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
   const std::string key =
       cache_key("values of a product", call.formula().key, job.type, job.x.points.dtype, problem.bytes, job.device,
@@ -378,18 +407,20 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
     return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
   });
   if (!product.pairs->plan || (!product.pairs->plan->planes.empty() && !pays(true))) return {};
-  field.type = job.type;
-  field.of_product = true;
-  field.columns_of_doubles = plan::columns_of_doubles(columns);
-  const std::string text = cache_key("product of values", job.type, field.linear, field.stored,
-                                     of_floats ? 0 : field.columns_of_doubles, job.device);
-  product.field = kept(context.state().cuda_fields, text, job, [&] {
-    field.field = plan::value_product_field();
-    field.planes = 1;
-    field.shared_per_block = job.hardware().shared_per_block;
-    return cuda::compile_field_kernels(plan::plan_gpu_field(field), job);
-  });
+  product.field = product_kernels(*field, job, context);
   return product;
+}
+
+CudaGradient matrix_gradient(const PairCall& call, const cuda::PairJob& job, const cuda::JobOperand& matrix,
+                             Context& context) {
+  constexpr std::int64_t kLeastPoints = 1024;
+  const Formula::Prepared& formula = call.formula();
+  if (formula.is_field || formula.field()->op != ir::Op::z || job.features <= plan::kFewFeatures) return {};
+  if (context.state().tensor_cores_from > 0 && std::min(call.m(), call.n()) < kLeastPoints) return {};
+  auto field = product_problem(call, job, job.features, context);
+  if (!field || field->linear) return {};  // with the points in place of v, a linear field has no more to do
+  if (field->stored) field->lie = cuda::lie_of(job, matrix);
+  return {nullptr, product_kernels(*field, job, context)};
 }
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,

@@ -51,6 +51,10 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
 CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
                            Context& context);
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
+/// Of sum(x*z), whose pairs weigh a matrix: a product of that with the points z, which are v of the job; no kernels
+/// where others compute it.
+CudaGradient matrix_gradient(const PairCall& call, const cuda::PairJob& job, const cuda::JobOperand& matrix,
+                             Context& context);
 /// Of one output, whose pairs are stored some rows at a time, with what the same pass has beside; no kernels where that
 /// is no way to compute it (plan/stored_sums.h).
 CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,

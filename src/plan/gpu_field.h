@@ -75,6 +75,9 @@ struct FieldWeights {
   bool of_matrix() const { return kind == Kind::matrix; }
 };
 
+/// How these lie: rows with room behind the last column, as kernels store them; a caller's rows or columns.
+enum class StoredValues : std::uint8_t { padded, rows, columns };
+
 struct GpuFieldProblem {
   ir::FieldSplit field;
   Dtype type = Dtype::float32;  // computing type
@@ -86,6 +89,7 @@ struct GpuFieldProblem {
   bool of_product = false;      // of values with v in place of z (plan/value_products.h)
   int columns_of_doubles = 64;  // of a tile of that product in float64: 32 or 64
   BilinearTile stored;          // of that product, where values are read where they lie; an empty one: they are not
+  StoredValues lie = StoredValues::padded;
   bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
   FieldWeights::Kind weights = FieldWeights::Kind::coefficients;  // of that pass
   int sums = 0;                 // beside it, sums of so many values of the pairs, and a value times the columns

@@ -53,6 +53,23 @@ def weight_form(text: str) -> WeightForm | None:
     return found and WeightForm(*found)
 
 
+class LinearForm(NamedTuple):
+    """f = offset + scale [row] [col] sum(c(w) x z) (linear_form.py)."""
+
+    scale: float
+    offset: float
+    of_row: bool
+    of_col: bool
+    weight: str  # c of w, over row; empty: none
+    slope: str  # c'
+
+
+@functools.lru_cache(4096)
+def linear_form(text: str) -> LinearForm | None:
+    found = _mercer.linear_form(parsed(text))
+    return found and LinearForm(*found)
+
+
 @functools.lru_cache(4096)
 def field_of(text: str, target: str) -> str:
     """The derivative by x or w at the free feature."""

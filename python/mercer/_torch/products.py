@@ -51,14 +51,15 @@ def _is_exact(device: str) -> bool:
 
 
 def _compute(a: Tensor, b: Tensor) -> Tensor:
-    if a.dtype == torch.float64 or _is_exact(a.device.type):
+    terms = a.shape[-1]
+    is_long = terms > _LONG and 0 < a.shape[-2] * b.shape[-1] <= _FEW
+    if a.dtype == torch.float64 or (_is_exact(a.device.type) and not is_long):
         kind = computing_type(a.dtype)
         return a.to(kind) @ b.to(kind)
     rows, columns = a.resolve_neg(), b.resolve_neg().mT
     if is_swarm(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):
         return _in_double(rows, columns)
-    terms = rows.shape[-1]
-    if terms > _LONG and 0 < rows.shape[-2] * columns.shape[-2] <= _FEW:
+    if is_long:
         return _of_parts(rows, columns)
     most = _MOST_TERMS if rows.is_cuda else max(terms, 1)
     total = _engine(rows[..., :most], columns[..., :most])

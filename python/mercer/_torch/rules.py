@@ -19,7 +19,8 @@ with the rows x, which adds up df/drow and df/dp beside the field, and one with 
 has dL/dv; of C v' one for both where the formula and its points are the same on both sides. dL/dv
 of many columns is a third where products of matrices make it sooner than these passes do.
 
-Formulas of norms and means are taken as formulas of other points first (point_form.py).
+Formulas of norms and means are taken as formulas of other points first (point_form.py); those that
+are linear in x and z then take products of matrices in place of passes (linear_form.py).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd, products
+from mercer._torch import autograd, linear_form, products
 from mercer._torch.operands import (
     FEW_FEATURES,
     Pairs,
@@ -104,6 +105,9 @@ def _pass(
     pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, without_weight: bool
 ) -> tuple[Tensor, dict]:
     """The field to x, and in the same pass gradients by `by` ("w", "p:h", "row") and v."""
+    found = linear_form.passed(pairs, weights, by, needs_v, without_weight)
+    if found is not None:
+        return found
     amplitude, u, v = weights
     if amplitude is not None:
         name, inputs = "pairwise_backward", (amplitude, " ".join(by), without_weight)
@@ -111,12 +115,12 @@ def _pass(
         name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
     gradient, *further = autograd.call(name, *pairs, *inputs)
     summed = [name for name in by if name != "w"]
-    found = dict(zip(summed, further.pop(0).unbind(-2), strict=True)) if summed else {}
+    sums = dict(zip(summed, further.pop(0).unbind(-2), strict=True)) if summed else {}
     if "w" in by:
-        found["w"] = further.pop(0)
+        sums["w"] = further.pop(0)
     if needs_v:
-        found["v"] = further[-1]
-    return gradient, found
+        sums["v"] = further[-1]
+    return gradient, sums
 
 
 def _most_sums(by: list[str], rows: list[str]) -> int:
@@ -169,7 +173,8 @@ def _made_in_passes(
     # On CUDA, of more features, a field by w alone is less than a pass with that to x beside.
     has_fields = not pairs.x.is_cuda or pairs.x.shape[-1] <= FEW_FEATURES
     has_others = needs.x or needs_z or needs.row or needs.col or any(needs.params)
-    by_w = form is None and needs.w and (has_fields or has_others)
+    has_weights = pairs.w is not None and needs.w
+    by_w = form is None and has_weights and (has_fields or has_others)
     if not (needs.x or needs_z or by_w or form is not None):
         return {}
     by = [

@@ -23,7 +23,7 @@ from mercer._torch.operands import FEW_FEATURES, Pairs, swapped_text, weight_for
 _SAMPLED = 64  # points of a side, for the centre
 
 
-def _of_weights(text: str, w: Tensor) -> Tensor:
+def of_weights(text: str, w: Tensor) -> Tensor:
     """A formula of row, which is w: [..., K]."""
     if text == "row":
         return w
@@ -79,5 +79,5 @@ class GradientByWeights:
                 self._centre = (x + z) / 2
             points = points - self._centre
         total = (points * gradient).sum(-2, dtype=torch.float64)
-        by_w = _of_weights(form.slope, self._w).double() * total  # parts of both sides may cancel
-        return gradient * _of_weights(form.weight, self._w).unsqueeze(-2), by_w
+        by_w = of_weights(form.slope, self._w).double() * total  # parts of both sides may cancel
+        return gradient * of_weights(form.weight, self._w).unsqueeze(-2), by_w

@@ -30,10 +30,15 @@ bool has_whole_rows(const BatchedArray& array, std::int64_t columns, std::int64_
 /// What is read where it is.
 struct InPlace {
   bool amplitude = false, x = false;
-  InPlace(const PairKernels* pairs, const PairJob& job, const FieldJob& operands) {
+  std::int64_t step = 0;  // from one row of the amplitude to the next, or column
+  InPlace(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands) {
     const JobOperand& own = operands.amplitude;
-    amplitude = pairs == nullptr && own.array.data != nullptr && job.type == Dtype::float32 &&
-                has_whole_rows(own.array, job.z.count, own.row_stride, own.col_stride);
+    plan::StoredValues lie = plan::StoredValues::padded;
+    if (pairs == nullptr && own.array.data != nullptr && job.type == Dtype::float32) lie = lie_of(job, own);
+    if (field != nullptr && field->plan->problem.stored) lie = field->plan->problem.lie;
+    else if (lie == plan::StoredValues::columns) lie = plan::StoredValues::padded;
+    amplitude = lie != plan::StoredValues::padded;
+    step = lie == plan::StoredValues::columns ? own.col_stride : own.row_stride;
     x = has_whole_rows(job.x.points, job.features, job.x.point_stride, job.x.feature_stride);
   }
 };
@@ -273,7 +278,7 @@ class FieldLaunch {
     a.x_ld = x_.ld;
     a.z_ld = z_.ld;
     a.coef_ld = coef_.ld;
-    a.pair_row = in_place_.amplitude ? operands_.amplitude.row_stride : ld_;
+    a.pair_row = in_place_.amplitude ? in_place_.step : ld_;
     a.pair_plane = rows_ * ld_;
     a.k = static_cast<int>(job_.features);
     a.outputs = static_cast<int>(operands_.results());
@@ -362,10 +367,16 @@ bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& opera
 
 }  // namespace
 
+plan::StoredValues lie_of(const PairJob& job, const JobOperand& matrix) {
+  if (has_whole_rows(matrix.array, job.z.count, matrix.row_stride, matrix.col_stride)) return plan::StoredValues::rows;
+  const bool turned = has_whole_rows(matrix.array, job.x.count, matrix.col_stride, matrix.row_stride);
+  return turned ? plan::StoredValues::columns : plan::StoredValues::padded;
+}
+
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
               const FieldKernels* beside) {
   const JobScope scope(job);
-  const InPlace in_place(pairs, job, operands);
+  const InPlace in_place(pairs, field, job, operands);
   Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);

@@ -273,7 +273,8 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   };
   sources.uniforms = named("uniforms", uniforms_of(plan));
   if (plan.problem.stored) {
-    sources.stored = named("products of stored values", codegen::cuda_stored_source(plan.problem.stored));
+    const plan::GpuFieldProblem& problem = plan.problem;
+    sources.stored = named("products of stored values", codegen::cuda_stored_source(problem.stored, problem.lie));
     return sources;
   }
   sources.field = named("field", codegen::cuda_field_source(plan));

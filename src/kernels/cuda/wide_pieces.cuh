@@ -51,15 +51,20 @@ struct Pieces {
 };
 #endif
 
-// Of `columns` columns and of rows m and m + 8, times `factor`, to a range's part of an array. A range's later sums are
-// added to the earlier ones, by the thread that stored those.
+// The second row of a lane, from its first one: those of the fragments, but where a kernel has them otherwise.
+#ifndef SECOND_ROW
+#define SECOND_ROW 8
+#endif
+
+// Of `columns` columns and of a lane's rows, from m on, times `factor`, to a range's part of an array. A range's later
+// sums are added to the earlier ones, by the thread that stored those.
 template <int COUNT>
 MERCER_INLINE void store_columns(float* partial, int columns, const PairArguments& p, i64 m, const Walk& walk,
                                  const float (&total)[COUNT], float factor) {
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-    const i64 row = m + i % 4 / 2 * 8;
+    const i64 row = m + i % 4 / 2 * SECOND_ROW;
     if (e >= columns || row >= p.m) continue;
     float& to = partial[e * p.partial_ld + row];
 #if EXPANDED == 1

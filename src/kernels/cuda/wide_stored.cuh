@@ -6,7 +6,11 @@
 //   │0 │1 │2 │3 │ 16 n       one, s the product's parity: so has the image of v (wide_operands.cuh, `by_fours`).
 //   └──┴──┴──┴──┘
 //
-// Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block.
+// TURNED: a column's values are neighbours, planes[n][m]. A lane has two rows that are neighbours, so that eight lanes
+// read a piece of 64 bytes of a column.
+//
+// Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block. Those
+// of a caller (OF_CALLER) have no room behind the last column.
 #define FEED_WARP 8
 #define AHEAD (WIDE <= 64 ? 4 : 2)
 
@@ -30,9 +34,35 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
 }
 
 // Strips of a range of n, of two rows of a lane.
+#if TURNED
 struct StoredValues {
+  typedef Pack<float, 2> Strip[8];  // [column]
+  const float* columns;
+  Strip ahead[AHEAD];
+  i64 end, step;  // end: for the lane's first column
+
+  MERCER_METHOD void start(const PairArguments& p, i64 m, i64 first, i64 last) {
+    step = p.plane_ld;
+    columns = (const float*)p.planes + threadIdx.x % 4 * 4 * step + (m < p.m ? m : 0);
+    end = (last < p.n ? last : p.n) - threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int s = 0; s < AHEAD; ++s) fetch(ahead[s], first + s * 32);
+  }
+  MERCER_METHOD void fetch(Strip& to, i64 n) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const i64 column = n + i / 4 * 16 + i % 4;
+      if (column < end) to[i] = *(const Pack<float, 2>*)(columns + column * step);
+    }
+  }
+  static MERCER_METHOD float value(const Strip& strip, int row, int half, int at) {
+    return strip[half * 4 + at].value[row];
+  }
+#else
+struct StoredValues {
+  typedef Pack<float, 4> Strip[2][2];  // [row][16 columns]
   const float* rows[2];
-  Pack<float, 4> ahead[AHEAD][2][2];  // [strip][row][16 columns]
+  Strip ahead[AHEAD];
   i64 end;
 
   MERCER_METHOD void start(const PairArguments& p, i64 m, i64 first, i64 last) {
@@ -41,23 +71,27 @@ struct StoredValues {
       const i64 row = m + 8 * h < p.m ? m + 8 * h : p.m - 1;
       rows[h] = (const float*)p.planes + row * p.plane_ld + threadIdx.x % 4 * 4;
     }
-    end = last;
+    end = OF_CALLER ? (last < p.n ? last : p.n) - threadIdx.x % 4 * 4 : last;
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s) fetch(ahead[s], first + s * 32);
   }
-  MERCER_METHOD void fetch(Pack<float, 4> (&to)[2][2], i64 n) {
-    if (n >= end) return;
+  MERCER_METHOD void fetch(Strip& to, i64 n) {
+    if (!OF_CALLER && n >= end) return;
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
+    for (int half = 0; half < 2; ++half) {
+      if (OF_CALLER && n + half * 16 >= end) continue;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) to[h][half] = *(const Pack<float, 4>*)(rows[h] + n + half * 16);
+      for (int h = 0; h < 2; ++h) to[h][half] = *(const Pack<float, 4>*)(rows[h] + n + half * 16);
+    }
   }
+  static MERCER_METHOD float value(const Strip& strip, int row, int half, int at) { return strip[row][half].value[at]; }
+#endif
   // Values [product][row][column of two] of the strip that begins at column n, `left` of which there are.
-  MERCER_METHOD void take(float (&values)[16], Pack<float, 4> (&strip)[2][2], i64 n, i64 left) {
+  MERCER_METHOD void take(float (&values)[16], Strip& strip, i64 n, i64 left) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int half = i / 8, at = i / 4 % 2 * 2 + i % 2, column = half * 16 + (int)threadIdx.x % 4 * 4 + at;
-      values[i] = column < left ? strip[i / 2 % 2][half].value[at] : 0.0f;
+      values[i] = column < left ? value(strip, i / 2 % 2, half, at) : 0.0f;
     }
     fetch(strip, n + AHEAD * 32);
   }
@@ -71,7 +105,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
   StoredValues stored;
 #pragma unroll 1
   while (walk.next()) {
-    const i64 m = walk.m0 + rank * TILE_M + warp * 16 + lane / 4;
+    const i64 m = walk.m0 + rank * TILE_M + warp * 16 + lane / 4 * (TURNED ? 2 : 1);
     if (walk.starts_range()) stored.start(p, m, walk.n0, (i64)walk.end * TILE_N);
     const auto make = [&](float (&values)[16], int strip, int) {
       const i64 n = walk.n0 + strip * 32;

@@ -224,6 +224,7 @@ struct FieldRow {
   int sums = 0;           // beside the gradient; of few features or one output the product with v too
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors, or a matrix
   std::int64_t of_product = 0;  // of stored values with so many columns of v
+  plan::StoredValues lie = plan::StoredValues::padded;
   bool by_matrix = false;       // weighed with one
   bool by_weights = false;      // sums by w beside the gradient
 
@@ -252,6 +253,9 @@ const FieldRow kFields[] = {
     {.name = "value-product", .text = kL1, .everywhere = true, .of_product = 512},
     {.name = "value-product-64", .text = kL1, .of_product = 64},
     {.name = "value-product-104", .text = kL1, .of_product = 104},
+    {.name = "value-product-rows-104", .text = kL1, .of_product = 104, .lie = plan::StoredValues::rows},
+    {.name = "value-product-columns-64", .text = kL1, .of_product = 64, .lie = plan::StoredValues::columns},
+    {.name = "value-product-columns-104", .text = kL1, .of_product = 104, .lie = plan::StoredValues::columns},
     {.name = "value-product-float64", .text = kL1, .type = Dtype::float64, .everywhere = true, .of_product = 64},
     {.name = "value-product-float64-32", .text = kL1, .type = Dtype::float64, .of_product = 32},
     {.name = "backward-stored-16", .text = "exp(-sum(abs(x-z))/b)", .outputs = 16, .everywhere = true, .sums = 1},
@@ -418,6 +422,7 @@ class Collection {
       second.field = plan::value_product_field();
       second.planes = 1;
       second.columns_of_doubles = plan::columns_of_doubles(row.of_product);
+      second.lie = row.lie;
       if (row.type == Dtype::float32) second.stored = plan::stored_tile(row.of_product);
       if (row.type == Dtype::float32 && !second.stored)
         second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, row.of_product, 1 << 28, 132), 132);

@@ -26,7 +26,8 @@ const Case kCases[] = {{"exp(-sum((x-z)^2)/h)", {"h"}},
                        {"row*sum(x*z)*col", {"row"}},
                        {"s*exp(-sum(abs(x-z))/h)", {"s", "h"}},
                        {"-2*sum(w*(z-x)^2)", {}},
-                       {"(1 + i)*exp(-abs(i-j)/40)*exp(-sum(abs(x-z))/h)", {"h"}}};
+                       {"(1 + i)*exp(-abs(i-j)/40)*exp(-sum(abs(x-z))/h)", {"h"}},
+                       {"sum(x*z)", {}}};
 
 struct Problem {
   Array x, z, weights;
@@ -134,8 +135,8 @@ TEST(PairwiseBackward, MatricesAsTheyLie) {
   on_each_target([&](TestContext& context) {
     context.state().tensor_cores_from = 0;
     for (const std::int64_t k : {3, 20, 64})
-      for (const int at : {0, 4}) {
-        if (at > 0 && k > 20) continue;
+      for (const int at : {0, 4, 7}) {
+        if (at == 4 && k > 20) continue;
         const Case& own = kCases[at];
         const Problem whole(own, Dtype::float32, kM, kN, k);
         const Array wide = normal(Dtype::float32, {kM, kN + 5}, 7), tall = normal(Dtype::float32, {kN, kM}, 8),
@@ -203,6 +204,41 @@ TEST(PairwiseBackward, WeightsOfAllSizes) {
         }
       }
     }
+  });
+}
+
+/// The matrix times the points alone: of a batch, of points with themselves, in several passes; a row of no numbers.
+TEST(PairwiseBackward, ProductsOfMatrices) {
+  constexpr std::int64_t kM = 133, kItems = 2;
+  const char* const text = "sum(x*z)";
+  on_each_target([&](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const Dtype dtype : kWide)
+      for (const std::int64_t k : {17, 64, 130, 320}) {
+        if (k > 64 && !(context.on_cuda() && dtype == Dtype::float32)) continue;
+        const Array x = normal(dtype, {kItems, kM, k}, 1), out(dtype, {kItems, kM, k}),
+                    turned_out(dtype, {kItems, kM, k});
+        Array weights = normal(dtype, {kItems, kM, kM}, 2);
+        weights.set({1, 5, 7}, kNan);
+        Tensor turned = weights;
+        std::swap(turned.shape[1], turned.shape[2]);
+        std::swap(turned.strides[1], turned.strides[2]);
+        ASSERT_TRUE(pairwise_backward(text, x, nullptr, weights, out, {}, {}, context));
+        ASSERT_TRUE(pairwise_backward(text, x, nullptr, turned, turned_out, {}, {}, context));
+        for (std::int64_t b = 0; b < kItems; ++b)
+          for (const bool is_turned : {false, true})
+            for (std::int64_t i = 0; i < kM; ++i)
+              for (std::int64_t c = 0; c < k; ++c) {
+                double sum = 0, size = 0;
+                for (std::int64_t j = 0; j < kM; ++j) {
+                  const double term = (is_turned ? weights(b, j, i) : weights(b, i, j)) * x(b, j, c);
+                  sum += term;
+                  size += std::abs(term);
+                }
+                const double value = is_turned ? turned_out(b, i, c) : out(b, i, c);
+                ASSERT_TRUE(within(value, sum, 3 * unit(dtype) * size, dtype)) << b << " " << i << " " << c;
+              }
+      }
   });
 }
 

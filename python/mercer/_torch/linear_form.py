@@ -1,0 +1,74 @@
+"""Backwards of formulas linear in x and in z: inner products, cosines and correlations.
+
+Of f = offset + scale r q sum_k c_k x_k z_k (the engine's plan/linear_form.h), with factors r of the
+row, q of the column and c of w, what a pass over the pairs has is products of matrices:
+
+    F[m, k]    = sum_n W[m, n] q_n z[n, k]          W = C, or u v', of which v' (q z) comes first
+    dL/dx      = scale r c F
+    dL/dr      = scale sum_k c x F
+    dL/dw      = c' sum_m scale r x F
+    sum_n f v  = scale r (c x) (v' (q z))' + offset sum_n v
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mercer._torch import autograd, products
+from mercer._torch.operands import LinearForm, Pairs, Weights, linear_form
+from mercer._torch.weight_form import of_weights
+
+_PRODUCT = "sum(x*z)"
+
+
+def _times_points(matrix: Tensor, pairs: Pairs, points: Tensor) -> Tensor:
+    if pairs.x.is_cuda and points.dtype == torch.float64:  # cuBLAS is sooner
+        return products.matmul(matrix, points)
+    near = pairs._replace(f=_PRODUCT, z=points, row=None, col=None, w=None)
+    return autograd.call("pairwise_backward", *near, matrix, "", False)[0]
+
+
+def _weighed(form: LinearForm, pairs: Pairs, points: Tensor) -> Tensor:
+    if not form.weight:
+        return points
+    assert pairs.w is not None
+    return points * of_weights(form.weight, pairs.w.to(pairs.type)).unsqueeze(-2)
+
+
+def passed(
+    pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, without_weight: bool
+) -> tuple[Tensor, dict] | None:
+    """The field to x, and gradients by `by` ("w", "row") and v; None of other formulas."""
+    form = linear_form(pairs.f)
+    if form is None or pairs.along:
+        return None
+    amplitude, u, v = (None if t is None else t.to(pairs.type) for t in weights)
+    x, z = pairs.x.to(pairs.type), pairs.columns.to(pairs.type)
+    row, col, w = (None if t is None else t.to(pairs.type) for t in (pairs.row, pairs.col, pairs.w))
+    if form.of_col:
+        assert col is not None
+        z = z * col.unsqueeze(-1)
+    found: dict[str, Tensor] = {}
+    if amplitude is not None:
+        field = _times_points(amplitude, pairs, z)
+    else:
+        assert u is not None
+        assert v is not None
+        moments = products.matmul(v.mT, z)
+        field = products.matmul(u, moments)
+    field = form.scale * field
+    if "row" in by:
+        found["row"] = (_weighed(form, pairs, x) * field).sum(-1)
+    if form.of_row:
+        assert row is not None
+        field = field * row.unsqueeze(-1)
+    if "w" in by:
+        assert w is not None
+        found["w"] = of_weights(form.slope, w) * (x * field).sum(-2)
+    if needs_v:
+        assert v is not None
+        values = form.scale * products.matmul(_weighed(form, pairs, x), moments.mT)
+        values = values * row.unsqueeze(-1) if row is not None and form.of_row else values
+        found["v"] = values + form.offset * v.sum(-2, keepdim=True) if form.offset else values
+    return field if without_weight else _weighed(form, pairs, field), found
