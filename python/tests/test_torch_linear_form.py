@@ -132,6 +132,23 @@ def test_cotangents_in_float32(f, layout, features, device, forms):
 
 
 @every_device
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("sides", ["two", "one"])
+def test_narrow_points(sides, dtype, device, forms):
+    """Computed in float32, of points as they were rounded."""
+    x = torch.randn(30, 20, device=device, dtype=dtype, requires_grad=True)
+    z = torch.randn(25, 20, device=device, dtype=dtype, requires_grad=True)
+    points = [x, z] if sides == "two" else [x]
+    wide = [t.detach().double().requires_grad_() for t in points]
+    found = torch.autograd.grad(mc.pairwise("2*sum(x*z)", *points).sum(), points)
+    assert forms
+    expected = torch.autograd.grad(mc.pairwise("2*sum(x*z)", *wide).sum(), wide)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        assert (one.double() - other).norm() <= 4 * torch.finfo(dtype).eps * other.norm()
+
+
+@every_device
 def test_norms(device, forms):
     """A cosine is linear in other points."""
     f = "sum(x*z)/sqrt(sum(x^2)*sum(z^2))"

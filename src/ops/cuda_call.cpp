@@ -416,6 +416,7 @@ CudaGradient matrix_gradient(const PairCall& call, const cuda::PairJob& job, con
   constexpr std::int64_t kLeastPoints = 1024;
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || formula.field()->op != ir::Op::z || job.features <= plan::kFewFeatures) return {};
+  if (context.precision() == Precision::direct || call.n() == 0) return {};
   if (context.state().tensor_cores_from > 0 && std::min(call.m(), call.n()) < kLeastPoints) return {};
   auto field = product_problem(call, job, job.features, context);
   if (!field || field->linear) return {};  // with the points in place of v, a linear field has no more to do

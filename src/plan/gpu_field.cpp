@@ -396,7 +396,8 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
     plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
   }
   const int words = problem.type == Dtype::float64 ? 2 : 1;
-  if (problem.outputs * plan->thread_r * plan->thread_f * words <= kAccumulatorWords)
+  // What products leave is marked by 64 features, of which a tile is a part.
+  if (problem.outputs * plan->thread_r * plan->thread_f * words <= kAccumulatorWords && !plan->on_tensor_cores())
     plan->thread_f = problem.thread_features;
   while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&
          plan->thread_r * plan->thread_f > 1)

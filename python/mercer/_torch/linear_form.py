@@ -25,7 +25,8 @@ _PRODUCT = "sum(x*z)"
 def _times_points(matrix: Tensor, pairs: Pairs, points: Tensor) -> Tensor:
     if pairs.x.is_cuda and points.dtype == torch.float64:  # cuBLAS is sooner
         return products.matmul(matrix, points)
-    near = pairs._replace(f=_PRODUCT, z=points, row=None, col=None, w=None)
+    x = pairs.x.to(points.dtype)
+    near = pairs._replace(f=_PRODUCT, x=x, z=points, row=None, col=None, w=None)
     return autograd.call("pairwise_backward", *near, matrix, "", False)[0]
 
 

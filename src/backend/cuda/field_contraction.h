@@ -28,9 +28,9 @@ struct RangePlace {
 
 class FieldContraction {
  public:
-  /// Bytes that a row's operands take.
-  static std::int64_t row_bytes(const FieldKernels& kernels, const PairJob& job) {
-    return kernels.plan->products ? FieldProducts::row_bytes(*kernels.plan, job) : 0;
+  /// Bytes that a row's operands take, of so many points z.
+  static std::int64_t row_bytes(const FieldKernels& kernels, const PairJob& job, std::int64_t points) {
+    return kernels.plan->products ? FieldProducts::row_bytes(*kernels.plan, job, points) : 0;
   }
 
   /// Lays its memory out in `workspace`. `job`: what is contracted with the values.

@@ -16,9 +16,9 @@ constexpr std::int64_t kRowThreads = 256, kBlockRows = 128, kJudgedRows = 64;
 
 }  // namespace
 
-std::int64_t FieldProducts::row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job) {
+std::int64_t FieldProducts::row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job, std::int64_t points) {
   if (!plan.of_signs()) return 0;
-  return ceil_div(job.z.count, kCodePoints) * job.features * static_cast<std::int64_t>(sizeof(unsigned short));
+  return ceil_div(points, kCodePoints) * job.features * static_cast<std::int64_t>(sizeof(unsigned short));
 }
 
 FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
@@ -28,7 +28,7 @@ FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, st
       mark_groups_(ceil_div(job.features, kMarkFeatures)) {
   constexpr std::int64_t kFloat = sizeof(float);
   image_ = workspace.add(stages() * groups_ * (kStagePoints / 16) * kernels.plan->group_bytes());
-  codes_ = workspace.add(rows * row_bytes(*kernels.plan, job));
+  codes_ = workspace.add(rows * row_bytes(*kernels.plan, job, job.z.count));
   coefs_ = workspace.add(ceil_div(outputs, pass_) * coef_floats() * kFloat);
   marks_ = workspace.add(round_up(rows * mark_groups_, kFloat));
   if (!kernels.plan->has_units()) return;

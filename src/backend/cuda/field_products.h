@@ -11,8 +11,8 @@ namespace mercer::cuda {
 
 class FieldProducts {
  public:
-  /// Bytes that a row's operands take.
-  static std::int64_t row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job);
+  /// Bytes that a row's operands take, of so many points z.
+  static std::int64_t row_bytes(const plan::GpuFieldPlan& plan, const PairJob& job, std::int64_t points);
   /// Lays its memory out in `workspace`; `rows`: whose operands are made at once.
   FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
                 Workspace& workspace);

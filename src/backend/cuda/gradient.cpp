@@ -43,7 +43,8 @@ struct InPlace {
   }
 };
 
-/// Points z of a batch item that are contracted together.
+/// Points z of a batch item that are contracted together; the last range may have less. Parts are those of the first
+/// one: scratch memory is.
 struct FieldRange {
   std::int64_t first = 0, count = 0, all = 0;
   std::int64_t rows = 0;  // m of a part; 0: as memory allows
@@ -92,7 +93,7 @@ class FieldLaunch {
     if (sums != nullptr) before_ = sums->planes_before();
     std::int64_t operand_bytes = 0, tile_rows = plan_.tile_r();
     fields.each(operands, [&](const FieldKernels& field, const FieldResult&) {
-      operand_bytes += FieldContraction::row_bytes(field, job);
+      operand_bytes += FieldContraction::row_bytes(field, job, range.count);
       tile_rows = std::min<std::int64_t>(tile_rows, field.plan->tile_r());
       is_linear_ |= field.plan->linear != nullptr;
       reads_x_rows_ |= field.plan->linear != nullptr && field.plan->of_differences();
@@ -103,7 +104,8 @@ class FieldLaunch {
     const bool stores = before_ + planes_ > 0 && !in_place_.amplitude;
     // Operands of all rows at once where they are small; of very many points they are made part by part.
     const bool together = operand_bytes <= job.part_bytes / std::max<std::int64_t>(1, job.x.count);
-    std::int64_t row_bytes = (stores ? (before_ + planes_) * ld_ * size_ : 0) + (together ? 0 : operand_bytes);
+    const std::int64_t planes_bytes = (before_ + planes_) * round_up(range.count, kPadding) * size_;
+    std::int64_t row_bytes = (stores ? planes_bytes : 0) + (together ? 0 : operand_bytes);
     if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
     const std::int64_t fitting = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
     // The rows of a range are reckoned without further planes.

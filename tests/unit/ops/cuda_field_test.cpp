@@ -295,6 +295,25 @@ TEST(TensorCoreFields, InfinitiesAndNan) {
   });
 }
 
+/// Rows of a group of 64 features that products leave, of numbers of features that blocks of 48 would have.
+TEST(TensorCoreFields, FeaturesOfOneGroupAreLeft) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    for (const std::int64_t k : {70, 96, 144})
+      for (const char* phi : {"sign(x-z)", "x-z", "sign(x-z)*abs(x-z)^0.3"}) {
+        Array x = normal(Dtype::float32, {5, k}, 1), z = normal(Dtype::float32, {92, k}, 2);
+        x.set({2, k - 1}, std::numeric_limits<double>::quiet_NaN());
+        const Array amplitude = normal(Dtype::float32, {5, 92}, 4), coef = normal(Dtype::float32, {1, 92}, 3);
+        const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+        const Tensor a = amplitude;
+        const Array out(Dtype::float32, {1, 5, k});
+        gradient_field(field, x, z, amplitude, coef, out, {}, context);
+        expect_field(out, expected_field(field, x, z, coef, {}, &a), std::string(phi) + " of " + std::to_string(k), 8);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+  });
+}
+
 TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
   on_cuda([](TestContext& context) {
     context.state().tensor_cores_from = 0;

@@ -225,6 +225,10 @@ TEST(PairwiseBackward, ProductsOfMatrices) {
         std::swap(turned.strides[1], turned.strides[2]);
         ASSERT_TRUE(pairwise_backward(text, x, nullptr, weights, out, {}, {}, context));
         ASSERT_TRUE(pairwise_backward(text, x, nullptr, turned, turned_out, {}, {}, context));
+        const Array no_z(dtype, {kItems, 0, k}), none(dtype, {kItems, kM, 0}), zeros(dtype, {kItems, kM, k});
+        const Tensor no_points = no_z;
+        ASSERT_TRUE(pairwise_backward(text, x, &no_points, none, zeros, {}, {}, context));
+        each_index({kItems, kM, k}, [&](const Shape& at) { ASSERT_EQ(read(zeros, at), 0); });
         for (std::int64_t b = 0; b < kItems; ++b)
           for (const bool is_turned : {false, true})
             for (std::int64_t i = 0; i < kM; ++i)
