@@ -149,6 +149,20 @@ def test_narrow_points(sides, dtype, device, forms):
 
 
 @every_device
+@pytest.mark.parametrize("weight", ["2/w", "3/(1+w)", "0.5/w^2", "exp(-w)"])
+def test_factors_of_weights(weight, device, forms):
+    """Constants in them are not lost where a pass leaves the factor out."""
+    f = f"sum(({weight})*x*z)"
+    x, z = (normal(n, 20, device=device).requires_grad_() for n in (13, 9))
+    inputs = [x, z, positive(20, device=device)]
+    out = mc.pairwise(f, x, z, w=inputs[2])
+    found = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    expected = torch.autograd.grad(out.sum(), inputs, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-9, atol=1e-9)
+
+
+@every_device
 def test_norms(device, forms):
     """A cosine is linear in other points."""
     f = "sum(x*z)/sqrt(sum(x^2)*sum(z^2))"
