@@ -23,7 +23,7 @@ _PRODUCT = "sum(x*z)"
 
 
 def _times_points(matrix: Tensor, pairs: Pairs, points: Tensor) -> Tensor:
-    if pairs.x.is_cuda and points.dtype == torch.float64:  # cuBLAS is sooner
+    if not pairs.x.is_cuda or points.dtype == torch.float64:  # BLAS is sooner than a pass
         return products.matmul(matrix, points)
     x = pairs.x.to(points.dtype)
     near = pairs._replace(f=_PRODUCT, x=x, z=points, row=None, col=None, w=None)

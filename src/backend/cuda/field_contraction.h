@@ -37,7 +37,6 @@ class FieldContraction {
   FieldContraction(const FieldKernels& kernels, const PairJob& job, const FieldResult& result, std::int64_t outputs,
                    const FieldRows& rows, const RangePlace& range, Workspace& workspace);
 
-  const plan::GpuFieldPlan& plan() const { return plan_; }
   const FieldResult& result() const { return result_; }
   /// Tells of all rows, before the first part. For a linear factor: the coefficients, n along the rows, and the points.
   void prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x);
