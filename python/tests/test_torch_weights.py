@@ -136,6 +136,26 @@ def test_features_that_weigh_nothing(f, device, passes):
 
 
 @every_device
+@pytest.mark.parametrize("features", [4, 20])
+@pytest.mark.parametrize("f", ["sum(x*z*w/w)", "exp(-sum(w/w*(x-z)^2)/9)", "sum(x*z*w^2/w)"])
+def test_weights_that_cancel(f, features, device):
+    """w / w is no weight: it is NaN where w is 0."""
+    assert (_mercer.weight_form(mc.parse(f)) is None) == ("w^2/w" not in f)
+    x, z, v = (normal(n, features, device=device) for n in (12, 9, 9))
+    w = positive(features, device=device)
+    plain = f.replace("x*z*w^2/w", "x*z*w").replace("w/w*", "").replace("*w/w", "")
+    given = {"w": w} if "w" in plain else {}
+    for verb, call in _verbs(f, x, z, v, {"w": w}).items():
+        found = torch.autograd.grad(call().sum(), [x, z, w])
+        expected = torch.autograd.grad(
+            _verbs(plain, x, z, v, given)[verb]().sum(), [x, z, w], allow_unused=True
+        )
+        for one, other in zip(found, expected, strict=True):
+            other = torch.zeros_like(one) if other is None else other
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_device
 @pytest.mark.parametrize("features", [17, 40, 200])
 @pytest.mark.parametrize("f", ["exp(-sum(w*(x-z)^2))", "exp(-sum(w/4*(2*x-2*z)^2))"])
 @pytest.mark.parametrize("kind", ["normal", "far from the origin", "clusters"])

@@ -41,7 +41,7 @@ void collect_factors(const Expr& e, Factors& factors) {
   } else if (e->op == ir::Op::where && is_zero(e->args[1]) && WeightFactors::is_weight(e->args[0])) {
     Factors inner;
     collect_factors(e->args[2], inner);
-    if (inner.weights.empty()) return factors.others.push_back(e);
+    if (inner.weights.empty() || !inner.weights.stand()) return factors.others.push_back(e);
     factors.scale *= inner.scale;
     factors.weights.add(where(e->args[0], 0.0, inner.weights.product()), false);
     factors.others.insert(factors.others.end(), inner.others.begin(), inner.others.end());
