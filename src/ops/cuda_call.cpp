@@ -421,7 +421,7 @@ CudaGradient matrix_gradient(const PairCall& call, const cuda::PairJob& job, con
   auto field = product_problem(call, job, job.features, context);
   if (!field || field->linear) return {};  // with the points in place of v, a linear field has no more to do
   if (field->stored) field->lie = cuda::lie_of(job, matrix);
-  return {nullptr, product_kernels(*field, job, context)};
+  return {nullptr, product_kernels(*field, job, context), nullptr};
 }
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,

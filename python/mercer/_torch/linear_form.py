@@ -62,7 +62,8 @@ def passed(
         assert v is not None
         moments = products.matmul(v.mT, z)
         field = products.matmul(u, moments)
-    field = form.scale * field
+    if form.scale != 1:
+        field = form.scale * field
     if "row" in by:
         found["row"] = (_weighed(form, pairs, x) * field).sum(-1)
     if form.of_row:

@@ -99,11 +99,14 @@ def _back(alone: Pairs, cotangent: Tensor, wanted: frozenset[str]) -> _Parts:
         return
     slope = autograd.call("field", *alone, "x", *Weights())
     # A norm has none at the origin, where what asks for it may be infinite.
+    is_flat = slope == 0
     if "x" in wanted:
-        yield "x", torch.where(slope == 0, 0, cotangent * slope)
-    is_none = (slope == 0).all(-1, keepdim=True) & ~torch.isfinite(cotangent)
-    cotangent = torch.where(is_none, 0, cotangent)
-    for leaf in sorted(wanted - {"x"}):
+        yield "x", (cotangent * slope).masked_fill_(is_flat, 0)
+    others = sorted(wanted - {"x"})
+    if others:
+        is_none = is_flat.all(-1, keepdim=True) & ~torch.isfinite(cotangent)
+        cotangent = torch.where(is_none, 0, cotangent)
+    for leaf in others:
         if leaf == "w":
             yield leaf, autograd.call("field", *alone, "w", *Weights(cotangent))
         else:

@@ -14,6 +14,7 @@ namespace mercer::cpu {
 struct LaneSource {
   const double* data;
   bool uniform;
+  std::int64_t step = 0;  // values from one step's to the next's
 };
 
 class ElementProgram {
@@ -21,8 +22,9 @@ class ElementProgram {
   ElementProgram() = default;
   explicit ElementProgram(const ir::Program& program);
 
-  /// out[o][lane] for lane in 0 … count - 1; an output may be the array of an input.
-  void operator()(const std::vector<LaneSource>& inputs, double* const* outputs, std::int64_t count) const;
+  /// out[o][lane] for lane in 0 … count - 1; an output may be the array of an input. Later steps write there again.
+  void operator()(const std::vector<LaneSource>& inputs, double* const* outputs, std::int64_t count,
+                  std::int64_t steps = 1) const;
   const std::vector<ir::Input>& inputs() const { return program_.inputs; }
 
  private:

@@ -47,24 +47,51 @@ struct PanelInputs {
   const double* weights = nullptr;
   const std::vector<double>& params;
 
-  /// The inputs of a program at feature k, whose values are `x`; `states` are the accumulators of a stage.
-  std::vector<LaneSource> sources(const ElementProgram& program, const double* x, std::int64_t k,
-                                  const std::vector<Lanes>& states) const {
+  std::int64_t width() const { return static_cast<std::int64_t>(user.size()); }
+
+  /// The inputs of a stage's program, a step a feature: of the first the values are `x`, its number is k. `states` are
+  /// the accumulators.
+  std::vector<LaneSource> steps(const ElementProgram& program, const double* x, std::int64_t k,
+                                const std::vector<Lanes>& states) const {
     std::vector<LaneSource> list;
-    for (const ir::Input& input : program.inputs()) list.push_back(source(input, x, k, states));
+    for (const ir::Input& input : program.inputs()) {
+      if (input.site == ir::Site::accumulator) list.push_back({states[input.slot].data(), false});
+      else if (is_feature(input.site)) list.push_back({x, false, width()});
+      else if (input.site == ir::Site::w && weights) list.push_back({weights + k, true, 1});
+      else list.push_back(other(input));
+    }
+    return list;
+  }
+
+  /// The inputs of a stream's program, whose lanes are the points of `count` features from k on. `held` keeps them.
+  std::vector<LaneSource> lanes(const ElementProgram& program, const double* x, std::int64_t k, std::int64_t count,
+                                std::vector<Lanes>& held) const {
+    std::vector<LaneSource> list;
+    for (const ir::Input& input : program.inputs()) {
+      LaneSource source = is_feature(input.site) ? LaneSource{x, false} : other(input);
+      const bool is_weight = input.site == ir::Site::w && weights;
+      if (!is_feature(input.site) && (is_weight || !source.uniform)) {
+        Lanes& values = held.emplace_back();
+        for (std::int64_t f = 0; f < count; ++f)
+          if (is_weight) values.insert(values.end(), width(), weights[k + f]);
+          else values.insert(values.end(), source.data, source.data + width());
+        source = {values.data(), false};
+      }
+      list.push_back(source);
+    }
     return list;
   }
 
  private:
-  LaneSource source(const ir::Input& input, const double* x, std::int64_t k, const std::vector<Lanes>& states) const {
+  static bool is_feature(ir::Site site) { return site == ir::Site::x || site == ir::Site::z; }
+
+  /// What is the same for all features.
+  LaneSource other(const ir::Input& input) const {
     static constexpr double kOne = 1.0;
     switch (input.site) {
-      case ir::Site::x:
-      case ir::Site::z: return {x, false};
-      case ir::Site::w: return {weights ? weights + k : &kOne, true};
+      case ir::Site::w: return {&kOne, true};
       case ir::Site::param: return {&params[input.slot], true};
       case ir::Site::features: return {&features, true};
-      case ir::Site::accumulator: return {states[input.slot].data(), false};
       case ir::Site::index_i:
       case ir::Site::index_j: return {index.data(), false};
       default: return {input.slot == 0 ? user.data() : stages[input.slot - 1].data(), false};
@@ -142,46 +169,42 @@ int Packer<T>::points_in(std::int64_t panel) const {
   return static_cast<int>(std::min<std::int64_t>(width_, points_.count - panel * width_));
 }
 
-/// Plain copy and transposition. Long runs of one point let the hardware prefetch it; small squares of 8 x 8 keep the
-/// reads and the writes of a step in few cache lines.
+/// Features k0 … k1 - 1 of a panel, transposed. Long runs of one point let the hardware prefetch it; small squares of
+/// 8 x 8 keep the reads and the writes of a step in few cache lines.
 template <class T>
-template <class In>
-void Packer<T>::copy(std::int64_t panel, T* values) const {
+template <class In, class Out>
+void Packer<T>::transpose(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const {
   const int present = points_in(panel);
-  const std::int64_t features = points_.features, step = points_.feature_stride;
+  const std::int64_t step = points_.feature_stride;
   const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
   constexpr std::int64_t kRun = 64;
   constexpr int kSquare = 8;
   auto source = [&](int r) { return first + std::min(r, present - 1) * points_.point_stride; };
-  for (std::int64_t k0 = 0; k0 < features; k0 += kRun) {
-    const std::int64_t k1 = std::min(features, k0 + kRun);
+  for (std::int64_t from = k0; from < k1; from += kRun) {
+    const std::int64_t until = std::min(k1, from + kRun);
     int r = 0;
     for (; step == 1 && r + kSquare <= present; r += kSquare) {
       const In* rows[kSquare];
       for (int s = 0; s < kSquare; ++s) {
         rows[s] = source(r + s);
-        for (std::int64_t k = k1; k < std::min(features, k1 + kRun); k += 64 / sizeof(In))
-          __builtin_prefetch(rows[s] + k);
+        const std::int64_t ahead = std::min(k1, until + kRun);
+        for (std::int64_t k = until; k < ahead; k += 64 / sizeof(In)) __builtin_prefetch(rows[s] + k);
       }
-      T* target = values + k0 * width_ + r;
-      for (std::int64_t k = k0; k < k1; ++k, target += width_)
-        for (int s = 0; s < kSquare; ++s) target[s] = static_cast<T>(rows[s][k]);
+      Out* target = to + (from - k0) * width_ + r;
+      for (std::int64_t k = from; k < until; ++k, target += width_)
+        for (int s = 0; s < kSquare; ++s) target[s] = static_cast<Out>(rows[s][k]);
     }
     for (; r < width_; ++r) {
       const In* row = source(r);
-      for (std::int64_t k = k0; k < k1; ++k) values[k * width_ + r] = static_cast<T>(row[k * step]);
+      for (std::int64_t k = from; k < until; ++k) to[(k - k0) * width_ + r] = static_cast<Out>(row[k * step]);
     }
   }
 }
 
 template <class T>
-template <class In>
-void Packer<T>::gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const {
-  for (int r = 0; r < width_; ++r) {
-    const In* source = static_cast<const In*>(points_.data) + point(panel, r) * points_.point_stride;
-    for (std::int64_t k = k0; k < k1; ++k)
-      block[(k - k0) * width_ + r] = static_cast<double>(source[k * points_.feature_stride]);
-  }
+template <class Out>
+void Packer<T>::copy(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const {
+  with_type(points_.dtype, [&](auto tag) { transpose<decltype(tag)>(panel, k0, k1, to); });
 }
 
 template <class T>
@@ -193,43 +216,51 @@ void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
   }
 }
 
+/// body(first feature, features, their values [feature][width] in double) for one block of features after another.
+template <class T>
+template <class Body>
+void Packer<T>::each_block(std::int64_t panel, Body&& body) const {
+  Lanes block(static_cast<std::size_t>(std::min(kFeatureBlock, points_.features) * width_));
+  for (std::int64_t k = 0; k < points_.features; k += kFeatureBlock) {
+    const std::int64_t count = std::min(kFeatureBlock, points_.features - k);
+    copy(panel, k, k + count, block.data());
+    body(k, count, block.data());
+  }
+}
+
 /// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier; then the streams.
 template <class T>
-void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
-  const std::int64_t features = points_.features;
-  PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(features), weights_, params_};
+void Packer<T>::run_programs(std::int64_t panel, T* values, T* slots) const {
+  PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(points_.features), weights_, params_};
   for (int r = 0; r < width_; ++r) {
     inputs.user[r] = points_.user[point(panel, r)];
     inputs.index[r] = static_cast<double>(point(panel, r) + points_.index_offset);
   }
-  Lanes block(kFeatureBlock * width_), column(width_);
-  auto each_feature = [&](auto&& body) {
-    for (std::int64_t k0 = 0; k0 < features; k0 += kFeatureBlock) {
-      const std::int64_t k1 = std::min(features, k0 + kFeatureBlock);
-      with_type(points_.dtype, [&](auto tag) { gather<decltype(tag)>(panel, k0, k1, block.data()); });
-      for (std::int64_t k = k0; k < k1; ++k) body(k, block.data() + (k - k0) * width_);
-    }
-  };
   for (const PackPrograms::Stage& stage : side_.stages) {
     std::vector<Lanes> states;
     std::vector<double*> outputs;
     for (double identity : stage.identity) states.emplace_back(width_, identity);
     for (Lanes& state : states) outputs.push_back(state.data());
-    each_feature([&](std::int64_t k, const double* x) {
-      stage.update(inputs.sources(stage.update, x, k, states), outputs.data(), width_);
+    each_block(panel, [&](std::int64_t k, std::int64_t count, const double* x) {
+      stage.update(inputs.steps(stage.update, x, k, states), outputs.data(), width_, count);
     });
+    Lanes column(width_);
     double* value = column.data();
-    stage.finish(inputs.sources(stage.finish, nullptr, 0, states), &value, width_);
-    inputs.stages.push_back(column);
+    stage.finish(inputs.steps(stage.finish, nullptr, 0, states), &value, width_);
+    inputs.stages.push_back(std::move(column));
   }
-  if (streams_ > 0)
-    each_feature([&](std::int64_t k, const double* x) {
-      T* target = values + k * streams_ * width_;
-      for (int s = 0; s < streams_; ++s, target += width_) {
-        double* result = column.data();
-        if (!side_.plain[s]) side_.streams[s](inputs.sources(side_.streams[s], x, k, {}), &result, width_);
+  if (streams_ > 0 && !side_.copies())
+    each_block(panel, [&](std::int64_t k, std::int64_t count, const double* x) {
+      Lanes results(static_cast<std::size_t>(count * width_));
+      for (int s = 0; s < streams_; ++s) {
+        std::vector<Lanes> held;
+        double* result = results.data();
+        if (!side_.plain[s])
+          side_.streams[s](inputs.lanes(side_.streams[s], x, k, count, held), &result, count * width_);
         const double* from = side_.plain[s] ? x : result;
-        for (int r = 0; r < width_; ++r) target[r] = static_cast<T>(from[r]);
+        for (std::int64_t f = 0; f < count; ++f, from += width_)
+          std::transform(from, from + width_, values + ((k + f) * streams_ + s) * width_,
+                         [](double value) { return static_cast<T>(value); });
       }
     });
   if (side_.slots > 0 && slots)
@@ -241,8 +272,8 @@ void Packer<T>::pack_general(std::int64_t panel, T* values, T* slots) const {
 template <class T>
 bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
   if (side_.slots > 0 && slots) fill_slots(panel, slots);
-  if (side_.trivial()) with_type(points_.dtype, [&](auto tag) { copy<decltype(tag)>(panel, values); });
-  else pack_general(panel, values, slots);
+  if (side_.copies()) copy(panel, 0, points_.features, values);
+  if (!side_.copies() || !side_.stages.empty()) run_programs(panel, values, slots);
   return all_within(side_.magnitudes, values, values_size());
 }
 

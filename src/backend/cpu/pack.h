@@ -3,7 +3,7 @@
 //   panel p:  [k][stream][width]      points p * width … p * width + width - 1, short panels padded with the last point
 //   slots p:  [slot][width]           row (col) value, index, stage-0 values
 //
-// Stage 0 and the streams run here, in double, in blocks of features; a formula whose only stream is the feature itself
+// Stage 0 and the streams run here, in double, in blocks of features; where the only stream is the feature itself, it
 // is copied and transposed. While a panel is hot in cache its values are checked for NaN, Inf and size, and become
 // panels of maxima where the call asks for them and they fit (quantise.h, centre.h).
 #pragma once
@@ -41,7 +41,7 @@ struct PackPrograms {
     std::vector<bool> plain;
     int slots = 0;                        // 0: the programs read no value per point
     ir::Magnitudes magnitudes;
-    bool trivial() const { return stages.empty() && plain.size() == 1 && plain[0]; }
+    bool copies() const { return plain.size() == 1 && plain[0]; }
   };
   Side x, z;
 };
@@ -89,13 +89,15 @@ class Packer {
   bool pack_values(std::int64_t panel, T* values, T* slots) const;
 
  private:
-  template <class In>
-  void gather(std::int64_t panel, std::int64_t k0, std::int64_t k1, double* block) const;
-  template <class In>
-  void copy(std::int64_t panel, T* values) const;
+  template <class Out>
+  void copy(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const;
+  template <class In, class Out>
+  void transpose(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const;
   /// The point behind lane r of a panel: the last one fills a short panel up.
   std::int64_t point(std::int64_t panel, int r) const { return panel * width_ + std::min(r, points_in(panel) - 1); }
-  void pack_general(std::int64_t panel, T* values, T* slots) const;
+  template <class Body>
+  void each_block(std::int64_t panel, Body&& body) const;
+  void run_programs(std::int64_t panel, T* values, T* slots) const;
   void fill_slots(std::int64_t panel, T* slots) const;
 
   const PackPrograms::Side& side_;

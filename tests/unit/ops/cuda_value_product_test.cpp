@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "core/emulated.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
@@ -156,14 +157,17 @@ TEST(ValueProducts, ValuesWhereTheyLie) { expect_values_of_all_sizes(24); }
 /// Values themselves may be of products of matrices.
 TEST(ValueProducts, Float64) {
   on_tensor_cores([](TestContext& context) {
+    Turns turns(3);
     for (auto [m, n, k, columns] : {std::array{40, 130, 20, 17}, {150, 65, 40, 50}, {5, 1100, 3, 130}}) {
       const Array x = normal(Dtype::float64, {m, k}, 1), z = normal(Dtype::float64, {n, k}, 2);
       Array v = normal(Dtype::float64, {n, columns}, 3);
       for (std::int64_t i = 0; i < n; i += 2) v.set({i, 1}, std::ldexp(v(i, 1), -200));
       for (const std::int64_t bytes : {std::int64_t{1} << 28, std::int64_t{1}}) {
         context.state().part_bytes = bytes;  // of 128 rows at least
-        for (const char* f : {kLaplace, "exp(-sum((x-z)^2)/(9*K))", "max(abs(x-z))", "sum(x*z) + j"})
+        for (const char* f : {kLaplace, "exp(-sum((x-z)^2)/(9*K))", "max(abs(x-z))", "sum(x*z) + j"}) {
+          if (turns.leaves_out()) continue;
           expect_products(f, x, z, v, fmt::format("{}, {} columns", f, columns), context);
+        }
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
