@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "core/emulated.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
@@ -42,9 +41,7 @@ void expect_products(const char* f, const PointPair& points, std::int64_t column
 
 TEST(TensorCoreProducts, EveryKindOfData) {
   on_tensor_cores([](TestContext& context) {
-    Turns turns(2);
     for (const Kind& kind : kinds()) {
-      if (turns.leaves_out()) continue;
       if (std::string(kind.name) == "huge") continue;  // sums of such distances leave the floats
       PointPair points{drawn(300, 70, 1, kind.draw), drawn(333, 70, 2, kind.draw)};
       add_neighbours(points);

@@ -160,7 +160,7 @@ TEST(FieldsOfProducts, BackwardOfStoredPairs) {
     const char* const laplace = "exp(-sum(abs(x-z))/h)";
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
         {"exp(-sum((x-z)^2)/h)", {"h"}}, {"(1 + sum(x*z)/h)^2", {}}, {laplace, {"h"}}};
-    Turns turns(4);
+    Turns turns(2);
     for (auto [m, n, k, count] : {std::array{150, 1100, 170, 1}, {70, 200, 165, 3}, {9, 70, 200, 20}})
       for (const auto& [text, by] : formulas) {
         if (turns.leaves_out()) continue;
