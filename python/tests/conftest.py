@@ -74,3 +74,20 @@ def cuda():
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     return torch
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    """PyTorch's device of a test; without a GPU that of CUDA is a skip."""
+    torch = pytest.importorskip("torch")
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def draw(device):
+    """Normal float32 values of a shape on the device of the test."""
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+    return lambda *shape: torch.randn(shape, generator=generator).to(device)

@@ -1,0 +1,167 @@
+"""The CPU in the place of a CUDA device, for programs that say "cuda".
+
+Within ``cuda_on_host`` PyTorch's functions that are given a CUDA device work on the CPU, and
+``torch.cuda`` answers as if there were one device of compute capability 8.0. Tensors say that they
+are on the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+_CPU = torch.device("cpu")
+_MOVES = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+
+
+def _on_host(value: Any) -> Any:
+    """The CPU for a CUDA device, as an object or by name; everything else as it is."""
+    if isinstance(value, torch.device):
+        return _CPU if value.type == "cuda" else value
+    return _CPU if isinstance(value, str) and _CUDA.fullmatch(value) else value
+
+
+class _HostMode(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func in _MOVES:
+            return args[0]
+        named = {name: _on_host(value) for name, value in (kwargs or {}).items()}
+        if isinstance(named.get("device"), int):
+            named["device"] = _CPU
+        if named.get("pin_memory"):
+            named["pin_memory"] = False
+        return func(*map(_on_host, args), **named)
+
+
+class _Event:
+    """An event of a stream that has nothing left to do: the time of its record."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._time = time.perf_counter()
+
+    def record(self, stream: Any = None) -> None:
+        self._time = time.perf_counter()
+
+    def elapsed_time(self, end: _Event) -> float:
+        return (end._time - self._time) * 1e3
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    wait = synchronize
+
+
+class _Stream(contextlib.AbstractContextManager):
+    """A stream whose work is done by the time that it is asked for."""
+
+    cuda_stream = 0
+    device = torch.device("cuda", 0)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    wait_event = wait_stream = synchronize
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: _Event | None = None) -> _Event:
+        event = event or _Event()
+        event.record()
+        return event
+
+
+class _Generator(torch.Generator):
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, _on_host(device))
+
+
+def _memory() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+
+
+def _properties(*_: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        name="CPU", major=8, minor=0, total_memory=_memory()[1],
+        multi_processor_count=os.cpu_count(),
+    )  # fmt: skip
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+# What torch.cuda answers.
+_ANSWERS: dict[str, Any] = {
+    "Event": _Event,
+    "Stream": _Stream,
+    "stream": lambda stream=None: stream or _Stream(),
+    "device": _Stream,
+    "get_device_properties": _properties,
+    "mem_get_info": lambda *_: _memory(),
+    "get_device_capability": _answer((8, 0)),
+    "get_device_name": _answer("CPU"),
+    **dict.fromkeys(("current_stream", "default_stream"), lambda *_: _Stream()),
+    **dict.fromkeys(("is_available", "is_initialized"), _answer(True)),
+    **dict.fromkeys(("current_device",), _answer(0)),
+    **dict.fromkeys(("device_count",), _answer(1)),
+    **dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+        _answer(0),
+    ),
+    **dict.fromkeys(
+        (
+            "set_device", "synchronize", "empty_cache", "ipc_collect", "init", "manual_seed",
+            "manual_seed_all", "reset_peak_memory_stats", "reset_max_memory_allocated",
+        ),
+        _nothing,
+    ),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def cuda_on_host() -> Iterator[None]:
+    """Within it "cuda" is the CPU, in this thread."""
+    set_default, load = torch.set_default_device, torch.load
+    changes: list[tuple[Any, str, Any]] = [
+        (torch, "Generator", _Generator),
+        (torch, "set_default_device", lambda device: set_default(_on_host(device))),
+        (torch, "load", lambda file, to=None, **words: load(
+            file, _on_host(words.pop("map_location", to) or _CPU), **words)),
+        (torch.Tensor, "record_stream", _nothing),
+        *((torch.cuda, name, value) for name, value in _ANSWERS.items()),
+    ]  # fmt: skip
+    before = [(home, name, getattr(home, name)) for home, name, _ in changes]
+    try:
+        for home, name, value in changes:
+            setattr(home, name, value)
+        with _HostMode():
+            yield
+    finally:
+        for home, name, value in before:
+            setattr(home, name, value)

@@ -1,0 +1,265 @@
+"""Matrices of values of pairs: run_kernel, and what is made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+import mercer as mc
+from mercer.compat.kermac._common import (
+    Majorness,
+    batch_of,
+    check_hypers,
+    check_tensors,
+    majorness,
+)
+from mercer.compat.kermac._descriptors import (
+    KernelDescriptor,
+    KernelType,
+    PowerType,
+    formula_of,
+    kernel_descriptor_l1_norm,
+    kernel_descriptor_l2_norm,
+    kernel_descriptor_p_norm,
+    reads_power,
+)
+
+_EPSILON = 1e-5  # below it a distance counts as 0 for a kernel
+_EXPADD = mc.kernel("sum(exp(scale*abs(x-z)^p))")
+# The norms with their roots, and without.
+_ABS, _SQUARE, _POW = (
+    (norm.choices, (*norm.choices[:2], PowerType.NOOP, KernelType.NONE))
+    for norm in (
+        kernel_descriptor_l1_norm, kernel_descriptor_l2_norm, kernel_descriptor_p_norm,
+    )
+)  # fmt: skip
+Hyper = float | torch.Tensor | None
+
+
+def run_kernel(
+    kernel_descriptor: KernelDescriptor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None = None,
+    p: Hyper = None,
+    inner_p: Hyper = None,
+    outer_p: Hyper = None,
+    bandwidth: Hyper = None,
+    epsilon: float | None = None,
+    regularization: Hyper = None,
+    regularization_offset_x: int = 0,
+    regularization_offset_y: int = 0,
+    try_to_align: bool = False,
+    debug: bool = False,
+) -> torch.Tensor:
+    """The values of a kernel for all pairs of rows of a and b.
+
+    a: ``[M, K]`` or ``[L, M, K]``, b: ``[N, K]`` or ``[L, N, K]``, float32, of one device, by rows
+    or by columns; a batch of one serves all. out: ``[M, N]`` or ``[L, M, N]``, returned as given;
+    without it the result is ``[L, M, N]``. p, inner_p, outer_p, bandwidth and regularization:
+    numbers, or float32 tensors of shape () or (L,); p stands for inner_p = p, outer_p = 1 / p.
+
+    epsilon: distances below it count as 0 (1e-5 where there is a kernel). Where
+    regularization_offset_x + n = regularization_offset_y + m the value is 1 + regularization; for
+    an ``out`` that lies by columns x and y change places, and a difference its sign.
+    try_to_align is not read. debug: print what is compiled or found.
+
+    Raises TypeError for what is no tensor and for dtypes, ValueError for shapes, layouts, devices,
+    and for hyper-parameters that the descriptor needs or does not read.
+    """
+    choices = kernel_descriptor.choices
+    _check_powers(choices, p, inner_p, outer_p)
+    _check_kernel(choices, bandwidth, epsilon, regularization)
+    hypers: dict[str, Any] = {"bandwidth": bandwidth, "regularization": regularization}
+    if isinstance(regularization, (int, float)) and regularization == 0:
+        hypers["regularization"] = None
+    if p is not None:
+        _check_root("run_kernel", p)
+        hypers["p"] = p
+    else:
+        hypers["inner_p"], hypers["outer_p"] = inner_p, outer_p
+    by_columns = isinstance(out, torch.Tensor) and out.ndim > 1 and _lies_by_columns(out)
+    x_offset, y_offset = regularization_offset_x, regularization_offset_y
+    if by_columns:
+        x_offset, y_offset = y_offset, x_offset
+    regularized = hypers["regularization"] is not None
+    f = formula_of(choices, p is not None, regularized, by_columns)
+    fixed: dict[str, Any] = {"i_offset": y_offset, "j_offset": x_offset} if regularized else {}
+    if choices[3] is not KernelType.NONE:
+        fixed["epsilon"] = _EPSILON if epsilon is None else float(epsilon)
+    return _pairwise(f, a, b, out, hypers, fixed, debug)
+
+
+def cdist(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None = None,
+    p: float | torch.Tensor = 2.0,
+    skip_epilogue: bool = False,
+    try_to_align: bool = False,
+    debug: bool = False,
+) -> torch.Tensor:
+    """Distances (sum |a_mk - b_nk|^p)^(1/p), without the root with skip_epilogue.
+
+    p: a number that is neither 0 nor infinite, or a float32 tensor of shape () or (L,). Shapes,
+    layouts, the other arguments and errors: those of run_kernel.
+    """
+    if isinstance(p, torch.Tensor):
+        return _pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
+    if p == 1 or p == 2:
+        norm = _ABS if p == 1 else _SQUARE
+        return _pairwise(_formula(norm, skip_epilogue), a, b, out, {}, {}, debug)
+    _check_root("cdist", p)
+    return _pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
+
+
+def cdist_expadd(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    p: float | torch.Tensor = 2.0,
+    lengthscale: Hyper = None,
+    scale: Hyper = None,
+    try_to_align: bool = False,
+    debug: bool = False,
+) -> torch.Tensor:
+    """sum over k of exp(scale |a_mk - b_nk|^p); scale is 1 / lengthscale^p when it is not given.
+
+    A decaying kernel has a negative scale. Shapes, layouts, the other arguments and errors: those
+    of run_kernel; ValueError if neither scale nor lengthscale is given.
+    """
+    scale = scale_of(scale, lengthscale, p)
+    return _pairwise(_EXPADD, a, b, out, {"p": p, "scale": scale}, {}, debug)
+
+
+def scale_of(scale: Hyper, lengthscale: Hyper, p: Any) -> float | torch.Tensor:
+    if scale is not None:
+        return scale
+    if lengthscale is None:
+        raise ValueError("scale or lengthscale must be given")
+    return 1.0 / lengthscale**p
+
+
+def pre_compile_descriptors(
+    device: Any,
+    descriptors: Sequence[KernelDescriptor],
+    try_to_align: bool = False,
+    debug: bool = False,
+) -> None:
+    """Compiles descriptors ahead of their calls, for a few and for many points by rows or columns.
+
+    device: a torch.device, its name, or the index of a CUDA device. Code for points of other sizes,
+    and for exponents that are numbers, is compiled at its first call.
+    """
+    kind = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    where: int | str = "cpu"
+    if kind.type == "cuda":
+        where = torch.cuda.current_device() if kind.index is None else kind.index
+    layouts = [(x, z, "row") for x in ("row", "column") for z in ("row", "column")]
+    for descriptor in descriptors:
+        f = formula_of(descriptor.choices, reads_power(descriptor.choices[1]), False, False)
+        with _announced(debug, f):
+            mc.compile(
+                f, shapes=[(256, 256, 64), (8192, 8192, 256)], layouts=layouts, devices=[where]
+            )
+
+
+def _formula(norm: tuple[Any, Any], skip_epilogue: bool) -> mc.Expr:
+    return formula_of(norm[1 if skip_epilogue else 0], True, False, False)
+
+
+def _pairwise(
+    f: mc.Expr, a: Any, b: Any, out: Any, hypers: dict[str, Any], fixed: dict[str, Any],
+    debug: bool,
+) -> torch.Tensor:  # fmt: skip
+    """Checks, then pairwise; the result has a batch axis unless out is given."""
+    length = batch_of({"a": a, "b": b, "out": out}, 2)
+    for name, value in hypers.items():
+        if isinstance(value, torch.Tensor):
+            length = batch_of({name: value}, 0, length)
+    check_tensors({"a": a, "b": b, "out": out})
+    majorness(a), majorness(b)
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(
+            f"K dimensions must match: got {a.shape[-1]} for a and {b.shape[-1]} for b"
+        )
+    a, b = a.detach(), b.detach()
+    whole = out
+    if out is not None:
+        a, out = _with_out(a, b, out, length)
+    params = check_hypers(hypers, length, a.device)
+    if not debug:
+        result = mc.pairwise(f, a, b, out=out, **fixed, **params)
+    else:
+        with _announced(debug, f):
+            result = mc.pairwise(f, a, b, out=out, **fixed, **params)
+    if out is not None:
+        return whole
+    return result if result.ndim == 3 else result.unsqueeze(0)
+
+
+def _with_out(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """a and the output with a batch axis each."""
+    majorness(out)
+    shape, given = (length, a.shape[-2], b.shape[-2]), tuple(out.shape)
+    if given != shape and (length, *given) != (1, *shape[1:]):
+        raise ValueError(
+            f"out must have shape (L={shape[0]}, M={shape[1]}, N={shape[2]}), got {given}"
+        )
+    return a.expand(length, *a.shape[-2:]), out.expand(shape)
+
+
+def _lies_by_columns(out: torch.Tensor) -> bool:
+    return majorness(out) is Majorness.COL_MAJOR
+
+
+@contextlib.contextmanager
+def _announced(debug: bool, f: mc.Expr) -> Iterator[None]:
+    """Prints the formula and whether its code was there."""
+    before = mc.plan_count()
+    yield
+    if debug:
+        state = "compiled" if mc.plan_count() > before else "found"
+        print(f"(mercer.compat.kermac) {state}: {f}")
+
+
+def _check_root(verb: str, p: Any) -> None:
+    if isinstance(p, (int, float)) and (p == 0 or math.isinf(p)):
+        raise ValueError(f"{verb}: p must be finite and not 0. Got {p}")
+
+
+def _check_powers(choices: tuple, p: Hyper, inner_p: Hyper, outer_p: Hyper) -> None:
+    inner, outer = reads_power(choices[1]), choices[2] is PowerType.POW
+    if p is not None and (inner_p is not None or outer_p is not None):
+        raise ValueError("`p` stands for inner_p and outer_p, which must not be set beside it")
+    for name, reads, given, value in (
+        ("inner", inner, p is not None or inner_p is not None, inner_p),
+        ("outer", outer, p is not None or outer_p is not None, outer_p),
+    ):
+        if reads and not given:
+            raise ValueError(f"'{name}_power' of the kernel needs `p` or `{name}_p`")
+        if not reads and value is not None:
+            raise ValueError(f"`{name}_p` is set but '{name}_power' of the kernel is no power")
+    if p is not None and not inner:
+        raise ValueError("`p` is set but 'inner_power' of the kernel is no power")
+
+
+def _check_kernel(choices: tuple, bandwidth: Hyper, epsilon: Any, regularization: Hyper) -> None:
+    scaled, plain = choices[1] is PowerType.EXP_POW_SCALED, choices[3] is KernelType.NONE
+    if bandwidth is None and (scaled or not plain):
+        raise ValueError("the kernel needs `bandwidth`")
+    for name, value in (
+        ("bandwidth", None if scaled else bandwidth), ("epsilon", epsilon),
+        ("regularization", regularization),
+    ):  # fmt: skip
+        if plain and value is not None:
+            raise ValueError(f"`{name}` is set but 'kernel_type' is NONE")
+    if isinstance(epsilon, torch.Tensor):
+        raise TypeError("epsilon must be a number, got a tensor")
