@@ -110,6 +110,7 @@ ON_CUDA = """
     assert torch.cuda.get_device_properties(0).total_memory > 0
     assert torch.cuda.mem_get_info()[0] > 0
     device = torch.device("cuda")
+    assert torch.device(device).type == "cuda"
     torch.cuda.set_device(device)
     torch.cuda.manual_seed_all(0)
     generator = torch.Generator(device="cuda").manual_seed(0)

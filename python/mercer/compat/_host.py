@@ -34,6 +34,8 @@ class _HostMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if func is torch.device:  # a name alone: programs ask it whether they shall say "cuda"
+            return func(*args, **(kwargs or {}))
         if func in _MOVES:
             return args[0]
         named = {name: _on_host(value) for name, value in (kwargs or {}).items()}
@@ -101,18 +103,15 @@ def _memory() -> tuple[int, int]:
     return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
 
 
-def _properties(*_: Any) -> types.SimpleNamespace:
+def _properties() -> types.SimpleNamespace:
     return types.SimpleNamespace(
         name="CPU", major=8, minor=0, total_memory=_memory()[1],
         multi_processor_count=os.cpu_count(),
     )  # fmt: skip
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
-
-
 def _answer(value: Any) -> Callable[..., Any]:
+    """A function of its own for each name, as torch._dynamo asks for."""
     return lambda *_, **__: value
 
 
@@ -121,27 +120,21 @@ _ANSWERS: dict[str, Any] = {
     "Event": _Event,
     "Stream": _Stream,
     "stream": lambda stream=None: stream or _Stream(),
-    "device": _Stream,
-    "get_device_properties": _properties,
-    "mem_get_info": lambda *_: _memory(),
-    "get_device_capability": _answer((8, 0)),
-    "get_device_name": _answer("CPU"),
-    **dict.fromkeys(("current_stream", "default_stream"), lambda *_: _Stream()),
-    **dict.fromkeys(("is_available", "is_initialized"), _answer(True)),
-    **dict.fromkeys(("current_device",), _answer(0)),
-    **dict.fromkeys(("device_count",), _answer(1)),
-    **dict.fromkeys(
-        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
-        _answer(0),
-    ),
-    **dict.fromkeys(
-        (
-            "set_device", "synchronize", "empty_cache", "ipc_collect", "init", "manual_seed",
-            "manual_seed_all", "reset_peak_memory_stats", "reset_max_memory_allocated",
-        ),
-        _nothing,
-    ),
+    "device": lambda device=None: _Stream(),
+    "current_stream": lambda device=None: _Stream(),
+    "default_stream": lambda device=None: _Stream(),
+    "get_device_properties": lambda device=None: _properties(),
+    "mem_get_info": lambda device=None: _memory(),
+}
+_VALUES = {
+    "is_available": True, "is_initialized": True, "current_device": 0, "device_count": 1,
+    "get_device_capability": (8, 0), "get_device_name": "CPU", "memory_allocated": 0,
+    "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0, "set_device": None,
+    "synchronize": None, "empty_cache": None, "ipc_collect": None, "init": None,
+    "manual_seed": None, "manual_seed_all": None, "reset_peak_memory_stats": None,
+    "reset_max_memory_allocated": None,
 }  # fmt: skip
+_ANSWERS |= {name: _answer(value) for name, value in _VALUES.items()}
 
 
 @contextlib.contextmanager
@@ -153,7 +146,7 @@ def cuda_on_host() -> Iterator[None]:
         (torch, "set_default_device", lambda device: set_default(_on_host(device))),
         (torch, "load", lambda file, to=None, **words: load(
             file, _on_host(words.pop("map_location", to) or _CPU), **words)),
-        (torch.Tensor, "record_stream", _nothing),
+        (torch.Tensor, "record_stream", _answer(None)),
         *((torch.cuda, name, value) for name, value in _ANSWERS.items()),
     ]  # fmt: skip
     before = [(home, name, getattr(home, name)) for home, name, _ in changes]
