@@ -1,0 +1,46 @@
+"""pyfastkron.fastkronnumpy on Mercer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mercer.compat.pyfastkron import _products
+
+__all__ = ["gekmm", "gemkm"]
+
+_WIDE = (np.float32, np.float64)
+
+
+def gemkm(
+    x: np.ndarray,
+    fs: list[np.ndarray],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    y: np.ndarray | None = None,
+) -> np.ndarray:
+    """alpha x (F1 (x) ... (x) FN) + beta y.
+
+    x: ``[..., M, P1 ... PN]`` or a vector, fs: ``[..., P_i, Q_i]``, y: what broadcasts to the
+    result ``[..., M, Q1 ... QN]``. Leading axes of x and the factors broadcast; factors share
+    theirs. A factor with one axis is a column. Any strides. In other dtypes than float32 and
+    float64, alpha and beta round the result one after the other. Raises ValueError for types,
+    dtypes and shapes.
+    """
+    _products.check(np.ndarray, "ndarray", x, fs, list, beta, y)
+    return _products.gemkm(x, fs, alpha, beta, y, x.dtype in _WIDE)
+
+
+def gekmm(
+    fs: list[np.ndarray],
+    x: np.ndarray,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    y: np.ndarray | None = None,
+) -> np.ndarray:
+    """alpha (F1 (x) ... (x) FN) x + beta y.
+
+    x: ``[..., P1 ... PN, M]`` or a vector, fs: ``[..., Q_i, P_i]``; the result is
+    ``[..., Q1 ... QN, M]``. The rest: gemkm.
+    """
+    _products.check(np.ndarray, "ndarray", x, fs, list, beta, y)
+    return _products.gekmm(fs, x, alpha, beta, y, x.dtype in _WIDE)
