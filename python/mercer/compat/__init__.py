@@ -22,6 +22,7 @@ __all__ = ["MODULES", "install"]
 # Each package with its submodules, all of which a program may import by their full names.
 MODULES: dict[str, tuple[str, ...]] = {
     "kermac": ("linalg",),
+    "kernel_tools": ("kernels", "linalg"),
     "pyfastkron": ("fastkronnumpy", "fastkrontorch"),
 }
 
