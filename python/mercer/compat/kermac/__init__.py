@@ -7,11 +7,11 @@ hyper-parameters may be ints; no call changes a descriptor or waits for a device
 
 from __future__ import annotations
 
+from mercer.compat._calls import Majorness
 from mercer.compat.kermac._common import (
     Alignment,
     CudaTimer,
     FillMode,
-    Majorness,
     TensorStats,
     ceil_div,
     tensor_stats,

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import time
 from enum import Enum, auto
-from typing import Any
 
 import torch
 
-
-class Majorness(Enum):
-    """Which of the last two axes has neighbouring elements."""
-
-    COL_MAJOR = auto()
-    ROW_MAJOR = auto()
+from mercer.compat._calls import Majorness, majorness
 
 
 class Alignment(Enum):
@@ -88,86 +82,3 @@ class TensorStats:
 def tensor_stats(tensor: torch.Tensor) -> TensorStats:
     """``TensorStats(tensor)``."""
     return TensorStats(tensor)
-
-
-def majorness(tensor: torch.Tensor) -> Majorness:
-    """By rows where both hold. Raises ValueError where neither does."""
-    *_, rows, columns = tensor.shape
-    *_, row, column = tensor.stride()
-    if column == 1 and row >= columns:
-        return Majorness.ROW_MAJOR
-    if row == 1 and column >= rows:
-        return Majorness.COL_MAJOR
-    raise ValueError(
-        f"Tensor has non-standard memory layout: strides={tensor.stride()}, "
-        f"shape={tuple(tensor.shape)}"
-    )
-
-
-def check_tensors(named: dict[str, Any]) -> None:
-    """float32 tensors of one device; an output may be None."""
-    device = None
-    for name, tensor in named.items():
-        if tensor is None and name == "out":
-            continue
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} must be a PyTorch tensor, got {type(tensor).__name__}")
-        if tensor.dtype is not torch.float32:
-            raise TypeError(f"{name} must have dtype torch.float32, got {tensor.dtype}")
-        if device is None:
-            device = tensor.device
-        elif tensor.device != device:
-            raise ValueError(f"{name} must be on the device {device}, got {tensor.device}")
-
-
-def merge_batch(length: int, name: str, other: int) -> int:
-    """The length of the batch axis of both."""
-    if other != length and other != 1 and length != 1:
-        raise ValueError(f"batch sizes don't match: {name} has {other}, expected 1 or {length}")
-    return length if other == 1 else other
-
-
-def batch_of(named: dict[str, Any], axes: int, length: int = 1) -> int:
-    """The common batch length of tensors with ``axes`` axes, or one more."""
-    for name, tensor in named.items():
-        if tensor is None or not isinstance(tensor, torch.Tensor):
-            continue
-        if tensor.ndim not in (axes, axes + 1):
-            raise ValueError(
-                f"{name} must be {axes}-dimensional, or {axes + 1}-dimensional with a batch, "
-                f"got {tensor.ndim} dimensions"
-            )
-        if tensor.ndim > axes:
-            length = merge_batch(length, name, tensor.shape[0])
-    return length
-
-
-def check_hypers(named: dict[str, Any], length: int, device: torch.device) -> dict[str, Any]:
-    """Those hyper-parameters that are given: numbers, or float32 tensors of shape () or (L,).
-
-    A single value that lies in the host's memory becomes a number, which costs nothing to read and
-    lets the formula be compiled for it.
-    """
-    given = {}
-    for name, value in named.items():
-        if value is None:
-            continue
-        if isinstance(value, torch.Tensor):
-            check_hyper(name, value, length, device)
-            if value.device.type == "cpu" and value.numel() == 1 and not value.requires_grad:
-                value = value.item()
-        elif not isinstance(value, (int, float)):
-            raise TypeError(
-                f"{name} must be a number or a PyTorch tensor, got {type(value).__name__}"
-            )
-        given[name] = value
-    return given
-
-
-def check_hyper(name: str, value: torch.Tensor, length: int, device: torch.device) -> None:
-    if value.dtype is not torch.float32:
-        raise TypeError(f"{name} must have dtype torch.float32, got {value.dtype}")
-    if value.device != device:
-        raise ValueError(f"{name} must be on the device {device}, got {value.device}")
-    if value.ndim > 1 or (value.ndim == 1 and value.shape[0] not in (1, length)):
-        raise ValueError(f"{name} must have shape () or (L,), L={length}, got {tuple(value.shape)}")

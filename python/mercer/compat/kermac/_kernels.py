@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 import mercer as mc
-from mercer.compat.kermac._common import (
-    Majorness,
-    batch_of,
-    check_hypers,
-    check_tensors,
-    majorness,
-)
+from mercer.compat import _calls
 from mercer.compat.kermac._descriptors import (
     KernelDescriptor,
     KernelType,
@@ -82,7 +76,7 @@ def run_kernel(
         hypers["p"] = p
     else:
         hypers["inner_p"], hypers["outer_p"] = inner_p, outer_p
-    by_columns = isinstance(out, torch.Tensor) and out.ndim > 1 and _lies_by_columns(out)
+    by_columns = _calls.lies_by_columns(out)
     x_offset, y_offset = regularization_offset_x, regularization_offset_y
     if by_columns:
         x_offset, y_offset = y_offset, x_offset
@@ -91,7 +85,7 @@ def run_kernel(
     fixed: dict[str, Any] = {"i_offset": y_offset, "j_offset": x_offset} if regularized else {}
     if choices[3] is not KernelType.NONE:
         fixed["epsilon"] = _EPSILON if epsilon is None else float(epsilon)
-    return _pairwise(f, a, b, out, hypers, fixed, debug)
+    return _calls.pairwise(f, a, b, out, hypers, fixed, debug)
 
 
 def cdist(
@@ -109,12 +103,12 @@ def cdist(
     layouts, the other arguments and errors: those of run_kernel.
     """
     if isinstance(p, torch.Tensor):
-        return _pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
+        return _calls.pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
     if p == 1 or p == 2:
         norm = _ABS if p == 1 else _SQUARE
-        return _pairwise(_formula(norm, skip_epilogue), a, b, out, {}, {}, debug)
+        return _calls.pairwise(_formula(norm, skip_epilogue), a, b, out, {}, {}, debug)
     _check_root("cdist", p)
-    return _pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
+    return _calls.pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
 
 
 def cdist_expadd(
@@ -134,7 +128,7 @@ def cdist_expadd(
     of run_kernel; ValueError if neither scale nor lengthscale is given.
     """
     scale = scale_of(scale, lengthscale, p)
-    return _pairwise(_EXPADD, a, b, out, {"p": p, "scale": scale}, {}, debug)
+    return _calls.pairwise(_EXPADD, a, b, out, {"p": p, "scale": scale}, {}, debug)
 
 
 def scale_of(scale: Hyper, lengthscale: Hyper, p: Any) -> float | torch.Tensor:
@@ -163,7 +157,7 @@ def pre_compile_descriptors(
     layouts = [(x, z, "row") for x in ("row", "column") for z in ("row", "column")]
     for descriptor in descriptors:
         f = formula_of(descriptor.choices, reads_power(descriptor.choices[1]), False, False)
-        with _announced(debug, f):
+        with _calls.announced(f) if debug else contextlib.nullcontext():
             mc.compile(
                 f, shapes=[(256, 256, 64), (8192, 8192, 256)], layouts=layouts, devices=[where]
             )
@@ -171,63 +165,6 @@ def pre_compile_descriptors(
 
 def _formula(norm: tuple[Any, Any], skip_epilogue: bool) -> mc.Expr:
     return formula_of(norm[1 if skip_epilogue else 0], True, False, False)
-
-
-def _pairwise(
-    f: mc.Expr, a: Any, b: Any, out: Any, hypers: dict[str, Any], fixed: dict[str, Any],
-    debug: bool,
-) -> torch.Tensor:  # fmt: skip
-    """Checks, then pairwise; the result has a batch axis unless out is given."""
-    length = batch_of({"a": a, "b": b, "out": out}, 2)
-    for name, value in hypers.items():
-        if isinstance(value, torch.Tensor):
-            length = batch_of({name: value}, 0, length)
-    check_tensors({"a": a, "b": b, "out": out})
-    majorness(a), majorness(b)
-    if a.shape[-1] != b.shape[-1]:
-        raise ValueError(
-            f"K dimensions must match: got {a.shape[-1]} for a and {b.shape[-1]} for b"
-        )
-    a, b = a.detach(), b.detach()
-    whole = out
-    if out is not None:
-        a, out = _with_out(a, b, out, length)
-    params = check_hypers(hypers, length, a.device)
-    if not debug:
-        result = mc.pairwise(f, a, b, out=out, **fixed, **params)
-    else:
-        with _announced(debug, f):
-            result = mc.pairwise(f, a, b, out=out, **fixed, **params)
-    if out is not None:
-        return whole
-    return result if result.ndim == 3 else result.unsqueeze(0)
-
-
-def _with_out(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, length: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """a and the output with a batch axis each."""
-    majorness(out)
-    shape, given = (length, a.shape[-2], b.shape[-2]), tuple(out.shape)
-    if given != shape and (length, *given) != (1, *shape[1:]):
-        raise ValueError(
-            f"out must have shape (L={shape[0]}, M={shape[1]}, N={shape[2]}), got {given}"
-        )
-    return a.expand(length, *a.shape[-2:]), out.expand(shape)
-
-
-def _lies_by_columns(out: torch.Tensor) -> bool:
-    return majorness(out) is Majorness.COL_MAJOR
-
-
-@contextlib.contextmanager
-def _announced(debug: bool, f: mc.Expr) -> Iterator[None]:
-    """Prints the formula and whether its code was there."""
-    before = mc.plan_count()
-    yield
-    if debug:
-        state = "compiled" if mc.plan_count() > before else "found"
-        print(f"(mercer.compat.kermac) {state}: {f}")
 
 
 def _check_root(verb: str, p: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from mercer import linalg
-from mercer.compat.kermac._common import FillMode, Majorness, check_tensors, tensor_stats
+from mercer.compat._calls import Majorness, check_tensors
+from mercer.compat.kermac._common import FillMode, tensor_stats
 
 __all__ = ["FillMode", "eigh", "solve_cholesky", "solve_lu"]
 

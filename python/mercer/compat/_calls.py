@@ -1,0 +1,200 @@
+"""One call of Mercer behind the functions of kermac and mm-kermac: what they check, then a verb."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+import torch
+
+import mercer as mc
+
+_SILENT = contextlib.nullcontext()
+
+
+class Majorness(Enum):
+    """Which of the last two axes has neighbouring elements."""
+
+    COL_MAJOR = auto()
+    ROW_MAJOR = auto()
+
+
+def majorness(tensor: torch.Tensor) -> Majorness:
+    """By rows where both hold. Raises ValueError where neither does."""
+    *_, rows, columns = tensor.shape
+    *_, row, column = tensor.stride()
+    if column == 1 and row >= columns:
+        return Majorness.ROW_MAJOR
+    if row == 1 and column >= rows:
+        return Majorness.COL_MAJOR
+    raise ValueError(
+        f"Tensor has non-standard memory layout: strides={tensor.stride()}, "
+        f"shape={tuple(tensor.shape)}"
+    )
+
+
+def check_tensors(named: dict[str, Any]) -> None:
+    """float32 tensors of one device; an output may be None."""
+    device = None
+    for name, tensor in named.items():
+        if tensor is None and name == "out":
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} must be a PyTorch tensor, got {type(tensor).__name__}")
+        if tensor.dtype is not torch.float32:
+            raise TypeError(f"{name} must have dtype torch.float32, got {tensor.dtype}")
+        if device is None:
+            device = tensor.device
+        elif tensor.device != device:
+            raise ValueError(f"{name} must be on the device {device}, got {tensor.device}")
+
+
+def merge_batch(length: int, name: str, other: int) -> int:
+    """The length of the batch axis of both."""
+    if other != length and other != 1 and length != 1:
+        raise ValueError(f"batch sizes don't match: {name} has {other}, expected 1 or {length}")
+    return length if other == 1 else other
+
+
+def batch_of(named: dict[str, Any], axes: int, length: int = 1) -> int:
+    """The common batch length of tensors with ``axes`` axes, or one more."""
+    for name, tensor in named.items():
+        if tensor is None or not isinstance(tensor, torch.Tensor):
+            continue
+        if tensor.ndim not in (axes, axes + 1):
+            raise ValueError(
+                f"{name} must be {axes}-dimensional, or {axes + 1}-dimensional with a batch, "
+                f"got {tensor.ndim} dimensions"
+            )
+        if tensor.ndim > axes:
+            length = merge_batch(length, name, tensor.shape[0])
+    return length
+
+
+def check_hypers(named: dict[str, Any], length: int, device: torch.device) -> dict[str, Any]:
+    """Those hyper-parameters that are given: numbers, or float32 tensors of shape () or (L,).
+
+    A single value that lies in the host's memory becomes a number, which costs nothing to read and
+    lets the formula be compiled for it.
+    """
+    given = {}
+    for name, value in named.items():
+        if value is None:
+            continue
+        if isinstance(value, torch.Tensor):
+            check_hyper(name, value, length, device)
+            if value.device.type == "cpu" and value.numel() == 1 and not value.requires_grad:
+                value = value.item()
+        elif not isinstance(value, (int, float)):
+            raise TypeError(
+                f"{name} must be a number or a PyTorch tensor, got {type(value).__name__}"
+            )
+        given[name] = value
+    return given
+
+
+def check_hyper(name: str, value: torch.Tensor, length: int, device: torch.device) -> None:
+    if value.dtype is not torch.float32:
+        raise TypeError(f"{name} must have dtype torch.float32, got {value.dtype}")
+    if value.device != device:
+        raise ValueError(f"{name} must be on the device {device}, got {value.device}")
+    if value.ndim > 1 or (value.ndim == 1 and value.shape[0] not in (1, length)):
+        raise ValueError(f"{name} must have shape () or (L,), L={length}, got {tuple(value.shape)}")
+
+
+def pairwise(
+    f: mc.Expr, a: Any, b: Any, out: Any, hypers: dict[str, Any], fixed: dict[str, Any],
+    debug: bool,
+) -> torch.Tensor:  # fmt: skip
+    """Checks, then pairwise; the result has a batch axis unless out is given."""
+    length = batch_of(hypers, 0, batch_of({"a": a, "b": b, "out": out}, 2))
+    check_tensors({"a": a, "b": b, "out": out})
+    majorness(a), majorness(b)
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(
+            f"K dimensions must match: got {a.shape[-1]} for a and {b.shape[-1]} for b"
+        )
+    a, b = a.detach(), b.detach()
+    whole = out
+    if out is not None:
+        a, out = _with_out(a, b, out, length)
+    params = check_hypers(hypers, length, a.device)
+    with announced(f) if debug else _SILENT:
+        result = mc.pairwise(f, a, b, out=out, **fixed, **params)
+    if out is not None:
+        return whole
+    return result if result.ndim == 3 else result.unsqueeze(0)
+
+
+def _with_out(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """a and the output with a batch axis each."""
+    majorness(out)
+    shape, given = (length, a.shape[-2], b.shape[-2]), tuple(out.shape)
+    if given != shape and (length, *given) != (1, *shape[1:]):
+        raise ValueError(
+            f"out must have shape (L={shape[0]}, M={shape[1]}, N={shape[2]}), got {given}"
+        )
+    return a.expand(length, *a.shape[-2:]), out.expand(shape)
+
+
+def lies_by_columns(out: Any) -> bool:
+    """Whether an output that may be None, or no matrix, lies by columns."""
+    matrix = isinstance(out, torch.Tensor) and out.ndim > 1
+    return matrix and majorness(out) is Majorness.COL_MAJOR
+
+
+@contextlib.contextmanager
+def announced(f: mc.Expr) -> Iterator[None]:
+    """Prints the formula and whether its code was there."""
+    before = mc.plan_count()
+    yield
+    print(f"(mercer.compat) {'compiled' if mc.plan_count() > before else 'found'}: {f}")
+
+
+def check_points(a: Any, b: Any, c: Any, d: Any, out: Any) -> None:
+    """The arrays of a gradient: a [K, M], b [N, K], c [O, K], d [N, M], out [O, N, M]."""
+    inputs = {"a": a, "b": b, "c": c, "d": d}
+    check_tensors({**inputs, "out": out})
+    batch_of(inputs, 2)
+    k, m, n = a.shape[-2], a.shape[-1], b.shape[-2]
+    for name, shape in (("b", (n, k)), ("c", (c.shape[-2], k)), ("d", (n, m))):
+        if tuple(inputs[name].shape[-2:]) != shape:
+            raise ValueError(
+                f"Expected shape {shape} for {name}, got {tuple(inputs[name].shape[-2:])}"
+            )
+    for name, tensor in inputs.items():
+        majorness(tensor)
+        _check_last_stride(name, tensor)
+    if out is not None:
+        _check_last_stride("out", out)
+
+
+def _check_last_stride(name: str, tensor: torch.Tensor) -> None:
+    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise ValueError(f"{name} must have stride 1 in last dimension")
+
+
+def field(
+    phi: mc.Expr, a: Any, b: Any, c: Any, d: Any, out: Any, hypers: dict[str, Any], debug: bool
+) -> torch.Tensor:
+    """out[o, n, m] = sum over k of c[o, k] a[k, m] phi(d[n, m], b[n, k]), of checked arrays."""
+    length = batch_of({"out": out}, 3, batch_of({"a": a, "b": b, "c": c, "d": d}, 2))
+    length = batch_of(hypers, 0, length)
+    params = check_hypers(hypers, length, a.device)
+    shape = (length, c.shape[-2], *d.shape[-2:])
+    whole = out
+    if out is None:
+        whole = out = torch.empty(shape, dtype=a.dtype, device=a.device)
+    elif out.ndim == 3:
+        out = out.unsqueeze(0)
+    if tuple(out.shape) != shape:
+        raise ValueError(f"Expected shape {shape} for out, got {tuple(whole.shape)}")
+    a, b, c, d = a.detach(), b.detach(), c.detach(), d.detach()
+    points = d.mT.expand(length, shape[3], shape[2])
+    with announced(phi) if debug else _SILENT:
+        mc.gradient_field(phi, points, b.mT, a.mT, c, out=out.mT, **params)
+    return whole
