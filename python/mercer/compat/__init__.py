@@ -23,6 +23,8 @@ __all__ = ["MODULES", "install"]
 MODULES: dict[str, tuple[str, ...]] = {
     "kermac": ("linalg",),
     "kernel_tools": ("kernels", "linalg"),
+    "mm_kermac": ("helpers", "hyper_semiring", "hyper_semiring_gradient"),
+    "mm_ptx": ("stack_ptx",),
     "pyfastkron": ("fastkronnumpy", "fastkrontorch"),
 }
 

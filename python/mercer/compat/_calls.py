@@ -11,7 +11,7 @@ import torch
 
 import mercer as mc
 
-_SILENT = contextlib.nullcontext()
+SILENT = contextlib.nullcontext()
 
 
 class Majorness(Enum):
@@ -121,7 +121,7 @@ def pairwise(
     if out is not None:
         a, out = _with_out(a, b, out, length)
     params = check_hypers(hypers, length, a.device)
-    with announced(f) if debug else _SILENT:
+    with announced(f) if debug else SILENT:
         result = mc.pairwise(f, a, b, out=out, **fixed, **params)
     if out is not None:
         return whole
@@ -195,6 +195,6 @@ def field(
         raise ValueError(f"Expected shape {shape} for out, got {tuple(whole.shape)}")
     a, b, c, d = a.detach(), b.detach(), c.detach(), d.detach()
     points = d.mT.expand(length, shape[3], shape[2])
-    with announced(phi) if debug else _SILENT:
+    with announced(phi) if debug else SILENT:
         mc.gradient_field(phi, points, b.mT, a.mT, c, out=out.mT, **params)
     return whole
