@@ -137,7 +137,8 @@ Value lower_log1p(Value x, Range range) {
   const Value back = u - 1.0;
   const Value lost = (1.0 - (u - back)) + (x - back);
   const Parts parts = split_normal(u, exponent_zero(b));
-  const Value inverse_scale = int_sub(b.number(1.0), parts.exponent_field);
+  // 2^128 (2^1024), to which the largest u are scaled, has no inverse.
+  const Value inverse_scale = at_least(0.0, int_sub(b.number(1.0), parts.exponent_field));
   const Value rcp = b.table(k.rcp, parts.index);
   const Value r = fma(lost * inverse_scale, rcp, fma(parts.mantissa, rcp, -1.0));
   const Value coarse = fma(parts.exponent, k.high_low[0], b.table(k.table, parts.index));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/prim_semantics.h"
 #include "ir/program.h"
 
 namespace mercer::ir {
@@ -138,6 +139,29 @@ const std::vector<Function>& functions() {
       {"xlogy", EXPRESSION(xlogy(0.75, e)), REFERENCE(0.75L * std::log(x)), 2.5, 3, {{1e-30, 1e30, true}}},
   };
   return table;
+}
+
+template <class T>
+void check_all_patterns(const Function& f, double limit) {
+  using U = Pattern<T>;
+  constexpr U kStep = static_cast<U>(~U(0) / 55000) | 1;
+  const Program program = program_of<T>(f.expression(leaf(Op::x)));
+  double worst = 0;
+  T worst_at = 0;
+  for (U pattern = 12345, n = 0; n < 55000; pattern += kStep, ++n) {
+    const T x = std::bit_cast<T>(pattern);
+    const double error = ulp_error(run<T>(program, {x})[0], f.reference(static_cast<long double>(x)));
+    if (error > worst) worst = error, worst_at = x;
+  }
+  EXPECT_LE(worst, limit) << f.name << " at " << worst_at;
+}
+
+// Every exponent of either sign, infinities' and NaN's too: the sweeps draw from where a function varies.
+TEST(MathAccuracy, FunctionsHoldForAllPatterns) {
+  for (const Function& f : functions()) {
+    check_all_patterns<float>(f, f.float_ulp);
+    check_all_patterns<double>(f, f.double_ulp);
+  }
 }
 
 TEST(MathAccuracy, FunctionsStayWithinTheirBounds) {
