@@ -158,6 +158,7 @@ std::string Statements::expression(const ir::Instr& instr) const {
     case Prim::floor: return call("floor", a);
     case Prim::ceil: return call("ceil", a);
     case Prim::round: return call("rint", a);
+    case Prim::large_sine: return fmt::format("large_{}({}, {})", instr.bits ? "cosine" : "sine", a, b);
     case Prim::bit_and:
     case Prim::bit_xor: return sign_operation(instr);
     case Prim::bit_or: return bits("{0} | {1}", instr);

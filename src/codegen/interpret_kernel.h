@@ -28,7 +28,7 @@ struct KernelArgs {
   const void* c;
   const void* d;      // uniform
   const void* table;  // 16 values
-  std::int64_t bits;  // for shifts
+  std::int64_t bits;  // for shifts; 1 for a cosine
   std::int64_t count;
 };
 using Kernel = void (*)(const KernelArgs& args);

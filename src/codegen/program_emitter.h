@@ -124,6 +124,7 @@ class ProgramEmitter {
   void emit_mask(std::int32_t i, int v);
   void emit_select(std::int32_t i, int v);
   void emit_abs_max(std::int32_t i, int v);
+  void emit_large_sine(std::int32_t i, int v);
   void copy_addend(const Xbyak::Xmm& dst, std::int32_t i, const Operand& from);
 
   VectorAssembler& a_;

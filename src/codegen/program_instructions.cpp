@@ -221,6 +221,21 @@ void ProgramEmitter::emit_abs_max(std::int32_t i, int v) {
   release_dead(i, v);
 }
 
+/// The sine as it is, unless some lane's angle is large: then a call, out of the way of others.
+void ProgramEmitter::emit_large_sine(std::int32_t i, int v) {
+  const Instr& instr = program_.code[i];
+  const Xmm angle = in_register(instr.a, v), sine = in_register(instr.b, v);
+  const Xmm magnitude = a_.reg(allocate());
+  int mask = 0;
+  if (a_.wide()) {
+    mask = allocate_mask();
+    free_masks_.push_back(mask);
+  }
+  release(magnitude.getIdx());
+  release_dead(i, v);
+  a_.large_sine(destination(i, v), angle, sine, magnitude, Xbyak::Opmask(mask), instr.bits != 0);
+}
+
 void ProgramEmitter::emit_instruction(std::int32_t i, int v) {
   const Instr& instr = program_.code[i];
   locked_.clear();
@@ -232,6 +247,7 @@ void ProgramEmitter::emit_instruction(std::int32_t i, int v) {
     case Prim::fma:
     case Prim::fnma: return emit_multiply_add(i, v);
     case Prim::table16: return emit_table(i, v);
+    case Prim::large_sine: return emit_large_sine(i, v);
     case Prim::select: return emit_select(i, v);
     case Prim::less:
     case Prim::less_equal:

@@ -1,8 +1,10 @@
 #include "codegen/x86_assembler.h"
 
 #include <bit>
+#include <iterator>
 
 #include "core/error.h"
+#include "ir/large_angle.h"
 
 namespace mercer::codegen {
 namespace {
@@ -141,6 +143,78 @@ void VectorAssembler::mask_not_at_least(const Xbyak::Reg64& dst, const Xbyak::Xm
   }
 }
 
+void VectorAssembler::large_sine(const Xbyak::Xmm& dst, const Xbyak::Xmm& angle, const Xbyak::Xmm& sine,
+                                 const Xbyak::Xmm& magnitude, const Xbyak::Opmask& mask, bool cosine) {
+  constexpr int kGreater = 30;  // GT_OQ
+  const auto bits_of = [&](double v) {
+    return is_double_ ? std::bit_cast<std::uint64_t>(v) : std::bit_cast<std::uint32_t>(static_cast<float>(v));
+  };
+  const std::uint64_t largest = bits_of(is_double_ ? ir::kLargeAngle<double> : ir::kLargeAngle<float>);
+  const std::uint64_t no_sign = is_double_ ? ~0ull >> 1 : 0x7fffffffull;
+  const auto constant = [&](std::uint64_t bits) {
+    return wide_ ? ptr_b[rip + pool_.scalar(bits)] : ptr[rip + pool_.vector(bits)];
+  };
+  binary(ir::Prim::bit_and, magnitude, angle, constant(no_sign));
+  if (wide_) {
+    MERCER_FP(vcmp, mask, magnitude, constant(largest), kGreater);
+    kortestw(mask, mask);
+  } else {
+    MERCER_FP(vcmp, magnitude, magnitude, constant(largest), kGreater);
+    MERCER_FP(vtest, magnitude, magnitude);
+  }
+  RareCall& call = rare_calls_.emplace_back(RareCall{{}, {}, dst, angle, sine, cosine});
+  jnz(call.start, T_NEAR);
+  if (dst.getIdx() != sine.getIdx()) move(dst, sine);
+  L(call.back);
+}
+
+/// What the helper reads lies on the stack: whether the cosine is wanted, and 64 bytes on the angles, then the sines.
+void VectorAssembler::write_call(RareCall& call, Xbyak::Label& helper) {
+  L(call.start);
+  lea(rsp, ptr[rsp - 192]);
+  mov(qword[rsp], static_cast<int>(call.cosine));
+  store(ptr[rsp + 64], call.angle);
+  store(ptr[rsp + 64 + vector_bytes()], call.sine);
+  Xbyak::CodeGenerator::call(helper);
+  move(call.dst, ptr[rsp + 64 + vector_bytes()]);
+  lea(rsp, ptr[rsp + 192]);
+  jmp(call.back, T_NEAR);
+}
+
+/// Calls C++ with every register saved that C++ may change, so that the code around a call need not know of it.
+void VectorAssembler::write_helper() {
+  const Xbyak::Reg64 saved[] = {rax, rcx, rdx, rsi, rdi, r8, r9, r10, r11};
+  const int vectors = wide_ ? 32 : 16, vector_slot = vector_bytes();
+  push(rbp);
+  mov(rbp, rsp);
+  for (const Xbyak::Reg64& reg_of_caller : saved) push(reg_of_caller);
+  const int below = 8 * static_cast<int>(std::size(saved));
+  sub(rsp, vectors * vector_slot + 64);
+  and_(rsp, -64);
+  for (int r = 0; r < vectors; ++r) store(ptr[rsp + r * vector_slot], reg(r));
+  for (int k = 1; wide_ && k < 8; ++k) kmovw(ptr[rsp + vectors * vector_slot + 2 * k], Xbyak::Opmask(k));
+  lea(rdi, ptr[rbp + 16 + 64]);
+  mov(esi, vector_bytes());
+  mov(edx, ptr[rbp + 16]);
+  mov(rax, reinterpret_cast<std::uint64_t>(is_double_ ? ir::replace_sines_of_doubles : ir::replace_sines_of_floats));
+  vzeroupper();
+  Xbyak::CodeGenerator::call(rax);
+  for (int r = 0; r < vectors; ++r) move(reg(r), ptr[rsp + r * vector_slot]);
+  for (int k = 1; wide_ && k < 8; ++k) kmovw(Xbyak::Opmask(k), ptr[rsp + vectors * vector_slot + 2 * k]);
+  lea(rsp, ptr[rbp - below]);
+  for (std::size_t r = std::size(saved); r-- > 0;) pop(saved[r]);
+  pop(rbp);
+  ret();
+}
+
+void VectorAssembler::write_rare_calls() {
+  if (rare_calls_.empty()) return;
+  Xbyak::Label helper;
+  for (RareCall& call : rare_calls_) write_call(call, helper);
+  L(helper);
+  write_helper();
+}
+
 void VectorAssembler::enter(int bytes) {
   push(rbp);
   mov(rbp, rsp);
@@ -158,6 +232,7 @@ void VectorAssembler::leave() {
 }
 
 std::vector<std::uint8_t> VectorAssembler::finish() {
+  write_rare_calls();
   pool_.write(*this, target_.vector_bytes);
   ready();
   if (Xbyak::GetError() != Xbyak::ERR_NONE) {

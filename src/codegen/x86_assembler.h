@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -58,6 +59,10 @@ class VectorAssembler : public Xbyak::CodeGenerator {
   void broadcast(const Xbyak::Xmm& dst, const Xbyak::RegExp& address);
   void broadcast(const Xbyak::Xmm& dst, Xbyak::Label& scalar);
   void zero(const Xbyak::Xmm& dst);
+  /// dst = sine, but where |angle| is large, its sine (or cosine) by a call that keeps all other registers.
+  /// `magnitude` and `mask` are overwritten.
+  void large_sine(const Xbyak::Xmm& dst, const Xbyak::Xmm& angle, const Xbyak::Xmm& sine, const Xbyak::Xmm& magnitude,
+                  const Xbyak::Opmask& mask, bool cosine);
   /// dst: a bit per lane where !(a >= b). On AVX2 b is lost.
   void mask_not_at_least(const Xbyak::Reg64& dst, const Xbyak::Xmm& a, const Xbyak::Xmm& b);
 
@@ -71,9 +76,20 @@ class VectorAssembler : public Xbyak::CodeGenerator {
                      out = rbx, pair = r12, scratch = r13, loop = r14;
 
  private:
+  /// A call that an instruction rarely needs: behind the code, so that others run past it.
+  struct RareCall {
+    Xbyak::Label start, back;
+    Xbyak::Xmm dst, angle, sine;
+    bool cosine;
+  };
+  void write_rare_calls();
+  void write_call(RareCall& call, Xbyak::Label& helper);
+  void write_helper();
+
   const plan::TargetInfo& target_;
   bool is_double_, wide_;
   ConstantPool pool_;
+  std::list<RareCall> rare_calls_;
 };
 
 }  // namespace mercer::codegen

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "ir/fit_power.h"
+#include "ir/large_angle.h"
 #include "ir/lower_facts.h"
 #include "ir/lower_math.h"
 #include "ir/ops.h"
@@ -162,6 +163,7 @@ Value Lowering::make_value(const Expr& e) {
 Value Lowering::function_value(const Expr& e) {
   const Value x = arg(e, 0);
   const Range range = facts_.range(e->args[0]);
+  const bool moderate = facts_.bound(e->args[0]) <= (builder_.wide() ? kLargeAngle<double> : kLargeAngle<float>);
   switch (e->op) {
     case Op::exp: return has_unit() ? builder_.emit(Prim::exp2_unit, x * kLog2OfE) : lower_exp(x, range);
     case Op::exp2: return has_unit() ? builder_.emit(Prim::exp2_unit, x) : lower_exp2(x, range);
@@ -170,8 +172,8 @@ Value Lowering::function_value(const Expr& e) {
     case Op::log2: return lower_log2(x, range);
     case Op::log1p: return lower_log1p(x, range);
     case Op::tanh: return lower_tanh(x);
-    case Op::sin: return lower_sin(x);
-    case Op::cos: return lower_cos(x);
+    case Op::sin: return lower_sin(x, moderate);
+    case Op::cos: return lower_cos(x, moderate);
     case Op::asin: return lower_asin(x);
     case Op::acos: return lower_acos(x);
     case Op::erf: return lower_erf(x);

@@ -32,8 +32,9 @@ struct TwoPart {
 TwoPart log2_in_two_parts(Value x, bool subnormals);
 
 // lower_trigonometric.cpp
-Value lower_sin(Value x);
-Value lower_cos(Value x);
+/// `moderate`: |x| is known not to exceed kLargeAngle.
+Value lower_sin(Value x, bool moderate = false);
+Value lower_cos(Value x, bool moderate = false);
 Value lower_asin(Value x);
 Value lower_acos(Value x);
 Value lower_atan2(Value y, Value x);

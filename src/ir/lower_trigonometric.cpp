@@ -2,8 +2,8 @@
 //
 //   x = k pi/2 + r, |r| <= pi/4:   sin x = ± sin r or ± cos r, by the two low bits of k
 //
-// pi/2 is subtracted in three parts, with fused multiplications: at most 1.6 ulp for |x| <= 1e5 (float64: 1e9); beyond,
-// the error grows with |x| to a few 1e-8 |x| (1e-16 |x|), the result stays within [-1, 1].
+// pi/2 is subtracted in three parts, with fused multiplications: at most 1.6 ulp for |x| <= 1e5 (float64: 1e9). Beyond
+// kLargeAngle the primitive large_sine replaces the result, which costs a comparison for others.
 // asin, acos: at most 2 ulp; atan2: 2.5 ulp.
 #include <limits>
 #include <numbers>
@@ -31,18 +31,18 @@ const TrigonometricConstants kDouble = {kHalfPiDouble, kSinDouble, kCosDouble, k
 const TrigonometricConstants& constants_of(Value x) { return x.builder->wide() ? kDouble : kFloat; }
 
 // sin(x + quarter pi/2).
-Value sine_shifted(Value x, int quarter) {
+Value sine_shifted(Value x, int quarter, bool moderate) {
   const TrigonometricConstants& k = constants_of(x);
   const Value t = fma(x, 2 / kPi, k.magic);
   const Value n = t - k.magic;
-  Value r = fnma(n, k.half_pi[2], fnma(n, k.half_pi[1], fnma(n, k.half_pi[0], x)));
-  r = at_least(-0.8, at_most(0.8, r));  // past the range of the reduction r is arbitrary
+  const Value r = fnma(n, k.half_pi[2], fnma(n, k.half_pi[1], fnma(n, k.half_pi[0], x)));
   const Value s = r * r;
   const Value sine = fma(s * r, horner(s, k.sine), r);
   const Value cosine = fma(s * s, horner(s, k.cosine), fma(s, -0.5, 1.0));
   // Bit 0 of k becomes the highest exponent bit, 2.0, and bit 1 the sign.
   const Value quadrant = shift_left(quarter == 0 ? t : int_add(t, std::uint64_t(quarter)), x.builder->wide() ? 62 : 30);
-  return bit_xor(select(equal(quadrant, 0.0), sine, cosine), sign_of(quadrant));
+  const Value result = bit_xor(select(equal(quadrant, 0.0), sine, cosine), sign_of(quadrant));
+  return moderate ? result : x.builder->emit(Prim::large_sine, x, result, {}, std::uint64_t(quarter));
 }
 
 struct ArcSine {
@@ -60,8 +60,8 @@ ArcSine arc_sine(Value x) {
 
 }  // namespace
 
-Value lower_sin(Value x) { return sine_shifted(x, 0); }
-Value lower_cos(Value x) { return sine_shifted(x, 1); }
+Value lower_sin(Value x, bool moderate) { return sine_shifted(x, 0, moderate); }
+Value lower_cos(Value x, bool moderate) { return sine_shifted(x, 1, moderate); }
 
 Value lower_asin(Value x) {
   const ArcSine a = arc_sine(x);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ir/large_angle.h"
 #include "ir/program.h"
 
 namespace mercer::ir {
@@ -19,7 +20,7 @@ Pattern<T> pattern_of(T value) {
   return std::bit_cast<Pattern<T>>(value);
 }
 
-/// The result of `op` for patterns a, b, c; `bits` is the shift count. Not for input, constant and table16.
+/// The result of `op` for patterns a, b, c; `bits` is the shift count, or chooses the cosine. Not for input, constant and table16.
 template <class T>
 Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::uint64_t bits) {
   using U = Pattern<T>;
@@ -45,6 +46,7 @@ Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::ui
     case Prim::floor: return pattern_of<T>(std::floor(x));
     case Prim::ceil: return pattern_of<T>(std::ceil(x));
     case Prim::round: return pattern_of<T>(std::nearbyint(x));
+    case Prim::large_sine: return is_large_angle(x) ? pattern_of<T>(sine_of_large_angle(x, bits != 0)) : b;
     case Prim::bit_and: return a & b;
     case Prim::bit_or: return a | b;
     case Prim::bit_xor: return a ^ b;

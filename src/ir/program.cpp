@@ -18,7 +18,7 @@ constexpr PrimRow kPrims[] = {
     {"input", 0},      {"constant", 0},   {"add", 2},         {"sub", 2},      {"mul", 2},       {"div", 2},
     {"fma", 3},        {"fnma", 3},       {"min", 2},         {"max", 2},      {"abs_max", 2},   {"sqrt", 1},
     {"max_nan", 2},    {"min_nan", 2},    {"exp2_unit", 1},   {"log2_unit", 1}, {"sqrt_unit", 1},
-    {"floor", 1},      {"ceil", 1},       {"round", 1},       {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
+    {"floor", 1},      {"ceil", 1},       {"round", 1},       {"large_sine", 2}, {"bit_and", 2},  {"bit_or", 2},    {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
     {"int_to_float", 1}, {"table16", 1},  {"power_poly", 1}, {"power_scale", 1}, {"ptx", 4},
     {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
@@ -47,6 +47,7 @@ std::string instr_text(const Program& program, const Instr& instr) {
       return text + fmt::format(" \"{}\" output {}", program.ptx[static_cast<std::size_t>(instr.index)], instr.bits);
     case Prim::shift_left:
     case Prim::shift_right: return text + fmt::format(" by {}", instr.bits);
+    case Prim::large_sine: return text + (instr.bits ? " cosine" : " sine");
     default: return text;
   }
 }

@@ -29,6 +29,7 @@ enum class Prim : std::uint8_t {
   max_nan, min_nan,                   // NaN when either is NaN
   exp2_unit, log2_unit, sqrt_unit,    // of the special-function unit: float32, about 2^-22 relative (log2: or absolute)
   floor, ceil, round,  // to integral; round: ties to even
+  large_sine,          // b, but where |a| > kLargeAngle the sine of a (`bits` = 1: its cosine)
   // Bits of the same width as the float.
   bit_and, bit_or, bit_xor,
   bit_andnot,              // ~a & b

@@ -457,6 +457,7 @@ GpuCost count_gpu(const ir::Program& program) {
         break;
       case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;
       case Prim::div: cost.issue += 10, cost.fma += 8, cost.unit += 1; break;
+      case Prim::large_sine: cost.issue += 2, cost.alu += 2; break;  // of ordinary angles
       default: cost.issue += 1, cost.alu += 1; break;
     }
   }

@@ -122,7 +122,8 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
                           repeats_after_eight(program.tables[instr.index]);
     const bool table = instr.op == Prim::table16 && !permuted;
     // These write their result before they release their operands.
-    const bool steps = instr.op == Prim::select || (instr.op == Prim::bit_or && embedded_broadcast) || table;
+    const bool steps = instr.op == Prim::select || (instr.op == Prim::bit_or && embedded_broadcast) || table ||
+                       instr.op == Prim::large_sine;
     const bool emulated = !embedded_broadcast && (instr.op == Prim::abs_max || table);
     scratch = std::max(scratch, emulated ? 3 : steps ? 1 : 0);
   }

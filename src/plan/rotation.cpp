@@ -177,7 +177,8 @@ class Rotator {
     if (ir::operand_count(instr.op) == 2 && others == 0 && leaves > 0) --leaves;
     const bool table = instr.op == Prim::table16 &&
                        (p_.type == Dtype::float64 || !repeats_after_eight(p_.tables[instr.index]));
-    return leaves + (table || instr.op == Prim::abs_max ? 3 : instr.op == Prim::select ? 1 : 0);
+    const bool one_more = instr.op == Prim::select || instr.op == Prim::large_sine;
+    return leaves + (table || instr.op == Prim::abs_max ? 3 : one_more ? 1 : 0);
   }
 
   /// Registers of a turn; -1 where a value would live longer than a turn or a step would be two turns behind.

@@ -120,6 +120,12 @@ MERCER_INLINE double fold_exp(double a) { return exp(a); }
 MERCER_INLINE float fold_log(float a) { return logf(a); }
 MERCER_INLINE double fold_log(double a) { return log(a); }
 
+// `b`, but of an angle beyond ir::kLargeAngle its own sine or cosine, whose reduction is exact and long.
+MERCER_INLINE float large_sine(float a, float b) { return fabsf(a) > 1e5f ? sinf(a) : b; }
+MERCER_INLINE float large_cosine(float a, float b) { return fabsf(a) > 1e5f ? cosf(a) : b; }
+MERCER_INLINE double large_sine(double a, double b) { return fabs(a) > 1e9 ? sin(a) : b; }
+MERCER_INLINE double large_cosine(double a, double b) { return fabs(a) > 1e9 ? cos(a) : b; }
+
 MERCER_INLINE u32 bits_of(float a) { return __float_as_uint(a); }
 // Integers in the order of the floats; NaN lies beyond the infinities.
 MERCER_INLINE u32 ordered(float a) { return bits_of(a) >> 31 ? ~bits_of(a) : bits_of(a) | 0x80000000u; }

@@ -41,6 +41,7 @@ PrimCost cost(Prim prim, double unit, SlowOps slow, bool wide, bool is_double) {
     case Prim::int_to_float:
     case Prim::shift_left:
     case Prim::shift_right: return {Pipe::add, unit};
+    case Prim::large_sine: return {Pipe::either, 2 * unit};  // a magnitude and a comparison
     case Prim::table16: return {Pipe::shuffle, (wide ? 1 : is_double ? 8 : 4) * unit};
     case Prim::mask_and:
     case Prim::mask_or:

@@ -107,7 +107,7 @@ class RandomProgram {
         Prim::fma,        Prim::fnma,       Prim::min,         Prim::max,     Prim::abs_max, Prim::sqrt,
         Prim::floor,      Prim::ceil,       Prim::round,       Prim::bit_and, Prim::bit_or,  Prim::bit_xor,
         Prim::bit_andnot, Prim::shift_left, Prim::shift_right, Prim::int_add, Prim::int_sub, Prim::int_max,
-        Prim::int_to_float, Prim::table16,    Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
+        Prim::int_to_float, Prim::table16,    Prim::large_sine, Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
     ir::Instr instr{};
     if (chance(shape.masks)) {
       const bool logical = !masks_.empty() && chance(3);
@@ -121,6 +121,7 @@ class RandomProgram {
     if (instr.op == Prim::table16) instr.index = static_cast<int>(below(program_.tables.size()));
     if (instr.op == Prim::shift_left || instr.op == Prim::shift_right)
       instr.bits = below(program_.type == Dtype::float64 ? 64 : 32);
+    if (instr.op == Prim::large_sine) instr.bits = below(2);
     const bool logical = instr.op >= Prim::mask_and && instr.op <= Prim::mask_not;
     std::int32_t* const operands[] = {&instr.a, &instr.b, &instr.c};
     for (int k = 0; k < ir::operand_count(instr.op); ++k) {
