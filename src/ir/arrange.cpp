@@ -97,7 +97,8 @@ class Arranger {
   }
 
   Product make_product(const Expr& e) {
-    if (e->op == Op::constant) return {.coefficient = e->value};
+    // NaN stays in the branch that chooses it.
+    if (e->op == Op::constant) return std::isfinite(e->value) ? Product{.coefficient = e->value} : Product{.pair = {e}};
     if (e->op == Op::neg) return multiply(product(e->args[0]), {.coefficient = -1});
     if (e->op == Op::mul) return of_mul(e);
     if (e->op == Op::div) return of_div(e);

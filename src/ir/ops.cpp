@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "core/error.h"
@@ -53,7 +54,7 @@ Expr guarded(const Expr& singular, const Expr& derivative) { return where(singul
 
 // Of min(a, b) by a. NaN where either is NaN: then self is.
 Expr share(const Expr& wins, const Expr& a, const Expr& b, const Expr& self) {
-  return where(wins, 1.0, where(equal(a, b), 0.5, where(not_equal(self, self), self, 0.0)));
+  return where(wins, 1.0, where(equal(a, b), 0.5, where(not_equal(self, self), std::nan(""), 0.0)));
 }
 
 Partials pow_partials(const Partials& a, const Expr& self) {
@@ -69,9 +70,20 @@ Partials div_partials(const Partials& a, const Expr& self) {
   return {guarded(equal(a[1], 0.0), rcp(a[1])), guarded(equal(a[1], 0.0), -(self / a[1]))};
 }
 
+// With both arguments divided by the larger one no square overflows or vanishes.
 Partials atan2_partials(const Partials& a, const Expr&) {
-  const Expr r = a[0] * a[0] + a[1] * a[1];
-  return {guarded(equal(r, 0.0), a[1] / r), guarded(equal(r, 0.0), -a[0] / r)};
+  const Expr size = max(abs(a[0]), abs(a[1])), y = a[0] / size, x = a[1] / size;
+  const Expr below = size * (y * y + x * x);
+  const Expr infinite = equal(size, std::numeric_limits<double>::infinity());
+  const Expr singular = make(Op::logical_or, {equal(size, 0.0), infinite});
+  return {guarded(singular, x / below), guarded(singular, -y / below)};
+}
+
+// 1 - tanh^2 a = 4 e / (1 + e)^2 with e = exp(-2 |a|), where 1 - tanh^2 would cancel. |a| is written without a kink,
+// since further derivatives at 0 are those of either side.
+Partials tanh_partials(const Partials& a, const Expr&) {
+  const Expr e = exp(where(a[0] < 0.0, 2.0 * a[0], -2.0 * a[0]));
+  return {4.0 * e / square(1.0 + e)};
 }
 
 constexpr double kLn2 = std::numbers::ln2;
@@ -105,7 +117,7 @@ std::vector<OpInfo> make_table() {
       D(guarded(equal(abs(a[0]), 1.0), rsqrt((1.0 - a[0]) * (1.0 + a[0]))))),
   row(Op::acos,    "acos",   F1(std::acos(a)),
       D(guarded(equal(abs(a[0]), 1.0), -rsqrt((1.0 - a[0]) * (1.0 + a[0]))))),
-  row(Op::tanh,    "tanh",   F1(std::tanh(a)),       D((1.0 - self) * (1.0 + self))),
+  row(Op::tanh,    "tanh",   F1(std::tanh(a)),       tanh_partials),
   row(Op::erf,     "erf",    F1(std::erf(a)),        D(kTwoOverSqrtPi * exp(-(a[0] * a[0])))),
   row(Op::floor,   "floor",  F1(std::floor(a)),      nullptr),
   row(Op::ceil,    "ceil",   F1(std::ceil(a)),       nullptr),

@@ -201,6 +201,46 @@ TEST(Differentiate, NaNReachesTheGradient) {
   }
 }
 
+/// Neither a value nor a derivative of a branch that is not taken, NaN or infinite here, reaches the gradient.
+TEST(Differentiate, BranchesThatAreNotTakenCountForNothing) {
+  Pair pair = pair_for(3, 25);
+  pair.x = {-0.5, 0.25, 0};
+  const Expr taken = sum(x * z), positive = 0.0 < min(x), below = sum(w) < 0.0;
+  const std::vector<Expr> branches = {sum(sqrt(x) * z), sum(log(x)), sum(rcp(square(x))), sum(pow(x, p)), prod(log(x)),
+                                      max(asin(x - 9.0)), min(rsqrt(x)), logsumexp(log(x) * z), log(sum(log(x)))};
+  for (const Expr& branch : branches) {
+    const std::vector<Expr> formulas = {
+        where(positive, branch, taken), where(logical_not(positive), taken, branch), exp(where(positive, branch, taken) / b),
+        taken + where(below, 2.0 * branch, 0.0), where(positive, branch * branch, where(below, branch, taken))};
+    const std::vector<Expr> same_values = {taken, taken, exp(taken / b), taken, taken};
+    for (std::size_t i = 0; i < formulas.size(); ++i) {
+      for (const Expr& v : {x, z, w}) {
+        const Expr field = differentiate(formulas[i], v), expected = differentiate(same_values[i], v);
+        const Expr twice = differentiate(field, x), expected_twice = differentiate(expected, x);
+        for (int k = 0; k < 3; ++k) {
+          EXPECT_DOUBLE_EQ(pair.at(field, k), pair.at(expected, k)) << formulas[i].to_text() << "\n" << field.to_text();
+          EXPECT_DOUBLE_EQ(pair.at(twice, k), pair.at(expected_twice, k)) << formulas[i].to_text();
+        }
+      }
+      for (const Expr& v : {p, b})
+        EXPECT_DOUBLE_EQ(pair.at(differentiate(formulas[i], v)), pair.at(differentiate(same_values[i], v)))
+            << formulas[i].to_text();
+    }
+  }
+}
+
+/// An extremum of many values depends on as many comparisons: their derivative stays small.
+TEST(Differentiate, ManyBranches) {
+  Expr largest = sum(x), nested = 0.0;
+  for (int i = 2; i < 40; ++i) {
+    largest = max(largest, sum(pow(x, 1.0 + i)));
+    nested = where(sum(x) < i * 0.1, nested + sum(log(x)) / i, nested);
+  }
+  const Pair pair = pair_for(3, 26);
+  EXPECT_EQ(pair.at(differentiate(largest, x), 0), 1);
+  EXPECT_TRUE(std::isfinite(pair.at(differentiate(nested, x), 0)));
+}
+
 TEST(Differentiate, RefusesCustomCombines) {
   const Expr e = fold({x * z}, {max(state(), incoming()) * 0.5}, {0.0}) + p;
   EXPECT_TRUE(same(differentiate(e, p), 1.0));

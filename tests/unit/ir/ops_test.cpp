@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 
+#include "ir/passes.h"
 #include "pair_fixture.h"
 
 namespace mercer::ir {
@@ -118,6 +119,29 @@ TEST(OpDerivatives, AgreeWithDifferences) {
             << row.name << " by argument " << i << " at " << pair.x[0] << " " << pair.z[0];
       }
     }
+  }
+}
+
+// Where the textbook's form cancels, overflows or loses all of a small value.
+TEST(OpDerivatives, KeepTheirDigits) {
+  Pair pair{.x = {0}, .z = {0}, .w = {0}, .params = {}};
+  const Expr slope_of_tanh = info(Op::tanh).derivative({points().x}, tanh(points().x))[0];
+  const Expr curvature = differentiate(differentiate(tanh(sum(points().x)), points().x), points().x);
+  for (double a : {-300.0, -40.0, -9.0, -1.0, 0.0, 1e-3, 5.8, 20.0, 350.0}) {
+    pair.x[0] = a;
+    const double expected = 1 / (std::cosh(a) * std::cosh(a));
+    EXPECT_NEAR(pair.at(slope_of_tanh, 0), expected, 1e-15 * expected) << a;
+    EXPECT_NEAR(pair.at(curvature, 0), -2 * std::tanh(a) * expected, 1e-14 * expected) << a;
+  }
+  pair.x[0] = 0;
+  const Expr third = differentiate(curvature, points().x);
+  EXPECT_NEAR(pair.at(third, 0), -2, 1e-14);
+  const std::vector<Expr> args = {points().x, points().z};
+  const auto partials = info(Op::atan2).derivative(args, make(Op::atan2, args));
+  for (double scale : {1e-200, 1.0, 1e200}) {
+    pair.x[0] = 3 * scale, pair.z[0] = -4 * scale;
+    EXPECT_NEAR(pair.at(partials[0], 0) * scale, -4 / 25.0, 1e-15);
+    EXPECT_NEAR(pair.at(partials[1], 0) * scale, -3 / 25.0, 1e-15);
   }
 }
 

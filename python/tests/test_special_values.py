@@ -1,0 +1,71 @@
+"""Values at the edges of a type: NaN of either sign, large angles, branches that are not taken."""
+
+from __future__ import annotations
+
+import mercer as mc
+import numpy as np
+import pytest
+
+
+
+@pytest.fixture(params=["x86_avx512", "x86_avx2", "interpreter"], autouse=True)
+def target(request):
+    try:
+        chosen = mc.options(target=request.param)
+        chosen.__enter__()
+    except mc.Error as error:
+        pytest.skip(str(error))
+    yield request.param
+    chosen.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "formula",
+    ["max(square(x-z))", "max(sqrt(abs(x-z)))", "max(exp(x-z))", "sum(max(square(x-z), z*z))"],
+)
+def test_maxima_keep_the_nan_of_inf_minus_inf(dtype, formula):
+    x, z = np.ones((3, 5), dtype), np.ones((60, 5), dtype)
+    x[1, 0], z[7, 0] = np.inf, np.inf  # inf - inf has a sign on x86
+    result = mc.pairwise(formula, x, z)
+    largest = mc.kernel_reduce(formula, x, z, "max")
+    assert np.argwhere(np.isnan(result)).tolist() == [[1, 7]]
+    assert np.isnan(largest).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sines_of_large_angles(dtype):
+    angles = np.concatenate([np.geomspace(0.1, 3e38, 300), -np.geomspace(1e4, 1e30, 100)])
+    angles = angles.astype(dtype)[:, None]
+    one = np.ones((19, 1), dtype)
+    for name, exact in (("sin", np.sin), ("cos", np.cos)):
+        expected = np.broadcast_to(exact(angles.astype("float64")), (400, 19))
+        for formula in (f"{name}(sum(x*z))", f"sum({name}(x*z))"):
+            result = mc.pairwise(formula, angles, one)
+            # 2 units of the last place; NumPy's own sine has one in float64.
+            np.testing.assert_allclose(result, expected, rtol=3 * np.finfo(dtype).eps)
+        assert np.isnan(mc.pairwise(f"{name}(sum(x*z))", one * np.inf, one)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_branches_that_are_not_taken_count_for_nothing(dtype):
+    x = np.array([[-1, 0, 2], [0.5, 1, 2]], dtype)
+    z = np.array([[1, 2, 3], [0.5, 0.25, 2]], dtype)
+    formula = "where(min(x) > 0, sum(sqrt(x)*z), 0)"
+    gradient = mc.kernel_gradient(formula, x, z, np.ones(2, dtype))
+    expected = np.array([[0, 0, 0], 0.5 / np.sqrt([0.5, 1, 2]) * [1.5, 2.25, 5]])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+def test_gradients_of_saturated_functions():
+    s = np.array([-95.0, -60, -20, 5.8, 9, 30, 43], "float32")[:, None]
+    slopes = {
+        "tanh(sum(x*z))": 1 / np.cosh(s.astype("float64")) ** 2,
+        "1/(1 + exp(-sum(x*z)))": 1 / (4 * np.cosh(s.astype("float64") / 2) ** 2),
+        "1/(exp(sum(x*z)) + exp(-sum(x*z)))": -np.tanh(s.astype("float64")) / np.cosh(s.astype("float64")) / 2,
+    }
+    one = np.ones((1, 1), "float32")
+    for formula, expected in slopes.items():
+        gradient = mc.kernel_gradient(formula, s, one, one[0])
+        # The argument of an exponential is rounded: 2^-24 |2 s|. Below 1e-37 a float has no digits left.
+        np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=1e-37)
