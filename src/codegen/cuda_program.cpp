@@ -167,7 +167,8 @@ std::string Statements::expression(const ir::Instr& instr) const {
     case Prim::shift_right: return bits("{0} >> {2}", instr);
     case Prim::int_add: return bits("{0} + {1}", instr);
     case Prim::int_sub: return bits("{0} - {1}", instr);
-    case Prim::int_max: return bits("(int){0} > (int){1} ? {0} : {1}", instr);
+    case Prim::int_max:
+      return bits(instr.bits ? "{0} > {1} ? {0} : {1}" : "(int){0} > (int){1} ? {0} : {1}", instr);
     case Prim::int_to_float: return fmt::format("(float)(int)bits_of({})", a);
     case Prim::less: return fmt::format("{} < {}", a, b);
     case Prim::less_equal: return fmt::format("{} <= {}", a, b);

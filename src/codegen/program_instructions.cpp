@@ -275,7 +275,7 @@ void ProgramEmitter::emit_instruction(std::int32_t i, int v) {
   const Xmm ra = in_register(a, v);
   const Operand ob = operand(b, v, false);
   release_dead(i, v);
-  a_.binary(instr.op, destination(i, v), ra, ob.get());
+  a_.binary(instr.op, destination(i, v), ra, ob.get(), instr.bits);
 }
 
 }  // namespace mercer::codegen

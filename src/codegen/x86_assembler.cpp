@@ -55,7 +55,8 @@ Xbyak::Xmm VectorAssembler::reg(int index) const {
 
 #define MERCER_FP(name, ...) (is_double_ ? name##pd(__VA_ARGS__) : name##ps(__VA_ARGS__))
 
-void VectorAssembler::binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b) {
+void VectorAssembler::binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b,
+                             std::uint64_t bits) {
   using ir::Prim;
   switch (op) {
     case Prim::add: return MERCER_FP(vadd, dst, a, b);
@@ -65,7 +66,7 @@ void VectorAssembler::binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xm
     case Prim::min: return MERCER_FP(vmin, dst, a, b);
     case Prim::max: return MERCER_FP(vmax, dst, a, b);
     case Prim::abs_max: return MERCER_FP(vrange, dst, a, b, 0x0B);  // AVX-512 only: larger magnitude, sign cleared
-    case Prim::int_max: return vpmaxsd(dst, a, b);
+    case Prim::int_max: return bits ? vpmaxud(dst, a, b) : vpmaxsd(dst, a, b);
     case Prim::bit_and:
       if (!wide_) return vpand(dst, a, b);
       return is_double_ ? vpandq(dst, a, b) : vpandd(dst, a, b);

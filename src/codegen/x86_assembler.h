@@ -47,7 +47,7 @@ class VectorAssembler : public Xbyak::CodeGenerator {
   ConstantPool& pool() { return pool_; }
 
   /// dst = op(a, b). `a` is a register; `b` may be memory (an embedded broadcast with AVX-512).
-  void binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b);
+  void binary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Xmm& a, const Xbyak::Operand& b, std::uint64_t bits = 0);
   /// dst = op(a), `a` may be memory (not with shifts on AVX2).
   void unary(ir::Prim op, const Xbyak::Xmm& dst, const Xbyak::Operand& a, std::uint64_t bits);
   /// dst = (negate ? -(a * b) : a * b) + dst.

@@ -251,12 +251,12 @@ Value Lowering::extremum_value(const Expr& e) {
   if (safe || never_nan(*first)) return builder_.emit(op, a, b);
   if (never_nan(*second)) return builder_.emit(op, b, a);
   // As integers, patterns of non-negative numbers are ordered, NaN above all and -Inf (the identity of max) below. A NaN
-  // may carry a sign, as that of Inf - Inf does on x86: it is cleared.
+  // may carry a sign, as that of Inf - Inf does on x86: integers without one have it above all too, and where the
+  // identity is needed the sign is cleared.
   const bool max_of_patterns = is_max && !builder_.wide() && facts_.range(*second) == Range::nonnegative &&
                                ((*first)->op == Op::accumulator || facts_.range(*first) == Range::nonnegative);
-  const auto unsigned_pattern = [](const Expr& e, Value v) { return e->op == Op::accumulator ? v : magnitude(v); };
-  if (max_of_patterns)
-    return builder_.emit(Prim::int_max, unsigned_pattern(*first, a), unsigned_pattern(*second, b));
+  if (max_of_patterns && facts_.range(*first) == Range::nonnegative) return builder_.emit(Prim::int_max, a, b, {}, 1);
+  if (max_of_patterns) return builder_.emit(Prim::int_max, a, magnitude(b));
   const Value larger_or_smaller = builder_.emit(op, a, b);
   return select(is_nan(a), a, larger_or_smaller);
 }

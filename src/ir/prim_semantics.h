@@ -55,7 +55,7 @@ Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::ui
     case Prim::shift_right: return a >> bits;
     case Prim::int_add: return a + b;
     case Prim::int_sub: return a - b;
-    case Prim::int_max: return static_cast<S>(a) > static_cast<S>(b) ? a : b;
+    case Prim::int_max: return (bits ? a > b : static_cast<S>(a) > static_cast<S>(b)) ? a : b;
     case Prim::int_to_float: return pattern_of<T>(static_cast<T>(static_cast<S>(a)));
     case Prim::less: return mask(x < y);
     case Prim::less_equal: return mask(x <= y);

@@ -47,6 +47,7 @@ std::string instr_text(const Program& program, const Instr& instr) {
       return text + fmt::format(" \"{}\" output {}", program.ptx[static_cast<std::size_t>(instr.index)], instr.bits);
     case Prim::shift_left:
     case Prim::shift_right: return text + fmt::format(" by {}", instr.bits);
+    case Prim::int_max: return text + (instr.bits ? " unsigned" : "");
     case Prim::large_sine: return text + (instr.bits ? " cosine" : " sine");
     default: return text;
   }

@@ -35,7 +35,7 @@ enum class Prim : std::uint8_t {
   bit_andnot,              // ~a & b
   shift_left, shift_right, // by `bits`; logical
   int_add, int_sub,
-  int_max,                 // signed; float32 programs only
+  int_max,                 // signed (`bits` = 1: unsigned); float32 programs only
   int_to_float,            // of a signed integer, rounded to nearest; float32 programs only
   table16,                 // tables[index] at the low four bits of a's pattern
   // Of GPUs alone, float32: |a|^powers[index] = power_poly * power_scale, by a table and a polynomial.

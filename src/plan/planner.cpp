@@ -96,6 +96,7 @@ bool to_float_maxima(ir::Program& program) {
   for (ir::Instr& instr : program.code) {
     if (instr.op != Prim::int_max) continue;
     instr.op = Prim::max;
+    instr.bits = 0;
     changed = true;
   }
   return changed;

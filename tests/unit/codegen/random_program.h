@@ -121,7 +121,7 @@ class RandomProgram {
     if (instr.op == Prim::table16) instr.index = static_cast<int>(below(program_.tables.size()));
     if (instr.op == Prim::shift_left || instr.op == Prim::shift_right)
       instr.bits = below(program_.type == Dtype::float64 ? 64 : 32);
-    if (instr.op == Prim::large_sine) instr.bits = below(2);
+    if (instr.op == Prim::large_sine || instr.op == Prim::int_max) instr.bits = below(2);
     const bool logical = instr.op >= Prim::mask_and && instr.op <= Prim::mask_not;
     std::int32_t* const operands[] = {&instr.a, &instr.b, &instr.c};
     for (int k = 0; k < ir::operand_count(instr.op); ++k) {

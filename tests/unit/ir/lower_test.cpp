@@ -67,12 +67,17 @@ TEST(Lower, MaximumPropagatesNanWithAsFewPrimitivesAsThePromisesAllow) {
             (Prims{Prim::sub, Prim::bit_and, Prim::max, Prim::unordered, Prim::select}));
 }
 
-// Inf - Inf is a NaN with a sign on x86, which is less than any number as an integer.
+// Inf - Inf is a NaN with a sign on x86, which is less than any number as a signed integer.
 TEST(Lower, MaximumKeepsNanOfEitherSign) {
-  const Expr terms[] = {square(x()), sqrt(abs(x())), exp(x()), abs(x()), square(x()) + 1.0, where(x() < 0.5, 2.0, x() * x())};
-  for (const Expr& term : terms) {
-    for (const Expr& update : {max(acc(), term), max(term, 3.0), max(square(leaf(Op::z)), term)}) {
-      const Program program = lower({update}, options_of(Dtype::float32, false));
+  const Expr terms[] = {square(x()), sqrt(abs(x())), exp(x()), abs(x()), where(x() < 0.5, 2.0, x() * x())};
+  std::vector<Expr> updates;
+  for (const Expr& term : terms)
+    for (const Expr& other : {acc(), Expr(3.0), square(leaf(Op::z))}) updates.push_back(max(other, term));
+  for (const Expr& update : updates)
+    for (bool promised : {false, true}) {
+      LowerOptions options = options_of(Dtype::float32);
+      options.nonnegative_slots = {promised};
+      const Program program = lower({update}, options);
       for (float sign : {1.0f, -1.0f}) {
         std::vector<float> inputs;
         for (const Input& input : program.inputs)
@@ -80,7 +85,6 @@ TEST(Lower, MaximumKeepsNanOfEitherSign) {
         EXPECT_TRUE(std::isnan(run<float>(program, inputs)[0])) << update.to_text() << "\n" << program.to_text();
       }
     }
-  }
 }
 
 TEST(Lower, ConditionsStayMasks) {
