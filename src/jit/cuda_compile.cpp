@@ -342,8 +342,8 @@ CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
   if (!result.ok) fail_of_text(source, *compiler, result.log);
   const double seconds = seconds_since(start);
   log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);
-  return {source.name,           source.architecture,          std::move(result.cubin),
-          std::move(result.log), CudaBinary::Origin::compiled, seconds};
+  return {source.name, source.architecture, std::move(result.cubin), std::move(result.log),
+          CudaBinary::Origin::compiled, seconds, source.quickly};
 }
 
 std::vector<CudaBinary> CudaCompiler::compile_all_now(const std::vector<CudaSource>& sources) const {

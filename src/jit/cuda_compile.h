@@ -36,6 +36,7 @@ struct CudaBinary {
   std::string log;  ///< the compiler's; empty unless it was compiled just now
   Origin origin = Origin::compiled;
   double seconds = 0;  ///< that getting it took
+  bool is_quick = false;  ///< of a source that was compiled quickly
 };
 
 /// Of equal sources one each, where it is there.

@@ -168,7 +168,8 @@ void CudaFunction::launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int
   check_launch(cuda.launch_ex(&config, handle_, args, nullptr), grid, block, dynamic_shared);
 }
 
-CudaModule::CudaModule(const CudaBinary& binary, const CudaDevice& device) : name_(binary.name), device_(&device) {
+CudaModule::CudaModule(const CudaBinary& binary, const CudaDevice& device)
+    : name_(binary.name), device_(&device), is_quick_(binary.is_quick) {
   const CudaScope scope(device.index);
   const int result = need_cuda("cuda").module_load(&handle_, binary.cubin.c_str());  // PTX must end in 0
   if (result != kCuSuccess) fail_to_load(result, binary, device);
@@ -187,7 +188,10 @@ std::shared_ptr<const CudaModule> CudaModule::load(const CudaBinary& binary, int
   const std::pair key(device, hash128(binary.cubin).to_text());
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  if (const auto known = all.modules.find(key); known != all.modules.end()) return known->second;
+  if (const auto known = all.modules.find(key); known != all.modules.end()) {
+    if (!binary.is_quick) known->second->is_quick_ = false;
+    return known->second;
+  }
   const std::shared_ptr<const CudaModule> module(new CudaModule(binary, where));
   all.modules.emplace(key, module);
   return module;
@@ -216,6 +220,13 @@ int cuda_module_count() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   return static_cast<int>(all.modules.size());
+}
+
+int quick_cuda_module_count() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto is_quick = [](const auto& entry) { return entry.second->is_quick(); };
+  return static_cast<int>(std::count_if(all.modules.begin(), all.modules.end(), is_quick));
 }
 
 }  // namespace mercer::jit

@@ -72,6 +72,8 @@ class CudaModule {
   CudaModule& operator=(const CudaModule&) = delete;
 
   int device() const { return device_->index; }
+  /// Whether it was loaded for quick kernels alone: full ones may have the same bytes.
+  bool is_quick() const { return is_quick_; }
   /// A kernel of it by its name in the cubin: declare kernels extern "C". Throws compile when there is none.
   const CudaFunction& function(const std::string& name) const;
 
@@ -81,6 +83,7 @@ class CudaModule {
   std::string name_;
   const CudaDevice* device_;
   CuModule handle_ = nullptr;
+  mutable std::atomic<bool> is_quick_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, CudaFunction> functions_;
 };
@@ -88,7 +91,8 @@ class CudaModule {
 /// Unloads the modules that nobody holds and returns their number. Waits for the devices; graphs that were captured
 /// with their kernels must not be launched again.
 int trim_cuda_modules();
-/// Modules loaded now.
+/// Modules loaded now, and those of them whose kernels were compiled quickly.
 int cuda_module_count();
+int quick_cuda_module_count();
 
 }  // namespace mercer::jit

@@ -111,7 +111,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + use.amplitude;
     problem.shared_per_block = job.hardware().shared_per_block;
-    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job);
+    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job, cuda::FirstCall::quick);
   });
 }
 
@@ -188,7 +188,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     if (problem.outputs.empty()) problem.outputs = {0.0};
     problem.field = plan::plan_gpu_field(field);
     const auto plan = plan::plan_gpu_pairs(problem);
-    if (fits(*plan)) return cuda::compile_pair_kernels(plan, job.type, job);
+    if (fits(*plan)) return cuda::compile_pair_kernels(plan, job.type, job, cuda::FirstCall::quick);
     auto without = std::make_shared<cuda::PairKernels>();
     without->plan = plan;
     return std::shared_ptr<const cuda::PairKernels>(without);
@@ -238,7 +238,7 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
     problem.columns = problem.product.wide;
     problem.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(problem);
-    if (plan->bilinear) return cuda::compile_pair_kernels(plan, job.type, job);
+    if (plan->bilinear) return cuda::compile_pair_kernels(plan, job.type, job, cuda::FirstCall::quick);
     return std::shared_ptr<const cuda::PairKernels>(kernels);
   });
   return kernels->plan ? kernels : nullptr;
@@ -283,7 +283,7 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       if (!pays(of_products))
         return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
     }
-    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
+    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job, cuda::FirstCall::quick);
   });
 }
 
@@ -373,7 +373,7 @@ std::shared_ptr<const cuda::FieldKernels> product_kernels(plan::GpuFieldProblem 
     field.field = plan::value_product_field();
     field.planes = 1;
     field.shared_per_block = job.hardware().shared_per_block;
-    return cuda::compile_field_kernels(plan::plan_gpu_field(field), job);
+    return cuda::compile_field_kernels(plan::plan_gpu_field(field), job, cuda::FirstCall::quick);
   });
 }
 
@@ -404,7 +404,7 @@ CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const
       auto kernels = std::make_shared<cuda::PairKernels>();
       return std::shared_ptr<const cuda::PairKernels>(kernels);
     }
-    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job);
+    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job, cuda::FirstCall::quick);
   });
   if (!product.pairs->plan || (!product.pairs->plan->planes.empty() && !pays(true))) return {};
   product.field = product_kernels(*field, job, context);

@@ -53,7 +53,8 @@ bool comes_first(const PairJob& job) { return job.rehearsal() == nullptr && job.
 
 /// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more.
 /// What first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here.
-bool wants_quick_kernels(const PairJob& job) {
+bool wants_quick_kernels(const PairJob& job, FirstCall first) {
+  if (first == FirstCall::full) return false;
   constexpr double kMost = 1e11;  // pairs times features
   const double work = static_cast<double>(job.x.count) * static_cast<double>(job.z.count) *
                       static_cast<double>(job.features) * static_cast<double>(job.items);
@@ -79,13 +80,14 @@ std::vector<jit::QuickBinary> compile(const std::vector<jit::CudaSource>& texts,
 
 /// Compiles and loads, or lists what would be.
 template <class Owner>
-void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job,
+void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job, FirstCall first,
                  std::optional<jit::FoundBinaries> found = std::nullopt) {
   if (!is_loaded(job)) {
     for (const KernelRow<Owner>& row : rows) job.rehearsal()->sources.push_back(*row.source);
     return;
   }
-  const std::vector<jit::QuickBinary> binaries = compile(texts_of(rows), wants_quick_kernels(job), std::move(found));
+  const bool quickly = wants_quick_kernels(job, first);
+  const std::vector<jit::QuickBinary> binaries = compile(texts_of(rows), quickly, std::move(found));
   prepare_pool(job.device, job.op);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const KernelRow<Owner>& row = rows[i];
@@ -418,12 +420,12 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
     rows.insert(rows.end(), more.begin(), more.end());
     kernels->sums.push_back(std::move(sum));
   }
-  get_kernels(rows, job, std::move(known));
+  get_kernels(rows, job, first, std::move(known));
   return kernels;
 }
 
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
-                                                          const PairJob& job) {
+                                                          const PairJob& job, FirstCall first) {
   auto kernels = std::make_shared<FieldKernels>();
   kernels->plan = plan;
   const FieldSources sources = field_sources(*plan, job.hardware().architecture());
@@ -437,7 +439,7 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
                                  {&sources.linear_tile, "bilinear_tile", &FieldKernels::linear_tile, kernels.get()},
                                  {&sources.stored, "wide_tile", &FieldKernels::stored, kernels.get()}};
   erase_empty(rows);
-  get_kernels(rows, job);
+  get_kernels(rows, job, first);
   return kernels;
 }
 

@@ -1,6 +1,7 @@
 // Compiled kernels of one plan on one device.
 #pragma once
 
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
@@ -80,14 +81,16 @@ struct BareValues {
   Kernel allow;
 };
 
-/// What a first call may run before its kernels are compiled with full care.
-enum class FirstCall : bool {
+/// What a first call may run before its kernels are compiled with full care. Who keeps kernels that are not full ones
+/// asks for them again, by `finish_kernels`, before the second call.
+enum class FirstCall : std::uint8_t {
+  full,          ///< nothing: of kernels that are kept as they are
   quick,         ///< quick kernels, where it is short enough (jit/quick_compile.h)
   on_bare_sums,  ///< before them, stored sums by kernels that are at hand: calls of `pairwise` (operations.h)
 };
 /// Compiles what is not in a cache, several at once, and loads all of it; in a rehearsal, as far as that goes.
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
-                                                        const PairJob& job, FirstCall first = FirstCall::quick);
+                                                        const PairJob& job, FirstCall first = FirstCall::full);
 
 struct FieldSources {
   jit::CudaSource field, uniforms;
@@ -109,7 +112,7 @@ struct FieldKernels {
   bool are_quick() const { return !full.empty(); }
 };
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
-                                                          const PairJob& job);
+                                                          const PairJob& job, FirstCall first = FirstCall::full);
 
 /// The same with full kernels where some are quick. Waits for them; even while a graph is captured.
 std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job);

@@ -9,7 +9,8 @@
 namespace mercer::cuda {
 namespace {
 
-/// Kernels of a tile; null where the device has none. Never emptied: there are a few tiles.
+/// Kernels of a tile, compiled with full care: they serve every later call of the process. Null where the device has
+/// none. Never emptied: there are a few tiles.
 std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, const PairJob& job) {
   static std::mutex mutex;
   static auto& known = *new std::map<std::pair<std::string, int>, std::shared_ptr<const PairKernels>>;
