@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "core/cuda_driver.h"
 #include "mercer/error.h"
 
 namespace mercer::python {
@@ -25,73 +24,6 @@ bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
     case 'q': dtype = Dtype::int64; return item_size == 8;
     default: return false;
   }
-}
-
-bool dtype_from_dlpack(DLDataType type, Dtype& dtype) {
-  if (type.lanes != 1) return false;
-  const auto is = [&](std::uint8_t code, std::uint8_t bits) { return type.code == code && type.bits == bits; };
-  if (is(kDLFloat, 16))
-    dtype = Dtype::float16;
-  else if (is(kDLBfloat, 16))
-    dtype = Dtype::bfloat16;
-  else if (is(kDLFloat, 32))
-    dtype = Dtype::float32;
-  else if (is(kDLFloat, 64))
-    dtype = Dtype::float64;
-  else if (is(kDLUInt, 8))
-    dtype = Dtype::uint8;
-  else if (is(kDLInt, 64))
-    dtype = Dtype::int64;
-  else if (is(kDLInt, 32))
-    dtype = Dtype::int32;
-  else if (is(kDLBool, 8))
-    dtype = Dtype::boolean;
-  else
-    return false;
-  return true;
-}
-
-/// The element type in the array interface's spelling, such as "<f4".
-bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
-  if (type.size() != 3 || type[0] == '>') return false;
-  struct Row {
-    const char* code;
-    Dtype dtype;
-  };
-  for (const Row& row : {Row{"f2", Dtype::float16},
-                         {"f4", Dtype::float32},
-                         {"f8", Dtype::float64},
-                         {"u1", Dtype::uint8},
-                         {"i8", Dtype::int64},
-                         {"i4", Dtype::int32},
-                         {"b1", Dtype::boolean}}) {
-    if (type.compare(1, 2, row.code) != 0) continue;
-    dtype = row.dtype;
-    return true;
-  }
-  return false;
-}
-
-/// Managed memory counts as its device's, pinned memory of the host as the CPU's; empty arrays have no address.
-Device device_of_pointer(const void* pointer, const char* verb) {
-  const CudaDriver& driver = need_cuda(verb);
-  int device = 0;
-  if (pointer == nullptr) return {DeviceKind::cuda, driver.context_device(&device) == kCuSuccess ? device : 0};
-  device = cuda_device_of(pointer);
-  return device < 0 ? Device{} : Device{DeviceKind::cuda, device};
-}
-
-/// What torch.vmap, torch.func.grad and their like pass to the function.
-bool is_wrapped_by_functorch(const Library& library, nb::handle tensor) {
-  if (library.kind != Library::Kind::torch) return false;
-  const nb::object inner = library.namespace_.attr("_C").attr("_functorch");
-  return nb::cast<bool>(inner.attr("is_functorch_wrapped_tensor")(tensor));
-}
-
-std::vector<std::int64_t> integers(const nb::object& sequence) {
-  std::vector<std::int64_t> values;
-  for (const nb::handle value : sequence) values.push_back(nb::cast<std::int64_t>(value));
-  return values;
 }
 
 }  // namespace
@@ -141,7 +73,10 @@ void Array::take_strides(const std::vector<std::int64_t>& bytes, std::int64_t it
     tensor_.strides[axis] = bytes[axis] / item_size;
     aligned &= bytes[axis] % item_size == 0;
   }
-  if (aligned || tensor_.count() == 0) return;
+  if (!aligned && tensor_.count() != 0) fail_unaligned();
+}
+
+void Array::fail_unaligned() const {
   fail(ErrorKind::invalid_argument,
        fmt::format("must have its elements at multiples of their size. Received a view across other fields or an odd "
                    "address; pass {}.copy()",
@@ -186,112 +121,6 @@ void Array::check_sign() const {
     fail(ErrorKind::invalid_argument,
          fmt::format("must hold its own values. Received a lazily negated view; pass {}.resolve_neg()", place_.name));
   }
-}
-
-/// Pinned memory of the host counts as the CPU's, managed memory as its device's.
-void Array::take_device(DLDevice device) {
-  switch (device.type) {
-    case kDLCPU:
-    case kDLCUDAHost: tensor_.device = {}; return;
-    case kDLCUDA:
-    case kDLCUDAManaged: tensor_.device = {DeviceKind::cuda, device.id}; return;
-    default: break;
-  }
-  fail(ErrorKind::unsupported,
-       fmt::format("must lie on the CPU or on a CUDA device. Received an array on a device of DLPack type {}",
-                   device.type));
-}
-
-void Array::view_exchange() {
-  DLTensor view;
-  if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
-    PyErr_Clear();  // the library's own error says less
-    if (is_wrapped_by_functorch(*library_, object_)) fail_followed("must be a plain tensor. Received one inside vmap");
-    const nb::object layout = nb::getattr(object_, "layout", nb::str("an unknown layout"));
-    fail(ErrorKind::unsupported,
-         fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}",
-                     nb::cast<std::string>(nb::str(nb::object(object_.attr("device")))),
-                     nb::cast<std::string>(nb::str(layout))));
-  }
-  take_device(view.device);
-  take(view);
-}
-
-/// CuPy before its C table. Its __dlpack__ and its interface would look after streams, which are the current ones here.
-void Array::view_cupy() {
-  const nb::object memory = object_.attr("data"), dtype = object_.attr("dtype");
-  tensor_.device = {DeviceKind::cuda, nb::cast<int>(memory.attr("device_id"))};
-  const auto item_size = nb::cast<std::int64_t>(dtype.attr("itemsize"));
-  take_format(nb::cast<std::string>(dtype.attr("char")).c_str(), item_size);
-  tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(memory.attr("ptr")));
-  tensor_.shape = integers(object_.attr("shape"));
-  take_strides(integers(object_.attr("strides")), item_size);
-}
-
-/// The CUDA array interface, version 2 or 3; from 3 on it may name the stream in which the array is in use.
-void Array::view_interface() {
-  capsule_ = object_.attr("__cuda_array_interface__");
-  const auto entry = [&](const char* key) { return nb::borrow(PyDict_GetItemString(capsule_.ptr(), key)); };
-  const auto given = [](const nb::object& value) { return value.is_valid() && !value.is_none(); };
-  if (given(entry("mask"))) fail_of_mask();
-  const nb::object data = entry("data");
-  if (access_ == Access::write && nb::cast<bool>(data[1]))
-    fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-  const auto type = nb::cast<std::string>(entry("typestr"));
-  if (!dtype_from_typestr(type, tensor_.dtype)) fail_element(false);
-  if (tensor_.dtype == Dtype::int32 && !place_.takes_int32) fail_element(true);
-  const auto item_size = static_cast<std::int64_t>(size_of(tensor_.dtype));
-  tensor_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(nb::object(data[0])));
-  tensor_.shape = integers(entry("shape"));
-  if (given(entry("strides")))
-    take_strides(integers(entry("strides")), item_size);
-  else
-    tensor_ = Tensor(tensor_.data, tensor_.dtype, std::move(tensor_.shape));
-  if (given(entry("stream"))) producer_stream_ = nb::cast<std::uintptr_t>(entry("stream"));
-  tensor_.device = device_of_pointer(tensor_.data, place_.verb);
-}
-
-void Array::view_capsule() {
-  const nb::object device = object_.attr("__dlpack_device__")();
-  take_device({nb::cast<std::int32_t>(device[0]), nb::cast<std::int32_t>(device[1])});
-  // PyTorch's own stream is the one that we use, so nothing is to be ordered (-1). Else the producer makes the legacy
-  // default stream (1) wait for it.
-  nb::dict options;
-  if (on_cuda()) options["stream"] = library_->kind == Library::Kind::torch ? -1 : 1;
-  nb::dict versioned = nb::steal<nb::dict>(PyDict_Copy(options.ptr()));
-  versioned["max_version"] = nb::make_tuple(1, 0);
-  try {
-    capsule_ = object_.attr("__dlpack__")(**versioned);
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
-    capsule_ = object_.attr("__dlpack__")(**options);  // a producer of before DLPack 1.0
-  }
-  // The capsule is not consumed: its own destructor frees what it holds once capsule_ goes.
-  if (PyCapsule_IsValid(capsule_.ptr(), "dltensor_versioned")) {
-    const auto& managed =
-        *static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor_versioned"));
-    if (access_ == Access::write && (managed.flags & kDLReadOnly))
-      fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-    if (access_ == Access::write && (managed.flags & kDLCopied))
-      fail(ErrorKind::invalid_argument, "must be written in place. Received an array that gives away copies of itself");
-    take(managed.tensor);
-  } else {
-    void* managed = PyCapsule_GetPointer(capsule_.ptr(), "dltensor");
-    if (managed == nullptr) throw nb::python_error();
-    take(static_cast<DLManagedTensor*>(managed)->tensor);
-  }
-}
-
-void Array::take(const DLTensor& view) {
-  if (!dtype_from_dlpack(view.dtype, tensor_.dtype)) {
-    fail_element(view.dtype.code == kDLInt || view.dtype.code == kDLUInt);
-  }
-  tensor_.data = static_cast<char*>(view.data) + view.byte_offset;
-  tensor_.shape.assign(view.shape, view.shape + view.ndim);
-  if (view.strides == nullptr)
-    tensor_ = Tensor(tensor_.data, tensor_.dtype, std::move(tensor_.shape));
-  else
-    tensor_.strides.assign(view.strides, view.strides + view.ndim);
 }
 
 void Array::require_points() const {
@@ -340,9 +169,10 @@ void Array::fail_element(bool is_whole) const {
 
 void Array::fail_dtype(const std::string& rule, const std::string& advice) const {
   const bool bare = capsule_.is_valid() && PyDict_Check(capsule_.ptr());  // the CUDA array interface
-  const nb::object type = bare ? nb::object(capsule_["typestr"]) : nb::object(object_.attr("dtype"));
+  const nb::object type = bare ? nb::object(capsule_["typestr"])
+                               : nb::getattr(object_, "dtype", nb::str("an array without dtype"));
   throw DtypeFault(fmt::format("{}: {} {}. Received {}{}{}", place_.verb, place_.name, rule,
-                               nb::cast<std::string>(nb::str(type)), advice.empty() ? "" : "; write ", advice));
+                               text_of(type), advice.empty() ? "" : "; write ", advice));
 }
 
 }  // namespace mercer::python

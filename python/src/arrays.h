@@ -77,7 +77,7 @@ class Array {
  private:
   void check_followed() const;
   void check_sign() const;
-  void take_device(DLDevice device);
+  Device device_of(DLDevice device) const;
   void take_format(const char* format, Py_ssize_t item_size);
   void take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size);
   void view_buffer();
@@ -85,8 +85,16 @@ class Array {
   void view_cupy();
   void view_interface();
   void view_capsule();
+  void take_capsule(nb::handle said);
   void take(const DLTensor& view);
+  template <class Number>
+  Number whole(nb::handle value, const char* protocol, const char* what) const;
+  std::vector<std::int64_t> whole_numbers(nb::handle values, const char* protocol, const char* what) const;
+  void take_rows();
+  void check_extent(const char* protocol, const std::vector<std::int64_t>* strides, std::int64_t step) const;
   std::string as_float32() const;
+  [[noreturn]] void fail_protocol(const char* protocol, const std::string& rule, nb::handle received) const;
+  [[noreturn]] void fail_unaligned() const;
   [[noreturn]] void fail_of_mask() const;
   [[noreturn]] void fail_followed(const std::string& rule_and_received) const;
   [[noreturn]] void fail(ErrorKind kind, const std::string& rule_and_received) const;

@@ -16,8 +16,19 @@ nb::object loaded_module(const char* name) {
 }
 
 bool is_instance(nb::handle object, const nb::object& module, const char* type) {
-  return module.is_valid() && nb::hasattr(module, type) &&
-         PyObject_IsInstance(object.ptr(), module.attr(type).ptr()) == 1;
+  if (!module.is_valid() || !nb::hasattr(module, type)) return false;
+  const int answer = PyObject_IsInstance(object.ptr(), module.attr(type).ptr());
+  if (answer < 0) throw nb::python_error();
+  return answer == 1;
+}
+
+/// None where there is no such module: arrays may be read without it.
+nb::object imported_module(const std::string& name) {
+  const nb::object module = nb::steal(name.empty() ? nullptr : PyImport_ImportModule(name.c_str()));
+  if (module.is_valid()) return module;
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) throw nb::python_error();
+  PyErr_Clear();
+  return nb::none();
 }
 
 const DLPackExchange* find_exchange(nb::handle object) {
@@ -52,12 +63,12 @@ void fill_cupy(Library& library, nb::handle object) {
 
 /// A library that nobody here has heard of: its namespace by the array API standard, else the module of its type.
 void fill_other(Library& library, nb::handle object) {
-  const std::string module = nb::cast<std::string>(nb::str(object.type().attr("__module__")));
+  const std::string module = text_of(object.type().attr("__module__"));
   library.name = module.substr(0, module.find('.'));
   if (nb::hasattr(object, "__array_namespace__"))
     library.namespace_ = object.attr("__array_namespace__")();
   else
-    library.namespace_ = nb::module_::import_(library.name.c_str());
+    library.namespace_ = imported_module(library.name);
   if (library.has_dlpack) library.exchange = find_exchange(object);
 }
 
@@ -159,10 +170,19 @@ const nb::object& Library::dtype(Dtype dtype) {
   return known;
 }
 
+std::string text_of(nb::handle object, bool as_code) {
+  if (!object.is_valid()) return "nothing";
+  const nb::object text = nb::steal(as_code ? PyObject_Repr(object.ptr()) : PyObject_Str(object.ptr()));
+  const nb::object bytes =
+      nb::steal(text.is_valid() ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace") : nullptr);
+  if (bytes.is_valid()) return PyBytes_AS_STRING(bytes.ptr());
+  PyErr_Clear();
+  return "an object that has no text";
+}
+
 std::string type_text(nb::handle object) {
   const nb::handle type = object.type();
-  return fmt::format("{}.{}", nb::cast<std::string>(nb::str(type.attr("__module__"))),
-                     nb::cast<std::string>(nb::str(type.attr("__qualname__"))));
+  return fmt::format("{}.{}", text_of(type.attr("__module__")), text_of(type.attr("__qualname__")));
 }
 
 Library& library_of(nb::handle object, Place place) {

@@ -41,6 +41,8 @@ struct Place {
   bool takes_int32 = false;  // an element type of few verbs
 };
 
+/// str(object), or repr(object), of any object, for messages: it need not be text that UTF-8 has, nor be there.
+std::string text_of(nb::handle object, bool as_code = false);
 /// "torch.Tensor".
 std::string type_text(nb::handle object);
 

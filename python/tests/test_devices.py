@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,10 @@ torch = pytest.importorskip("torch")
 X, Z = np.ones((4, 3), "f"), np.ones((5, 3), "f")
 
 
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
 class OnDevice:
     """NumPy's memory that says it lies on a device, behind DLPack."""
 
@@ -26,7 +31,12 @@ class OnDevice:
 
     def __dlpack__(self, *, stream=None, max_version=None):
         self.streams.append(stream)
-        return self.array.__dlpack__(max_version=max_version)
+        capsule = self.array.__dlpack__(max_version=max_version)
+        versioned = '"dltensor_versioned"' in repr(capsule)
+        managed = pointer_of(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+        tensor = managed + (32 if versioned else 0)  # the struct begins with its data, then has its device
+        (ctypes.c_int32 * 2).from_address(tensor + 8)[:] = self.device_
+        return capsule
 
 
 CUDA, PINNED, MANAGED, VULKAN = 2, 3, 13, 7
