@@ -234,6 +234,13 @@ Expr scale_of_reciprocal(const Expr& c) {
   return where(abs(c) < kLeast, 1 / factor, where(abs(c) > kMost, factor, 1.0));
 }
 
+/// One that a program computes, which has no reductions: sum(1) is a value of every pair instead.
+bool is_uniform_value(const Expr& e) {
+  bool reduces = false;
+  if (is_uniform(e)) for_each(e, [&](const Expr& n) { reduces |= is_reduction(n->op); });
+  return is_uniform(e) && !reduces;
+}
+
 /// Collects parameters and uniforms over several expressions.
 class Uniforms {
  public:
@@ -338,7 +345,7 @@ FieldSplit split_field(const Expr& field, const Expr& beside) {
     if (auto found = memo.find(e); found != memo.end()) return found->second;
     Expr result;
     if (!has_free_feature(e, free)) {
-      const bool uniform = is_uniform(e);
+      const bool uniform = is_uniform_value(e);
       result = uniform ? e : leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()));
       if (!uniform) out.pair_outputs.push_back(e);
     } else {
@@ -377,7 +384,7 @@ ValueSplit split_values(const std::vector<Expr>& values) {
   ExprMap<Expr> memo;
   bool stands = true;
   std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
-    if (is_uniform(e)) return e;
+    if (is_uniform_value(e)) return e;
     if (auto found = memo.find(e); found != memo.end()) return found->second;
     Expr result = e;
     if (is_reduction(e->op)) {

@@ -23,6 +23,7 @@ inline cuda::JobOperand matrix_operand(const PairCall& call, const Tensor& matri
 /// Of one item of the batch.
 inline void fill_amplitude(cpu::GradientItem& item, const PairCall& call, std::int64_t index, const Tensor& matrix) {
   item.amplitude = element(matrix, call.offset(index, batch_strides(matrix, 2, call.batch())));
+  item.amplitude_dtype = matrix.dtype;
   item.amplitude_row_stride = matrix.strides[matrix.ndim() - 2];
   item.amplitude_col_stride = matrix.strides.back();
 }

@@ -140,9 +140,16 @@ class GradientRun {
     }
   }
 
-  /// The caller's amplitudes of the same columns, [row][width_]. They are of the computing type.
+  /// The caller's amplitudes of the same columns, [row][width_].
   void read_amplitude(const PlaneBlock& block, T* plane) const {
     const std::int64_t row = item_.amplitude_row_stride, column = item_.amplitude_col_stride;
+    if (item_.amplitude_dtype != dtype_of<T>()) {
+      for (std::int64_t r = 0; r < block.count; ++r)
+        for (std::int64_t n = 0; n < block.present; ++n)
+          plane[r * width_ + n] = static_cast<T>(read_element(item_.amplitude, item_.amplitude_dtype,
+                                                              (block.m0 + r) * row + (block.n0 + n) * column));
+      return;
+    }
     const T* const first = static_cast<const T*>(item_.amplitude) + block.m0 * row + block.n0 * column;
     if (row == 1 && column != 1) {  // neighbours of a column lie together
       for (std::int64_t n = 0; n < block.present; ++n)

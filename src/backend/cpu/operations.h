@@ -104,6 +104,7 @@ struct GradientItem {
   PairItem item;
   std::vector<double> pair_params;
   const void* amplitude = nullptr;
+  Dtype amplitude_dtype = Dtype::float32;
   std::int64_t amplitude_row_stride = 0, amplitude_col_stride = 0;
   struct Factors {
     std::shared_ptr<const FieldProgram> program;  // of φ = z with coefficients of each row; n_capacity of these

@@ -42,6 +42,7 @@ const Case kCases[] = {
     {"sum(z)"},
     {"1/(1 + sum((x-z)^2)/b^2)", {{"b", 6}}, false, 3},
     {"sum(abs(x-z)) + sum(x*z)^2/K", {}, false, 4},
+    {"sum(sum(x))*sum(z)", {}, false, 2},  // sum(1) in its derivative is no program of numbers
 };
 
 class Gradients : public ::testing::TestWithParam<std::tuple<Dtype, int>> {};
@@ -451,6 +452,24 @@ TEST(Gradient, TiesAndZeros) {
         expect_field(out, expected, text);
       });
     }
+  }
+}
+
+/// Amplitudes and weights of pairs of every dtype that points have.
+TEST(Gradient, AmplitudesOfEveryDtype) {
+  const Expr f = parse("exp(-sum((x-z)^2)/40)"), phi = differentiate(f, points().x);
+  for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32}) {
+    const Array x = normal(Dtype::float32, {5, 6}, 1), z = normal(Dtype::float32, {70, 6}, 2),
+                amplitude = uniform(dtype, {5, 70}, 3, 0, 9), ones = uniform(Dtype::float32, {70}, 4, 1, 1);
+    const Tensor zt = z, weights = amplitude;
+    const Field expected = expected_field(phi, x, z, ones, {}, &weights);
+    on_each_target([&](TestContext& context) {
+      const Array field(Dtype::float32, {5, 6}), backward(Dtype::float32, {5, 6});
+      gradient_field(phi, x, zt, weights, ones, field, {}, context);
+      expect_field(field, expected, name_of(dtype), 3);
+      ASSERT_TRUE(pairwise_backward(f, x, &zt, weights, backward, {}, {}, context));
+      expect_field(backward, expected, name_of(dtype), 3);
+    });
   }
 }
 
