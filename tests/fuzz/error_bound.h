@@ -3,7 +3,9 @@
 // inside.
 //
 // A result is unknown where the formula is undefined or discontinuous within its error: next to the edge of a
-// function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type.
+// function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type. NaN and
+// infinities that the caller gives are exact and go their way: a result that must be NaN, whatever the rounding errors,
+// is known to be NaN.
 //
 // On a GPU, exponentials, powers and roots of float32 come from its special-function unit. Its errors, relative unless
 // said: ex2.approx 2^-22; lg2.approx 2^-22, or that absolutely where the logarithm is below 1; sqrt.approx 2^-23.
@@ -16,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/evaluate.h"
@@ -27,9 +30,13 @@ namespace mercer::fuzz {
 struct Range {
   long double low = 0, high = 0;
   bool known = true;
+  bool nan = false;  // surely
 
   static Range unknown() { return {0, 0, false}; }
-  bool contains(long double v) const { return low <= v && v <= high; }
+  static Range not_a_number() { return {0, 0, true, true}; }
+  bool contains(long double v) const { return nan ? std::isnan(v) : low <= v && v <= high; }
+  bool is_infinite() const { return !nan && low == high && std::isinf(low); }
+  bool is_special() const { return nan || is_infinite(); }
   bool is(long double v) const { return low == v && high == v; }
   long double magnitude() const { return std::max(std::fabs(low), std::fabs(high)); }
 };
@@ -44,15 +51,76 @@ class ErrorBound {
         huge_(single ? 1e36L : 1e300L),
         in_(inputs) {}
 
-  Range operator()(const Expr& e) { return value(e, {}); }
+  Range operator()(const Expr& e) { return (*this)(e, in_.k); }
+  /// Of a field, at the feature k. Reductions are kept from feature to feature: `e` must outlive the object.
+  Range operator()(const Expr& e, std::int64_t k) {
+    Values seen;
+    return value(e, {k, nullptr, nullptr, &seen});
+  }
+
+  /// The sum of terms in any order, each of which is known. `contract`: a relative error of the sum of the terms'
+  /// magnitudes that is allowed whatever their number.
+  Range sum_of(const std::vector<Range>& terms, long double contract = 0) const {
+    Range total{0, 0};
+    long double sizes = 0;
+    for (const Range& t : terms) {
+      if (!t.known) return Range::unknown();
+      if (t.is_special()) return sum_with_special(terms);
+      total = {total.low + t.low, total.high + t.high};
+      sizes += t.magnitude();
+    }
+    if (sizes > huge_) return Range::unknown();
+    const long double rounding = 2 * static_cast<long double>(terms.size() + 2) * unit_;
+    const long double error = std::max(rounding, contract) * sizes + tiny_;
+    return {total.low - error, total.high + error};
+  }
+
+  Range log_sum_exp(const std::vector<Range>& terms) const {
+    for (const Range& t : terms)
+      if (!t.known || t.is_infinite()) return Range::unknown();
+    for (const Range& t : terms)
+      if (t.nan) return t;
+    const auto at = [&](bool high) {
+      long double top = -std::numeric_limits<long double>::infinity(), sum = 0;
+      for (const Range& t : terms) top = std::max(top, high ? t.high : t.low);
+      for (const Range& t : terms) sum += std::exp((high ? t.high : t.low) - top);
+      return top + std::log(sum);
+    };
+    long double largest = 1;
+    for (const Range& t : terms) largest = std::max(largest, t.magnitude());
+    // A step scales the sum by an exponential: 2 rounding units, 4 of the special-function unit, and a product.
+    const long double step = has_unit_ ? 6 : 4;
+    const long double error = unit_ * (4 * largest + step * static_cast<long double>(terms.size()) + 16);
+    return {at(false) - error, at(true) + error};
+  }
+
+  /// The product of two results, rounded.
+  Range times(const Range& a, const Range& b) const {
+    if (!a.known || !b.known) return Range::unknown();
+    if (a.nan || b.nan) return Range::not_a_number();
+    return a.is_infinite() || b.is_infinite() ? Range::unknown() : widened(product(a, b), 1);
+  }
 
  private:
   using Op = ir::Op;
+  using Values = std::unordered_map<const ir::Node*, Range>;
   struct Scope {
     std::int64_t k = -1;
     const std::vector<Range>* state = nullptr;
     const std::vector<Range>* incoming = nullptr;
+    Values* seen = nullptr;
   };
+
+  /// NaN where a term is, or where infinities of both signs meet.
+  static Range sum_with_special(const std::vector<Range>& terms) {
+    Range total{0, 0};
+    for (const Range& t : terms) {
+      if (!t.known) return Range::unknown();
+      if (t.nan || (total.is_infinite() && t.is_infinite() && t.low != total.low)) total = Range::not_a_number();
+      else if (!total.nan && t.is_infinite()) total = t;
+    }
+    return total;
+  }
 
   /// A result with an error of `ulps` units in the last place.
   Range widened(Range r, long double ulps) const {
@@ -63,12 +131,22 @@ class ErrorBound {
   }
 
   Range rounded(double v) const {
+    if (std::isnan(v)) return Range::not_a_number();
+    if (std::isinf(v)) return {v, v};
     if (std::fabs(v) > huge_) return Range::unknown();
     const bool exact = unit_ < 0x1p-50L || static_cast<double>(static_cast<float>(v)) == v;
     return exact ? Range{v, v} : widened({v, v}, 0.5L);
   }
 
   Range value(const Expr& e, const Scope& scope) {
+    Values& seen = ir::is_reduction(e->op) ? reductions_ : *scope.seen;
+    if (const auto it = seen.find(&*e); it != seen.end()) return it->second;
+    const Range result = plain_value(e, scope);
+    seen.emplace(&*e, result);
+    return result;
+  }
+
+  Range plain_value(const Expr& e, const Scope& scope) {
     switch (e->op) {
       case Op::constant: return rounded(e->value);
       case Op::x: return rounded(in_.x[scope.k]);
@@ -95,60 +173,47 @@ class ErrorBound {
   Range reduction(const Expr& e) {
     std::vector<Range> terms;
     for (std::int64_t k = 0; k < in_.features; ++k) {
-      terms.push_back(value(e->args[0], {k}));
+      Values seen;
+      terms.push_back(value(e->args[0], {k, nullptr, nullptr, &seen}));
       if (!terms.back().known) return Range::unknown();
     }
+    if (e->op == Op::sum) return sum_of(terms);
+    for (const Range& t : terms)
+      if (t.nan) return t;
     if (e->op == Op::logsumexp) return log_sum_exp(terms);
-    Range total = e->op == Op::sum ? Range{0, 0} : e->op == Op::prod ? Range{1, 1} : terms[0];
-    long double sizes = 0;
+    Range total = e->op == Op::prod ? Range{1, 1} : terms.empty() ? Range::unknown() : terms[0];
     for (const Range& t : terms) {
+      if (t.is_infinite()) return Range::unknown();
       if (e->op == Op::max_over)
         total = {std::max(total.low, t.low), std::max(total.high, t.high)};
       else if (e->op == Op::min_over)
         total = {std::min(total.low, t.low), std::min(total.high, t.high)};
-      else if (e->op == Op::prod)
-        total = widened(product(total, t), 1);
       else
-        total = {total.low + t.low, total.high + t.high};
-      sizes += t.magnitude();
+        total = times(total, t);
     }
-    if (e->op != Op::sum) return total;
-    if (sizes > huge_) return Range::unknown();
-    const long double error = 2 * static_cast<long double>(terms.size() + 2) * unit_ * sizes + tiny_;
-    return {total.low - error, total.high + error};
-  }
-
-  Range log_sum_exp(const std::vector<Range>& terms) const {
-    const auto at = [&](bool high) {
-      long double top = -std::numeric_limits<long double>::infinity(), sum = 0;
-      for (const Range& t : terms) top = std::max(top, high ? t.high : t.low);
-      for (const Range& t : terms) sum += std::exp((high ? t.high : t.low) - top);
-      return top + std::log(sum);
-    };
-    long double largest = 1;
-    for (const Range& t : terms) largest = std::max(largest, t.magnitude());
-    // A step scales the sum by an exponential: 2 rounding units, 4 of the special-function unit, and a product.
-    const long double step = has_unit_ ? 6 : 4;
-    const long double error = unit_ * (4 * largest + step * static_cast<long double>(terms.size()) + 16);
-    return {at(false) - error, at(true) + error};
+    return total;
   }
 
   Range user_reduction(const Expr& e) {
     const auto states = static_cast<std::size_t>(e->slot);
     std::vector<Range> state;
-    for (std::size_t s = 0; s < states; ++s) state.push_back(value(e->args[2 * states + s], {}));
+    Values at_start, at_end;
+    for (std::size_t s = 0; s < states; ++s)
+      state.push_back(value(e->args[2 * states + s], {-1, nullptr, nullptr, &at_start}));
     for (std::int64_t k = 0; k < in_.features; ++k) {
       std::vector<Range> incoming, next;
-      for (std::size_t s = 0; s < states; ++s) incoming.push_back(value(e->args[s], {k}));
-      for (std::size_t s = 0; s < states; ++s) next.push_back(value(e->args[states + s], {k, &state, &incoming}));
+      Values terms, combined;
+      for (std::size_t s = 0; s < states; ++s) incoming.push_back(value(e->args[s], {k, nullptr, nullptr, &terms}));
+      for (std::size_t s = 0; s < states; ++s)
+        next.push_back(value(e->args[states + s], {k, &state, &incoming, &combined}));
       state = next;
     }
-    return value(e->args.back(), {-1, &state, nullptr});
+    return value(e->args.back(), {-1, &state, nullptr, &at_end});
   }
 
   static Range hull(const Range& a, const Range& b) {
-    if (!a.known || !b.known) return Range::unknown();
-    return {std::min(a.low, b.low), std::max(a.high, b.high)};
+    if (!a.known || !b.known || a.nan != b.nan) return Range::unknown();
+    return {std::min(a.low, b.low), std::max(a.high, b.high), true, a.nan};
   }
 
   static Range product(const Range& a, const Range& b) {
@@ -164,7 +229,7 @@ class ErrorBound {
   }
 
   static Range truth(bool surely, bool possibly) { return surely ? Range{1, 1} : possibly ? Range{0, 1} : Range{0, 0}; }
-  static bool surely_true(const Range& r) { return r.low > 0 || r.high < 0; }
+  static bool surely_true(const Range& r) { return r.nan || r.low > 0 || r.high < 0; }
 
   Range scalar(const Expr& e, const Scope& scope) {
     std::vector<Range> a;
@@ -178,9 +243,31 @@ class ErrorBound {
     for (const Expr& arg : e->args) a.push_back(value(arg, scope));
     for (const Range& r : a)
       if (!r.known) return Range::unknown();
+    if (std::any_of(a.begin(), a.end(), [](const Range& r) { return r.is_special(); })) return special(e, a);
     return a.size() == 1   ? unary(e, a[0])
            : a.size() == 2 ? binary(e, a[0], a[1])
                            : widened(add(widened(product(a[0], a[1]), 1), a[2]), 1);
+  }
+
+  /// With an argument that is NaN or infinite for sure: by the table, where the ends of the other ranges agree on NaN,
+  /// on an infinity or on a number that needs no rounding. A power has its extremes between them.
+  Range special(const Expr& e, const std::vector<Range>& a) const {
+    const auto end = [](const Range& r, bool high) {
+      return r.nan ? std::numeric_limits<long double>::quiet_NaN() : high ? r.high : r.low;
+    };
+    const bool exact = std::all_of(a.begin(), a.end(), [](const Range& r) { return r.nan || r.low == r.high; });
+    if (e->op == Op::pow && !exact) return Range::unknown();
+    Range result = Range::unknown();
+    for (unsigned ends = 0; ends < 1u << a.size(); ++ends) {
+      long double at[3];
+      for (std::size_t i = 0; i < a.size(); ++i) at[i] = end(a[i], ends >> i & 1);
+      const long double v = ir::info(e->op).eval_wide(at);
+      const Range found = std::isnan(v) ? Range::not_a_number() : Range{v, v};
+      if (ends == 0) result = found;
+      if (found.nan != result.nan || found.low != result.low) return Range::unknown();
+    }
+    const bool plain = result.is_special() || result.is(0) || result.is(1) || result.is(-1);
+    return plain ? result : widened(result, 4);
   }
 
   static Range add(const Range& a, const Range& b) {
@@ -309,6 +396,7 @@ class ErrorBound {
   bool has_unit_;
   long double unit_, tiny_, huge_;
   ir::PairInputs in_;
+  Values reductions_;
 };
 
 }  // namespace mercer::fuzz

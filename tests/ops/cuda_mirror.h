@@ -489,13 +489,18 @@ inline void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, cons
   });
 }
 
-inline void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude,
+inline void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor& amplitude,
                            const Tensor& coef, const Tensor& out, const Arguments& arguments, TestContext& context) {
   Context& plain = context;
-  if (!context.on_cuda()) return mercer::gradient_field(phi, x, z, amplitude, coef, out, arguments, plain);
+  if (!context.on_cuda()) return mercer::gradient_field(field, x, z, amplitude, coef, out, arguments, plain);
   take_to_cuda(x, &z, {&amplitude, &coef}, {&out}, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
-    mercer::gradient_field(phi, at(x), *zd, at(amplitude), at(coef), at(out), at.arguments(), plain);
+    mercer::gradient_field(field, at(x), *zd, at(amplitude), at(coef), at(out), at.arguments(), plain);
   });
+}
+
+inline void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude,
+                           const Tensor& coef, const Tensor& out, const Arguments& arguments, TestContext& context) {
+  gradient_field(Formula::field(phi), x, z, amplitude, coef, out, arguments, context);
 }
 
 }  // namespace mercer::testing_support

@@ -93,6 +93,7 @@ inline Shape column_major(const Shape& shape) {
 /// `spare` bytes behind them, for views that claim more than there is.
 class Array {
  public:
+  static constexpr char kPattern = 0x5a;
   Array(Dtype dtype, Shape shape, Shape strides = {}, std::int64_t spare = 0) {
     if (strides.empty()) strides = row_major(shape);
     std::int64_t low = 0, high = 0;
@@ -129,7 +130,6 @@ class Array {
   std::vector<char>& bytes() { return bytes_; }
 
  private:
-  static constexpr char kPattern = 0x5a;
   Tensor tensor_;
   std::vector<char> bytes_;
   std::int64_t base_ = 0;
