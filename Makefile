@@ -6,6 +6,9 @@
 PYTHON ?= python3
 BUILD  := build/release
 STORE  ?=
+SECONDS ?= 3600
+SEED    ?= $(shell date +%s)000
+FUZZ    ?=
 VENV   := .venv
 PY     := $(VENV)/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,7 +24,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python bench docs lint format stubs asan install-example clean
+.PHONY: help setup package demo test test-cpp test-python fuzz bench docs lint format stubs asan install-example clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,6 +73,10 @@ test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
 
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
 	$(PY) -m pytest -n 2
+
+fuzz: $(PACKAGE)  ## random calls for SECONDS from SEED on, a failure as a line that makes it again; FUZZ: more options
+	cmake --build $(BUILD) --target fuzz_calls
+	$(BUILD)/fuzz_calls --seed $(SEED) --seconds $(SECONDS) --jobs $(shell nproc) $(FUZZ)
 
 bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too where there is one
 	$(PY) -m mercer bench

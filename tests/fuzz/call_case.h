@@ -219,7 +219,7 @@ class Operands {
     }
     add_params(c.verb == Verb::gradient_field ? formula.expression() : c.formula);
     batch = batch_shape(formula, x->array, zs() ? *zs() : Tensor(x->array), arguments());
-    const Dtype wide = std::getenv("FUZZ_WIDE") ? compute_type(c.dtype) : c.dtype;
+    const Dtype wide = c.dtype;
     const bool full = c.layout % 3 != 0;  // operands of the second stage of every item, or one for all
     const Shape lead = full ? batch : Shape{};
     const Shape columns = c.count ? Shape{c.count} : Shape{};
