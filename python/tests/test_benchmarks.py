@@ -19,11 +19,13 @@ from mercer.benchmarks import (
     gpu_rows,
     gpu_runs,
     gpu_startup,
+    random_calls,
 )
 from mercer.benchmarks.gpu_result import GpuLine
 from mercer.benchmarks.gpu_settings import GpuSettings
 from mercer.benchmarks.gpu_timing import Stopwatch
 from mercer.benchmarks.settings import Settings
+from mercer.benchmarks.timing import one_thread
 
 torch = pytest.importorskip("torch")
 ROWS = gpu_runs.all_rows()
@@ -43,8 +45,11 @@ OF_NEW_PROCESSES = [name for name in ROWS if name == "disk" or name.startswith("
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in OF_NEW_PROCESSES])
 def test_row(settings, name, monkeypatch):
     monkeypatch.setattr(gpu_startup, "TRIALS", 1)
+    monkeypatch.setattr(random_calls, "CALLS", 2 * len(random_calls.VERBS))
+    monkeypatch.setattr(random_calls, "SECONDS", 1e9)
     lines = list(ROWS[name](settings))
     assert lines
+    assert not [line for line in lines if "DIFFER" in line.note]
     for line in lines:
         assert line.ms > 0
         assert line.row == name
@@ -52,6 +57,28 @@ def test_row(settings, name, monkeypatch):
         assert line.misses() == [], line
         assert len(gpu_result.cells(line)) == len(gpu_result.COLUMNS)
         json.dumps(line.to_dict())
+
+
+def test_random_calls_on_cpus(monkeypatch, capsys):
+    monkeypatch.setattr(random_calls, "CALLS", len(random_calls.VERBS))
+    monkeypatch.setattr(random_calls, "SECONDS", 1e9)
+    with one_thread():
+        lines = list(random_calls.cpu_lines(Settings(quick=True)))
+    assert {line.note.split()[0] for line in lines} == set(random_calls.VERBS)
+    assert all(line.ratio > 0 for line in lines)
+    assert not [line for line in lines if "DIFFER" in line.note]
+    losses = sum(line.ratio < 1 for line in lines)
+    assert (
+        f"{losses} losses of {len(lines)} comparisons in 12 of 12 calls" in capsys.readouterr().out
+    )
+
+
+def test_random_calls_follow_from_their_seed():
+    first, again = (random_calls.Draw(3, 1e6, 500) for _ in range(2))
+    drawn = [first(index) for index in range(50)]
+    assert [call.note for call in drawn] == [again(index).note for index in range(50)]
+    assert {call.dtype for call in drawn} == set(random_calls.DTYPES)
+    assert all(math.prod(call.shape) <= 1e6 for call in drawn)
 
 
 @pytest.mark.parametrize("row", backward.BACKWARDS, ids=lambda row: row.name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import mercer
 
-from . import engine, gpu_kron, gpu_kron_startup, gpu_rows, gpu_startup, linalg
+from . import engine, gpu_kron, gpu_kron_startup, gpu_rows, gpu_startup, linalg, random_calls
 from .gpu_data import (
     Case,
     agop_error,
@@ -269,4 +269,5 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     rows.update(gpu_kron_startup.all_rows())
     for name, lines in gpu_startup.ROWS.items():
         rows[name] = lines
+    rows["random"] = random_calls.gpu_lines
     return rows

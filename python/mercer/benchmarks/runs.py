@@ -9,7 +9,7 @@ import numpy as np
 
 import mercer
 
-from . import backward, engine, kron, peers
+from . import backward, engine, kron, peers, random_calls
 from .data import Case
 from .result import Line
 from .rows import (
@@ -235,4 +235,5 @@ def all_rows() -> dict[str, Callable[[Settings], Iterator[Line]]]:
     rows["kron"] = kron.lines
     rows["kron-fp64"] = kron.fp64_lines
     rows["kron-threads"] = kron.thread_lines
+    rows["random"] = random_calls.cpu_lines
     return rows
