@@ -26,10 +26,12 @@ enum class Verb : std::uint8_t {
   derivative,  // of the formula alone: differentiate against central differences of the oracle
   pairwise, kernel_product, kernel_reduce, knn, kernel_gradient, gradient_field, kernel_agop,
   product_gradient, product_backward, pairwise_backward,
+  kron, solve,  // of matrices: matrix_check.h
 };
 inline constexpr const char* kVerbs[] = {"derivative",     "pairwise",         "kernel_product",    "kernel_reduce",
                                          "knn",            "kernel_gradient",  "gradient_field",    "kernel_agop",
-                                         "product_gradient", "product_backward", "pairwise_backward"};
+                                         "product_gradient", "product_backward", "pairwise_backward",
+                                         "kron",           "solve"};
 
 /// What the values are like.
 enum class DataKind : std::uint8_t { normal, coincident, clusters, heavy_tails, offset, whole, zeros, specials, ends };

@@ -20,6 +20,7 @@
 
 #include "fuzz/call_check.h"
 #include "fuzz/derivative_check.h"
+#include "fuzz/matrix_check.h"
 #include "ops/context.h"
 
 namespace mercer::fuzz {
@@ -85,7 +86,9 @@ std::string fault_of(const Case& c, const std::vector<const Contexts*>& lists, T
   try {
     if (c.verb == Verb::derivative) return derivative_fault(c, totals.derivatives);
     for (const Contexts* list : lists) {
-      std::string found = CallCheck(c, totals.calls).fault(*list);
+      std::string found = c.verb == Verb::kron    ? KronCheck(c).fault(*list)
+                          : c.verb == Verb::solve ? solve_fault(c, *list)
+                                                  : CallCheck(c, totals.calls).fault(*list);
       if (!found.empty()) return found;
     }
   } catch (const Error& error) {
