@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import mercer as mc
 import numpy as np
 import pytest
 
 
-
 @pytest.fixture(params=["x86_avx512", "x86_avx2", "interpreter"], autouse=True)
 def target(request):
-    try:
-        chosen = mc.options(target=request.param)
-        chosen.__enter__()
-    except mc.Error as error:
-        pytest.skip(str(error))
-    yield request.param
-    chosen.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(mc.options(target=request.param))
+        except mc.Error as error:  # a processor without it
+            pytest.skip(str(error))
+        yield request.param
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -62,10 +62,37 @@ def test_gradients_of_saturated_functions():
     slopes = {
         "tanh(sum(x*z))": 1 / np.cosh(s.astype("float64")) ** 2,
         "1/(1 + exp(-sum(x*z)))": 1 / (4 * np.cosh(s.astype("float64") / 2) ** 2),
-        "1/(exp(sum(x*z)) + exp(-sum(x*z)))": -np.tanh(s.astype("float64")) / np.cosh(s.astype("float64")) / 2,
+        "1/(exp(sum(x*z)) + exp(-sum(x*z)))": -np.tanh(s.astype("float64"))
+        / np.cosh(s.astype("float64"))
+        / 2,
     }
     one = np.ones((1, 1), "float32")
     for formula, expected in slopes.items():
         gradient = mc.kernel_gradient(formula, s, one, one[0])
-        # The argument of an exponential is rounded: 2^-24 |2 s|. Below 1e-37 a float has no digits left.
+        # The argument of an exponential is rounded: 2^-24 |2 s|. Below 1e-37 digits are lost.
         np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("branch", ["sum(sqrt(x)*z*w)", "prod(log(x*w))", "logsumexp(log(x)*z*w)"])
+def test_second_derivatives_of_branches_that_are_not_taken(branch):
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape, shift=0.5):
+        values = torch.rand(*shape, generator=generator, dtype=torch.float64) - shift
+        return values.requires_grad_()
+
+    leaves = drawn(4, 3, shift=1.5), drawn(5, 3), drawn(3, shift=-0.5), drawn(5)
+    taken = "sum(w*x*z)"
+
+    def derivatives(formula):
+        x, z, w, v = leaves
+        product = mc.kernel_product(formula, x, z, v, w=w)
+        likelihood = mc.kernel_reduce(formula, x, z, "logsumexp", w=w)
+        total = product.square().sum() + likelihood.sum()
+        first = torch.autograd.grad(total, leaves, create_graph=True)
+        return first + torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+
+    guarded = derivatives(f"exp(where(sum(x) > 0, {branch}, {taken})/9)")
+    for result, expected in zip(guarded, derivatives(f"exp({taken}/9)"), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-12)

@@ -17,9 +17,7 @@
 // mean_R of max and logsumexp is a reduction with a state of three (below), since R cannot be known before its pass
 // ends. Those machines have derivatives of their own, by recognition, so that second derivatives exist.
 //
-// A branch that is not taken must not reach a derivative, whatever its value: a factor that is 0 there is no help where
-// another one is infinite or NaN. So a product with a condition, or a where that may be 0, is written as a where of
-// products unless the other factor stays finite (ir/bounded.h).
+// Products are made by ir/chain_products.h: a branch that is not taken reaches none.
 //
 // In a direction d the variable v is the feature v + t d at all k, and along(v) = d instead of 1: as for a parameter.
 #include <algorithm>
@@ -27,7 +25,7 @@
 
 #include "core/error.h"
 #include "ir/arrange.h"
-#include "ir/bounded.h"
+#include "ir/chain_products.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
 #include "ir/ptx.h"
@@ -37,131 +35,6 @@ namespace ir {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-Expr shorten(const Expr& e) { return simplify_keeping_powers(e); }
-bool is_zero(const Expr& e) { return e->op == Op::constant && e->value == 0; }
-bool is_one(const Expr& e) { return is_constant(e, 1.0); }
-
-Expr plus(const Expr& a, const Expr& b) { return is_zero(a) ? b : is_zero(b) ? a : a + b; }
-
-bool is_boolean(const Expr& e) { return !is_leaf(e->op) && !is_reduction(e->op) && info(e->op).boolean; }
-
-bool is_sum_or_product(const Expr& e) {
-  return e->op == Op::neg || e->op == Op::add || e->op == Op::sub || e->op == Op::mul || e->op == Op::div;
-}
-
-/// Values that a comparison, or the condition of a where, can make 0.
-class Choices {
- public:
-  bool may_be_zero(const Expr& e) {
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const bool result = decide(e);
-    seen_.emplace(e, result);
-    return result;
-  }
-
-  /// A comparison or a where among the factors and summands of `e` by which it may be 0; or none.
-  Expr part_of(const Expr& e) {
-    if (is_zero(e) || !may_be_zero(e)) return {};
-    if (!is_sum_or_product(e)) return e;
-    return part_of(e->args[may_be_zero(e->args[0]) ? 0 : 1]);
-  }
-
-  /// `e` where `choice`, a part of it as above, has that value.
-  Expr with(const Expr& e, const Expr& choice, const Expr& value) {
-    if (same(e, choice)) return value;
-    if (!is_sum_or_product(e) || !may_be_zero(e)) return e;
-    const Expr a = with(e->args[0], choice, value);
-    if (e->op == Op::neg) return is_zero(a) ? a : -a;
-    if (e->op == Op::div) return is_zero(a) ? a : a / e->args[1];
-    const Expr b = with(e->args[1], choice, value);
-    if (e->op == Op::mul) return is_zero(a) || is_zero(b) ? Expr(0.0) : is_one(a) ? b : is_one(b) ? a : a * b;
-    return e->op == Op::add ? plus(a, b) : is_zero(b) ? a : is_zero(a) ? -b : a - b;
-  }
-
- private:
-  bool decide(const Expr& e) {
-    const auto& a = e->args;
-    switch (e->op) {
-      case Op::where: return may_be_zero(a[1]) || may_be_zero(a[2]);
-      case Op::mul: return may_be_zero(a[0]) || may_be_zero(a[1]);
-      case Op::add:
-      case Op::sub: return may_be_zero(a[0]) && may_be_zero(a[1]);
-      case Op::neg:
-      case Op::div: return may_be_zero(a[0]);
-      default: return is_zero(e) || is_boolean(e);
-    }
-  }
-
-  ExprMap<bool> seen_;
-};
-
-/// Whether the condition of a where with 0 first says that the sum q of non-negative terms is 0: then every term has its
-/// least value, where its derivative is 0.
-bool says_no_distance(const Expr& choice, const Expr& q) {
-  if (choice->op != Op::where || !is_zero(choice->args[1]) || choice->args[0]->op != Op::equal) return false;
-  const auto& sides = choice->args[0]->args;
-  const bool at_zero = (is_zero(sides[0]) && same(sides[1], q)) || (is_zero(sides[1]) && same(sides[0], q));
-  return at_zero && q->op == Op::sum && is_nonnegative(q->args[0]);
-}
-
-/// a * b where no branch that a choice excludes in one of them reaches the result from the other.
-class Selected {
- public:
-  /// `q`: what b is the derivative of, or none.
-  explicit Selected(Expr q = {}) : q_(std::move(q)) {}
-
-  Expr operator()(const Expr& a, const Expr& b) {
-    if (is_zero(a) || is_zero(b)) return 0.0;
-    if (is_one(a)) return b;
-    if (is_one(b)) return a;
-    const Expr plain = a * b;
-    if (auto it = seen_.find(plain); it != seen_.end()) return it->second;
-    const Expr result = made(a, b, plain);
-    seen_.emplace(plain, result);
-    return result;
-  }
-
- private:
-  Expr made(const Expr& a, const Expr& b, const Expr& plain) {
-    const Expr of_a = choices_.part_of(a);
-    if (!of_a.empty() && !stays_finite(shorten(b)) && (q_.empty() || !says_no_distance(of_a, q_)))
-      return split(a, of_a, plain, [&](const Expr& branch) { return (*this)(branch, b); });
-    const Expr of_b = q_.empty() ? choices_.part_of(b) : Expr();
-    if (!of_b.empty() && !stays_finite(shorten(a)))
-      return split(b, of_b, plain, [&](const Expr& branch) { return (*this)(a, branch); });
-    return plain;
-  }
-
-  /// Formulas of very many conditions keep what is left of the product, which is right where its factors are finite.
-  template <class Product>
-  Expr split(const Expr& e, const Expr& choice, const Expr& plain, Product product) {
-    if (--splits_left_ < 0) return plain;
-    const auto branch = [&](const Expr& value) { return product(choices_.with(e, choice, value)); };
-    if (choice->op != Op::where) return where(choice, branch(1.0), 0.0);
-    const auto& c = choice->args;
-    const Expr yes = branch(c[1]), no = branch(c[2]);
-    return where(c[0], yes, no);
-  }
-
-  Expr q_;
-  Choices choices_;
-  ExprMap<Expr> seen_;
-  int splits_left_ = 4096;
-};
-
-/// partial * d, with each moved into the branches of a where: 0 stays 0 when the other is Inf or NaN there.
-Expr times(const Expr& partial, const Expr& d) {
-  if (is_zero(partial) || is_zero(d)) return 0.0;
-  if (partial->op == Op::constant && partial->value != partial->value) return partial;
-  if (is_one(partial)) return d;
-  if (is_constant(partial, -1.0)) return -d;
-  if (partial->op == Op::where) {
-    const auto& a = partial->args;
-    return where(a[0], times(a[1], d), times(a[2], d));
-  }
-  return Selected()(partial, d);
-}
 
 // ---- Machines: reductions of (t, 1, d) whose merge is their combine. ------------------------------------------------
 
@@ -356,7 +229,7 @@ class Differentiator {
     if (is_zero(dq)) return dq;
     const Expr f = factor();
     // A value of the pair stays a factor where it may: A * φ can be read off the field.
-    return is_zero(f) ? f : is_one(f) ? dq : is_feature_ ? Selected(q)(f, dq) : times(f, dq);
+    return is_zero(f) ? f : is_one(f) ? dq : is_feature_ ? times_field(f, dq, q) : times(f, dq);
   }
 
   Expr of_reduction(const Expr& r) {

@@ -250,9 +250,9 @@ Value Lowering::extremum_value(const Expr& e) {
     return builder_.emit(Prim::abs_max, a, arg(*second, 0));
   if (safe || never_nan(*first)) return builder_.emit(op, a, b);
   if (never_nan(*second)) return builder_.emit(op, b, a);
-  // As integers, patterns of non-negative numbers are ordered, NaN above all and -Inf (the identity of max) below. A NaN
-  // may carry a sign, as that of Inf - Inf does on x86: integers without one have it above all too, and where the
-  // identity is needed the sign is cleared.
+  // As integers, patterns of non-negative numbers are ordered, NaN above all and -Inf (the identity of max) below. NaN
+  // may carry a sign, as that of Inf - Inf does on x86: unsigned integers have it above all too, and where the identity
+  // is needed the sign is cleared.
   const bool max_of_patterns = is_max && !builder_.wide() && facts_.range(*second) == Range::nonnegative &&
                                ((*first)->op == Op::accumulator || facts_.range(*first) == Range::nonnegative);
   if (max_of_patterns && facts_.range(*first) == Range::nonnegative) return builder_.emit(Prim::int_max, a, b, {}, 1);

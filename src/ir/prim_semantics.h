@@ -20,7 +20,7 @@ Pattern<T> pattern_of(T value) {
   return std::bit_cast<Pattern<T>>(value);
 }
 
-/// The result of `op` for patterns a, b, c; `bits` is the shift count, or chooses the cosine. Not for input, constant and table16.
+/// The result of `op` for patterns a, b, c and Instr::bits. Not for input, constant and table16.
 template <class T>
 Pattern<T> apply_prim(Prim op, Pattern<T> a, Pattern<T> b, Pattern<T> c, std::uint64_t bits) {
   using U = Pattern<T>;

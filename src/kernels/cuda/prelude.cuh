@@ -120,11 +120,16 @@ MERCER_INLINE double fold_exp(double a) { return exp(a); }
 MERCER_INLINE float fold_log(float a) { return logf(a); }
 MERCER_INLINE double fold_log(double a) { return log(a); }
 
-// `b`, but of an angle beyond ir::kLargeAngle its own sine or cosine, whose reduction is exact and long.
-MERCER_INLINE float large_sine(float a, float b) { return fabsf(a) > 1e5f ? sinf(a) : b; }
-MERCER_INLINE float large_cosine(float a, float b) { return fabsf(a) > 1e5f ? cosf(a) : b; }
-MERCER_INLINE double large_sine(double a, double b) { return fabs(a) > 1e9 ? sin(a) : b; }
-MERCER_INLINE double large_cosine(double a, double b) { return fabs(a) > 1e9 ? cos(a) : b; }
+// `b`, but of an angle beyond ir::kLargeAngle its own sine or cosine, whose reduction is exact and long: a call, since
+// a tile has a copy of what is inlined for each of its pairs.
+static __device__ __noinline__ float exact_sine(float a) { return sinf(a); }
+static __device__ __noinline__ float exact_cosine(float a) { return cosf(a); }
+static __device__ __noinline__ double exact_sine(double a) { return sin(a); }
+static __device__ __noinline__ double exact_cosine(double a) { return cos(a); }
+MERCER_INLINE float large_sine(float a, float b) { return fabsf(a) > 1e5f ? exact_sine(a) : b; }
+MERCER_INLINE float large_cosine(float a, float b) { return fabsf(a) > 1e5f ? exact_cosine(a) : b; }
+MERCER_INLINE double large_sine(double a, double b) { return fabs(a) > 1e9 ? exact_sine(a) : b; }
+MERCER_INLINE double large_cosine(double a, double b) { return fabs(a) > 1e9 ? exact_cosine(a) : b; }
 
 MERCER_INLINE u32 bits_of(float a) { return __float_as_uint(a); }
 // Integers in the order of the floats; NaN lies beyond the infinities.

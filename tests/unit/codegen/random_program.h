@@ -107,7 +107,8 @@ class RandomProgram {
         Prim::fma,        Prim::fnma,       Prim::min,         Prim::max,     Prim::abs_max, Prim::sqrt,
         Prim::floor,      Prim::ceil,       Prim::round,       Prim::bit_and, Prim::bit_or,  Prim::bit_xor,
         Prim::bit_andnot, Prim::shift_left, Prim::shift_right, Prim::int_add, Prim::int_sub, Prim::int_max,
-        Prim::int_to_float, Prim::table16,    Prim::large_sine, Prim::bit_and,    Prim::bit_or,      Prim::add,     Prim::sub};
+        Prim::int_to_float, Prim::table16,  Prim::large_sine,  Prim::bit_and, Prim::bit_or,  Prim::add,
+        Prim::sub};
     ir::Instr instr{};
     if (chance(shape.masks)) {
       const bool logical = !masks_.empty() && chance(3);

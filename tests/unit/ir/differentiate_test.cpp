@@ -210,16 +210,20 @@ TEST(Differentiate, BranchesThatAreNotTakenCountForNothing) {
                                       max(asin(x - 9.0)), min(rsqrt(x)), logsumexp(log(x) * z), log(sum(log(x)))};
   for (const Expr& branch : branches) {
     const std::vector<Expr> formulas = {
-        where(positive, branch, taken), where(logical_not(positive), taken, branch), exp(where(positive, branch, taken) / b),
-        taken + where(below, 2.0 * branch, 0.0), where(positive, branch * branch, where(below, branch, taken))};
+        where(positive, branch, taken), where(logical_not(positive), taken, branch),
+        exp(where(positive, branch, taken) / b), taken + where(below, 2.0 * branch, 0.0),
+        where(positive, branch * branch, where(below, branch, taken))};
     const std::vector<Expr> same_values = {taken, taken, exp(taken / b), taken, taken};
     for (std::size_t i = 0; i < formulas.size(); ++i) {
       for (const Expr& v : {x, z, w}) {
         const Expr field = differentiate(formulas[i], v), expected = differentiate(same_values[i], v);
         const Expr twice = differentiate(field, x), expected_twice = differentiate(expected, x);
+        const Expr along = differentiate(differentiate_along(formulas[i], v, w), x);
+        const Expr expected_along = differentiate(differentiate_along(same_values[i], v, w), x);
         for (int k = 0; k < 3; ++k) {
           EXPECT_DOUBLE_EQ(pair.at(field, k), pair.at(expected, k)) << formulas[i].to_text() << "\n" << field.to_text();
           EXPECT_DOUBLE_EQ(pair.at(twice, k), pair.at(expected_twice, k)) << formulas[i].to_text();
+          EXPECT_DOUBLE_EQ(pair.at(along, k), pair.at(expected_along, k)) << formulas[i].to_text();
         }
       }
       for (const Expr& v : {p, b})
