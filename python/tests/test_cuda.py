@@ -537,3 +537,29 @@ def test_precision_of_products_and_gradients(home, precision):
     assert max(most) < (4e-6 if precision == "fp32" else 4e-3), most
     if precision != "fp32":  # of a row's pairs errors cancel in sums, not in the least value
         assert most[3] > 4e-6, most
+
+
+@every_library
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sines_of_large_angles(home, dtype):
+    angles = np.concatenate([np.geomspace(0.1, 3e38, 300), -np.geomspace(1e4, 1e30, 100)])
+    angles = angles.astype(dtype)
+    x, z = home.array(angles[:, None], dtype), home.array(np.ones((19, 1)), dtype)
+    for name, exact in (("sin", np.sin), ("cos", np.cos)):
+        expected = np.broadcast_to(exact(angles.astype("d"))[:, None], (400, 19))
+        for formula in (f"{name}(sum(x*z))", f"sum({name}(x*z))"):
+            result = home.numpy(mc.pairwise(formula, x, z))
+            np.testing.assert_allclose(result, expected, rtol=4 * np.finfo(dtype).eps)
+
+
+@every_library
+def test_special_values_of_branches(home):
+    """NaN of either sign wins a maximum; a branch that is not taken adds nothing to a gradient."""
+    x = np.array([[-1, 0, 2], [0.5, 1, 2], [np.inf, 1, 1]], "f")
+    z = np.array([[1, 2, 3], [0.5, 0.25, 2], [np.inf, 1, 1]], "f")
+    result = home.numpy(mc.pairwise("max(square(x-z))", home.array(x), home.array(z)))
+    assert np.argwhere(np.isnan(result)).tolist() == [[2, 2]]
+    arrays = home.array(x[:2]), home.array(z[:2]), home.array(np.ones(2, "f"))
+    gradient = mc.kernel_gradient("where(min(x) > 0, sum(sqrt(x)*z), 0)", *arrays)
+    expected = np.array([[0, 0, 0], 0.5 / np.sqrt([0.5, 1, 2]) * [1.5, 2.25, 5]])
+    np.testing.assert_allclose(home.numpy(gradient), expected, rtol=1e-6)
