@@ -57,6 +57,14 @@ def test_padded_rows(spd, draw, solve):
     assert_close(solve(padded_a[..., :N], padded_b[..., :N])[0], expected, 1e-4)
 
 
+@pytest.mark.parametrize("solve", [linalg.solve_cholesky, linalg.solve_lu])
+def test_a_batch_of_one_may_lack_its_axis(spd, solve):
+    a, b, expected = spd
+    x, *infos = solve(a[0], b[0])
+    assert_close(x, expected[0], 1e-4)
+    assert [info.tolist() for info in infos] == [[0], [0]]
+
+
 def test_solve_lu_solves_from_the_right(draw):
     a, b = draw(L, N, N), draw(L, C, N)
     x, factor, solve = linalg.solve_lu(a, b)
@@ -101,7 +109,7 @@ def test_refused(spd):
             (a.double(), b, TypeError), (a, b.double(), TypeError), (None, b, TypeError),
             (a[:2], b, ValueError), (a[..., :-1].contiguous(), b, ValueError),
             (a, b[..., :-1].contiguous(), ValueError), (a, b.mT.contiguous().mT, ValueError),
-            (a[0], b[0], ValueError),
+            (a[0], b, ValueError), (a[0, 0], b, ValueError),
         ):  # fmt: skip
             with pytest.raises(kind):
                 solve(wrong_a, wrong_b)

@@ -19,6 +19,7 @@ from mercer.compat.mm_kermac import (  # noqa: E402
     helpers,
     hyper_semiring,
     hyper_semiring_gradient,
+    stack_ptx_types,
 )
 from mercer.compat.mm_kermac.hyper_semiring import HyperSemiringKernel  # noqa: E402
 from mercer.compat.mm_kermac.hyper_semiring_gradient import HyperSemiringGradientKernel  # noqa: E402
@@ -440,6 +441,11 @@ def test_helpers(draw, capsys):
     helpers.compare_tensors(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
     lines = capsys.readouterr().out.splitlines()
     assert [float(line.split()[-1]) for line in lines] == pytest.approx([2**0.5, 2, 1], rel=1e-6)
+
+
+def test_the_types_are_those_of_the_module():
+    assert stack_ptx_types.Stack is Stack
+    assert stack_ptx_types.PtxInstruction is PtxInstruction
 
 
 def test_timer():

@@ -23,7 +23,7 @@ __all__ = ["MODULES", "install"]
 MODULES: dict[str, tuple[str, ...]] = {
     "kermac": ("linalg",),
     "kernel_tools": ("kernels", "linalg"),
-    "mm_kermac": ("helpers", "hyper_semiring", "hyper_semiring_gradient"),
+    "mm_kermac": ("helpers", "hyper_semiring", "hyper_semiring_gradient", "stack_ptx_types"),
     "mm_ptx": ("stack_ptx",),
     "pyfastkron": ("fastkronnumpy", "fastkrontorch"),
 }

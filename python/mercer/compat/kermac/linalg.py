@@ -24,11 +24,11 @@ def solve_cholesky(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(x, factor_infos, solve_infos) with x a = b, a symmetric positive definite.
 
-    a: ``[L, N, N]``, b: ``[L, C, N]`` by rows, float32, of one device. fill_mode counts by columns:
-    LOWER reads the upper triangle of a[l]. overwrite_b: x takes the place of b. Infos: int32
-    ``[L]``; 0, the order of the first leading minor that is not positive definite, or -1 for NaN.
-    The call does not wait for a device, unless check_errors: then infos that are not 0 raise
-    ValueError. TypeError for dtypes, ValueError for shapes and layouts.
+    a: ``[L, N, N]``, b: ``[L, C, N]`` by rows, float32, of one device; a batch of one may lack its
+    axis. fill_mode counts by columns: LOWER reads the upper triangle of a[l]. overwrite_b: x takes
+    the place of b. Infos: int32 ``[L]``; 0, the order of the first leading minor that is not
+    positive definite, or -1 for NaN. The call does not wait for a device, unless check_errors: then
+    infos that are not 0 raise ValueError. TypeError for dtypes, ValueError for shapes and layouts.
     """
     _check_system(a, b)
     x = _place(b, overwrite_b)
@@ -70,6 +70,8 @@ def eigh(
     """
     check_tensors({"a": a})
     _check_square(a)
+    if a.ndim != 3:
+        raise ValueError(f"a must have shape (L, N, N), got {tuple(a.shape)}")
     (w, v), infos = linalg.eigh(
         a, lower=fill_mode is FillMode.UPPER, overwrite_a=overwrite_a, check=False
     )
@@ -77,17 +79,17 @@ def eigh(
 
 
 def _check_square(a: torch.Tensor) -> tuple[int, int]:
-    tensor_stats(a)
-    if a.ndim != 3 or a.shape[1] != a.shape[2]:
+    length, rows, columns = tensor_stats(a).shape
+    if rows != columns:
         raise ValueError(f"a must have shape (L, N, N), got {tuple(a.shape)}")
-    return a.shape[0], a.shape[1]
+    return length, rows
 
 
 def _check_system(a: Any, b: Any) -> None:
     check_tensors({"a": a, "b": b})
     length, n = _check_square(a)
     stats = tensor_stats(b)
-    if b.ndim != 3 or b.shape[0] != length or b.shape[2] != n:
+    if stats.num_batches != length or stats.shape[2] != n:
         raise ValueError(f"b must have shape (L={length}, C, N={n}), got {tuple(b.shape)}")
     if stats.majorness is Majorness.COL_MAJOR:
         raise ValueError("b must have stride 1 in its last dimension")
@@ -102,7 +104,7 @@ def _place(b: torch.Tensor, overwrite: bool) -> tuple[torch.Tensor, dict[str, An
 
 
 def _infos(infos: torch.Tensor, check_errors: bool) -> list[torch.Tensor]:
-    factor = infos.to(torch.int32)
+    factor = infos.to(torch.int32).reshape(-1)
     named = [("factor_info", factor), ("solve_info", torch.zeros_like(factor))]
     return _checked(named, check_errors)
 

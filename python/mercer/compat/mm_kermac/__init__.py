@@ -8,6 +8,6 @@ features. Instructions that are approximations have the accuracy of Mercer's fun
 from __future__ import annotations
 
 from mercer.compat.kermac._common import CudaTimer
-from mercer.compat.mm_kermac._types import PtxInstruction, SpecialRegister, Stack
+from mercer.compat.mm_kermac.stack_ptx_types import PtxInstruction, SpecialRegister, Stack
 
 __all__ = ["CudaTimer", "PtxInstruction", "SpecialRegister", "Stack"]

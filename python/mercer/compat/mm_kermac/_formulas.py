@@ -12,8 +12,8 @@ from typing import Any
 
 import mercer as mc
 from mercer import _mercer
-from mercer.compat.mm_kermac._types import PtxInstruction as Ptx
-from mercer.compat.mm_kermac._types import Stack, compiler
+from mercer.compat.mm_kermac.stack_ptx_types import PtxInstruction as Ptx
+from mercer.compat.mm_kermac.stack_ptx_types import Stack, compiler
 from mercer.compat.mm_ptx._machine import Application, Limits, Value
 from mercer.compat.mm_ptx.stack_ptx import RegisterRegistry
 

@@ -10,8 +10,8 @@ import torch
 import mercer as mc
 from mercer.compat import _calls
 from mercer.compat.mm_kermac import _formulas
-from mercer.compat.mm_kermac._types import PtxInstruction as Ptx
-from mercer.compat.mm_kermac._types import Stack
+from mercer.compat.mm_kermac.stack_ptx_types import PtxInstruction as Ptx
+from mercer.compat.mm_kermac.stack_ptx_types import Stack
 from mercer.compat.mm_ptx._machine import Limits
 
 __all__ = ["Gemm", "HyperSemiringKernel", "NormL1", "NormL2", "NormLp"]

@@ -20,9 +20,9 @@ import mercer as mc
 from mercer import _mercer
 from mercer.compat import _calls
 from mercer.compat.mm_kermac import _formulas
-from mercer.compat.mm_kermac._types import PtxInstruction as Ptx
-from mercer.compat.mm_kermac._types import Stack
 from mercer.compat.mm_kermac.hyper_semiring import bind, parameters_of
+from mercer.compat.mm_kermac.stack_ptx_types import PtxInstruction as Ptx
+from mercer.compat.mm_kermac.stack_ptx_types import Stack
 from mercer.compat.mm_ptx._machine import Limits, Value
 
 __all__ = ["HyperSemiringGradientKernel", "NormL1", "NormL2", "NormLp"]
