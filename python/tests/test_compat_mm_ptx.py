@@ -13,9 +13,14 @@ import mercer as mc
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from mercer.compat.mm_ptx import stack_ptx
+from mercer.compat.mm_ptx import (  # noqa: E402
+    get_include_dir,
+    get_ptx_inject_header,
+    ptx_inject,
+    stack_ptx,
+)
 
 LIMITS = {"execution_limit": 100, "max_ast_to_visit_stack_depth": 40}
 
@@ -217,20 +222,28 @@ def test_registry(registry):
         registry.w
 
 
-def assembled(source):
-    """The log of NVRTC for a kernel, down to machine code of compute capability 9.0."""
+def nvrtc(source, *options):
+    """The PTX of CUDA code, or, for an sm_ architecture, nothing; RuntimeError with the log."""
     found = re.search(r"^NVRTC: .*\((.*)\)$", mc.info(), re.M)
     if not found:
         pytest.skip("no NVRTC")
-    nvrtc, program, size = ctypes.CDLL(found[1]), ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
-    options = (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")
-    failed = nvrtc.nvrtcCompileProgram(program, 1, options)
-    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-    log = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return log.value.decode() if failed else ""
+    library, program = ctypes.CDLL(found[1]), ctypes.c_void_p()
+
+    def text(kind):
+        size = ctypes.c_size_t()
+        getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        getattr(library, f"nvrtcGet{kind}")(program, buffer)
+        return buffer.value.decode()
+
+    library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
+    words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    failed = library.nvrtcCompileProgram(program, len(options), words)
+    log, ptx = text("ProgramLog"), "" if failed else text("PTX")
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    if failed:
+        raise RuntimeError(log)
+    return ptx
 
 
 def test_the_text_is_ptx(registry):
@@ -245,4 +258,129 @@ def test_the_text_is_ptx(registry):
     escaped = re.sub(r"%(?=_|clock)", "%%", text).replace("\n", "\\n").replace("\t", " ")
     source = f"""extern "C" __global__ void kernel(float* p) {{
         float z; asm volatile("{escaped}" : "=f"(z) : "f"(p[0]), "f"(p[1])); p[2] = z; }}"""
-    assert assembled(source) == ""
+    nvrtc(source, "--gpu-architecture=sm_90")  # down to machine code, by the assembler
+    with pytest.raises(RuntimeError, match="Not a name of any known instruction"):
+        nvrtc(source.replace("fma.rn", "fmb.rn"), "--gpu-architecture=sm_90")
+
+
+# PTX Inject
+
+ANNOTATED = """\
+before
+\t// PTX_INJECT_START func
+\t// _x0 m f32 F32 y
+\t// _x1 o f32 F32 z
+\t// _x2 i u32 U32 n
+\t// PTX_INJECT_END
+between
+// PTX_INJECT_START none
+// PTX_INJECT_END
+// PTX_INJECT_START func
+// _x0 m f32 F32 y
+// _x1 o f32 F32 z
+// _x2 i u32 U32 n
+// PTX_INJECT_END
+after
+"""
+
+
+def test_sites_of_annotated_ptx(capsys):
+    with ptx_inject.PTXInject(ANNOTATED) as inject:
+        assert [(i.name, i.num_args, i.num_sites) for i in inject.injects] == [
+            ("func", 3, 2), ("none", 0, 1),
+        ]  # fmt: skip
+        y, z, n = inject["func"].values()
+        assert (y.name, y.mut_type, y.reg) == ("y", ptx_inject.MutType.MOD, "_x0")
+        assert (z.name, z.mut_type, z.data_type) == ("z", ptx_inject.MutType.OUT, "F32")
+        assert (n.mut_type, n.data_type, n.register_type) == (
+            ptx_inject.MutType.IN, "U32", "u32",
+        )  # fmt: skip
+        rendered = inject.render_ptx({"func": "A\\n", "none": "B", "more": ""})
+        assert rendered == "before\n\tA\\n\nbetween\nB\nA\\n\nafter\n"
+        inject.print_injects()
+    assert "MOD F32 y: %_x0, f32" in capsys.readouterr().out
+    for call in (lambda: inject["other"], lambda: inject.render_ptx({"func": ""})):
+        with pytest.raises(KeyError):
+            call()
+
+
+def test_annotations_that_are_refused():
+    for text, error in (
+        (ANNOTATED.replace("U32 n", "U32 n more"), "FORMATTING"),
+        (ANNOTATED.replace("_x2 i", "_x2 q"), "FORMATTING"),
+        (ANNOTATED + "// PTX_INJECT_START open\n", "FORMATTING"),
+        (ANNOTATED.replace("F32 z", "F32 v", 1), "INCONSISTENT_INJECTION"),
+    ):
+        with pytest.raises(ptx_inject.PtxInjectError, match=error):
+            ptx_inject.PTXInject(text)
+
+
+CUDA = """
+#define PTX_TYPE_INFO_PACKED PTX_TYPES_DESC(b32, b32, r, U32)
+#include "ptx_inject.h"
+struct Packed { unsigned short a, b; };
+extern "C" __global__ void kernel(float* p, unsigned n) {
+    float x = p[0], y = p[1], z;
+    Packed packed = {1, 2};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        PTX_INJECT("func", PTX_IN(F32, x), PTX_OUT(F32, z), PTX_MOD(F32, y, y),
+                   PTX_IN(U32, n, n + 1));
+    }
+    PTX_INJECT_TOK(single, PTX_MOD(PACKED, packed));
+    p[2] = z; p[3] = y; p[4] = packed.b;
+}
+"""
+
+
+def injected(architecture):
+    """z = 2 x + y, y = x + y, at both sites of CUDA code."""
+    ptx = nvrtc(CUDA, f"--gpu-architecture={architecture}", f"-I{get_include_dir()}")
+    inject = ptx_inject.PTXInject(ptx)
+    sites = {site.name: site for site in inject.injects}
+    assert (sites["func"].num_sites, sites["single"].num_sites) == (2, 1)
+    assert [a.name for a in sites["func"].args] == ["y", "z", "x", "n"]
+    assert inject["single"]["packed"].data_type == "PACKED"
+    func, registry = inject["func"], stack_ptx.RegisterRegistry()
+    for name in "xyz":
+        registry.add(func[name].reg, Stack.f32, name=name)
+    x, y, z = (registry.get(name) for name in "xyz")
+    stub = COMPILER.compile(registry, [x, y, Ptx.add, Stack.f32.dup, x, Ptx.add], [z, y], **LIMITS)
+    return inject.render_ptx({"func": stub, "single": ""})
+
+
+def test_sites_of_cuda_code():
+    rendered = injected("compute_90")
+    assert "PTX_INJECT" not in rendered
+    block = re.search(r"// begin inline asm\n(.*?)// end inline asm", rendered, re.S)[1]
+    lines = [line for line in block.splitlines() if line.strip() not in ("{", "}", "")]
+    inputs = dict.fromkeys(re.findall(r"%r\d+", block), 7.0)
+    first, second = re.findall(r"mov\.f32 %_x\d, (%f\d+)", block)[:2]  # y, then x
+    values = run_text("{\n" + "\n".join(lines) + "\n}", {**inputs, first: 3.0, second: 5.0})
+    z = re.search(r"mov\.f32 (%f\d+), %_x1", block)[1]
+    assert (values[z], values[first]) == (13.0, 8.0)
+
+
+def test_injected_code_runs():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    p = torch.tensor([5.0, 3.0, 0, 0, 0], device="cuda")
+    major, minor = torch.cuda.get_device_capability()
+    driver, module, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    text = injected(f"compute_{major}{minor}").encode()
+    assert driver.cuModuleLoadData(ctypes.byref(module), text) == 0
+    assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"kernel") == 0
+    values = ctypes.c_uint64(p.data_ptr()), ctypes.c_uint32(0)
+    pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+    assert driver.cuLaunchKernel(function, *[1] * 6, 0, None, pointers, None) == 0
+    torch.cuda.synchronize()
+    assert p.tolist() == [5, 3, 18, 13, 2]
+
+
+def test_header():
+    assert get_ptx_inject_header().startswith(get_include_dir())
+    many = ", ".join(f"PTX_IN(F32, v{i}, v)" for i in range(31))
+    source = f"""#include "ptx_inject.h"
+    __global__ void kernel(float v) {{ PTX_INJECT("many", {many}); }}"""
+    ptx = nvrtc(source, "--gpu-architecture=compute_90", f"-I{get_include_dir()}")
+    assert [*ptx_inject.PTXInject(ptx)["many"]] == [f"v{i}" for i in range(31)]
