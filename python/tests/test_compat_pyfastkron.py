@@ -79,6 +79,9 @@ def test_vectors_and_factors_with_one_axis(draw):
     k, x = dense(fs), draw(dense(fs).shape[0])
     assert_close(fastkrontorch.gemkm(x, fs), wide(x) @ k)
     assert_close(fastkrontorch.gekmm([f.mT for f in fs], x), k.mT @ wide(x))
+    ones = [draw(2, 1), draw(3, 1)]
+    result = fastkrontorch.gemkm(draw(6), [f[None] for f in ones])
+    assert result.shape == ()  # no axes of length 1 are left
     column, x = [draw(2), draw(3, 4)], draw(M, 6)
     assert_close(fastkrontorch.gemkm(x, column), wide(x) @ dense([column[0][:, None], column[1]]))
 
@@ -98,6 +101,12 @@ def test_whole_numbers(device):
     fs = [torch.arange(6, device=device).reshape(2, 3), torch.ones(2, 2, dtype=int, device=device)]
     x = torch.arange(8, device=device).reshape(2, 4)
     assert torch.equal(wide(fastkrontorch.gemkm(x, fs)), wide(x) @ dense(fs))
+    for dtype in (torch.int8, torch.uint8, torch.int16):
+        short = [f.to(dtype) * 7 for f in (x, *fs)]
+        result = fastkrontorch.gemkm(short[0], short[1:], 2, 3, short[0][:, :1])
+        exact = 2 * wide(short[0]) @ dense(short[1:]) + 3 * wide(short[0])[:, :1]
+        assert result.dtype is dtype
+        assert torch.equal(result.cpu(), exact.long().to(dtype))  # wrapped around
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -164,12 +173,18 @@ def test_numpy(rng, shapes):
     x, y = rng.normal(size=(M, k.shape[0])), rng.normal(size=k.shape[1])
     close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
     close(fastkronnumpy.gemkm(x, fs, 2.0, 0.5, y), 2 * x @ k + 0.5 * y)
-    close(fastkronnumpy.gemkm(x[0], fs), x[0] @ k)
+    close(fastkronnumpy.gemkm(x[0], fs), x[:1] @ k)
+    close(fastkronnumpy.gekmm([f.T for f in fs], x[0]), k.T @ x[0][:, None])
     z = np.asfortranarray(rng.normal(size=(k.shape[1], 2 * M)))[:, ::2]  # no copy is asked for
     close(fastkronnumpy.gekmm(fs, z), k @ z)
     half = [f.astype(np.float16) for f in fs]
     result = fastkronnumpy.gemkm(x.astype(np.float16), half, 0.3)
     assert result.dtype == np.float16
+    assert fastkronnumpy.gemkm(x[0].astype(np.float16), half).shape == (k.shape[1],)
+    short = [f.astype(np.int8) for f in (x, *fs)]
+    result = fastkronnumpy.gemkm(short[0], short[1:])
+    np.testing.assert_array_equal(result, short[0] @ functools.reduce(np.kron, short[1:]))
+    assert result.dtype == np.int8
     for wrong in (tuple(fs), fs[0], [torch.ones(2, 2)]):
         with pytest.raises(ValueError):
             fastkronnumpy.gemkm(x, wrong)

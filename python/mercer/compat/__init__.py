@@ -24,7 +24,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "kermac": ("linalg",),
     "kernel_tools": ("kernels", "linalg"),
     "mm_kermac": ("helpers", "hyper_semiring", "hyper_semiring_gradient", "stack_ptx_types"),
-    "mm_ptx": ("ptx_inject", "stack_ptx"),
+    "mm_ptx": ("ptx_inject", "stack_ptx", "stack_ptx_default_types"),
     "pyfastkron": ("fastkronnumpy", "fastkrontorch"),
 }
 

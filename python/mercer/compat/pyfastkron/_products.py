@@ -8,24 +8,39 @@ from typing import Any
 from mercer import kron
 
 
-def gemkm(x: Any, fs: Sequence[Any], alpha: float, beta: float, y: Any, wide: bool) -> Any:
+def gemkm(
+    x: Any, fs: Sequence[Any], alpha: float, beta: float, y: Any, wide: bool, short: Any = None
+) -> Any:
     """alpha x (F1 (x) ... (x) FN) + beta y."""
-    return _product(lambda f, **words: kron.matmul(x, f, **words), fs, alpha, beta, y, wide)
+    return _product(kron.matmul, True, x, fs, alpha, beta, y, wide, short)
 
 
-def gekmm(fs: Sequence[Any], x: Any, alpha: float, beta: float, y: Any, wide: bool) -> Any:
+def gekmm(
+    fs: Sequence[Any], x: Any, alpha: float, beta: float, y: Any, wide: bool, short: Any = None
+) -> Any:
     """alpha (F1 (x) ... (x) FN) x + beta y."""
-    return _product(lambda f, **words: kron.kron_matmul(f, x, **words), fs, alpha, beta, y, wide)
+    return _product(kron.kron_matmul, False, x, fs, alpha, beta, y, wide, short)
 
 
 def _product(
-    multiply: Callable[..., Any], fs: Sequence[Any], alpha: float, beta: float, y: Any, wide: bool
-) -> Any:
-    """wide: alpha and beta may go into the sum. Else each of them rounds the result once more."""
-    factors = [f if f.ndim > 1 else f.reshape(-1, 1) for f in fs]
+    verb: Callable[..., Any], right: bool, x: Any, fs: Sequence[Any], alpha: float, beta: float,
+    y: Any, wide: bool, short: Any,
+) -> Any:  # fmt: skip
+    """wide: alpha and beta may go into the sum. Else each of them rounds the result once more.
+
+    short: for whole numbers of fewer bits than 32 how to convert an array, and to which type; sums
+    of 32 bits wrap around to what fewer bits have.
+    """
+    fs = [f if f.ndim > 1 else f.reshape(-1, 1) for f in fs]
     if wide:
-        return multiply(factors, alpha=alpha, beta=beta, y=y)
-    z = multiply(factors)
+        arguments = (x, fs) if right else (fs, x)
+        return verb(*arguments, alpha=alpha, beta=beta, y=y)
+    convert, dtype = short or (None, None)
+    if convert and all(f.dtype == x.dtype for f in fs):
+        narrow, x, fs = x.dtype, convert(x, dtype), [convert(f, dtype) for f in fs]
+        z = convert(verb(x, fs) if right else verb(fs, x), narrow)
+    else:
+        z = verb(x, fs) if right else verb(fs, x)
     if alpha != 1:
         z = alpha * z
     return z if beta == 0 else z + beta * y

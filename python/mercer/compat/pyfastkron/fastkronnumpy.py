@@ -9,6 +9,9 @@ from mercer.compat.pyfastkron import _products
 __all__ = ["gekmm", "gemkm"]
 
 _WIDE = (np.float32, np.float64)
+_SHORT = dict.fromkeys(
+    map(np.dtype, ("int8", "uint8", "int16", "uint16")), (np.ndarray.astype, np.int32)
+)
 
 
 def gemkm(
@@ -22,12 +25,15 @@ def gemkm(
 
     x: ``[..., M, P1 ... PN]`` or a vector, fs: ``[..., P_i, Q_i]``, y: what broadcasts to the
     result ``[..., M, Q1 ... QN]``. Leading axes of x and the factors broadcast; factors share
-    theirs. A factor with one axis is a column. Any strides. In other dtypes than float32 and
-    float64, alpha and beta round the result one after the other. Raises ValueError for types,
-    dtypes and shapes.
+    theirs. A vector of float32 or float64 is a matrix of one row; a factor with one axis is a
+    column. Any strides. In other dtypes than float32 and float64 (float16 and whole numbers) alpha
+    and beta round the result one after the other. Raises ValueError for types, dtypes and shapes.
     """
     _products.check(np.ndarray, "ndarray", x, fs, list, beta, y)
-    return _products.gemkm(x, fs, alpha, beta, y, x.dtype in _WIDE)
+    if x.ndim == 1 and x.dtype in _WIDE:
+        x = x[None]
+    z = _products.gemkm(x, fs, alpha, beta, y, x.dtype in _WIDE, _SHORT.get(x.dtype))
+    return z if x.ndim > 1 else z.squeeze()
 
 
 def gekmm(
@@ -39,8 +45,11 @@ def gekmm(
 ) -> np.ndarray:
     """alpha (F1 (x) ... (x) FN) x + beta y.
 
-    x: ``[..., P1 ... PN, M]`` or a vector, fs: ``[..., Q_i, P_i]``; the result is
-    ``[..., Q1 ... QN, M]``. The rest: gemkm.
+    x: ``[..., P1 ... PN, M]`` or a vector, which is a matrix of one column, fs:
+    ``[..., Q_i, P_i]``; the result is ``[..., Q1 ... QN, M]``. The rest: gemkm.
     """
     _products.check(np.ndarray, "ndarray", x, fs, list, beta, y)
-    return _products.gekmm(fs, x, alpha, beta, y, x.dtype in _WIDE)
+    if x.ndim == 1 and x.dtype in _WIDE:
+        x = x[:, None]
+    z = _products.gekmm(fs, x, alpha, beta, y, x.dtype in _WIDE, _SHORT.get(x.dtype))
+    return z if x.ndim > 1 else z.squeeze()

@@ -11,6 +11,7 @@ from mercer.compat.pyfastkron import _products
 __all__ = ["KMM", "MKM", "gekmm", "gemkm"]
 
 _WIDE = (torch.float32, torch.float64)
+_SHORT = dict.fromkeys((torch.int8, torch.uint8, torch.int16), (torch.Tensor.to, torch.int32))
 
 
 def gemkm(
@@ -24,13 +25,15 @@ def gemkm(
 
     x: ``[..., M, P1 ... PN]`` or a vector, fs: ``[..., P_i, Q_i]``, y: what broadcasts to the
     result ``[..., M, Q1 ... QN]``. Leading axes of x and the factors broadcast; factors share
-    theirs. A factor with one axis is a column. Transposed tensors are read where they lie. In
-    other dtypes than float32 and float64, alpha and beta round the result one after the other.
+    theirs. A vector's result has no axes of length 1; a factor with one axis is a column.
+    Transposed tensors are read where they lie. In other dtypes than float32 and float64 (float16,
+    bfloat16 and whole numbers) alpha and beta round the result one after the other.
 
     Raises ValueError for types, dtypes and shapes, RuntimeError for tensors of several devices.
     """
     _check(x, fs, beta, y)
-    return _products.gemkm(x, fs, alpha, beta, y, x.dtype in _WIDE)
+    z = _products.gemkm(x, fs, alpha, beta, y, x.dtype in _WIDE, _SHORT.get(x.dtype))
+    return z if x.ndim > 1 else z.squeeze()
 
 
 def gekmm(
@@ -46,7 +49,8 @@ def gekmm(
     ``[..., Q1 ... QN, M]``. The rest: gemkm.
     """
     _check(x, fs, beta, y)
-    return _products.gekmm(fs, x, alpha, beta, y, x.dtype in _WIDE)
+    z = _products.gekmm(fs, x, alpha, beta, y, x.dtype in _WIDE, _SHORT.get(x.dtype))
+    return z if x.ndim > 1 else z.squeeze()
 
 
 class MKM:
