@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <unordered_map>
 
+#include "core/aligned.h"
 #include "mercer/error.h"
 
 namespace mercer::python {
@@ -225,8 +227,10 @@ CupyDevice::~CupyDevice() {
   }
 }
 
-nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
-                      Place place, const Tensor* view) {
+namespace {
+
+nb::object uninitialised(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
+                         Place place, const Tensor* view) {
   if (!library.empty.is_valid()) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{}: {} must be given where the library of x has no function empty. Received none; x is {}",
@@ -242,6 +246,25 @@ nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std:
   }
   if (!nb::hasattr(like, "device")) return library.empty(extents, nb::arg("dtype") = type);
   return library.empty(extents, nb::arg("dtype") = type, nb::arg("device") = like.attr("device"));
+}
+
+/// With NaN, or -1, where no call has written yet.
+void poison(const nb::object& array, Dtype dtype) {
+  const double value = dtype <= Dtype::float64 ? std::numeric_limits<double>::quiet_NaN() : -1;
+  for (const char* fill : {"fill_", "fill"})
+    if (nb::hasattr(array, fill)) {
+      array.attr(fill)(value);
+      return;
+    }
+}
+
+}  // namespace
+
+nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
+                      Place place, const Tensor* view) {
+  nb::object array = uninitialised(library, like, dtype, shape, place, view);
+  if (poisons_memory()) poison(array, dtype);
+  return array;
 }
 
 DLDevice to_dlpack(Device device) {

@@ -13,6 +13,8 @@ from hypothesis import settings
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # Most tests call once, which is to be the kernel of later calls.
 os.environ.setdefault("MERCER_QUICK_COMPILE", "0")
+# What is read before it is written is NaN.
+os.environ.setdefault("MERCER_POISON", "1")
 
 settings.register_profile("mercer", deadline=None, derandomize=True)
 settings.load_profile("mercer")

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <utility>
 
@@ -28,6 +29,10 @@ inline std::int64_t checked_product(std::initializer_list<std::int64_t> factors)
           fmt::join(factors.begin(), factors.end(), " x "));
   return product;
 }
+
+/// Whether fresh memory is filled with bytes of 0xff, NaN of every float type. Tests ask for it by MERCER_POISON, so
+/// that what is read before it is written shows.
+bool poisons_memory();
 
 /// Bytes aligned to 64 (to 2 MiB, with huge pages asked for, from 4 MiB on). Move-only.
 class AlignedBuffer {
@@ -52,9 +57,10 @@ class AlignedBuffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  /// At least `bytes` from now on; the contents are lost when it grows.
+  /// At least `bytes` from now on; the contents are lost.
   void reserve(std::int64_t bytes) {
     if (bytes > bytes_) *this = AlignedBuffer(bytes);
+    else if (poisons_memory()) poison();
   }
 
  private:
@@ -69,7 +75,9 @@ class AlignedBuffer {
     }
     if (huge) ::madvise(data_, wanted, MADV_HUGEPAGE);  // only advice: a refusal costs speed, not results
     bytes_ = bytes;
+    if (poisons_memory()) poison();
   }
+  void poison() { std::memset(data_, 0xff, static_cast<std::size_t>(bytes_)); }
 
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/workspace.h"
+#include "core/aligned.h"
 #include "core/integers.h"
 #include "kernels/cuda/arguments.h"
 #include "ops/coefficients.h"
@@ -139,14 +140,14 @@ void add_up(const char* slots, std::int64_t count, std::int64_t elements, char* 
 
 void run_on_cpu(const OuterProducts& products, const PairCall& call, const Tensor& out, const Arguments& arguments) {
   const std::int64_t elements = products.matrix_elements(), size = static_cast<std::int64_t>(size_of(call.type()));
-  std::vector<char> gradients(static_cast<std::size_t>(products.gradient_bytes()) + 1),
-      slots(static_cast<std::size_t>(products.slot_bytes()) + 1);
-  products.run(gradients.data(), slots.data(), arguments.queue, [&](std::int64_t count, std::int64_t next) {
-    char* to = slots.data() + (next < 0 ? 0 : next * elements * size);
+  const AlignedBuffer gradients(products.gradient_bytes()), sums(products.slot_bytes());
+  char* const slots = sums.as<char>();
+  products.run(gradients.as<char>(), slots, arguments.queue, [&](std::int64_t count, std::int64_t next) {
+    char* to = slots + (next < 0 ? 0 : next * elements * size);
     if (call.type() == Dtype::float64)
-      add_up<double>(slots.data(), count, elements, to);
+      add_up<double>(slots, count, elements, to);
     else
-      add_up<float>(slots.data(), count, elements, to);
+      add_up<float>(slots, count, elements, to);
     if (next >= 0) return;
     const Shape strides = ops::batch_strides(out, 2, call.batch());
     const std::int64_t k = call.features();
@@ -155,7 +156,7 @@ void run_on_cpu(const OuterProducts& products, const PairCall& call, const Tenso
         for (std::int64_t col = 0; col < k; ++col) {
           const std::int64_t at = call.offset(item, strides) + row * out.strides[out.ndim() - 2] +
                                   col * out.strides.back();
-          std::copy_n(slots.data() + ((item * k + row) * k + col) * size, size, ops::element(out, at));
+          std::copy_n(slots + ((item * k + row) * k + col) * size, size, ops::element(out, at));
         }
   });
 }

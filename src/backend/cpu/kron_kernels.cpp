@@ -35,6 +35,7 @@ AlignedBuffer KronKernels::take(std::int64_t bytes) {
     if (found != idle_.end()) {
       AlignedBuffer buffer = std::move(*found);
       idle_.erase(found);
+      buffer.reserve(bytes);
       return buffer;
     }
   }
