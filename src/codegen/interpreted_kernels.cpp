@@ -80,20 +80,22 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   const std::size_t element = size_of(program.type);
   const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
   const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
+  const bool continues = k > 0;
   auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
   for (std::int64_t s = 0; s < states; ++s) {
     // A later chunk of a sum starts at zero beside the running total.
-    const bool beside = k > 0 && source_.promoted[s];
+    const bool beside = continues && source_.promoted[s];
     row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
-    if (beside) std::memset(row.outputs[s], 0, cols * element);
-    else if (k == 0 && is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
-    else if (k == 0) fill<float>(row.outputs[s], at(args.identity, s, element), cols);
+    if (source_.promoted[s]) std::memset(row.outputs[s], 0, cols * element);
+    else if (continues) continue;
+    else if (is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);
+    else fill<float>(row.outputs[s], at(args.identity, s, element), cols);
   }
   const std::int64_t heads = has_heads() ? k / args.chunk + 1 : 0, steps = std::min(args.chunk, args.k - k);
   if (heads > 0) run_lines(start_, args, r, k + heads - 1, k, 1, row);
   if (steps > 0) run_lines(program_, args, r, k + heads, k, steps, row);
   if (!source_.promote.outputs.empty()) run_lines(promote_, args, r, 0, k, 1, row);
-  for (std::int64_t s = 0; s < states && k > 0; ++s) {
+  for (std::int64_t s = 0; s < states && continues; ++s) {
     if (!source_.promoted[s]) continue;
     if (is_double) add<double>(state_at(s), row.outputs[s], cols);
     else add<float>(state_at(s), row.outputs[s], cols);
@@ -148,31 +150,38 @@ InterpretedField::InterpretedField(const plan::FieldSource& source)
     : source_(source), program_(with_contraction(source)) {}
 
 void InterpretedField::operator()(const plan::FieldArgs& args) const {
+  const std::int64_t size = source_.rows * source_.outputs * source_.cols();
+  std::memset(args.acc, 0, size * size_of(program_.program().type));
+  for (int r = 0; r < source_.rows && args.n > 0; ++r) run_row(args, r);
+}
+
+void InterpretedField::run_row(const plan::FieldArgs& args, std::int64_t r) const {
   const ir::Program& program = program_.program();
   const std::size_t element = size_of(program.type);
   const std::int64_t cols = source_.cols(), size = static_cast<std::int64_t>(element);
-  std::memset(args.acc, 0, source_.outputs * cols * element);
+  const std::int64_t row = r * source_.row_stride, pair = r * source_.pair_row, coef = r * source_.coef_row;
   std::vector<LaneInput> inputs(program.inputs.size());
   std::vector<void*> outputs(source_.outputs);
-  for (int o = 0; o < source_.outputs; ++o) outputs[o] = at(args.acc, o * cols, element);
+  for (int o = 0; o < source_.outputs; ++o) outputs[o] = at(args.acc, (r * source_.outputs + o) * cols, element);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Input& in = program.inputs[i];
+    LaneInput& lane = inputs[i];
     switch (in.site) {
-      case Site::x: inputs[i] = {args.x, false, 0}; break;
-      case Site::z: inputs[i] = {args.z, false, args.z_stride}; break;
-      case Site::w: inputs[i] = {args.w, false, 0}; break;
-      case Site::param: inputs[i] = {at(args.params, in.slot, element), true, 0}; break;
+      case Site::x: lane = {at(args.x, r * cols, element), false, 0}; break;
+      case Site::z: lane = {args.z, false, args.z_stride}; break;
+      case Site::w: lane = {args.w, false, 0}; break;
+      case Site::param: lane = {at(args.params, in.slot, element), true, 0}; break;
       case Site::row:
-      case Site::index_i: inputs[i] = {at(args.row, point_slot(in), element), true, 0}; break;
+      case Site::index_i: lane = {at(args.row, row + point_slot(in), element), true, 0}; break;
       case Site::col:
-      case Site::index_j: inputs[i] = {at(args.col, point_slot(in) * source_.n_capacity, element), true, size}; break;
-      case Site::pair_value: inputs[i] = {at(args.pair, in.slot * source_.pair_stride, element), true, size}; break;
-      case Site::incoming: inputs[i] = {at(args.coef, in.slot, element), true, source_.outputs * size}; break;
-      case Site::accumulator: inputs[i] = {outputs[in.slot], false, 0}; break;
+      case Site::index_j: lane = {at(args.col, point_slot(in) * source_.n_capacity, element), true, size}; break;
+      case Site::pair_value: lane = {at(args.pair, in.slot * source_.pair_stride + pair, element), true, size}; break;
+      case Site::incoming: lane = {at(args.coef, coef + in.slot, element), true, source_.outputs * size}; break;
+      case Site::accumulator: lane = {outputs[in.slot], false, 0}; break;
       default: refuse_input("field", in.site);
     }
   }
-  if (args.n > 0) program_.run_steps(inputs.data(), outputs.data(), cols, args.n);
+  program_.run_steps(inputs.data(), outputs.data(), cols, args.n);
 }
 
 }  // namespace mercer::codegen

@@ -48,6 +48,8 @@ class InterpretedField {
   void operator()(const plan::FieldArgs& args) const;
 
  private:
+  void run_row(const plan::FieldArgs& args, std::int64_t r) const;
+
   plan::FieldSource source_;
   InterpretedProgram program_;
 };

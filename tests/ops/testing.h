@@ -282,6 +282,21 @@ inline bool is_wanted(const std::string& target) {
   if (list == nullptr) return true;
   return ("," + std::string(list) + ",").find("," + target + ",") != std::string::npos;
 }
+/// Contexts whose system denies executable memory after they have chosen a target: the interpreter runs what was
+/// planned for that one.
+template <class Body>
+void on_each_denied_target(const Body& body) {
+  for (Target target : targets()) {
+    if (target == Target::interpreter) continue;
+    SCOPED_TRACE(std::string(name_of(target)) + ", denied");
+    TestContext context(target);
+    ::setenv("MERCER_NO_EXEC", "1", 1);
+    body(context);
+    ::unsetenv("MERCER_NO_EXEC");
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+/// "denied" in MERCER_TEST_TARGETS adds the contexts above, which are left out otherwise.
 template <class Body>
 void on_each_cpu_target(const Body& body) {
   for (Target target : targets()) {
@@ -291,6 +306,7 @@ void on_each_cpu_target(const Body& body) {
     body(context);
     if (::testing::Test::HasFatalFailure()) return;
   }
+  if (std::getenv("MERCER_TEST_TARGETS") != nullptr && is_wanted("denied")) on_each_denied_target(body);
 }
 /// Where there is no GPU, what would have run on it is counted; the program says so at its end.
 template <class Body>

@@ -238,6 +238,17 @@ TEST_P(Emitter, EpiloguesEqualTheReference) {
 }
 TEST_P(Emitter, FieldsEqualTheReference) { fuzz(3000, random_field, check_field<float>, check_field<double>); }
 
+/// What the interpreter serves: sources of any shape that a target asks for.
+TEST_P(Emitter, InterpretedUpdatesEqualTheReference) {
+  fuzz(500, random_update, check_update<float, Way::interpreter>, check_update<double, Way::interpreter>);
+}
+TEST_P(Emitter, InterpretedEpiloguesEqualTheReference) {
+  fuzz(500, random_epilogue, check_epilogue<float, Way::interpreter>, check_epilogue<double, Way::interpreter>);
+}
+TEST_P(Emitter, InterpretedFieldsEqualTheReference) {
+  fuzz(500, random_field, check_field<float, Way::interpreter>, check_field<double, Way::interpreter>);
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Target, Dtype>>& info) {
   return fmt::format("{}_{}", std::get<0>(info.param) == Target::x86_avx512 ? "avx512" : "avx2",
                      mercer::name_of(std::get<1>(info.param)));

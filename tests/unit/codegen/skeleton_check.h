@@ -1,10 +1,12 @@
-// Runs a skeleton's machine code on patterns of every kind and compares each lane with ir::run.
+// Runs a skeleton, its machine code or the interpreter, on patterns of every kind and compares each lane with ir::run.
 #pragma once
 
 #include <cmath>
 #include <cstring>
-#include <optional>
+#include <functional>
+#include <memory>
 
+#include "codegen/interpreted_kernels.h"
 #include "codegen/skeleton.h"
 #include "codegen/x86_emit.h"
 #include "core/error.h"
@@ -47,11 +49,11 @@ inline int slots_of(const ir::Program& program, Site site, Site other) {
   return slots;
 }
 
+/// What runs a source: machine code, or the interpreter where there is none.
+enum class Way { machine_code, interpreter };
+
 template <class Args>
-void call(const std::vector<std::uint8_t>& code, const Args& args) {
-  const ExecutableMemory memory(code.data(), code.size());
-  memory.as<void(const Args*)>()(&args);
-}
+using Kernel = std::function<void(const Args&)>;
 
 /// What went wrong, or nothing; `refused` when the emitter gave the program up.
 struct Outcome {
@@ -66,14 +68,19 @@ struct Outcome {
   }
 };
 
-template <class Source>
-std::optional<std::vector<std::uint8_t>> emitted(const Source& source,
-                                                 std::vector<std::uint8_t> (*emit)(const Source&)) {
+/// Empty when the emitter gives the program up.
+template <Way WAY, class Args, class Interpreted, class Source>
+Kernel<Args> kernel_of(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
+  if (WAY == Way::interpreter)
+    return [kernel = std::make_shared<Interpreted>(source)](const Args& args) { (*kernel)(args); };
   try {
-    return emit(source);
+    const std::vector<std::uint8_t> code = emit(source);
+    return [memory = std::make_shared<ExecutableMemory>(code.data(), code.size())](const Args& args) {
+      memory->template as<void(const Args*)>()(&args);
+    };
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::compile) throw;
-    return std::nullopt;
+    return {};
   }
 }
 
@@ -101,7 +108,7 @@ class UpdateCheck {
     acc_ = arena_.array(states_ * rows_ * cols_);
   }
 
-  Outcome operator()(const std::vector<std::uint8_t>& code) {
+  Outcome operator()(const Kernel<plan::UpdateArgs>& kernel) {
     plan::UpdateArgs args{};
     args.x = x_.data();
     args.z = z_.data();
@@ -116,7 +123,7 @@ class UpdateCheck {
     args.out = out_.data();
     args.out_stride = cols_ * static_cast<std::int64_t>(sizeof(T));
     args.tiles = tiles_ == 1 ? 0 : tiles_;
-    call(code, args);
+    kernel(args);
     if (!arena_.guarded(out_)) outcome_.fault = "wrote past the output";
     if (!arena_.guarded(acc_)) outcome_.fault = "wrote past the accumulators";
     for (int tile = 0; tile < tiles_; ++tile)
@@ -202,21 +209,21 @@ class UpdateCheck {
   Outcome outcome_;
 };
 
-template <class T>
+template <class T, Way WAY = Way::machine_code>
 Outcome check_update(const plan::UpdateSource& source, std::uint64_t seed) {
-  const auto code = emitted(source, codegen::emit_update);
+  const auto kernel = kernel_of<WAY, plan::UpdateArgs, codegen::InterpretedUpdate>(source, codegen::emit_update);
   Outcome refused;
   refused.refused = true;
-  if (!code) return refused;
-  return UpdateCheck<T>(source, seed)(*code);
+  if (!kernel) return refused;
+  return UpdateCheck<T>(source, seed)(kernel);
 }
 
-template <class T>
+template <class T, Way WAY = Way::machine_code>
 Outcome check_epilogue(const plan::EpilogueSource& source, std::uint64_t seed) {
-  const auto code = emitted(source, codegen::emit_epilogue);
+  const auto kernel = kernel_of<WAY, plan::EpilogueArgs, codegen::InterpretedEpilogue>(source, codegen::emit_epilogue);
   Outcome outcome;
-  outcome.refused = !code;
-  if (!code) return outcome;
+  outcome.refused = !kernel;
+  if (!kernel) return outcome;
   const ir::Program& program = source.program;
   const int rows = source.tile.rows, cols = source.tile.cols(), planes = static_cast<int>(program.outputs.size());
   int states = 1;
@@ -233,7 +240,7 @@ Outcome check_epilogue(const plan::EpilogueSource& source, std::uint64_t seed) {
   plan::EpilogueArgs args{acc.data(),    row.data(), col.data(),
                           params.data(), out.data(), stride * static_cast<std::int64_t>(sizeof(T)),
                           written};
-  call(*code, args);
+  kernel(args);
   LaneReference<T> reference(program);
   std::vector<bool> touched(out.size(), false);
   for (int r = 0; r < written; ++r) {
@@ -264,12 +271,12 @@ Outcome check_epilogue(const plan::EpilogueSource& source, std::uint64_t seed) {
   return outcome;
 }
 
-template <class T>
+template <class T, Way WAY = Way::machine_code>
 Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
-  const auto code = emitted(source, codegen::emit_field);
+  const auto kernel = kernel_of<WAY, plan::FieldArgs, codegen::InterpretedField>(source, codegen::emit_field);
   Outcome outcome;
-  outcome.refused = !code;
-  if (!code) return outcome;
+  outcome.refused = !kernel;
+  if (!kernel) return outcome;
   const ir::Program& program = source.program;
   const int cols = source.cols(), n = static_cast<int>(seed % 4);
   Arena<T> arena(seed);
@@ -285,7 +292,7 @@ Outcome check_field(const plan::FieldSource& source, std::uint64_t seed) {
       x.data(),   z.data(),    w.data(),    params.data(), row.data(),
       col.data(), pair.data(), coef.data(), acc.data(),    static_cast<std::int64_t>((cols + 8) * sizeof(T)),
       n};
-  call(*code, args);
+  kernel(args);
   if (!arena.guarded(acc)) outcome.fault = "wrote past the accumulators";
   LaneReference<T> reference(program);
   for (int at_row = 0; at_row < rows * cols; ++at_row) {
