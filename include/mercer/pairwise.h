@@ -69,8 +69,8 @@ struct Queue {
   ops::Trial* trial = nullptr;           // set by tune: the call runs with a choice under trial
 };
 
-/// What a call takes besides its points. A name that the formula does not have, and an array that it does not read, are
-/// refused, as is one that it needs and does not get.
+/// What a call takes besides its points. A name that the formula as written does not have, w, row and col among them,
+/// is refused, as is one that it needs and does not get.
 struct Arguments {
   std::map<std::string, Argument> params = {};  // those with a default may be left out
   std::optional<Tensor> w = {};                 // [K], weights of the features

@@ -60,14 +60,16 @@ nb::object call_torch(Verb verb, const std::string& formula, nb::handle x, nb::h
 template <class MakeExtras, class Run>
 nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options,
                     nb::handle out, const MakeExtras& extras, const Run& run) {
-  if (is_jax(x)) return call_jax(verb.name, verb.operation, formula.expression(), x, z, extras(), options, out);
+  const Formula::Prepared& prepared = formula.prepared();
+  if (is_jax(x)) return call_jax(verb.name, verb.operation, prepared.written, x, z, extras(), options, out);
   try {
     Call call(verb.name, formula, x, z, options);
     return run(call);
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
   }
-  return call_torch(verb, formula.prepared().key, x, z, extras(), options, out);
+  const bool is_whole = prepared.written.node() == prepared.expression.node();
+  return call_torch(verb, is_whole ? prepared.key : prepared.written.to_text(), x, z, extras(), options, out);
 }
 
 Extras no_extras() { return {}; }

@@ -10,6 +10,7 @@
 
 #include "ir/expr.h"
 #include "mercer/error.h"
+#include "ops/prepared.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -189,7 +190,7 @@ void bind_zoo(nb::module_& module) {
   module.def(
       "formula_for",
       [](nb::handle f, const std::string& verb, bool weighted, nb::dict options) {
-        return Symbol(find_formula(f, verb.c_str(), weighted, &options).expression());
+        return Symbol(find_formula(f, verb.c_str(), weighted, &options).prepared().written);
       },
       "f"_a, "verb"_a, "weighted"_a, "options"_a,
       nb::sig("def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, "

@@ -87,7 +87,7 @@ class Arranger {
 
   static bool is_uniform(const Expr& e) {
     const Uses u = uses(e);
-    return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator);
+    return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.reduction);
   }
 
   const Product& product(const Expr& e) {

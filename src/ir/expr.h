@@ -46,6 +46,7 @@ struct Uses {
   bool state = false;       // state or incoming
   bool accumulator = false; // accumulator or pair_value leaf
   bool ptx = false;         // a ptx, which is no leaf: it stays where it stands
+  bool reduction = false;   // a reduction, of constants perhaps
 };
 
 struct Node {

@@ -35,7 +35,8 @@ inline const Uses& uses(const Expr& e) { return e->uses; }
 /// Of parameters, K and constants alone.
 inline bool is_uniform(const Expr& e) {
   const Uses& u = e->uses;
-  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx);
+  return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx ||
+           u.reduction);
 }
 
 }  // namespace mercer::ir

@@ -167,13 +167,13 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
   batch_ = broadcast(op_, leading(x_, 2), leading(z_, 2));
   for (const Shape& shape : extra) batch_ = broadcast(op_, batch_, shape);
   resolve_params(prepared);
-  check_values("row", arguments.row, prepared.uses.row, m());
-  check_values("col", arguments.col, prepared.uses.col, n());
+  check_values("row", arguments.row, {prepared.uses.row, prepared.names.row}, m());
+  check_values("col", arguments.col, {prepared.uses.col, prepared.names.col}, n());
   for (std::int64_t extent : batch_) {
     const bool fits = !__builtin_mul_overflow(items_, extent, &items_);
     require(fits, "{}: the batch is too large. Received {}.", op_, text_of(batch_));
   }
-  read_weights(prepared.uses.w);
+  read_weights({prepared.uses.w, prepared.names.w});
   check_indices(prepared.uses);
   same_points_ = (z == nullptr || same_view(x_, z_)) && arguments.i_offset == arguments.j_offset;
   if (prepared.uses.row || prepared.uses.col)
@@ -196,12 +196,12 @@ void PairCall::check_points() {
           text_of(z_.shape));
 }
 
-void PairCall::read_weights(bool read) {
-  if (!read) {
-    require(!arguments_.w, "{}: w was given, but the formula does not read the weights w[k].", op_);
+void PairCall::read_weights(Reading reading) {
+  if (!arguments_.w) {
+    require(!reading.needs, "{}: the formula reads the weights w[k]; give w. Received none.", op_);
     return;
   }
-  require(arguments_.w.has_value(), "{}: the formula reads the weights w[k]; give w. Received none.", op_);
+  require(reading.names, "{}: w was given, but the formula does not read the weights w[k].", op_);
   const Tensor& w = *arguments_.w;
   check_input(op_, "w", w, 1);
   check_device(op_, "w", w, x_.device);
@@ -220,12 +220,13 @@ void PairCall::check_indices(const ir::Uses& uses) const {
           name_of(type()), largest_index(type()), type() == Dtype::float32 ? "; use float64" : "", last);
 }
 
-void PairCall::check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count) {
-  if (!read) {
-    require(!values, "{}: {} was given, but the formula does not read it.", op_, name);
+void PairCall::check_values(const char* name, const std::optional<Tensor>& values, Reading reading,
+                            std::int64_t count) {
+  if (!values) {
+    require(!reading.needs, "{}: the formula reads {}; give it, one value per point. Received none.", op_, name);
     return;
   }
-  require(values.has_value(), "{}: the formula reads {}; give it, one value per point. Received none.", op_, name);
+  require(reading.names, "{}: {} was given, but the formula does not read it.", op_, name);
   check_input(op_, name, *values, 1);
   check_device(op_, name, *values, x_.device);
   require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.",

@@ -98,10 +98,14 @@ class PairCall {
   };
 
   void check_points();
-  void read_weights(bool read);
+  /// Whether a formula needs an array; whether it names it, which simplification may have made needless.
+  struct Reading {
+    bool needs, names;
+  };
+  void read_weights(Reading reading);
   void check_indices(const ir::Uses& uses) const;
   void resolve_params(const Formula::Prepared& prepared);
-  void check_values(const char* name, const std::optional<Tensor>& values, bool read, std::int64_t count);
+  void check_values(const char* name, const std::optional<Tensor>& values, Reading reading, std::int64_t count);
   ParamSource source_of(const Expr& leaf) const;
   void bind_exponents(const Formula::Prepared& prepared);
   cpu::Points points(bool of_x, std::int64_t index) const;

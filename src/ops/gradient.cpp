@@ -160,6 +160,8 @@ void gradient_by_products(const char* op, const Formula& f, const Tensor& x, con
   const ir::Uses& uses = f.prepared().of_feature()->prepared().uses;
   Arguments of_feature = arguments;
   of_feature.verb = op;
+  of_feature.row.reset(), of_feature.col.reset();  // of a formula with such there is none
+  if (!uses.w) of_feature.w.reset();
   const std::int64_t features = x.shape.back();
   for (std::int64_t k = 0; k < features; ++k) {
     if (arguments.progress)

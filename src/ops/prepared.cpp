@@ -39,13 +39,17 @@ Formula::Prepared::Prepared(const Expr& given, bool field) : is_field(field) {
   require(!given.empty(), "formula: must not be empty.");
   ir::verify(given, is_field);
   expression = ir::simplify(given);
-  // Parameters are those of the formula as written: one that a rule removed may still be given.
+  // What the formula names may be given, also what a rule removed.
+  names = ir::uses(given);
   params = params_of(given);
   exponents = exponents_of(expression);
   reads_pairs = is_field && ir::reads_pairs(expression);
   uses = ir::uses(expression);
   symmetric = !is_field && ir::is_symmetric(expression);
   key = expression.to_text();
+  const bool names_no_more = names.w == uses.w && names.row == uses.row && names.col == uses.col &&
+                             params.size() == params_of(expression).size();
+  written = names_no_more ? expression : given;
 }
 
 const Formula::Prepared& Formula::Prepared::swapped() const {
@@ -61,15 +65,16 @@ const Expr& Formula::Prepared::field() const {
 const Formula* Formula::Prepared::of_feature() const {
   std::call_once(feature_once_, [this] {
     ir::ExprMap<Expr> by, without;
-    ir::for_each(field(), [&](const Expr& e) {
+    const Expr& phi = field();
+    ir::for_each(phi, [&](const Expr& e) {
       if (!ir::is_reduction(e->op)) return;
       by[e] = e;  // they read the points, not a feature
       without[e] = 0.0;
     });
-    if (uses.row || uses.col || ir::uses(ir::substitute(field(), without)).w) return;
+    if (uses.row || uses.col || ir::uses(ir::substitute(phi, without)).w) return;
     by[points().x] = row_value();
     by[points().z] = col_value();
-    auto formula = std::make_unique<Formula>(ir::substitute(field(), by));
+    auto formula = std::make_unique<Formula>(ir::substitute(phi, by));
     const Prepared& prepared = formula->prepared();  // what it does not read, a caller may not give
     if (prepared.uses.w == uses.w && prepared.params.size() == params.size()) of_feature_ = std::move(formula);
   });

@@ -19,9 +19,11 @@ struct Formula::Prepared {
 
   Expr expression;                    // simplified and verified
   std::string key;                    // its text: equal keys mean equal programs
+  Expr written;                       // as given where that names more, for callers that prepare it again
   std::vector<Expr> params;           // parameter leaves in order of first use
   std::vector<Expr> exponents;        // those in an exponent: a number given there becomes part of the program
   ir::Uses uses;
+  ir::Uses names;                     // of the formula as written, of which simplification may have removed some
   bool is_field = false;
   bool reads_pairs = false;           // a field with values of the pair: reductions, indices
   bool symmetric = false;

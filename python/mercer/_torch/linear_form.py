@@ -65,13 +65,14 @@ def passed(
     if form.scale != 1:
         field = form.scale * field
     if "row" in by:
-        found["row"] = (_weighed(form, pairs, x) * field).sum(-1)
+        by_row = (_weighed(form, pairs, x) * field).sum(-1)
+        found["row"] = by_row if form.of_row else torch.zeros_like(by_row)
     if form.of_row:
         assert row is not None
         field = field * row.unsqueeze(-1)
     if "w" in by:
         assert w is not None
-        found["w"] = of_weights(form.slope, w) * (x * field).sum(-2)
+        found["w"] = of_weights(form.slope or "0", w) * (x * field).sum(-2)
     if needs_v:
         assert v is not None
         values = form.scale * products.matmul(_weighed(form, pairs, x), moments.mT)
