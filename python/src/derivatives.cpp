@@ -65,6 +65,16 @@ const char* name_of(const ir::Node& node) {
   return ir::is_leaf(node.op) ? leaf_name(node.op) : ir::info(node.op).name;
 }
 
+/// Whether a formula may compare its terms, rounded as they are, with the value.
+bool decides(const Expr& reduction) {
+  using ir::Op;
+  bool found = reduction->op == Op::max_over || reduction->op == Op::min_over || reduction->op == Op::reduce;
+  ir::for_each(reduction, [&](const Expr& e) {
+    found = found || (!ir::is_leaf(e->op) && !ir::is_reduction(e->op) && ir::info(e->op).boolean);
+  });
+  return found;
+}
+
 /// (name, arguments as numbers of earlier steps, value, slot, name of the parameter or text of a reduction)
 nb::list steps_of(const Expr& expr) {
   nb::list steps;
@@ -82,7 +92,7 @@ nb::list steps_of(const Expr& expr) {
     numbers.emplace(e, static_cast<int>(numbers.size()));
     has_text.push_back(!has_direction);
     const int slot = e->op == ir::Op::w ? e->slot - 1 : e->slot;
-    const std::string word = ir::is_reduction(e->op) && !has_direction ? e.to_text() : e->name;
+    const std::string word = ir::is_reduction(e->op) && !has_direction && !decides(e) ? e.to_text() : e->name;
     steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), e->value, slot, word));
   });
   return steps;
@@ -186,7 +196,8 @@ Differentiated in the direction number d of each target along[d] ("x", "z", "w",
 a field), then, where wrt is given, by that target at the free feature.
 
 A step: its name, the numbers of the steps that it reads, a value, a slot, and a word: the name of a parameter, or the
-text of a reduction without directions, which is a formula.)");
+text of a reduction without directions, which is a formula; but for those whose terms are compared, as with their
+maximum: the steps round these as they do the terms.)");
 }
 
 }  // namespace mercer::python

@@ -51,6 +51,7 @@ void join(Uses& to, const Uses& from) {
   to.state |= from.state;
   to.accumulator |= from.accumulator;
   to.ptx |= from.ptx;
+  to.pinned |= from.pinned;
   to.reduction |= from.reduction;
 }
 
@@ -73,6 +74,7 @@ Uses uses_of_leaf(Op op) {
 Uses uses_of(const Node& n) {
   Uses u = uses_of_leaf(n.op);
   u.ptx = n.op == Op::ptx;
+  u.pinned = n.op == Op::pinned;
   u.reduction = is_reduction(n.op);
   for (const Expr& a : n.args) join(u, a->uses);
   if (n.op == Op::reduce) {  // its states are bound in it; only a term could read an outer one

@@ -35,6 +35,7 @@ enum class Op : std::uint8_t {
   where, fma,
   // A user's PTX (ir/ptx.h): name = text, slot = which of its outputs; args: the inputs and, last, the meaning.
   ptx,
+  pinned,  // its argument, with the same bits in every pass (ir/pin.cpp); only made by passes
   // Reductions over k: one argument.
   sum, prod, max_over, min_over, logsumexp,
   reduce,  // args: term[S], combine[S], identity[S], (merge[S] when has_merge), finish; slot = S
@@ -46,6 +47,7 @@ struct Uses {
   bool state = false;       // state or incoming
   bool accumulator = false; // accumulator or pair_value leaf
   bool ptx = false;         // a ptx, which is no leaf: it stays where it stands
+  bool pinned = false;      // a pinned node, which stays too
   bool reduction = false;   // a reduction, of constants perhaps
 };
 

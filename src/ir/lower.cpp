@@ -22,7 +22,7 @@ constexpr double kMostUnitPower = 4;  // beyond it, errors of multiplications ad
 
 class Lowering {
  public:
-  explicit Lowering(const LowerOptions& options) : options_(options), builder_(options.type), facts_(options) {}
+  Lowering(const LowerOptions& options, Builder& builder) : options_(options), builder_(builder), facts_(options) {}
 
   Program program(const std::vector<Expr>& outputs) {
     std::vector<Value> values;
@@ -45,6 +45,7 @@ class Lowering {
   Value power_value(const Expr& e);
   Value xlogy_value(const Expr& e);
   Value ptx_value(const Expr& e);
+  Value pinned_value(const Expr& e);
   std::optional<Product> product(const Expr& e);
   std::optional<Product> power_product(const Expr& base, double exponent);
   Value stream(const Expr& e);
@@ -67,7 +68,7 @@ class Lowering {
   Value unit_power(const Expr& base, const Expr& exponent);
 
   const LowerOptions& options_;
-  Builder builder_;
+  Builder& builder_;
   Facts facts_;
   ExprMap<Value> values_, masks_;
 };
@@ -156,6 +157,7 @@ Value Lowering::make_value(const Expr& e) {
     case Op::pow: return power_value(e);
     case Op::xlogy: return xlogy_value(e);
     case Op::ptx: return ptx_value(e);
+    case Op::pinned: return pinned_value(e);
     default: return function_value(e);
   }
 }
@@ -281,6 +283,16 @@ Value Lowering::ptx_value(const Expr& e) {
   return builder_.ptx(e->name, inputs, e->slot);
 }
 
+/// By what holds in every pass.
+Value Lowering::pinned_value(const Expr& e) {
+  LowerOptions options;
+  options.type = options_.type;
+  options.processor = on_gpu() ? Processor::gpu : Processor::cpu;
+  options.scaled = options_.scaled;
+  options.params = options_.params;
+  return Lowering(options, builder_).value(e->args[0]);
+}
+
 Value Lowering::power_value(const Expr& e) {
   const Expr& exponent = e->args[1];
   const Range range = facts_.range(e->args[0]);
@@ -354,7 +366,8 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
 Program lower(const std::vector<Expr>& outputs, const LowerOptions& options) {
   if (options.type != Dtype::float32 && options.type != Dtype::float64)
     fail(ErrorKind::compile, "lower: programs are float32 or float64. Received {}.", name_of(options.type));
-  Program program = Lowering(options).program(outputs);
+  Builder builder(options.type);
+  Program program = Lowering(options, builder).program(outputs);
   verify(program);
   return program;
 }

@@ -25,6 +25,7 @@ bool decide(const Node& n, ExprMap<bool>& memo) {
     case Op::max: return holds(0) || holds(1);
     case Op::pow: return is_even(n.args[1]) || holds(0);
     case Op::where: return holds(1) && holds(2);
+    case Op::pinned: return holds(0);
     case Op::ptx: return holds(n.args.size() - 1);
     case Op::fma: return holds(2) && (same(n.args[0], n.args[1]) || (holds(0) && holds(1)));
     default: return !is_leaf(n.op) && !is_reduction(n.op) && info(n.op).boolean;

@@ -152,11 +152,6 @@ std::vector<OpInfo> make_table() {
 }
 // clang-format on
 
-#undef F1
-#undef F2
-#undef F3
-#undef D
-
 }  // namespace
 
 const std::vector<OpInfo>& op_table() {
@@ -169,6 +164,9 @@ const OpInfo& info(Op op) {
   static const OpInfo ptx{.op = Op::ptx, .name = "ptx", .arity = 0, .eval = nullptr, .derivative = nullptr,
                           .commutative = false, .boolean = false, .eval_wide = nullptr};
   if (op == Op::ptx) return ptx;
+  // Nor has what only passes make.
+  static const OpInfo pinned = row(Op::pinned, "pinned", F1(a), nullptr);
+  if (op == Op::pinned) return pinned;
   const auto index = static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::neg);  // the table is in enum order
   require(op >= Op::neg && index < op_table().size(), "ops: only scalar ops have a row. Received op number {}.",
           static_cast<int>(op));
@@ -181,5 +179,10 @@ const OpInfo* find_op(std::string_view name) {
   }
   return nullptr;
 }
+
+#undef F1
+#undef F2
+#undef F3
+#undef D
 
 }  // namespace mercer::ir

@@ -18,6 +18,9 @@ void verify(const Expr& e, bool field = false);
 /// `direction` is another feature: a leaf w with a slot above 0, say. A formula like any other.
 Expr differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction);
 
+/// Fields of one pass of the pairs, with what they compare with values of that pass pinned, in both.
+std::vector<Expr> pin_compared(const std::vector<Expr>& fields);
+
 /// True when swapping (x, row, i) with (z, col, j) leaves the simplified expression unchanged.
 bool is_symmetric(const Expr& e);
 

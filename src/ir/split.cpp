@@ -114,11 +114,12 @@ class Splitter {
   Expr pair_reduction(const Expr& e);
   Expr stream(const Expr& e, bool of_x);
   Expr hoist(const Expr& e, Memo& memo);
+  Expr hoist_points(const Expr& e);
 
   Split& out_;
   SplitOptions options_;
   Memo memo_[4];
-  Memo row_stages_, col_stages_, pairs_;
+  Memo row_stages_, col_stages_, pairs_, points_;
 };
 
 Expr Splitter::lift(const Expr& e, Context context) {
@@ -141,7 +142,8 @@ Expr Splitter::lift_reduction(const Expr& e, Context context) {
   const Uses u = uses(e);
   const bool x_side = reads_x_side(u), z_side = reads_z_side(u);
   const bool indexed = u.index_i || u.index_j;
-  if (!indexed && !(x_side && z_side)) {
+  // What is pinned is not computed before, in float64.
+  if (!indexed && !(x_side && z_side) && !u.pinned) {
     // Neither side (sum(w)): one value, computed with the points of whichever side asks.
     const bool of_x = x_side || (!z_side && context != Context::z_side);
     return stage(e, of_x);
@@ -201,7 +203,13 @@ Expr Splitter::stream(const Expr& e, bool of_x) {
 Expr Splitter::hoist(const Expr& e, Memo& memo) {
   if (auto found = memo.find(e); found != memo.end()) return found->second;
   const Uses u = uses(e);
-  const bool one_sided = (u.x != u.z) && !u.ptx && !u.state && !u.accumulator && !u.index_i && !u.index_j &&
+  if (e->op == Op::pinned) {
+    const Expr result = hoist_points(e);
+    memo.emplace(e, result);
+    return result;
+  }
+  const bool stays = u.ptx || u.pinned;
+  const bool one_sided = (u.x != u.z) && !stays && !u.state && !u.accumulator && !u.index_i && !u.index_j &&
                          !(u.x ? u.col : u.row) && (options_.hoist || is_leaf(e->op));
   Expr result = e;
   if (one_sided) {
@@ -210,6 +218,16 @@ Expr Splitter::hoist(const Expr& e, Memo& memo) {
     result = with_mapped_args(e, [&](const Expr& arg) { return hoist(arg, memo); });
   }
   memo.emplace(e, result);
+  return result;
+}
+
+/// The points alone.
+Expr Splitter::hoist_points(const Expr& e) {
+  if (e->op == Op::x || e->op == Op::z) return stream(e, e->op == Op::x);
+  if (is_leaf(e->op)) return e;
+  if (auto found = points_.find(e); found != points_.end()) return found->second;
+  const Expr result = with_mapped_args(e, [this](const Expr& arg) { return hoist_points(arg); });
+  points_.emplace(e, result);
   return result;
 }
 
@@ -234,13 +252,6 @@ Expr scale_of_reciprocal(const Expr& c) {
   return where(abs(c) < kLeast, 1 / factor, where(abs(c) > kMost, factor, 1.0));
 }
 
-/// One that a program computes, which has no reductions: sum(1) is a value of every pair instead.
-bool is_uniform_value(const Expr& e) {
-  bool reduces = false;
-  if (is_uniform(e)) for_each(e, [&](const Expr& n) { reduces |= is_reduction(n->op); });
-  return is_uniform(e) && !reduces;
-}
-
 /// Collects parameters and uniforms over several expressions.
 class Uniforms {
  public:
@@ -252,6 +263,8 @@ class Uniforms {
     Expr result = e;
     if (e->op == Op::param) {
       add(params_, e);
+    } else if (e->op == Op::pinned && divisors_ != UniformDivisors::divide) {
+      result = Uniforms(params_, uniforms_)(e);
     } else if (e->op == Op::features || (!is_leaf(e->op) && is_uniform(e))) {
       for_each(e, [this](const Expr& n) { if (n->op == Op::param) add(params_, n); });
       result = uniform_leaf(add(uniforms_, e));
@@ -336,29 +349,48 @@ Split split(const std::vector<Expr>& outputs, const SplitOptions& options) {
   return out;
 }
 
-FieldSplit split_field(const Expr& field, const Expr& beside) {
-  FieldSplit out;
-  ExprMap<bool> free;
-  ExprMap<Expr> memo;
-  std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
+namespace {
+
+/// Puts leaves in the place of values of the pair.
+class PairValues {
+ public:
+  explicit PairValues(std::vector<Expr>& outputs) : outputs_(outputs) {}
+
+  /// `pinned`: as a part of something pinned.
+  Expr operator()(const Expr& e, bool pinned = false) {
     if (e->op == Op::constant || e->op == Op::param || e->op == Op::x || e->op == Op::z || e->op == Op::w) return e;
+    ExprMap<Expr>& memo = memo_[pinned];
     if (auto found = memo.find(e); found != memo.end()) return found->second;
-    Expr result;
-    if (!has_free_feature(e, free)) {
-      const bool uniform = is_uniform_value(e);
-      result = uniform ? e : leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()));
-      if (!uniform) out.pair_outputs.push_back(e);
-    } else {
+    Expr result = e;
+    if (has_free_feature(e, free_)) {
       std::vector<Expr> args;
-      for (const Expr& arg : e->args) args.push_back(visit(arg));
+      for (const Expr& arg : e->args) args.push_back((*this)(arg, pinned || e->op == Op::pinned));
       result = with_args(e, std::move(args));
+    } else if (!is_uniform(e)) {
+      result = leaf(Op::pair_value, static_cast<int>(outputs_.size()));
+      outputs_.push_back(pinned && !is_leaf(e->op) && !is_reduction(e->op) ? make(Op::pinned, {e}) : e);
     }
     memo.emplace(e, result);
     return result;
-  };
+  }
+
+ private:
+  std::vector<Expr>& outputs_;
+  ExprMap<bool> free_;
+  ExprMap<Expr> memo_[2];
+};
+
+}  // namespace
+
+FieldSplit split_field(const Expr& field, const Expr& beside) {
+  FieldSplit out;
+  std::vector<Expr> fields{by_meaning(field)};
+  if (!beside.empty()) fields.push_back(by_meaning(beside));
+  fields = pin_compared(fields);
+  PairValues values(out.pair_outputs);
   Uniforms uniforms(out.params, out.uniforms);
-  out.field = uniforms(visit(by_meaning(field)));
-  if (!beside.empty()) out.beside = uniforms(visit(by_meaning(beside)));
+  out.field = uniforms(values(fields[0]));
+  if (!beside.empty()) out.beside = uniforms(values(fields[1]));
   return out;
 }
 
@@ -384,7 +416,7 @@ ValueSplit split_values(const std::vector<Expr>& values) {
   ExprMap<Expr> memo;
   bool stands = true;
   std::function<Expr(const Expr&)> visit = [&](const Expr& e) -> Expr {
-    if (is_uniform_value(e)) return e;
+    if (is_uniform(e)) return e;
     if (auto found = memo.find(e); found != memo.end()) return found->second;
     Expr result = e;
     if (is_reduction(e->op)) {

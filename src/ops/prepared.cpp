@@ -65,7 +65,7 @@ const Expr& Formula::Prepared::field() const {
 const Formula* Formula::Prepared::of_feature() const {
   std::call_once(feature_once_, [this] {
     ir::ExprMap<Expr> by, without;
-    const Expr& phi = field();
+    const Expr phi = ir::pin_compared({field()})[0];
     ir::for_each(phi, [&](const Expr& e) {
       if (!ir::is_reduction(e->op)) return;
       by[e] = e;  // they read the points, not a feature

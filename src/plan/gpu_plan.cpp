@@ -138,6 +138,7 @@ Expr with_powers_of_two(const Expr& e) {
   constexpr double kLog2OfE = 1.4426950408889634;
   ir::ExprMap<Expr> replaced;
   ir::for_each(e, [&](const Expr& part) {
+    if (part->op == Op::pinned) replaced[part] = part;  // as the field has it
     if (part->op != Op::exp) return;
     if (const Expr power = scaled(part->args[0], kLog2OfE); !power.empty()) replaced[part] = exp2(power);
   });

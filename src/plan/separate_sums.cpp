@@ -111,7 +111,8 @@ std::optional<Expr> separated(const Expr& of_sum) {
 Expr separate_sums(const Expr& output) {
   return ir::rewrite(output, [](const Expr& e) {
     const ir::Uses used = ir::uses(e);
-    if (e->op != Op::sum || !used.x || !used.z || used.ptx || used.index_i || used.index_j || used.row || used.col)
+    if (e->op != Op::sum || !used.x || !used.z || used.ptx || used.pinned || used.index_i || used.index_j || used.row ||
+        used.col)
       return e;
     return separated(e).value_or(e);
   });

@@ -238,7 +238,7 @@ class _Block:
             return self._call(_FUNCTIONS[name], arguments)
         if name == "sum":
             return self._sum(arguments[0])
-        term = self._along_features(self.whole(arguments[0]))
+        term = self._term(arguments[0])
         if name == "prod":
             return term.prod(-1, keepdim=True)
         if self.features == 0:
@@ -258,10 +258,14 @@ class _Block:
     def _along_features(self, term: Tensor) -> Tensor:
         return term.expand(*term.shape[:-1], self.features)
 
+    def _term(self, value: Value) -> Tensor:
+        """Of a reduction; as exact as it is, for it is compared with the largest one."""
+        return self._along_features(value if isinstance(value, Tensor) else self.whole(value))
+
     def _loop(self, program: Steps, number: int, values: dict[int, Value]) -> Tensor:
         """A reduce: its combine for one feature after the other, then its finish."""
         _, arguments, _, slots, _ = program.steps[number]
-        terms = [self._along_features(self.whole(values[a])) for a in arguments[:slots]]
+        terms = [self._term(values[a]) for a in arguments[:slots]]
         combine, identity = arguments[slots : 2 * slots], arguments[2 * slots : 3 * slots]
         state = [values[a] for a in identity]
         for k in range(self.features):
