@@ -80,7 +80,7 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   const std::size_t element = size_of(program.type);
   const std::int64_t rows = source_.tile.rows, cols = source_.tile.cols();
   const std::int64_t states = static_cast<std::int64_t>(program.outputs.size());
-  const bool continues = k > 0;
+  const bool continues = k > 0 || source_.continues;
   auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
   for (std::int64_t s = 0; s < states; ++s) {
     // A later chunk of a sum starts at zero beside the running total.

@@ -122,7 +122,7 @@ class UpdateEmitter {
   void accumulate(ProgramEmitter& emitter, ProgramEmitter& head, ProgramEmitter& promote) {
     start();
     if (!has_heads()) pin(emitter);
-    a.mov(first_chunk(), 1);
+    a.mov(first_chunk(), s_.continues ? 0 : 1);
     Xbyak::Label next_chunk, last_chunk, done, end;
     a.L(next_chunk);
     a.mov(a.count, chunk());
@@ -216,8 +216,9 @@ class UpdateEmitter {
     if (has_heads()) return;
     a.mov(a.scratch, a.ptr[a.args + static_cast<int>(offsetof(UpdateArgs, identity))]);
     for (int state = 0; state < states_; ++state)
-      each_accumulator(state, [&](const Xbyak::Xmm& reg, int) {
+      each_accumulator(state, [&](const Xbyak::Xmm& reg, int offset) {
         if (s_.promoted[state]) a.zero(reg);
+        else if (s_.continues) a.move(reg, a.ptr[a.acc + offset]);
         else a.broadcast(reg, a.scratch + state * element_);
       });
   }

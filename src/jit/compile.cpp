@@ -80,6 +80,12 @@ const PairKernels::Variant& PairKernels::variant(bool fast) const {
   return variants_[fast];
 }
 
+const UpdateKernel& PairKernels::continued(bool fast) const {
+  fast = fast && plan_->has_fast;
+  std::call_once(continued_compiled_[fast], [&] { continued_[fast] = compile(plan_->continued_source(fast)); });
+  return *continued_[fast];
+}
+
 const UpdateKernel* PairKernels::fused(bool fast) const {
   fast = fast && plan_->has_fast;
   std::call_once(fused_compiled_[fast], [&] {

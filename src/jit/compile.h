@@ -41,6 +41,8 @@ class PairKernels {
   explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {}
   const plan::PairPlan& plan() const { return *plan_; }
   const Variant& variant(bool fast) const;
+  /// The variant's update for features behind those that are in the accumulators already.
+  const UpdateKernel& continued(bool fast) const;
   /// Update and epilogue in one kernel; null where they do not fit the registers together, or the interpreter serves.
   const UpdateKernel* fused(bool fast) const;
   /// Of a plan with sums of maxima: the update alone, and with the best variant's epilogue (or null).
@@ -50,9 +52,9 @@ class PairKernels {
  private:
   std::shared_ptr<const plan::PairPlan> plan_;
   // [fast]
-  mutable std::once_flag compiled_[2], fused_compiled_[2];
+  mutable std::once_flag compiled_[2], fused_compiled_[2], continued_compiled_[2];
   mutable Variant variants_[2];
-  mutable std::unique_ptr<UpdateKernel> fused_[2];
+  mutable std::unique_ptr<UpdateKernel> fused_[2], continued_[2];
   mutable std::once_flag maxima_compiled_, fused_maxima_compiled_;
   mutable std::unique_ptr<UpdateKernel> maxima_, fused_maxima_;
 };

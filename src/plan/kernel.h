@@ -102,6 +102,7 @@ struct UpdateSource {
   ir::Program start;            // of x and z, without constants; no outputs: chunks have no heads
   ir::Program promote;          // of accumulators and parameters, without constants; no outputs: sums as they are
   bool guarded = false;         // panels end with bounds
+  bool continues = false;       // starts from what is in acc, not at the identities; neither guarded nor fused
   bool fused = false;           // the fields below are those of fused kernels
   ir::Program epilogue;         // outputs: one per plane of out
   std::int64_t plane = 0;       // elements between the planes

@@ -181,6 +181,17 @@ bool PairPlan::sums_parts(std::int64_t features) const {
          std::find(promoted.begin(), promoted.end(), false) == promoted.end();
 }
 
+std::int64_t PairPlan::part_features(std::int64_t features) const {
+  constexpr std::int64_t kMostPanelBytes = std::int64_t{64} << 20;
+  const auto streams = static_cast<std::int64_t>(std::max(sides.x_streams.size() * tile.rows,
+                                                          sides.z_streams.size() * tile.cols()));
+  const std::int64_t size = problem.type == Dtype::float64 ? 8 : 4;
+  if (streams == 0 || features <= kMostPanelBytes / (streams * size)) return 0;
+  if (sums_parts(features)) return kFeaturesOfTotal;
+  const std::int64_t of_chunk = std::min(chunk(features), kFeaturesOfTotal);
+  return kFeaturesOfTotal / of_chunk * of_chunk;
+}
+
 std::int64_t PairPlan::plane_width() const {
   return tile.cols() * std::max<std::int64_t>(1, problem.block_columns / tile.cols());
 }
@@ -202,8 +213,14 @@ UpdateSource PairPlan::update_source(bool use_fast, bool fused) const {
   return source;
 }
 
+UpdateSource PairPlan::continued_source(bool use_fast) const {
+  UpdateSource source = update_source(use_fast);
+  source.continues = true;
+  return source;
+}
+
 bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
-  if (maxima.factor == 0 || features == 0) return false;
+  if (maxima.factor == 0 || features == 0 || part_features(features) > 0) return false;
   // In cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit; packing for
   // maxima, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
   constexpr double kLook = 600, kLooks = 26, kPack = 1.2, kGuard = 2.5;

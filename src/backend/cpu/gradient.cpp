@@ -76,6 +76,8 @@ class GradientRun {
       block_.emplace_back(pairs->plan(), item.pair_params, item.item.x.features);
       engine_.emplace_back(*pairs, item.item, block_[0]);
       rows_ = engine_[0].tile().rows;
+    } else {
+      rows_ = std::clamp<std::int64_t>(item.item.x.count, 1, rows_);
     }
     if (item.factors.program != nullptr) factors_.emplace_back(item.factors, width_);
     padded_rows_ = rows_;

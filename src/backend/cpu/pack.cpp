@@ -39,7 +39,8 @@ constexpr std::int64_t kFeatureBlock = 128;
 
 using Lanes = std::vector<double>;  // one value per point of a panel
 
-/// What the float64 programs of one panel read besides its features.
+}  // namespace
+
 struct PanelInputs {
   Lanes user, index;
   std::vector<Lanes> stages;  // values of stage 0 so far
@@ -98,8 +99,6 @@ struct PanelInputs {
     }
   }
 };
-
-}  // namespace
 
 template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count) {
@@ -219,19 +218,18 @@ void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
 /// body(first feature, features, their values [feature][width] in double) for one block of features after another.
 template <class T>
 template <class Body>
-void Packer<T>::each_block(std::int64_t panel, Body&& body) const {
-  Lanes block(static_cast<std::size_t>(std::min(kFeatureBlock, points_.features) * width_));
-  for (std::int64_t k = 0; k < points_.features; k += kFeatureBlock) {
-    const std::int64_t count = std::min(kFeatureBlock, points_.features - k);
+void Packer<T>::each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const {
+  Lanes block(static_cast<std::size_t>(std::min(kFeatureBlock, end - first) * width_));
+  for (std::int64_t k = first; k < end; k += kFeatureBlock) {
+    const std::int64_t count = std::min(kFeatureBlock, end - k);
     copy(panel, k, k + count, block.data());
     body(k, count, block.data());
   }
 }
 
-/// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier; then the streams.
+/// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier.
 template <class T>
-void Packer<T>::run_programs(std::int64_t panel, T* values, T* slots) const {
-  PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(points_.features), weights_, params_};
+void Packer<T>::run_stages(std::int64_t panel, PanelInputs& inputs) const {
   for (int r = 0; r < width_; ++r) {
     inputs.user[r] = points_.user[point(panel, r)];
     inputs.index[r] = static_cast<double>(point(panel, r) + points_.index_offset);
@@ -241,7 +239,7 @@ void Packer<T>::run_programs(std::int64_t panel, T* values, T* slots) const {
     std::vector<double*> outputs;
     for (double identity : stage.identity) states.emplace_back(width_, identity);
     for (Lanes& state : states) outputs.push_back(state.data());
-    each_block(panel, [&](std::int64_t k, std::int64_t count, const double* x) {
+    each_block(panel, 0, points_.features, [&](std::int64_t k, std::int64_t count, const double* x) {
       stage.update(inputs.steps(stage.update, x, k, states), outputs.data(), width_, count);
     });
     Lanes column(width_);
@@ -249,36 +247,73 @@ void Packer<T>::run_programs(std::int64_t panel, T* values, T* slots) const {
     stage.finish(inputs.steps(stage.finish, nullptr, 0, states), &value, width_);
     inputs.stages.push_back(std::move(column));
   }
-  if (streams_ > 0 && !side_.copies())
-    each_block(panel, [&](std::int64_t k, std::int64_t count, const double* x) {
-      Lanes results(static_cast<std::size_t>(count * width_));
-      for (int s = 0; s < streams_; ++s) {
-        std::vector<Lanes> held;
-        double* result = results.data();
-        if (!side_.plain[s])
-          side_.streams[s](inputs.lanes(side_.streams[s], x, k, count, held), &result, count * width_);
-        const double* from = side_.plain[s] ? x : result;
-        for (std::int64_t f = 0; f < count; ++f, from += width_)
-          std::transform(from, from + width_, values + ((k + f) * streams_ + s) * width_,
-                         [](double value) { return static_cast<T>(value); });
-      }
-    });
-  if (side_.slots > 0 && slots)
-    for (std::size_t q = 0; q < inputs.stages.size(); ++q)
-      for (int r = 0; r < width_; ++r)
-        slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(inputs.stages[q][r]);
+}
+
+/// Features first … end - 1, to the start of `values`.
+template <class T>
+void Packer<T>::run_streams(const PanelInputs& inputs, std::int64_t panel, std::int64_t first, std::int64_t end,
+                            T* values) const {
+  each_block(panel, first, end, [&](std::int64_t k, std::int64_t count, const double* x) {
+    Lanes results(static_cast<std::size_t>(count * width_));
+    for (int s = 0; s < streams_; ++s) {
+      std::vector<Lanes> held;
+      double* result = results.data();
+      if (!side_.plain[s])
+        side_.streams[s](inputs.lanes(side_.streams[s], x, k, count, held), &result, count * width_);
+      const double* from = side_.plain[s] ? x : result;
+      for (std::int64_t f = 0; f < count; ++f, from += width_)
+        std::transform(from, from + width_, values + ((k - first + f) * streams_ + s) * width_,
+                       [](double value) { return static_cast<T>(value); });
+    }
+  });
+}
+
+template <class T>
+void Packer<T>::fill_stages(const PanelInputs& inputs, T* slots) const {
+  if (side_.slots == 0 || slots == nullptr) return;
+  for (std::size_t q = 0; q < inputs.stages.size(); ++q)
+    for (int r = 0; r < width_; ++r)
+      slots[(plan::kFirstStageSlot + q) * width_ + r] = static_cast<T>(inputs.stages[q][r]);
+}
+
+template <class T>
+std::shared_ptr<const PanelInputs> Packer<T>::inputs_of(std::int64_t panel) const {
+  auto inputs = std::make_shared<PanelInputs>(
+      PanelInputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(points_.features), weights_, params_});
+  run_stages(panel, *inputs);
+  return inputs;
+}
+
+template <class T>
+bool Packer<T>::pack_part(const PanelInputs& inputs, std::int64_t panel, std::int64_t k, std::int64_t count,
+                          T* values) const {
+  if (side_.copies()) copy(panel, k, k + count, values);
+  else if (streams_ > 0) run_streams(inputs, panel, k, k + count, values);
+  return all_within(side_.magnitudes, values, count * streams_ * width_);
 }
 
 template <class T>
 bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
   if (side_.slots > 0 && slots) fill_slots(panel, slots);
   if (side_.copies()) copy(panel, 0, points_.features, values);
-  if (!side_.copies() || !side_.stages.empty()) run_programs(panel, values, slots);
+  if (!side_.copies() || !side_.stages.empty()) {
+    PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(points_.features), weights_, params_};
+    run_stages(panel, inputs);
+    if (streams_ > 0 && !side_.copies()) run_streams(inputs, panel, 0, points_.features, values);
+    fill_stages(inputs, slots);
+  }
   return all_within(side_.magnitudes, values, values_size());
 }
 
 template <class T>
 PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
+  if (part_ > 0) {
+    if (side_.slots > 0) {
+      fill_slots(panel, slots);
+      fill_stages(*inputs_of(panel), slots);
+    }
+    return PanelKind::general;
+  }
   if (maxima_) {
     using Element = typename MaximaOf<T>::Element;
     thread_local AlignedBuffer originals;

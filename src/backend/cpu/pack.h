@@ -46,6 +46,9 @@ struct PackPrograms {
   Side x, z;
 };
 
+/// What the float64 programs of one panel read besides its features.
+struct PanelInputs;
+
 /// True when every value is 0 or of one of these magnitudes.
 template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
@@ -72,6 +75,7 @@ class Packer {
 
   std::int64_t panels() const { return ceil_div(points_.count, width_); }
   std::int64_t panel_size() const {  // elements
+    if (part_ > 0) return 0;
     return (maxima_ ? maxima_->lines() : points_.features * streams_) * width_;
   }
   std::int64_t slots_size() const { return static_cast<std::int64_t>(side_.slots) * width_; }
@@ -84,7 +88,14 @@ class Packer {
     maxima_ = std::move(maker);
     rows_ = rows;
   }
+  /// Panels have no values from now on: the engine packs some features at a time where it needs them.
+  void use_parts(std::int64_t features) { part_ = features; }
+  std::int64_t part_size() const { return part_ * streams_ * width_; }
   PanelKind pack(std::int64_t panel, T* values, T* slots) const;
+  /// What parts of a panel are made of: values of its points, stage 0.
+  std::shared_ptr<const PanelInputs> inputs_of(std::int64_t panel) const;
+  /// Features k … k + count - 1 of a panel; true when all are of the side's magnitudes.
+  bool pack_part(const PanelInputs& inputs, std::int64_t panel, std::int64_t k, std::int64_t count, T* values) const;
   /// The values themselves; true when all are of the side's magnitudes. `slots` may be null.
   bool pack_values(std::int64_t panel, T* values, T* slots) const;
 
@@ -96,8 +107,11 @@ class Packer {
   /// The point behind lane r of a panel: the last one fills a short panel up.
   std::int64_t point(std::int64_t panel, int r) const { return panel * width_ + std::min(r, points_in(panel) - 1); }
   template <class Body>
-  void each_block(std::int64_t panel, Body&& body) const;
-  void run_programs(std::int64_t panel, T* values, T* slots) const;
+  void each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const;
+  void run_stages(std::int64_t panel, PanelInputs& inputs) const;
+  void run_streams(const PanelInputs& inputs, std::int64_t panel, std::int64_t first, std::int64_t end,
+                   T* values) const;
+  void fill_stages(const PanelInputs& inputs, T* slots) const;
   void fill_slots(std::int64_t panel, T* slots) const;
 
   const PackPrograms::Side& side_;
@@ -107,6 +121,7 @@ class Packer {
   const std::vector<double>& params_;
   std::shared_ptr<const MaximaOf<T>> maxima_;
   bool rows_ = false;
+  std::int64_t part_ = 0;
 };
 
 /// A packed panel.

@@ -47,8 +47,11 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
       x_packer_(program.packs.x, item.x, program.plan().tile.rows, item.weights, params.wide),
       z_packer_(program.packs.z, item.z, program.plan().tile.cols(), item.weights, params.wide),
       scales_(program.plan().best().magnitudes.scale != 1), chunk_(program.plan().chunk(item.x.features)),
+      part_features_(program.plan().part_features(item.x.features)),
       totals_(program.plan().sums_parts(item.x.features)),
       identity_(program.plan().general.identity.begin(), program.plan().general.identity.end()) {
+  x_packer_.use_parts(part_features_);
+  z_packer_.use_parts(part_features_);
   fused_[0] = totals_ ? nullptr : program.kernels.fused(false);
   fused_[1] = !totals_ && params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
@@ -112,6 +115,16 @@ void PairEngine<T>::compute(const PanelView<T>& x, const PanelView<T>& z, TileSc
   if (tiles > 1 && plan().problem.outputs.size() > 1)  // a second tile would write over the first one's planes
     fail(ErrorKind::compile, "pairs: kernels of several outputs take one tile a call. Received {}.", tiles);
   T* acc = scratch.acc.as<T>();
+  if (part_features_ > 0) {
+    scratch.parts.sums.reserve(tiles * accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
+    acc = scratch.parts.sums.as<T>();
+    scratch.counts.values += tiles;
+    accumulate_parts(x, z, scratch, acc, tiles);
+    for (std::int64_t t = 0; t < tiles; ++t)
+      finish(acc + t * accumulator_size(), panel_after(x, t), z, params_, out + t * tile().rows * out_stride,
+             out_stride);
+    return;
+  }
   if (common(x.kind, z.kind) == PanelKind::maxima) return compute_maxima(x, z, scratch, out, out_stride, tiles);
   scratch.counts.values += tiles;
   const PanelView<T> zs = values_for(x.kind, z_packer_, z, scratch.z);
@@ -214,7 +227,48 @@ void PairEngine<T>::add_parts(const jit::UpdateKernel& kernel, plan::UpdateArgs 
 }
 
 template <class T>
+void PairEngine<T>::accumulate_parts(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
+                                     std::int64_t tiles) const {
+  if (plan().promoted.empty()) return;
+  TileScratch::Parts& parts = scratch.parts;
+  parts.x.reserve(x_packer_.part_size() * static_cast<std::int64_t>(sizeof(T)));
+  parts.z.reserve(z_packer_.part_size() * static_cast<std::int64_t>(sizeof(T)));
+  parts.part.reserve(accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
+  const std::shared_ptr<const PanelInputs> of_z = z_packer_.inputs_of(z.index);
+  std::vector<std::shared_ptr<const PanelInputs>> of_x;
+  for (std::int64_t t = 0; t < tiles; ++t) of_x.push_back(x_packer_.inputs_of(x.index + t));
+  for (std::int64_t k = 0; k < item_.x.features; k += part_features_) {
+    const std::int64_t count = std::min(part_features_, item_.x.features - k);
+    const bool z_finite = z_packer_.pack_part(*of_z, z.index, k, count, parts.z.as<T>());
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      const PanelView<T> one = panel_after(x, t);
+      const bool finite = x_packer_.pack_part(*of_x[t], one.index, k, count, parts.x.as<T>()) && z_finite;
+      // The fast variant of scaled values is left to panels: a part of z serves tiles of both kinds.
+      const bool fast = finite && params_.fast_update && !scales_;
+      plan::UpdateArgs args = arguments({parts.x.as<T>(), one.slots, one.index, one.kind},
+                                        {parts.z.as<T>(), z.slots, z.index, z.kind}, fast, nullptr);
+      args.w = weights_.empty() ? nullptr : weights_.data() + k;
+      args.k = count;
+      accumulate_part(args, fast, acc + t * accumulator_size(), parts, k == 0);
+    }
+  }
+}
+
+template <class T>
+void PairEngine<T>::accumulate_part(plan::UpdateArgs args, bool fast, T* acc, TileScratch::Parts& parts,
+                                    bool is_first) const {
+  args.acc = is_first || !totals_ ? acc : parts.part.as<T>();
+  const bool continues = !is_first && !totals_;
+  (continues ? program_.kernels.continued(fast) : *program_.kernels.variant(fast).update)(args);
+  for (std::int64_t i = 0; !is_first && totals_ && i < accumulator_size(); ++i) acc[i] += parts.part.as<T>()[i];
+}
+
+template <class T>
 void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const {
+  if (part_features_ > 0) {
+    ++scratch.counts.values;
+    return accumulate_parts(x, z, scratch, acc, 1);
+  }
   const bool maxima = common(x.kind, z.kind) == PanelKind::maxima;
   if (maxima) {
     accumulate_maxima(x, z, scratch, acc);

@@ -60,6 +60,9 @@ struct TileScratch {
     PanelKind kind = PanelKind::general;
   };
   Values x, z;
+  struct Parts {  // panels, some features at a time
+    AlignedBuffer x, z, sums, part;
+  } parts;
 };
 
 template <class T>
@@ -98,6 +101,10 @@ class PairEngine {
                       std::int64_t tiles) const;
   void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                         std::int64_t out_stride, std::int64_t tiles) const;
+  /// Where panels have no values: `tiles` accumulators one behind the other, from panels that are packed here.
+  void accumulate_parts(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
+                        std::int64_t tiles) const;
+  void accumulate_part(plan::UpdateArgs args, bool fast, T* acc, TileScratch::Parts& parts, bool is_first) const;
   void accumulate_values(const PanelView<T>& x, const PanelView<T>& z, T* acc) const;
   void accumulate_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const;
   /// Features of a part, and the lines that panels have of them.
@@ -123,6 +130,7 @@ class PairEngine {
   Packer<T> x_packer_, z_packer_;
   bool scales_;  // panels of the fast variant's magnitudes hold them times a scale, which the general one does not know
   std::int64_t chunk_;
+  std::int64_t part_features_;  // 0: panels hold all features
   bool totals_;  // of so many features that promoted sums are added up part by part
   std::vector<T> identity_, weights_;
   const jit::UpdateKernel* fused_[2];  // general, fast; null where the two programs do not fit one kernel
