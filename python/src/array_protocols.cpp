@@ -73,7 +73,9 @@ Device device_of_pointer(const void* pointer, const char* verb) {
 bool is_wrapped_by_functorch(const Library& library, nb::handle tensor) {
   if (library.kind != Library::Kind::torch) return false;
   const nb::object inner = library.namespace_.attr("_C").attr("_functorch");
-  return nb::cast<bool>(inner.attr("is_functorch_wrapped_tensor")(tensor));
+  for (const char* question : {"is_functorch_wrapped_tensor", "is_legacy_batchedtensor"})
+    if (nb::cast<bool>(inner.attr(question)(tensor))) return true;
+  return false;
 }
 
 bool is_sequence(nb::handle object) { return PyTuple_Check(object.ptr()) || PyList_Check(object.ptr()); }
@@ -168,6 +170,9 @@ void Array::view_exchange() {
                      attribute_text(object_, "device"), attribute_text(object_, "layout")));
   }
   tensor_.device = device_of(view.device);
+  if (view.data == nullptr && materialize()) {
+    if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) throw nb::python_error();
+  }
   take(view);
 }
 

@@ -26,6 +26,14 @@ bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
   }
 }
 
+/// As PyObject_CallNoArgs, without the way to a function of C, which is more than the function: of a call on tiny
+/// arrays that counts.
+PyObject* call_without_arguments(PyObject* function) {
+  if (PyCFunction_Check(function) && PyCFunction_GET_FLAGS(function) == METH_NOARGS)
+    return PyCFunction_GET_FUNCTION(function)(PyCFunction_GET_SELF(function), nullptr);
+  return PyObject_CallNoArgs(function);
+}
+
 }  // namespace
 
 thread_local bool Unfollowed::current_ = false;
@@ -110,6 +118,34 @@ void Array::check_followed() const {
   if (tracked.ptr() == Py_True && nb::cast<bool>(library_->namespace_.attr("is_grad_enabled")())) {
     fail_followed(fmt::format("must not track gradients. Received requires_grad=True; pass {}.detach()", place_.name));
   }
+}
+
+/// Asked once for a call, as it is about the thread: past the dispatcher a tracer would see an array made, and nothing
+/// that writes it.
+void Array::require_unwatched() const {
+  if (library_->kind != Library::Kind::torch || Unfollowed::current()) return;
+  bool is_watched = false;
+  for (const nb::object& count : library_->watchers) {
+    const nb::object answer = nb::steal(call_without_arguments(count.ptr()));
+    if (!answer.is_valid()) throw nb::python_error();
+    is_watched = is_watched || PyObject_IsTrue(answer.ptr()) != 0;
+  }
+  if (!is_watched) return;
+  const nb::object watcher = nb::module_::import_("mercer._watchers").attr("find")();
+  if (watcher.is_none()) return;
+  fail_followed(fmt::format("must not be traced, nor seen by a mode of PyTorch. Received a call under {}",
+                            nb::cast<std::string>(watcher)));
+}
+
+/// Whether `object_` was a tensor of zeros that PyTorch never stored, as derivatives may be, and is a stored one now. What
+/// torch.func.functionalize passes has no memory either.
+bool Array::materialize() {
+  if (library_->kind != Library::Kind::torch) return false;
+  if (nb::cast<bool>(library_->namespace_.attr("_is_functional_tensor")(object_)))
+    fail_followed("must be a plain tensor. Received one inside torch.func.functionalize");
+  if (access_ == Access::write || !nb::cast<bool>(object_.attr("_is_zerotensor")())) return false;
+  object_ = object_.attr("clone")();
+  return true;
 }
 
 /// A lazily negated tensor would be read with the wrong sign.

@@ -26,8 +26,9 @@ struct DtypeFault : std::exception {
   std::string message;
 };
 
-/// A tensor that PyTorch follows: its gradients are wanted, or it stands for others (vmap, fake tensors). The verbs
-/// hand the call over to their registered operators; everywhere else the message is the error.
+/// A tensor that PyTorch follows: its gradients are wanted, it stands for others (vmap, fake tensors), or a tracer or a
+/// mode of PyTorch is to see the call. The verbs hand the call over to their registered operators; everywhere else the
+/// message is the error.
 struct FollowedTensor : Error {
   using Error::Error;
 };
@@ -67,6 +68,8 @@ class Array {
   bool on_cuda() const { return tensor_.device.kind == DeviceKind::cuda; }
   /// The stream in which an array of the CUDA array interface is in use, where it names one.
   std::optional<std::uintptr_t> producer_stream() const { return producer_stream_; }
+  /// For the first array of a call: throws where a tracer or a mode of PyTorch is to see what is called.
+  void require_unwatched() const;
   /// Throws unless the element type is one that points may have.
   void require_points() const;
   /// Throws unless both come from one library.
@@ -78,6 +81,7 @@ class Array {
   void check_followed() const;
   void check_sign() const;
   Device device_of(DLDevice device) const;
+  bool materialize();
   void take_format(const char* format, Py_ssize_t item_size);
   void take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size);
   void view_buffer();

@@ -97,6 +97,7 @@ Call::Call(const char* verb, nb::handle f, nb::handle x, nb::handle z, Options o
 Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options)
     : verb_(verb), formula_(formula), x_(x, {verb, "x"}), watch_(verb, options.progress.ptr() == Py_True) {
   arguments_.verb = verb;
+  x_.require_unwatched();
   if (!options.workspace.is_none()) queue_.use_workspace(options.workspace, x_);
   if (x_.on_cuda()) arguments_.queue = queue_.open(x_);
   if (Measuring* measuring = Measuring::current()) arguments_.queue.rehearsal = &measuring->rehearsal;

@@ -114,6 +114,7 @@ class KronCall {
  public:
   KronCall(const char* verb, nb::handle x, nb::handle factors, const Rest& rest)
       : verb_(verb), x_(x, place("x")), watch_(verb, rest.progress) {
+    x_.require_unwatched();
     if (!rest.workspace.is_none()) queue_.use_workspace(rest.workspace, x_);
     if (x_.on_cuda()) options_.queue = queue_.open(x_);
     else if (!rest.workspace.is_none())

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <unordered_map>
@@ -53,6 +54,8 @@ void fill_torch(Library& library, nb::handle object) {
   library.exchange = find_exchange(object);
   library.empty_like = library.namespace_.attr("empty_like");
   const nb::object inner = library.namespace_.attr("_C");
+  for (const char* name : {"_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing"})
+    library.watchers.push_back(inner.attr(name));
   if (nb::hasattr(inner, "_cuda_getCurrentRawStream")) library.stream_of = inner.attr("_cuda_getCurrentRawStream");
 }
 
@@ -82,6 +85,7 @@ struct KnownLibrary {
 constexpr KnownLibrary kKnown[] = {
     {"numpy", "ndarray", Library::Kind::numpy},
     {"torch", "Tensor", Library::Kind::torch},
+    {"torch.fx", "Proxy", Library::Kind::torch},  // stands for one while torch.fx records a function
     {"cupy", "ndarray", Library::Kind::cupy},
     {"jax", "Array", Library::Kind::jax},
 };
@@ -93,8 +97,8 @@ std::unique_ptr<Library> find_library(nb::handle object) {
     const nb::object module = loaded_module(known.name);
     if (!is_instance(object, module, known.array_type)) continue;
     library->kind = known.kind;
-    library->name = known.name;
-    library->namespace_ = module;
+    library->name = std::string(known.name, std::strcspn(known.name, "."));
+    library->namespace_ = loaded_module(library->name.c_str());
     break;
   }
   library->has_dlpack = nb::hasattr(object, "__dlpack__");

@@ -25,6 +25,7 @@ struct Library {
   nb::object dtypes[8];                      // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
   nb::handle forward_mode;                   // of PyTorch: the dict of torch.autograd.forward_ad
+  std::vector<nb::object> watchers;          // of PyTorch: functions that count what sees its calls
   nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
   const DLPackExchange* exchange = nullptr;  // where the type offers it
   bool has_dlpack = false;                   // else it has the CUDA array interface only

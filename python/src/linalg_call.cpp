@@ -28,6 +28,7 @@ void swap_last_axes(Tensor& tensor) {
 LinalgCall::LinalgCall(const char* verb, const char* name, nb::handle a, bool overwrite, nb::handle workspace)
     : verb_(verb), a_(require_no_jax(a, {verb, name}), {verb, name}, overwrite ? Access::write : Access::read) {
   options_.verb = verb;
+  a_.require_unwatched();
   require_type(a_);
   if (!workspace.is_none()) queue_.use_workspace(workspace, a_);
   if (a_.on_cuda()) options_.queue = queue_.open(a_);

@@ -16,7 +16,7 @@ if not hasattr(torch.library, "register_vmap"):
         f"mercer: PyTorch must be 2.5 or newer, for gradients. Received {torch.__version__}"
     )
 
-from mercer._torch import agop, autograd, products  # noqa: F401
+from mercer._torch import agop, autograd, products, symbolic  # noqa: F401
 from mercer._torch.operands import Pairs, computing_type
 
 
@@ -31,12 +31,16 @@ def call(
     params: dict[str, Any],
 ) -> Any:
     """The operator for a call of a verb; `settings` are its options that are no tensors."""
+    autograd.require_traceable(verb)
     for option in ("out", "workspace"):
         if settings.get(option) is not None:
             raise NotImplementedError(
                 f"{verb}: {option} is not offered where PyTorch records the call, for gradients, "
                 f"torch.compile or torch.func. Received one"
             )
+    proxy = symbolic.proxy_among((x, z, *arrays.values(), *params.values()))
+    if proxy is not None:
+        return _recorded(proxy, verb, text, x, z, arrays, settings, params)
     for name, array in (("z", z), *arrays.items()):
         if array is not None and not isinstance(array, Tensor):
             raise ValueError(
@@ -56,6 +60,18 @@ def call(
         settings["i_offset"], settings["j_offset"],
     )  # fmt: skip
     return _OPERATIONS[operation](pairs, arrays, settings)
+
+
+def _recorded(
+    proxy: Any, verb: str, text: str, x: Any, z: Any, arrays: dict, settings: dict, params: dict
+) -> Any:
+    """The call as a node of torch.fx, of the formula's text."""
+    options = {"row", "col", "w", "i_offset", "j_offset"}
+    given = {name: v for name, v in (arrays | settings).items() if v is not None}
+    own = [value for name, value in given.items() if name not in options]
+    named = {name: value for name, value in given.items() if name in options}
+    name = "pairwise" if verb == "cdist" else verb
+    return symbolic.node(proxy, "mercer", name, (text, x, z, *own), named | params)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,19 +1,23 @@
 """The rules handed to PyTorch, in two ways.
 
-Registered with the operators they serve torch.compile, and whoever listens to the dispatcher. An
-eager call goes through a torch.autograd.Function: it takes a third of the time, and torch.func and
-forward mode know no other way.
+Registered with the operators they serve torch.compile, and whoever listens to the dispatcher, as
+tracers and modes do. An eager call goes through a torch.autograd.Function: it takes a third of the
+time, and torch.func and forward mode know no other way.
 """
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
+from mercer import _watchers
 from mercer._torch import batching, operators, rules, tangents
 
 _NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
@@ -22,18 +26,49 @@ _NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
 def call(name: str, *inputs: Any) -> Any:
     """The operator on tensors of any kind."""
     if torch.compiler.is_compiling():
-        return getattr(torch.ops.mercer, name)(*inputs)
+        if not _is_differentiated():
+            return getattr(torch.ops.mercer, name)(*inputs)
+        # torch.compile takes no rules of forward mode: it leaves the function as it is.
+        torch._dynamo.graph_break()
     form, tensors = separate(inputs)
-    if _is_transformed():
-        return Mercer.apply(_Call(name, form), *tensors)
-    if not _are_memory(tensors):
-        return getattr(torch.ops.mercer, name)(*inputs)
     if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
         return batching.legacy(name, form, tensors)
+    if _is_transformed():
+        transform = torch._C._functorch.peek_interpreter_stack()
+        if transform is not None and transform.key() == TransformType.Functionalize:
+            return getattr(torch.ops.mercer, name)(*inputs)
+        # Where torch.compile left a function as it is, it would compile each rule by itself.
+        apply = _uncompiled() if "torch._dynamo" in sys.modules else Mercer.apply
+        return apply(_Call(name, form), *tensors)
+    if not _are_memory(tensors):
+        return getattr(torch.ops.mercer, name)(*inputs)
     if torch.is_grad_enabled():
         # Past Function.apply itself, whose look at the signature takes 25 us.
         return super(torch.autograd.Function, Mercer).apply(_Call(name, form), *tensors)
     return operators.FUNCTIONS[name](*inputs)
+
+
+@functools.cache
+def _uncompiled() -> Any:
+    return torch.compiler.disable(Mercer.apply)
+
+
+def require_traceable(verb: str) -> None:
+    """torch.jit.trace cannot look into what torch.func and forward mode hand on."""
+    if torch.jit.is_tracing() and _is_transformed():
+        raise NotImplementedError(
+            f"{verb}: torch.jit.trace must not go through torch.func or forward mode. Received a "
+            f"call in both; trace with make_fx or torch.export"
+        )
+
+
+@torch.compiler.assume_constant_result
+def _is_differentiated() -> bool:
+    """Whether torch.func, more of it than vmap, or forward mode is around what is compiled."""
+    if forward_ad._current_level >= 0:
+        return True
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    return any(transform.key() in (TransformType.Grad, TransformType.Jvp) for transform in stack)
 
 
 def records_nothing(tensors: Sequence[Tensor]) -> bool:
@@ -48,9 +83,11 @@ def _is_transformed() -> bool:
 
 
 def _are_memory(tensors: Sequence[Tensor]) -> bool:
-    """Whether nobody listens to the dispatcher: no subclass, no mode."""
+    """Whether nobody listens to the dispatcher: no subclass, no mode, no tracer."""
     plain = all(type(t) is Tensor or type(t) is torch.nn.Parameter for t in tensors)
-    return plain and torch._C._len_torch_dispatch_stack() == 0
+    modes = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+    is_seen = modes > 0 or torch._C._is_tracing()
+    return plain and not (is_seen and _watchers.find())
 
 
 # ---- Inputs as a list of tensors, and a form with room for them. --------------------------------

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd, batching, operators, products, rules, tangents
+from mercer._torch import autograd, batching, operators, products, rules, symbolic, tangents
 
 
 def _compute(x: Tensor, factors: Sequence[Tensor], left: bool) -> Tensor:
@@ -40,11 +40,8 @@ def _shape(x: Tensor, factors: Sequence[Tensor], left: bool) -> tuple[int, ...]:
     return (*batch, x.shape[-2], math.prod(f.shape[-1] for f in factors))
 
 
-_operator = torch.library.custom_op(
-    "mercer::kron",
-    _compute,
-    mutates_args=(),
-    schema="(Tensor x, Tensor[] factors, bool left) -> Tensor",
+_operator = operators.operator(
+    "kron", _compute, "(Tensor x, Tensor[] factors, bool left) -> Tensor"
 )
 
 
@@ -134,7 +131,6 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return product(x, factors, left), 0
 
 
-operators.FUNCTIONS["kron"] = _compute
 rules.RULES["kron"] = _gradients
 tangents.RULES["kron"] = _tangent
 batching.RULES["kron"] = _mapped
@@ -150,12 +146,19 @@ def call(
 ) -> Tensor:  # fmt: skip
     """A verb on tensors that PyTorch follows."""
     verb = "kron.kron_matmul" if left else "kron.matmul"
+    autograd.require_traceable(verb)
     for name, value in (("out", out), ("workspace", workspace)):
         if value is not None:
             raise NotImplementedError(
                 f"{verb}: {name} is not offered where PyTorch records the call, for gradients, "
                 f"torch.compile or torch.func. Received one"
             )
+    proxy = symbolic.proxy_among((x, factors, y))
+    if proxy is not None:
+        arguments = (factors, x) if left else (x, factors)
+        options = {"alpha": alpha, "beta": beta, "y": y, "transpose_x": transpose_x}
+        options["transpose_factors"] = transpose_factors
+        return symbolic.node(proxy, "mercer.kron", verb[len("kron.") :], arguments, options)
     turned = transpose_factors
     turned = [turned] * len(factors) if isinstance(turned, bool) else list(turned)
     _check(verb, left, x, factors, beta, y, transpose_x, turned)

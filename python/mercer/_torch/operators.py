@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mercer import _mercer
 from mercer._torch import evaluate
@@ -47,14 +48,27 @@ _WEIGHTS = 1 << 26
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
+def operator(name: str, function: Callable[..., Any], schema: str) -> Any:
+    """Registered with PyTorch, for calls through its dispatcher."""
+    FUNCTIONS[name] = function
+
+    def checked(*inputs: Any) -> Any:
+        # The rules have forward mode off. Elsewhere the dispatcher drops tangents: an operator
+        # that is registered from Python can have no derivative in that mode.
+        if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+            raise NotImplementedError(
+                f"mercer::{name}: must not be part of forward-mode differentiation. Received a "
+                f"call of the operator itself, as in a traced graph; differentiate the function "
+                f"that was traced"
+            )
+        return function(*inputs)
+
+    return torch.library.custom_op(f"mercer::{name}", checked, mutates_args=(), schema=schema)
+
+
 def _define(name: str, further: str, result: str = "Tensor") -> Callable[..., Any]:
     schema = f"({SCHEMA}{further}) -> {result}"
-
-    def register(function: Callable[..., Any]) -> Any:
-        FUNCTIONS[name] = function
-        return torch.library.custom_op(f"mercer::{name}", function, mutates_args=(), schema=schema)
-
-    return register
+    return lambda function: operator(name, function, schema)
 
 
 def _in_engine(pairs: Pairs) -> bool:

@@ -87,9 +87,7 @@ def _of_parts(rows: Tensor, columns: Tensor) -> Tensor:
     return total
 
 
-_operator = torch.library.custom_op(
-    "mercer::matmul", _compute, mutates_args=(), schema="(Tensor a, Tensor b) -> Tensor"
-)
+_operator = operators.operator("matmul", _compute, "(Tensor a, Tensor b) -> Tensor")
 
 
 @_operator.register_fake
@@ -126,7 +124,6 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return matmul(*(operand.aligned(leading) for operand in operands)), 0
 
 
-operators.FUNCTIONS["matmul"] = _compute
 rules.RULES["matmul"] = _gradients
 tangents.RULES["matmul"] = _tangent
 batching.RULES["matmul"] = _mapped

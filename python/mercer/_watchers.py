@@ -1,0 +1,25 @@
+"""What of PyTorch is to see the calls of this thread: torch.jit.trace, and modes.
+
+They listen to PyTorch's dispatcher, and would miss what is computed past it. PyTorch is imported by
+the time that this is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._device import DeviceContext
+
+
+def find() -> str | None:
+    """The first one in words. ``torch.device`` as a context is none: it is about new tensors."""
+    if torch._C._is_tracing():
+        return "torch.jit.trace"
+    for count, mode_at in (
+        (torch._C._len_torch_dispatch_stack(), torch._C._get_dispatch_stack_at),
+        (torch._C._len_torch_function_stack(), torch._C._get_function_stack_at),
+    ):
+        for place in range(count):
+            mode = mode_at(place)
+            if not isinstance(mode, DeviceContext):
+                return type(mode).__name__
+    return None
