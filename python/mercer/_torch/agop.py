@@ -89,6 +89,11 @@ def _shaped(
     return like(gradient if axis is None else gradient.squeeze(axis), operand)
 
 
+def _rows(g: Tensor) -> Tensor:
+    """Those of all outputs, one behind the other; flatten has no rule for is_grads_batched."""
+    return g.reshape(*g.shape[:-3], g.shape[-3] * g.shape[-2], g.shape[-1])
+
+
 def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
     given, coef, needs_coef = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS], needs[_FIELDS]
     wanted, both = Pairs(*needs[:_FIELDS]), cotangents[0] + cotangents[0].mT
@@ -100,7 +105,7 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
     for part in _parts(pairs, wide, wanted.z):
         near, weights = part.pairs(pairs), part.weights(wide)
         g = rules.field(near, "x", weights)
-        turned = products.matmul(g.flatten(-3, -2), both).reshape(g.shape)
+        turned = products.matmul(_rows(g), both).reshape(g.shape)
         found = rules.RULES["field"]((*near, "x", *weights), (), (turned,), needs_field)
         by, by_weights = Pairs(*found[:_FIELDS]), Weights(*found[_FIELDS + 1 :])
         sums.add("x", by.x, part.rows.start)
@@ -137,7 +142,7 @@ def _tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
         g = rules.field(near, "x", weights)
         moved = (*part.pairs(moves), None, *part.weights(coef_moves))
         dg = tangents.RULES["field"]((*near, "x", *weights), (), moved)
-        moves_by = products.matmul(dg.flatten(-3, -2).mT, g.flatten(-3, -2))
+        moves_by = products.matmul(_rows(dg).mT, _rows(g))
         total = moves_by if total is None else total + moves_by
     return total + total.mT
 

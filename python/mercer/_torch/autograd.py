@@ -209,14 +209,13 @@ class Mercer(torch.autograd.Function):
         ctx.save_for_forward(*tensors, *kept)
 
     @staticmethod
-    def _saved(ctx: Any) -> tuple[tuple, tuple]:
+    def _values(ctx: Any, saved: Sequence[Tensor]) -> tuple[tuple, tuple]:
         name, form = ctx.what
-        saved = ctx.saved_tensors
         return join(form, saved), _outputs(name, saved[_count(form) :])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple:
-        inputs, outputs = Mercer._saved(ctx)
+        inputs, outputs = Mercer._values(ctx, ctx.saved_tensors)
         needs = join(ctx.what.form, ctx.needs_input_grad[1:])
         found = rules.RULES[ctx.what.name](inputs, outputs, cotangents, needs)
         return (None, *pick(ctx.what.form, found))
@@ -228,5 +227,9 @@ class Mercer(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *given: Tensor | None) -> Any:
-        inputs, outputs = Mercer._saved(ctx)
-        return tangents.RULES[ctx.what.name](inputs, outputs, join(ctx.what.form, given))
+        # PyTorch has forward mode off here, and with it that of the levels around this one, which
+        # follow the tangents. What moves at this level is in the tangents: its values stand still.
+        with forward_ad._set_fwd_grad_enabled(True):
+            still = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]
+            inputs, outputs = Mercer._values(ctx, still)
+            return tangents.RULES[ctx.what.name](inputs, outputs, join(ctx.what.form, given))
