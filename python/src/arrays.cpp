@@ -150,8 +150,7 @@ bool Array::materialize() {
 
 /// A lazily negated tensor would be read with the wrong sign.
 void Array::check_sign() const {
-  static PyObject* const kIsNegated = PyUnicode_InternFromString("is_neg");
-  const nb::object negated = nb::steal(PyObject_CallMethodNoArgs(object_.ptr(), kIsNegated));
+  const nb::object negated = nb::steal(PyObject_CallOneArg(library_->is_negated.ptr(), object_.ptr()));
   if (!negated.is_valid()) throw nb::python_error();
   if (negated.ptr() == Py_True) {
     fail(ErrorKind::invalid_argument,

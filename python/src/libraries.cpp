@@ -53,6 +53,7 @@ void fill_torch(Library& library, nb::handle object) {
   library.forward_mode = PyModule_GetDict(nb::module_::import_("torch.autograd.forward_ad").ptr());
   library.exchange = find_exchange(object);
   library.empty_like = library.namespace_.attr("empty_like");
+  library.is_negated = library.namespace_.attr("Tensor").attr("is_neg");
   const nb::object inner = library.namespace_.attr("_C");
   for (const char* name : {"_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing"})
     library.watchers.push_back(inner.attr(name));

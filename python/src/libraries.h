@@ -20,7 +20,7 @@ struct Library {
   Kind kind = Kind::other;
   std::string name;                          // "numpy", "torch", …
   nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none
-  nb::object empty_like;                     // of PyTorch
+  nb::object empty_like, is_negated;         // of PyTorch: torch.empty_like, torch.Tensor.is_neg
   nb::object namespace_;                     // what holds the dtypes
   nb::object dtypes[8];                      // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
