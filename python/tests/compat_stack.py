@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Of arrays in float64; the first argument is the top of the stack.
+# Functions of arrays in float64; the first argument is the top of the stack.
 FUNCTIONS = {
     "copysign.f32": lambda sign, size: np.copysign(size, sign),
     "add.ftz.f32": np.add,

@@ -74,7 +74,7 @@ def batch_of(named: dict[str, Any], axes: int, length: int = 1) -> int:
 
 
 def check_hypers(named: dict[str, Any], length: int, device: torch.device) -> dict[str, Any]:
-    """Those hyper-parameters that are given: numbers, or float32 tensors of shape () or (L,).
+    """The hyper-parameters that are given: numbers, or float32 tensors of shape () or (L,).
 
     A single value that lies in the host's memory becomes a number, which costs nothing to read and
     lets the formula be compiled for it.

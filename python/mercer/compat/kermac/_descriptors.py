@@ -73,7 +73,7 @@ kernel_descriptor_mma = KernelDescriptor(
     InnerOperator.DOT, PowerType.NOOP, PowerType.NOOP, KernelType.NONE
 )
 
-# Of t, a difference or a product of features, and of s, their sum.
+# t is a difference or a product of features, s the sum of what is made of it.
 _INNER = {
     PowerType.NOOP: "t",
     PowerType.ABS: "abs(t)",

@@ -57,7 +57,7 @@ def ntk_relu(
 def ntk_relu_unit_sphere(
     X: torch.Tensor, Z: torch.Tensor | None, depth: int = 1, bias: float = 0.0
 ) -> torch.Tensor:
-    """The same for points of norm 1, which is not checked."""
+    """ntk_relu for points of norm 1, which is not checked."""
     return mc.pairwise(_ntk_of_unit_vectors(depth), X, Z, bias=bias)
 
 

@@ -33,7 +33,7 @@ def torch_inefficient_p_norm(
     p: float,
     eps: float = 0.0,
 ) -> torch.Tensor:
-    """The same of sign(t) max(|t|, eps)^(p - 1) in place of t = z[n, m] - x[n, k].
+    """That sum with sign(t) max(|t|, eps)^(p - 1) in place of t = z[n, m] - x[n, k].
 
     x: ``[B, N, K]``, z: ``[B, N, M]``, coefs: ``[B, O, K]``, grad_kernel_matrix: ``[B, K, M]``.
     """

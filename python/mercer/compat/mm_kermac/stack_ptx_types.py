@@ -33,7 +33,7 @@ _F, _P = ArgType.f32, ArgType.pred
 
 @unique
 class PtxInstruction(create_instruction_enum(ArgType)):
-    """Of the arguments the first is the one on top of the stack."""
+    """The first argument is the one on top of the stack."""
 
     copysign_f32 = (auto(), "copysign.f32", [_F, _F], [_F])
     add_ftz_f32 = (auto(), "add.ftz.f32", [_F, _F], [_F])
