@@ -67,6 +67,53 @@ REFUSED = {
 }  # fmt: skip
 
 
+COMPUTES = "the text computes and does nothing else"
+FORBIDDEN = {
+    "ld.global.f32 {out}, [{0}];": COMPUTES, "atom.add.f32 {out}, [t], {0};": COMPUTES,
+    "st.shared.f32 [t], {0}; mov.f32 {out}, {0};": COMPUTES,
+    "red.global.add.f32 [t], {0}; mov.f32 {out}, {0};": COMPUTES,
+    "bar.sync 0; mov.f32 {out}, {0};": COMPUTES, "barrier.sync 0; mov.f32 {out}, {0};": COMPUTES,
+    "membar.gl; mov.f32 {out}, {0};": COMPUTES, "fence.sc.cta; mov.f32 {out}, {0};": COMPUTES,
+    "shfl.sync.bfly.b32 {out}, {0}, 1, 31, -1;": COMPUTES, "mov.f32 {out}, {0}; exit;": COMPUTES,
+    "vote.sync.any.pred p, q, -1; mov.f32 {out}, {0};": COMPUTES,
+    "match.any.sync.b32 {out}, {0}, -1;": COMPUTES, "redux.sync.add.s32 {out}, {0}, -1;": COMPUTES,
+    "{ .reg .b32 m; activemask.b32 m; mov.f32 {out}, {0}; }": COMPUTES,
+    "{ .reg .pred p; setp.lt.f32 p, {0}, 0f00000000; @p bra L; L: mov.f32 {out}, {0}; }": COMPUTES,
+    "call (t), sinf, ({0}); mov.f32 {out}, {0};": COMPUTES, "ret; mov.f32 {out}, {0};": COMPUTES,
+    "trap; mov.f32 {out}, {0};": COMPUTES, "@p ld.f32 {out}, [{0}];": COMPUTES,
+    "{ L: st.f32 [t], {0}; mov.f32 {out}, {0}; }": COMPUTES,
+    "prefetch.L1 [t]; mov.f32 {out}, {0};": COMPUTES,
+    "nanosleep.u32 1; mov.f32 {out}, {0};": COMPUTES,
+    "tex.1d.v4.f32.f32 {out}, [t, {0}];": COMPUTES,
+    "cp.async.wait_all; mov.f32 {out}, {0};": COMPUTES,
+    "wgmma.fence.sync.aligned; mov.f32 {out}, {0};": COMPUTES,
+    "mov.b32 {out}, %laneid; add.f32 {out}, {out}, {0};": "but not '%laneid'",
+    "mov.b32 {out}, %tid.x; add.f32 {out}, {out}, {0};": "but not '%tid.x'",
+    "mov.u32 {out}, %clock; add.f32 {out}, {out}, {0};": "but not '%clock'",
+    "{ .reg .u32 %t; mov.u32 %t, %smid; mov.f32 {out}, {0}; }": "but not '%smid'",
+    "{ .shared .f32 t; mov.f32 {out}, {0}; }": "registers (.reg) only, not '.shared'",
+    "{ .local .b8 t[4]; mov.f32 {out}, {0}; }": "registers (.reg) only, not '.local'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORBIDDEN)
+def test_texts_that_do_more_than_compute(text):
+    with pytest.raises(ValueError) as error:
+        mc.ptx(text, mc.x, meaning=lambda a: a)
+    assert FORBIDDEN[text] in str(error.value)
+    with pytest.raises(ValueError, match="ptx"):
+        mc.parse(f'ptx("{text}", x; x)')
+
+
+def test_registers_of_ones_own_and_labels_are_fine():
+    for text in ("{ .reg .f32 %f<3>; add.f32 %f1, {0}, {0}; mov.f32 {out}, %f1; }",
+                 "{ .reg .v2 .f32 %v; mov.f32 %v.x, {0}; mov.f32 {out}, %v.x; }",
+                 "{ .reg .pred p; setp.lt.f32 p, {0}, 0f00000000; @!p neg.f32 {out}, {0}; }",
+                 "{ L: abs.f32 {out}, {0}; }", "{ .reg .b32 a, b; lop3.b32 a, {0}, 1, 2, 0xE8; "
+                 "cvt.rn.f32.s32 {out}, a; }"):  # fmt: skip
+        assert mc.ptx(text, mc.x, meaning=abs).parameters == {}
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_mistakes_are_named(case):
     call, words = REFUSED[case]

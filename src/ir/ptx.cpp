@@ -76,6 +76,73 @@ void check_placeholders(std::string_view text, std::size_t inputs) {
   for (std::size_t i = 0; i < inputs; ++i) check(reads[i], text, "the text reads all of its inputs, but not {{{}}}", i);
 }
 
+// What computes and nothing else, by the word before the first dot. Memory, barriers, votes and shuffles of lanes,
+// jumps and calls are not among them: a text runs for each pair and feature, in any lane, wherever a kernel needs it.
+constexpr std::string_view kComputing[] = {
+    "abs",  "add",   "addc",  "and",   "bfe",   "bfi",     "bfind", "bmsk",  "brev",     "clz",   "cnot",  "copysign",
+    "cos",  "cvt",   "div",   "dp2a",  "dp4a",  "ex2",     "fma",   "fns",   "lg2",      "lop3",  "mad",   "mad24",
+    "madc", "max",   "min",   "mov",   "mul",   "mul24",   "neg",   "not",   "or",       "popc",  "prmt",  "rcp",
+    "rem",  "rsqrt", "sad",   "selp",  "set",   "setp",    "shf",   "shl",   "shr",      "sin",   "slct",  "sqrt",
+    "sub",  "subc",  "szext", "tanh",  "testp", "vabsdiff", "vadd",  "vmad",  "vmax",     "vmin",  "vset",  "vshl",
+    "vshr", "vsub",  "xor"};
+constexpr std::string_view kDeclaring[] = {".reg",  ".v2",  ".v4",    ".pred", ".b8",     ".b16",  ".b32",
+                                           ".b64",  ".b128", ".s8",    ".s16",  ".s32",    ".s64",  ".u8",
+                                           ".u16",  ".u32", ".u64",   ".f16",  ".f16x2",  ".bf16", ".bf16x2",
+                                           ".tf32", ".f32", ".f64"};
+
+bool is_one_of(std::string_view word, const auto& words) {
+  return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+std::vector<std::string_view> words_of(std::string_view statement) {
+  std::vector<std::string_view> words;
+  while (true) {
+    statement.remove_prefix(std::min(statement.find_first_not_of(" ,;{}[]()|+!@:"), statement.size()));
+    if (statement.empty()) return words;
+    words.push_back(statement.substr(0, statement.find_first_of(" ,;{}[]()|+!@:")));
+    statement.remove_prefix(words.back().size());
+  }
+}
+
+/// Names of registers as declared; "%r<4>" stands for %r0 to %r3.
+std::vector<std::string_view> declared_registers(std::string_view text) {
+  std::vector<std::string_view> names;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(';'), text.size());
+    const std::vector<std::string_view> words = words_of(text.substr(0, end));
+    if (is_one_of(".reg", words))
+      for (std::string_view word : words)
+        if (!word.starts_with('.')) names.push_back(word);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return names;
+}
+
+bool is_declared(std::string_view word, const std::vector<std::string_view>& names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    const std::size_t several = name.find('<');
+    if (several == std::string_view::npos) return name == word;
+    return word == name || (word.starts_with(name.substr(0, several)) && word.size() > several &&
+                            std::all_of(word.begin() + static_cast<std::ptrdiff_t>(several), word.end(), is_digit));
+  });
+}
+
+void check_instructions(std::string_view text) {
+  for (std::string_view name : ptx_instructions(text))
+    check(is_one_of(name.substr(0, name.find('.')), kComputing), text,
+          "the text computes and does nothing else (no memory, barriers, jumps, calls or exchange between lanes), but "
+          "not '{}'",
+          name);
+  const std::vector<std::string_view> registers = declared_registers(text);
+  for (std::string_view word : words_of(text)) {
+    check(!word.starts_with('.') || is_one_of(word, kDeclaring), text, "the text declares registers (.reg) only, not "
+          "'{}'", word);
+    check(!word.starts_with('%') || is_declared(word.substr(0, word.find('.')), registers), text,
+          "the text reads its inputs and registers of its own, but not '{}', which differs between threads or runs",
+          word);
+  }
+}
+
 /// What a value is made of: leaves outside of reductions, and whole reductions.
 std::vector<Expr> sources_of(const Expr& e) {
   std::vector<Expr> found, open{e};
@@ -177,6 +244,7 @@ Expr ptx_node(std::string_view given, std::vector<Expr> inputs, const Expr& mean
   require(!meaning.empty(), "ptx: a meaning is needed. Received an empty expression.");
   check_braces(node.name);
   check_placeholders(node.name, inputs.size());
+  check_instructions(node.name);
   check(!ptx_instructions(node.name).empty(), node.name, "the text has at least one instruction");
   check(output >= 0 && output < ptx_output_count(node.name), node.name, "the text has no output {}", output);
   check_meaning(inputs, meaning);

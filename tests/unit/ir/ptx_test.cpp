@@ -70,6 +70,11 @@ TEST(Ptx, MistakesAreNamed) {
       {"mov.f32 {out}, {0};", 0, "ptx: a text has 1 to 4 inputs. Received 0."},
       {"mov.f32 {out}, {0};", 5, "ptx: a text has 1 to 4 inputs. Received 5."},
       {"mov.f32 {out0}, {0};", 1, "ptx: a text of one meaning writes {out}"},
+      {"ld.global.f32 {out}, [{0}];", 1, "ptx: the text computes and does nothing else"},
+      {"{ L: bar.sync 0; mov.f32 {out}, {0}; }", 1, "ptx: the text computes and does nothing else"},
+      {"mov.b32 {out}, %laneid; add.f32 {out}, {out}, {0};", 1,
+       "ptx: the text reads its inputs and registers of its own, but not '%laneid'"},
+      {"{ .shared .f32 t; mov.f32 {out}, {0}; }", 1, "ptx: the text declares registers (.reg) only, not '.shared'"},
   };
   for (const Row& row : rows) {
     const std::vector<Expr> inputs(row.inputs, x);
