@@ -206,7 +206,7 @@ void Array::fail_dtype(const std::string& rule, const std::string& advice) const
   const bool bare = capsule_.is_valid() && PyDict_Check(capsule_.ptr());  // the CUDA array interface
   const nb::object type = bare ? nb::object(capsule_["typestr"])
                                : nb::getattr(object_, "dtype", nb::str("an array without dtype"));
-  throw DtypeFault(fmt::format("{}: {} {}. Received {}{}{}", place_.verb, place_.name, rule,
+  throw DtypeError(fmt::format("{}: {} {}. Received {}{}{}", place_.verb, place_.name, rule,
                                text_of(type), advice.empty() ? "" : "; write ", advice));
 }
 

@@ -14,17 +14,11 @@
 
 #include "dlpack.h"
 #include "libraries.h"
+#include "core/dtype_error.h"
 #include "mercer/error.h"
 #include "mercer/tensor.h"
 
 namespace mercer::python {
-
-/// A dtype that a verb does not take; Python sees mercer.DtypeError, a ValueError and a TypeError.
-struct DtypeFault : std::exception {
-  explicit DtypeFault(std::string message_in) : message(std::move(message_in)) {}
-  const char* what() const noexcept override { return message.c_str(); }
-  std::string message;
-};
 
 /// A tensor that PyTorch follows: its gradients are wanted, it stands for others (vmap, fake tensors), or a tracer or a
 /// mode of PyTorch is to see the call. The verbs hand the call over to their registered operators; everywhere else the

@@ -124,7 +124,7 @@ void Call::read_points(nb::handle x, nb::handle z) {
   columns.require_points();
   require_matrix(columns.tensor(), "z", "N");
   if (columns.tensor().dtype != x_.tensor().dtype) {
-    throw DtypeFault(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_,
+    throw DtypeError(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_,
                                  name_of(x_.tensor().dtype), name_of(columns.tensor().dtype)));
   }
   if (!same_points(x_.tensor(), columns.tensor())) z_ = columns.tensor();

@@ -28,15 +28,16 @@ class JaxCall {
     z_ = add("z", z);
     check_points(*z_, "z", "N");
     if (z_->dtype != x_.dtype) {
-      throw DtypeFault(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_, name_of(x_.dtype),
+      throw DtypeError(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_, name_of(x_.dtype),
                                    name_of(z_->dtype)));
     }
   }
 
   void read_options(const Options& options) {
-    if (!options.row.is_none()) arguments_.row = add("row", options.row);
-    if (!options.col.is_none()) arguments_.col = add("col", options.col);
-    if (!options.w.is_none()) arguments_.w = add("w", options.w);
+    if (!options.row.is_none()) arguments_.row = add_input("row", options.row);
+    if (!options.col.is_none()) arguments_.col = add_input("col", options.col);
+    if (!options.w.is_none()) arguments_.w = add_input("w", options.w);
+    settings_["options"] = settings_text();
     settings_["i_offset"] = options.i_offset;
     settings_["j_offset"] = options.j_offset;
     arguments_.i_offset = to_offset(options.i_offset, verb_, "i_offset");
@@ -46,7 +47,8 @@ class JaxCall {
 
   void read_extras(const Extras& extras) {
     for (const auto& [name, object] : extras.arrays) {
-      const Tensor tensor = add(name, object);
+      const Tensor tensor = add_input(name, object);
+      ops::check_computing_type(verb_, name, tensor, compute_type(x_.dtype));
       if (tensor.ndim() > 2) extra_ = ops::broadcast(verb_, extra_, ops::leading(tensor, 2));
     }
     for (const auto& [name, value] : extras.settings) settings_[name] = value;
@@ -71,8 +73,15 @@ class JaxCall {
   }
 
   void check_points(const Tensor& points, const char* name, const char* axes) const {
+  /// Checked here, since an error of XLA's has no class of its own.
+  Tensor add_input(const char* name, nb::handle object) {
+    const Tensor tensor = add(name, object);
+    ops::check_input(verb_, name, tensor, 1);
+    return tensor;
+  }
+
     if (points.dtype == Dtype::int64 || points.dtype == Dtype::boolean) {
-      throw DtypeFault(
+      throw DtypeError(
           fmt::format("{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}; write "
                       "{}.astype('float32')",
                       verb_, name, name_of(points.dtype), name));
@@ -124,7 +133,7 @@ Tensor jax_outline(nb::handle array, Place place) {
     }
   }
   const bool is_whole = name.find("int") != std::string::npos;
-  throw DtypeFault(fmt::format("{}: {} must be float16, bfloat16, float32, float64{}. Received {}{}", place.verb,
+  throw DtypeError(fmt::format("{}: {} must be float16, bfloat16, float32, float64{}. Received {}{}", place.verb,
                                place.name, place.takes_int32 ? ", int32 or int64" : " or uint8", name,
                                is_whole ? fmt::format("; write {}.astype('float32')", place.name) : ""));
 }

@@ -39,7 +39,7 @@ LinalgCall::LinalgCall(const char* verb, const char* name, nb::handle a, bool ov
 void LinalgCall::require_type(const Array& array) const {
   const Dtype dtype = array.tensor().dtype;
   if (dtype == Dtype::float32 || dtype == Dtype::float64) return;
-  throw DtypeFault(
+  throw DtypeError(
       fmt::format("{}: {} must be float32 or float64. Received {}", verb_, array.place().name, name_of(dtype)));
 }
 

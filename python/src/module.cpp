@@ -38,13 +38,13 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
+  } catch (const DtypeError& error) {
+    set_error("DtypeError", error.what());
     switch (error.kind()) {
       case ErrorKind::invalid_argument: PyErr_SetString(PyExc_ValueError, error.what()); break;
       case ErrorKind::unsupported: PyErr_SetString(PyExc_NotImplementedError, error.what()); break;
       default: set_error(python_name(error.kind()), error.what());
     }
-  } catch (const DtypeFault& fault) {
-    set_error("DtypeError", fault.what());
   }
 }
 

@@ -72,9 +72,11 @@ void CallQueue::use_workspace(nb::handle workspace, const Array& x) {
   workspace_->require_same_device(x);
   const Tensor& memory = workspace_->tensor();
   if (memory.dtype == Dtype::uint8 && memory.ndim() == 1 && (memory.strides[0] == 1 || memory.count() <= 1)) return;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{}: workspace must be a contiguous array of uint8 with one axis. Received {}{}.", place.verb,
-                          memory.to_text(), memory.ndim() == 1 && memory.strides[0] != 1 ? ", not contiguous" : ""));
+  const std::string message =
+      fmt::format("{}: workspace must be a contiguous array of uint8 with one axis. Received {}{}.", place.verb,
+                  memory.to_text(), memory.ndim() == 1 && memory.strides[0] != 1 ? ", not contiguous" : "");
+  if (memory.dtype != Dtype::uint8) throw DtypeError(message);
+  throw Error(ErrorKind::invalid_argument, message);
 }
 
 void CallQueue::wait_for(const Array& array) {

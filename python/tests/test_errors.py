@@ -212,3 +212,81 @@ def test_nothing_is_written_when_refused():
     with pytest.raises(ValueError, match="q"):
         mc.pairwise("sum(x*z)*q", X, Z, out=out)
     np.testing.assert_array_equal(out, 7)
+D, WHOLE = np.float64, np.int64
+SPD, ONES = np.eye(4, dtype="f"), np.ones(4, "f")
+
+# Each argument of each verb but x and z, of an element type that it does not take.
+WRONG_DTYPES = {
+    "out of pairwise": lambda: mc.pairwise("gauss", X, Z, out=np.empty((4, 5), D)),
+    "whole out of pairwise": lambda: mc.pairwise("gauss", X, Z, out=np.empty((4, 5), WHOLE)),
+    "row": lambda: mc.pairwise("row*sum(x*z)", X, Z, row=np.ones(4, WHOLE)),
+    "col": lambda: mc.pairwise("col*sum(x*z)", X, Z, col=np.ones(5, bool)),
+    "w": lambda: mc.cdist(X, Z, 1, w=np.ones(3, WHOLE)),
+    "a parameter": lambda: mc.pairwise("sum(x*z)*q", X, Z, q=np.ones((), "f2")),
+    "workspace": lambda: mc.cdist(X, Z, workspace=np.empty(4, "f")),
+    "v": lambda: mc.kernel_product("gauss", X, Z, np.ones(5, D)),
+    "whole v": lambda: mc.kernel_product("gauss", X, Z, np.ones((5, 2), WHOLE)),
+    "out of kernel_product": lambda: mc.kernel_product("gauss", X, Z, Z, out=np.empty((4, 3), D)),
+    "out of a reduction": lambda: mc.kernel_reduce("gauss", X, Z, "sum", out=np.empty(4, D)),
+    "out of argmax": lambda: mc.kernel_reduce("gauss", X, Z, "argmax", out=np.empty(4, "f")),
+    "values of knn": lambda: mc.knn("gauss", X, Z, 2, out=(np.empty((4, 2), D),
+                                                          np.empty((4, 2), WHOLE))),
+    "indices of knn": lambda: mc.knn("gauss", X, Z, 2, out=(np.empty((4, 2), "f"),
+                                                           np.empty((4, 2), "f"))),
+    "coef": lambda: mc.kernel_gradient("gauss", X, Z, np.ones(5, D)),
+    "whole coef": lambda: mc.kernel_gradient("gauss", X, Z, np.ones(5, WHOLE)),
+    "out of kernel_gradient": lambda: mc.kernel_gradient("gauss", X, Z, Z[:, 0],
+                                                         out=np.empty((4, 3), D)),
+    "coef of kernel_agop": lambda: mc.kernel_agop("gauss", X, Z, np.ones(5, D)),
+    "out of kernel_agop": lambda: mc.kernel_agop("gauss", X, Z, Z[:, 0], out=np.empty((3, 3), D)),
+    "amplitude": lambda: mc.gradient_field("x-z", X, Z, np.ones((4, 5), D), Z[:, 0]),
+    "whole amplitude": lambda: mc.gradient_field("x-z", X, Z, np.ones((4, 5), WHOLE), Z[:, 0]),
+    "coef of a field": lambda: mc.gradient_field("x-z", X, Z, np.ones((4, 5), "f"), np.ones(5, D)),
+    "out of cholesky": lambda: mc.linalg.cholesky(SPD, out=np.empty((4, 4), D)),
+    "a": lambda: mc.linalg.cholesky(SPD.astype("f2")),
+    "b of solve_cholesky": lambda: mc.linalg.solve_cholesky(SPD, ONES.astype(D)),
+    "b of cho_solve": lambda: mc.linalg.cho_solve(SPD, ONES.astype(WHOLE)),
+    "b of inv_quad_logdet": lambda: mc.linalg.inv_quad_logdet(SPD, ONES.astype(D)),
+    "b of solve_lu": lambda: mc.linalg.solve_lu(SPD, ONES.astype(D)),
+    "pivots": lambda: mc.linalg.lu_solve((SPD, np.ones(4, "f")), ONES),
+    "out of eigh": lambda: mc.linalg.eigh(SPD, eigvals_only=True, out=np.empty(4, D)),
+    "b of cg": lambda: mc.linalg.cg(SPD, ONES.astype(D)),
+    "x0 of cg": lambda: mc.linalg.cg(SPD, ONES, x0=ONES.astype(D)),
+    "out of cg": lambda: mc.linalg.cg(SPD, ONES, out=ONES.astype(D)),
+    "x of an operator": lambda: mc.linalg.KernelOperator("gauss", X.astype("f2")),
+    "a of eigh_top": lambda: mc.linalg.eigh_top(SPD.astype("f2"), 1),
+    "x of kron": lambda: mc.kron.matmul(X.astype("u1"), [np.eye(3, dtype="u1")]),
+    "factors": lambda: mc.kron.matmul(X, [np.eye(3)]),
+    "y of kron": lambda: mc.kron.matmul(X, [np.eye(3, dtype="f")], beta=1, y=X.astype(D)),
+    "out of kron": lambda: mc.kron.matmul(X, [np.eye(3, dtype="f")], out=X.astype(D)),
+    "b of kron.solve": lambda: mc.kron.solve([SPD], ONES.astype(D)),
+    "factors that PyTorch follows": lambda: mc.kron.matmul(
+        torch.ones(2, 3, requires_grad=True), [torch.eye(3).double()]),
+    "v that PyTorch follows": lambda: mc.kernel_product(
+        "gauss", TX, None, torch.ones(4, dtype=torch.float64, requires_grad=True)),
+    "w that PyTorch follows": lambda: mc.cdist(TX.clone().requires_grad_(), None, 1,
+                                               w=TX[0].long()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_DTYPES)
+def test_a_wrong_dtype_is_a_dtype_error(name):
+    with pytest.raises(mc.DtypeError):
+        WRONG_DTYPES[name]()
+
+
+@pytest.mark.parametrize("name", ["v", "coef", "amplitude", "row", "w"])
+def test_a_wrong_dtype_of_jax_is_a_dtype_error(name):
+    jnp = pytest.importorskip("jax.numpy")
+    x, whole, half = jnp.ones((4, 3), "f"), jnp.ones(4, "i4"), jnp.ones(4, "?")
+    calls = {
+        "v": lambda: mc.kernel_product("gauss", x, None, half),
+        "coef": lambda: mc.kernel_gradient("gauss", x, None, whole),
+        "amplitude": lambda: mc.gradient_field("x-z", x, x, jnp.ones((4, 4), "?"), x[:, 0]),
+        "row": lambda: mc.pairwise("row*sum(x*z)", x, row=half),
+        "w": lambda: mc.cdist(x, None, 1, w=half[:3]),
+    }
+    with pytest.raises(mc.DtypeError):
+        calls[name]()
+
+

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "core/key.h"
 #include "ops/dump.h"
@@ -118,19 +119,20 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes) {
   require(tensor.ndim() >= least_axes, "{}: {} must have at least {} axes. Received shape {}.", op, name, least_axes,
           text_of(tensor.shape));
-  require(!is_whole(tensor.dtype) && tensor.dtype != Dtype::boolean,
-          "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. Received {}.",
-          op, name, name_of(tensor.dtype));
+  require_dtype(!is_whole(tensor.dtype) && tensor.dtype != Dtype::boolean,
+                "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. "
+                "Received {}.",
+                op, name, name_of(tensor.dtype));
   check_layout(op, name, tensor);
 }
 
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type) {
-  require(compute_type(tensor.dtype) == type, "{}: {} must have the computing type of x, {}. Received {}.", op, name,
-          name_of(type), name_of(tensor.dtype));
+  require_dtype(compute_type(tensor.dtype) == type, "{}: {} must have the computing type of x, {}. Received {}.", op,
+                name, name_of(type), name_of(tensor.dtype));
 }
 
 void check_output_type(const char* op, const Tensor& out, Dtype type) {
-  require(out.dtype == type, "{}: out must be {}. Received {}.", op, name_of(type), name_of(out.dtype));
+  require_dtype(out.dtype == type, "{}: out must be {}. Received {}.", op, name_of(type), name_of(out.dtype));
 }
 
 void check_device(const char* op, const char* name, const Tensor& tensor, Device device) {
@@ -189,8 +191,8 @@ void PairCall::check_points() {
   check_input(op_, "x", x_, 2);
   check_input(op_, "z", z_, 2);
   check_device(op_, "z", z_, x_.device);
-  require(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op_, name_of(x_.dtype),
-          name_of(z_.dtype));
+  require_dtype(x_.dtype == z_.dtype, "{}: x and z must have one dtype. Received {} and {}.", op_, name_of(x_.dtype),
+                name_of(z_.dtype));
   require(x_.shape.back() == z_.shape.back(),
           "{}: x and z must have the same number of features (last axis). Received {} and {}.", op_, text_of(x_.shape),
           text_of(z_.shape));
@@ -259,9 +261,9 @@ PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
   }
   if (const double* number = std::get_if<double>(&given->second)) return {leaf, *number};
   const Tensor& t = std::get<Tensor>(given->second);
-  require(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
-          "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
-          leaf->name, t);
+  require_dtype(t.dtype == Dtype::float32 || t.dtype == Dtype::float64 || t.dtype == Dtype::int64,
+                "{}: the parameter \"{}\" must be a number or an array of float32, float64 or int64. Received {}.", op_,
+                leaf->name, t);
   check_layout(op_, fmt::format("the parameter \"{}\"", leaf->name).c_str(), t);
   require(t.device.kind == DeviceKind::cpu || t.device == x_.device,
           "{}: the parameter \"{}\" must lie on the CPU or on the device of x, {}. Received one on {}.", op_,

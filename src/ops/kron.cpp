@@ -10,6 +10,7 @@
 #include "backend/cpu/kron.h"
 #include "backend/cuda/kron.h"
 #include "backend/kron_job.h"
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "ops/call.h"
 #include "ops/context.h"
@@ -45,15 +46,15 @@ std::int64_t product_of(const char* op, const char* what, const Shape& extents) 
 }
 
 void check_array(const char* op, const char* name, const Tensor& tensor) {
-  require(tensor.dtype != Dtype::uint8 && tensor.dtype != Dtype::boolean,
-          "{}: {} must be float16, bfloat16, float32, float64, int32 or int64. Received {}.", op, name,
-          name_of(tensor.dtype));
+  require_dtype(tensor.dtype != Dtype::uint8 && tensor.dtype != Dtype::boolean,
+                "{}: {} must be float16, bfloat16, float32, float64, int32 or int64. Received {}.", op, name,
+                name_of(tensor.dtype));
   ops::check_layout(op, name, tensor);
 }
 
 void check_same(const char* op, const char* name, const Tensor& tensor, const Tensor& x) {
-  require(tensor.dtype == x.dtype, "{}: {} must have the dtype of x, {}. Received {}.", op, name, name_of(x.dtype),
-          name_of(tensor.dtype));
+  require_dtype(tensor.dtype == x.dtype, "{}: {} must have the dtype of x, {}. Received {}.", op, name,
+                name_of(x.dtype), name_of(tensor.dtype));
   ops::check_device(op, name, tensor, x.device);
 }
 
@@ -175,8 +176,8 @@ class Call {
 
   /// Returns y with the shape of out; without data where it is not read.
   Tensor check_out(const Tensor& out) {
-    require(out.dtype == x_.dtype, "{}: out must have the dtype of x, {}. Received {}.", op_, name_of(x_.dtype),
-            name_of(out.dtype));
+    require_dtype(out.dtype == x_.dtype, "{}: out must have the dtype of x, {}. Received {}.", op_, name_of(x_.dtype),
+                  name_of(out.dtype));
     const Shape expected = out_shape();
     std::vector<const Tensor*> inputs{&x_};
     inputs.reserve(factors_.size() + 2);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "ops/call.h"
 #include "ops/cuda_call.h"
@@ -48,8 +49,8 @@ bool is_column_major(const Tensor& out) {
 
 void check_dtype(const char* op, const Tensor& out, Dtype type) {
   const bool narrow = type == Dtype::float32 && (out.dtype == Dtype::float16 || out.dtype == Dtype::bfloat16);
-  require(out.dtype == type || narrow, "{}: out must be {}{}. Received {}.", op, name_of(type),
-          type == Dtype::float32 ? ", float16 or bfloat16" : "", name_of(out.dtype));
+  require_dtype(out.dtype == type || narrow, "{}: out must be {}{}. Received {}.", op, name_of(type),
+                type == Dtype::float32 ? ", float16 or bfloat16" : "", name_of(out.dtype));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // formula with its sides swapped, so that the points that stay lie along the vectors.
 #include <fmt/format.h>
 
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
@@ -171,8 +172,8 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   const char* op = "kernel_reduce";
   const PairCall call(op, f, x, z, arguments, on_cpu(x));
   const Dtype type = is_index(kind) ? Dtype::int64 : call.type();
-  require(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind),
-          name_of(out.dtype));
+  require_dtype(out.dtype == type, "{}: out must be {} for {}. Received {}.", op, name_of(type), name_of(kind),
+                name_of(out.dtype));
   require(call.n() > 0 || kind == ReduceKind::sum || kind == ReduceKind::logsumexp,
           "{}: {} needs at least one point of z. Received none.", op, name_of(kind));
   Shape expected = call.batch();
@@ -205,9 +206,9 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   const PairCall call(op, f, x, z, arguments, on_cpu(x));
   require(k >= 1 && k <= call.n(), "{}: k must be from 1 to the number of points of z ({}). Received {}.", op, call.n(),
           k);
-  require(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()),
-          name_of(values.dtype));
-  require(indices.dtype == Dtype::int64, "{}: indices must be int64. Received {}.", op, name_of(indices.dtype));
+  require_dtype(values.dtype == call.type(), "{}: values must be {}. Received {}.", op, name_of(call.type()),
+                name_of(values.dtype));
+  require_dtype(indices.dtype == Dtype::int64, "{}: indices must be int64. Received {}.", op, name_of(indices.dtype));
   Shape expected = call.batch();
   expected.insert(expected.end(), {call.m(), k});
   std::vector<const Tensor*> inputs = call.inputs();

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._torch import autograd, batching, operators, products, rules, symbolic, tangents
+from mercer.errors import DtypeError
 
 
 def _compute(x: Tensor, factors: Sequence[Tensor], left: bool) -> Tensor:
@@ -211,7 +212,7 @@ def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
                 f"{verb}: {name} must come from the library of x, torch. Received {type(array)}"
             )
         if array.dtype != x.dtype:
-            raise ValueError(
+            raise DtypeError(
                 f"{verb}: {name} must have the dtype of x, {x.dtype}. Received {array.dtype}"
             )
     if not factors or len(turned) != len(factors) or any(f.ndim < 2 for f in factors):

@@ -2,13 +2,14 @@
 
 #include <limits>
 
+#include "core/dtype_error.h"
 #include "core/error.h"
 
 namespace mercer::ops {
 
 void check_operator(const char* op, const linalg::Operator& a) {
-  require(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
-          "{}: the operator must be of float32 or float64. Received {}.", op, name_of(a.dtype));
+  require_dtype(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
+                "{}: the operator must be of float32 or float64. Received {}.", op, name_of(a.dtype));
   const bool on_cpu = a.device.kind == DeviceKind::cpu;
   const std::int64_t largest = on_cpu ? need_lapack(op).largest_size() : std::numeric_limits<int>::max();
   require(a.order >= 0 && a.order <= largest, "{}: orders must be at most {} with these libraries. Received {}.", op,
@@ -19,7 +20,7 @@ void check_operand(const char* op, const char* name, const Tensor& t, const Shap
                    const linalg::Operator& a) {
   require(t.shape == expected, "{}: {} must have shape {}. Received {}.", op, name, text_of(expected),
           text_of(t.shape));
-  require(t.dtype == a.dtype, "{}: {} must be {}. Received {}.", op, name, name_of(a.dtype), name_of(t.dtype));
+  require_dtype(t.dtype == a.dtype, "{}: {} must be {}. Received {}.", op, name, name_of(a.dtype), name_of(t.dtype));
   check_layout(op, name, t);
   require(t.device == a.device, "{}: {} must lie on {}. Received one on {}.", op, name, a.device, t.device);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "ops/context.h"
 
@@ -10,8 +11,8 @@ namespace mercer::ops {
 namespace {
 
 void check_type(const char* op, const char* name, const Tensor& tensor) {
-  require(tensor.dtype == Dtype::float32 || tensor.dtype == Dtype::float64,
-          "{}: {} must be float32 or float64. Received {}.", op, name, name_of(tensor.dtype));
+  require_dtype(tensor.dtype == Dtype::float32 || tensor.dtype == Dtype::float64,
+                "{}: {} must be float32 or float64. Received {}.", op, name, name_of(tensor.dtype));
 }
 
 std::int64_t count_of(const char* op, const Shape& extents) {
@@ -59,8 +60,8 @@ DenseCall::DenseCall(const char* op, const char* name, const Tensor& a, const li
 void DenseCall::right_hand_side(const Tensor& b) {
   check_type(op(), "b", b);
   check_layout(op(), "b", b);
-  require(b.dtype == type(), "{}: b must have the dtype of {}, {}. Received {}.", op(), a_name_, name_of(type()),
-          name_of(b.dtype));
+  require_dtype(b.dtype == type(), "{}: b must have the dtype of {}, {}. Received {}.", op(), a_name_, name_of(type()),
+                name_of(b.dtype));
   require(b.device == a_.device, "{}: b must lie on the device of {}, {}. Received one on {}.", op(), a_name_,
           a_.device, b.device);
   is_vector_ = b.ndim() == 1;
@@ -82,7 +83,8 @@ Shape DenseCall::of_columns(std::int64_t rows) const {
 void DenseCall::input(const char* name, const Tensor& tensor, Dtype dtype, const Shape& rest) {
   Shape expected = a_batch_;
   expected.insert(expected.end(), rest.begin(), rest.end());
-  require(tensor.dtype == dtype, "{}: {} must be {}. Received {}.", op(), name, name_of(dtype), name_of(tensor.dtype));
+  require_dtype(tensor.dtype == dtype, "{}: {} must be {}. Received {}.", op(), name, name_of(dtype),
+                name_of(tensor.dtype));
   require(tensor.shape == expected, "{}: {} must have shape {}. Received {}.", op(), name, text_of(expected),
           text_of(tensor.shape));
   require(tensor.device == a_.device, "{}: {} must lie on the device of {}, {}. Received one on {}.", op(), name,
@@ -95,7 +97,7 @@ void DenseCall::output(const char* name, const Tensor& out, Dtype dtype, const S
                        const Tensor* in_place_of) {
   require(out.shape == expected, "{}: {} must have shape {}. Received {}.", op(), name, text_of(expected),
           text_of(out.shape));
-  require(out.dtype == dtype, "{}: {} must be {}. Received {}.", op(), name, name_of(dtype), name_of(out.dtype));
+  require_dtype(out.dtype == dtype, "{}: {} must be {}. Received {}.", op(), name, name_of(dtype), name_of(out.dtype));
   require(out.device == a_.device, "{}: {} must lie on the device of {}, {}. Received one on {}.", op(), name, a_name_,
           a_.device, out.device);
   check_layout(op(), name, out);

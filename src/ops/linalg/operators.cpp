@@ -8,6 +8,7 @@
 #include "backend/cuda/few_columns.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "ops/linalg/block_method.h"
 
@@ -127,8 +128,8 @@ Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context, 
   require(a.ndim() == 2 && a.shape[0] == a.shape[1], "{}: a must have the shape [n, n]. Received {}.", op,
           ops::text_of(a.shape));
   ops::check_layout(op, "a", a);
-  require(a.dtype == Dtype::float32 || a.dtype == Dtype::float64, "{}: a must be float32 or float64. Received {}.",
-          op, name_of(a.dtype));
+  require_dtype(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
+                "{}: a must be float32 or float64. Received {}.", op, name_of(a.dtype));
   Operator result{a.shape[0], a.dtype, {}, a.device, queue};
   if (a.device.kind == DeviceKind::cuda) {
     const auto matrix = on_device(op, a, queue);
@@ -154,8 +155,8 @@ Operator kernel_operator(const Formula& f, const Tensor& x, double ridge, const 
                          Context& context) {
   const char* op = arguments.verb != nullptr ? arguments.verb : "kernel_operator";
   require(x.ndim() == 2, "{}: x must have the shape [n, K]. Received {}.", op, ops::text_of(x.shape));
-  require(x.dtype == Dtype::float32 || x.dtype == Dtype::float64, "{}: x must be float32 or float64. Received {}.", op,
-          name_of(x.dtype));
+  require_dtype(x.dtype == Dtype::float32 || x.dtype == Dtype::float64,
+                "{}: x must be float32 or float64. Received {}.", op, name_of(x.dtype));
   require(f.symmetric(), "{}: the formula must be symmetric, f(x, z) = f(z, x). Received {}.", op,
           f.expression());
   Operator result{x.shape[0], x.dtype, {}, x.device, arguments.queue};
