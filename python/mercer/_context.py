@@ -27,7 +27,12 @@ def info() -> str:
 def options(
     *, threads: int | None = None, target: str | None = None, precision: str | None = None
 ) -> Iterator[None]:
-    """Other threads, instruction set or precision for a while, for all calls of the process.
+    """Other threads, instruction set or precision for a while, for calls of this thread or task.
+
+    They are a context variable: other threads, and tasks of asyncio that began before, keep theirs,
+    which ``set_num_threads``, ``set_target`` and ``set_precision`` set for the process. A backward
+    pass of PyTorch follows the options of its forward pass, a function that JAX has traced those of
+    its tracing.
 
     ``precision`` says how sums of products and of squared differences of float32 run on a GPU's
     tensor cores: ``"fp32"`` (the default, as accurate as float32 arithmetic), ``"direct"`` (not at
@@ -38,16 +43,23 @@ def options(
     >>> with mc.options(threads=1, target="interpreter"):
     ...     reference = mc.cdist(x1, x2)
     """
-    before = _mercer.get_num_threads(), _mercer.get_target(), _mercer.get_precision()
+    before = _mercer.current_settings()
+    _mercer.set_settings(_mercer.settings(threads, target, precision))
     try:
-        if threads is not None:
-            _mercer.set_num_threads(threads)
-        if target is not None:
-            _mercer.set_target(target)
-        if precision is not None:
-            _mercer.set_precision(precision)
         yield
     finally:
-        _mercer.set_num_threads(before[0])
-        _mercer.set_target(before[1])
-        _mercer.set_precision(before[2])
+        _mercer.set_settings(before)
+
+
+@contextlib.contextmanager
+def under(settings: _mercer.Settings | None) -> Iterator[None]:
+    """The options that were in force elsewhere, such as in the forward pass of a backward one."""
+    if settings is None:
+        yield
+        return
+    before = _mercer.current_settings()
+    _mercer.set_settings(settings)
+    try:
+        yield
+    finally:
+        _mercer.set_settings(before)

@@ -28,7 +28,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from mercer import _jax
+from mercer import _jax, _mercer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Form:
     turns: tuple[bool, ...]  # of each factor
     alpha: float = 1.0
     beta: float = 0.0
+    options: str = dataclasses.field(default_factory=_mercer.settings_text)  # in force by then
 
     def shape(self, x: Any, factors: Sequence[Any], more: Sequence[Any] = ()) -> tuple[int, ...]:
         """Of the result; leading axes broadcast, those of ``more`` as well."""
@@ -119,6 +120,7 @@ def _led(operands: Sequence[Any], axes: Sequence[Any]) -> list[Any]:
     ]
 
 
+        options=form.options,
 def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tuple:
     result = product_p.bind(*primals, form=form)
     given = tuple(type(t) is not ad.Zero for t in tangents)

@@ -15,6 +15,7 @@
 #include "mercer/explain.h"
 #include "mercer/pairwise.h"
 #include "queues.h"
+#include "settings.h"
 
 namespace mercer::python {
 
@@ -106,6 +107,7 @@ class Call {
   void finish() { queue_.release_streams(); }
 
  private:
+  CallSettings settings_;
   const char* verb_;
   Formula formula_;
   Array x_;

@@ -7,6 +7,7 @@
 #include "docs.h"
 #include "mercer/error.h"
 #include "ops/compile_sources.h"
+#include "settings.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -114,6 +115,7 @@ void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle l
                 nb::handle verbs, std::int64_t columns, nb::kwargs params) {
   const Formula formula = formula_of(f, verbs, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
+  const CallSettings settings;
   const nb::gil_scoped_release release;
   compile(formula, request);
 }

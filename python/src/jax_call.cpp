@@ -4,6 +4,7 @@
 
 #include "mercer/error.h"
 #include "ops/call.h"
+#include "settings.h"
 
 namespace mercer::python {
 namespace {

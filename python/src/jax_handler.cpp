@@ -18,6 +18,7 @@
 #include "mercer/kron.h"
 #include "mercer/pairwise.h"
 #include "ops/context.h"
+#include "settings.h"
 #include "symbols.h"
 #include "xla_ffi.h"
 
@@ -221,6 +222,8 @@ void FfiCall::run_kron() const {
 }
 
 void FfiCall::run() const {
+  const Settings settings = settings_from_text(text("options"));  // of the thread that called JAX
+  const WithSettings with(&settings);
   if (is_kron()) return run_kron();
   const std::string& operation = text("operation");
   const std::string& formula = text("formula");

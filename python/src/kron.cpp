@@ -206,6 +206,7 @@ class KronCall {
   const char* verb_;
   Array x_;
   CallQueue queue_;
+  CallSettings settings_;
   Watch watch_;
   kron::Options options_;
   std::deque<Array> held_;

@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "mercer/linalg.h"
 #include "queues.h"
+#include "settings.h"
 
 namespace mercer::python {
 
@@ -61,6 +62,7 @@ class LinalgCall {
  private:
   void require_type(const Array& array) const;
 
+  CallSettings settings_;
   const char* verb_;
   Array a_;
   CallQueue queue_;

@@ -13,6 +13,7 @@
 #include "mercer/device.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"
+#include "settings.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -37,9 +38,9 @@ void set_error(const char* class_in_errors, const char* message) {
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
-  } catch (const Error& error) {
   } catch (const DtypeError& error) {
     set_error("DtypeError", error.what());
+  } catch (const Error& error) {
     switch (error.kind()) {
       case ErrorKind::invalid_argument: PyErr_SetString(PyExc_ValueError, error.what()); break;
       case ErrorKind::unsupported: PyErr_SetString(PyExc_NotImplementedError, error.what()); break;
@@ -126,33 +127,42 @@ void bind_floors(nb::module_& module) {
       "\"ms\".");
 }
 
+/// What `ask` says under the options of the caller's thread or task.
+template <auto ask>
+auto in_force() {
+  const CallSettings settings;
+  return ask();
+}
+
 }  // namespace
 
 void bind_machine(nb::module_& module) {
+  bind_settings(module);
   module.def(
-      "describe_machine", [] { return describe_machine(); },
+      "describe_machine", in_force<describe_machine>,
       "What this machine offers and what Mercer chose, as text.");
   module.def(
-      "get_num_threads", [] { return Context::shared().threads(); }, "Threads that a call may use.");
+      "get_num_threads", in_force<[] { return Context::shared().threads(); }>, "Threads that a call may use here.");
   module.def(
       "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
-      "Sets how many threads a call may use: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. "
+      "Sets how many threads a call of this process may use, where mercer.options says nothing else: 1 to 4096, or 0 "
+      "for the machine's own number; ValueError otherwise. "
       "Results do not depend on it, but for the last bits of mercer.linalg on the CPU.");
   module.def(
-      "get_target", [] { return std::string(name_of(Context::shared().target())); },
-      "The instruction set in use: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
+      "get_target", in_force<[] { return std::string(name_of(Context::shared().target())); }>,
+      "The instruction set in use here: \"x86_avx512\", \"x86_avx2\" or \"interpreter\".");
   module.def(
       "set_target", [](const std::string& name) { Context::shared().set_target(target_from_text(name)); }, "name"_a,
-      "Chooses the instruction set: \"x86_avx512\", \"x86_avx2\", \"interpreter\", or \"auto\" for the best of this "
-      "machine. ValueError for another name.");
+      "Chooses the instruction set of this process: \"x86_avx512\", \"x86_avx2\", \"interpreter\", or \"auto\" for the "
+      "best of this machine. ValueError for another name.");
   module.def(
-      "get_precision", [] { return std::string(name_of(Context::shared().precision())); },
-      "How products run on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\".");
+      "get_precision", in_force<[] { return std::string(name_of(Context::shared().precision())); }>,
+      "How products run here on tensor cores: \"fp32\", \"direct\", \"tf32\" or \"bf16\".");
   module.def(
       "set_precision", [](const std::string& name) { Context::shared().set_precision(precision_from_text(name)); },
       "name"_a,
-      "Chooses how products run on tensor cores: \"fp32\" (or \"fp64\", the same), \"direct\", \"tf32\" or \"bf16\". "
-      "ValueError for another name.");
+      "Chooses how products of this process run on tensor cores: \"fp32\" (or \"fp64\", the same), \"direct\", "
+      "\"tf32\" or \"bf16\". ValueError for another name.");
   module.def(
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(

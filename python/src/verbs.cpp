@@ -362,6 +362,7 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
 std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
   return explain(find_formula(f, "explain"), to_shape(shape, "explain"), to_dtype(dtype, "explain"), target);
 }
+  const CallSettings settings;
 
 }  // namespace
 

@@ -21,6 +21,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "mercer/device.h"
 
 namespace mercer {
@@ -98,10 +99,13 @@ void run_inline(std::int64_t tasks, const Pool::Body& body, const Pool::Progress
 
 }  // namespace
 
+thread_local const Settings* WithSettings::current_ = nullptr;
+
 struct Pool::Job {
   const Body& body;
   const std::int64_t tasks;
   const int places;  // workers that may join, the caller not counted
+  const Settings* settings = WithSettings::current();  // of the caller
   std::atomic<std::int64_t> next{0}, done{0};
   std::atomic<int> inside{0};  // workers at work; changed under the lock of the crew
   int joined = 0;              // under the lock
@@ -181,7 +185,10 @@ struct Pool::Crew {
       const int worker = ++job->joined;
       job->inside.fetch_add(1, std::memory_order_relaxed);
       guard.unlock();
-      while (job->take_one(worker)) {
+      {
+        const WithSettings settings(job->settings);
+        while (job->take_one(worker)) {
+        }
       }
       guard.lock();
       // The caller may free the job as soon as it sees 0, so this is the last touch.
@@ -227,6 +234,8 @@ Pool::~Pool() {
   Crew* crew = crew_.load();
   if (crew != nullptr && crew->pid == ::getpid()) delete crew;  // else: the parent's; see the top of the file
 }
+
+int Pool::threads() const { return setting(&Settings::threads, threads_.load(std::memory_order_relaxed)); }
 
 void Pool::set_threads(int threads) {
   require(threads >= 0, "set_threads: the count must not be negative. Received {}.", threads);

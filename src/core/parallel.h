@@ -22,7 +22,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int threads() const { return threads_.load(std::memory_order_relaxed); }
+  /// What this thread's Settings say, else what set_threads said.
+  int threads() const;
   /// Holds for runs that start afterwards; 0 takes the default count.
   void set_threads(int threads);
   /// Threads alive in this process, the caller's not counted.

@@ -10,6 +10,7 @@
 #include "core/exec_memory.h"
 #include "core/lapack.h"
 #include "core/nvrtc.h"
+#include "ops/settings.h"
 #include "plan/target.h"
 
 namespace mercer {
@@ -54,7 +55,20 @@ constexpr PrecisionRow kPrecisions[] = {{Precision::fp32, "fp32"},
                                         {Precision::bf16, "bf16"},
                                         {Precision::fp32, "fp64"}};  // float64 has its own tensor cores anyway
 
+void check_threads(int count) {
+  require(count >= 0 && count <= 4096,
+          "threads: must be from 1 to 4096, or 0 for the machine's own number. Received {}.", count);
+}
+
 }  // namespace
+
+Settings checked_settings(std::optional<int> threads, std::optional<Target> target,
+                          std::optional<Precision> precision) {
+  if (threads) check_threads(*threads);
+  if (threads == 0) threads = default_thread_count();
+  if (target) require_runs_here(*target, "target");
+  return {threads, target, precision};
+}
 
 const char* name_of(Precision precision) {
   for (const PrecisionRow& row : kPrecisions)
@@ -80,19 +94,18 @@ Context::~Context() = default;
 int Context::threads() const { return state_->pool.threads(); }
 
 void Context::set_threads(int count) {
-  require(count >= 0 && count <= 4096,
-          "threads: must be from 1 to 4096, or 0 for the machine's own number. Received {}.", count);
+  check_threads(count);
   state_->pool.set_threads(count);
 }
 
-Target Context::target() const { return state_->target; }
+Target Context::target() const { return setting(&Settings::target, state_->target.load()); }
 
 void Context::set_target(Target target) {
   require_runs_here(target, "target");
   state_->target = target;
 }
 
-Precision Context::precision() const { return state_->precision; }
+Precision Context::precision() const { return setting(&Settings::precision, state_->precision.load()); }
 void Context::set_precision(Precision precision) { state_->precision = precision; }
 
 std::size_t Context::plan_count() const {

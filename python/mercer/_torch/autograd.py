@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
-from mercer import _watchers
+from mercer import _context, _mercer, _watchers
 from mercer._torch import batching, operators, rules, tangents
 
 _NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
@@ -161,6 +161,7 @@ def register(name: str, operator: Any) -> None:
     def setup(ctx: Any, inputs: tuple, output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.form, tensors = separate(inputs)
+        ctx.settings = _mercer.current_settings()
         _mark(ctx, outputs)
         ctx.save_for_backward(*tensors, *_kept_outputs(name, outputs))
 
@@ -168,7 +169,8 @@ def register(name: str, operator: Any) -> None:
         saved = ctx.saved_tensors
         count = _count(ctx.form)
         inputs, outputs = join(ctx.form, saved), _outputs(name, saved[count:])
-        return rules.RULES[name](inputs, outputs, cotangents, ctx.needs_input_grad)
+        with _context.under(ctx.settings):
+            return rules.RULES[name](inputs, outputs, cotangents, ctx.needs_input_grad)
 
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> tuple[Any, Any]:
         return batching.rule(name, info, in_dims, inputs)
@@ -202,6 +204,7 @@ class Mercer(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
         ctx.what, *tensors = inputs
+        ctx.settings = _mercer.current_settings()
         outputs = output if isinstance(output, tuple) else (output,)
         _mark(ctx, outputs)
         kept = _kept_outputs(ctx.what.name, outputs)
@@ -217,7 +220,8 @@ class Mercer(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple:
         inputs, outputs = Mercer._values(ctx, ctx.saved_tensors)
         needs = join(ctx.what.form, ctx.needs_input_grad[1:])
-        found = rules.RULES[ctx.what.name](inputs, outputs, cotangents, needs)
+        with _context.under(ctx.settings):
+            found = rules.RULES[ctx.what.name](inputs, outputs, cotangents, needs)
         return (None, *pick(ctx.what.form, found))
 
     @staticmethod

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "core/settings.h"
 #include "core/testing.h"
 #include "mercer/device.h"
 #include "mercer/error.h"
@@ -28,6 +29,25 @@ std::vector<int> count_tasks(Pool& pool, int tasks) {
   std::vector<std::atomic<int>> counts(tasks);
   pool.run(tasks, [&](std::int64_t task, int) { ++counts[task]; });
   return {counts.begin(), counts.end()};
+}
+
+TEST(Pool, workers_follow_the_settings_of_the_caller) {
+  Pool pool(4);
+  const Settings settings{.threads = 3, .target = Target::interpreter};
+  {
+    const WithSettings with(&settings);
+    EXPECT_EQ(pool.threads(), 3);
+    std::atomic<int> followed{0}, most{0};
+    pool.run(100, [&](std::int64_t, int worker) {
+      followed += WithSettings::current() == &settings && pool.threads() == 3;
+      for (int known = most; known < worker && !most.compare_exchange_weak(known, worker);) {
+      }
+    });
+    EXPECT_EQ(followed, 100);
+    EXPECT_LT(most, 3);
+  }
+  EXPECT_EQ(pool.threads(), 4);
+  pool.run(100, [&](std::int64_t, int) { EXPECT_EQ(WithSettings::current(), nullptr); });
 }
 
 class PoolOf : public testing::TestWithParam<int> {};
