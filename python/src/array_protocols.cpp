@@ -165,9 +165,12 @@ void Array::view_exchange() {
   if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
     PyErr_Clear();  // the library's own error says less
     if (is_wrapped_by_functorch(*library_, object_)) fail_followed("must be a plain tensor. Received one inside vmap");
+    const std::string layout = attribute_text(object_, "layout");
+    const bool is_sparse = layout.find("sparse") != std::string::npos;
     fail(ErrorKind::unsupported,
-         fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}",
-                     attribute_text(object_, "device"), attribute_text(object_, "layout")));
+         fmt::format("must be a dense array on the CPU or on a CUDA device. Received one on {}, {}{}",
+                     attribute_text(object_, "device"), layout,
+                     is_sparse ? fmt::format("; pass {}.to_dense()", place_.name) : ""));
   }
   tensor_.device = device_of(view.device);
   if (view.data == nullptr && materialize()) {

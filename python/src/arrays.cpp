@@ -91,16 +91,26 @@ void Array::fail_unaligned() const {
                    place_.name));
 }
 
+/// NumPy's arrays of the package ml_dtypes have no buffer; those of bfloat16 are viewed as whole numbers of 16 bits.
+bool Array::view_bits() {
+  PyErr_Clear();
+  if (nb::cast<std::string>(nb::str(nb::object(object_.attr("dtype")))) != "bfloat16") return false;
+  const nb::object bits = object_.attr("view")("uint16");
+  return PyObject_GetBuffer(bits.ptr(), &buffer_.view, PyBUF_RECORDS_RO) == 0;
+}
+
 void Array::view_buffer() {
-  if (PyObject_GetBuffer(object_.ptr(), &buffer_.view, PyBUF_RECORDS_RO) != 0) {
+  const bool has_buffer = PyObject_GetBuffer(object_.ptr(), &buffer_.view, PyBUF_RECORDS_RO) == 0;
+  if (!has_buffer && !view_bits()) {
     PyErr_Clear();
-    fail_dtype("must hold real numbers");
+    fail_element(false);
   }
   buffer_.held = true;
   const Py_buffer& view = buffer_.view;
   if (access_ == Access::write && view.readonly)
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
-  take_format(view.format, view.itemsize);
+  if (has_buffer) take_format(view.format, view.itemsize);
+  else tensor_.dtype = Dtype::bfloat16;
   tensor_.data = view.buf;
   tensor_.shape.assign(view.shape, view.shape + view.ndim);
   take_strides({view.strides, view.strides + view.ndim}, view.itemsize);

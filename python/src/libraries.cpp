@@ -173,7 +173,10 @@ nb::object make_tensor(Library& library, nb::handle like, const std::vector<std:
 
 const nb::object& Library::dtype(Dtype dtype) {
   nb::object& known = dtypes[static_cast<int>(dtype)];
-  if (!known.is_valid()) known = namespace_.attr(name_of(dtype));
+  if (!known.is_valid()) {
+    const bool of_package = kind == Kind::numpy && dtype == Dtype::bfloat16;  // NumPy has none of its own
+    known = (of_package ? nb::object(nb::module_::import_("ml_dtypes")) : namespace_).attr(name_of(dtype));
+  }
   return known;
 }
 
@@ -195,6 +198,12 @@ std::string type_text(nb::handle object) {
 Library& library_of(nb::handle object, Place place) {
   Library* library = cached_library(object);
   if (library == nullptr) {
+    // SciPy's and CuPy's matrices have toarray, those of the package sparse and of JAX todense.
+    for (const char* dense : {"toarray", "todense"})
+      if (!PyType_Check(object.ptr()) && nb::hasattr(object, dense))
+        throw Error(ErrorKind::unsupported,
+                    fmt::format("{}: {} must be a dense array; sparse ones are not offered. Received {}; pass {}.{}()",
+                                place.verb, place.name, type_text(object), place.name, dense));
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{}: {} must be an array of NumPy, PyTorch or another library that speaks DLPack. Received "
                             "{}; write numpy.asarray({})",

@@ -82,6 +82,30 @@ def test_bfloat16(rng):
     assert_close(result, minkowski(x.float().numpy(), z.float().numpy(), 1))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bfloat16_of_numpy(rng, layout):
+    """As the package ml_dtypes has it, of which JAX makes its own."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x, z = rng.normal(size=(7, 5)).astype(bfloat16), rng.normal(size=(9, 5)).astype(bfloat16)
+    wide = x.astype("f"), z.astype("f")
+    views = layouts(x)[layout], layouts(z)[layout]
+    np.testing.assert_array_equal(mc.cdist(*views, 1), mc.cdist(*wide, 1))
+    w = rng.random(5).astype(bfloat16)
+    np.testing.assert_array_equal(mc.cdist(*views, 1, w=w), mc.cdist(*wide, 1, w=w.astype("f")))
+    out = layouts(np.zeros((7, 9), bfloat16))[layout]
+    assert mc.cdist(*views, 1, out=out) is out
+    np.testing.assert_array_equal(out, mc.cdist(*wide, 1).astype(bfloat16))
+    factor = layouts(rng.normal(size=(5, 3)).astype(bfloat16))[layout]
+    product = mc.kron.matmul(views[0], [factor])
+    assert product.dtype == bfloat16
+    np.testing.assert_allclose(
+        product.astype("f"), wide[0] @ factor.astype("f"), rtol=2**-8, atol=2**-8
+    )
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="must be writable"):
+        mc.cdist(*views, 1, out=out)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_out_of_16_bits(rng, dtype):
     x = torch.from_numpy(rng.normal(size=(7, 5)).astype("f")).to(dtype)
