@@ -29,18 +29,17 @@ def zoo_stub() -> str:
         "# Written by tools/make_stubs.py from the table in src/formula/zoo.cpp.",
         "from typing import Any",
         "",
-        "from mercer._mercer import Expr",
+        "from mercer._mercer import Kernel",
+        "from mercer._types import Array",
         "",
         "table: list[dict[str, Any]]",
         "",
     ]
     for name in sorted(zoo.__all__):
         signature = inspect.signature(getattr(zoo, name))
-        arguments = [
-            f"{p.name}: {p.annotation.__name__} = ..." for p in signature.parameters.values()
-        ]
+        arguments = [f"{p.name}: {p.annotation} = ..." for p in signature.parameters.values()]
         lines.append(
-            f"def {name}({', '.join(['*', *arguments] if arguments else [])}) -> Expr: ..."
+            f"def {name}({', '.join(['*', *arguments] if arguments else [])}) -> Kernel: ..."
         )
     return "\n".join(lines) + "\n"
 

@@ -23,13 +23,15 @@ from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry o
 from mercer import kron, linalg, zoo
 from mercer._context import info, options
 from mercer._mercer import (
-    Expr, K, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile, copysign, cos,
-    differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma, get_num_threads,
+    Expr, K, Kernel, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile,
+    copysign, cos, differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma,
+    get_num_threads,
     get_precision, get_target, i, j, log, log1p, log2, logical_and, logical_not, logical_or,
     logsumexp, max, maximum, min, minimum, not_equal, param, parse, plan_count, pow, prod, rcp,
     round, row, rsqrt, set_num_threads, set_precision, set_target, sign, sin, sqrt, square, sum,
     tanh, w, where, workspace_size, x, xlogy, z,
 )  # fmt: skip
+from mercer._features import dot, mean, norm
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
 

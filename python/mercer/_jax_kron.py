@@ -54,10 +54,14 @@ class Form:
 
 
 def call(
-    left: bool, x: Any, factors: Sequence[Any], alpha: float, beta: float, y: Any,
+    left: bool, x: Any, factors: Sequence[Any], alpha: Any, beta: Any, y: Any,
     transpose_x: bool, transpose_factors: Sequence[bool],
 ) -> jax.Array:  # fmt: skip
     """A verb with checked arguments."""
+    if hasattr(alpha, "dtype") or hasattr(beta, "dtype"):  # numbers are a part of the program
+        plain = call(left, x, factors, 1.0, 0.0, None, transpose_x, transpose_factors)
+        scaled = _by(alpha, "alpha", plain, left)
+        return scaled if y is None else scaled + _by(beta, "beta", y, left)
     is_vector, axis = x.ndim == 1, -1 if left else -2
     if is_vector:
         x = jnp.expand_dims(x, axis)
@@ -67,6 +71,20 @@ def call(
     form = Form(left, transpose_x, tuple(transpose_factors), alpha, beta)
     result = product_p.bind(*(_aligned(o, axes) for o in operands), form=form)
     return jnp.squeeze(result, axis) if is_vector else result
+
+
+def _by(scale: Any, name: str, array: Any, left: bool) -> Any:
+    """The array times a number, or an array of one number that JAX differentiates by."""
+    if not hasattr(scale, "dtype"):
+        return _scaled(array, scale)
+    whole = jnp.issubdtype(array.dtype, jnp.integer)
+    if scale.ndim != 0 or (whole and not jnp.issubdtype(scale.dtype, jnp.integer)):
+        raise ValueError(
+            f"{'kron.kron_matmul' if left else 'kron.matmul'}: {name} must be a number or an array "
+            f"of one, without axes{', and whole' if whole else ''}. "
+            f"Received {scale.dtype.name}{list(scale.shape)}"
+        )
+    return array * scale.astype(array.dtype)
 
 
 def _aligned(array: Any, axes: int) -> Any:
@@ -102,6 +120,7 @@ def _call_handler(*operands: Any, form: Form) -> Any:
         transpose_factors="".join("1" if turn else "0" for turn in form.turns),
         alpha=np.float64(form.alpha),
         beta=np.float64(form.beta),
+        options=form.options,
     )
 
 
@@ -120,7 +139,6 @@ def _led(operands: Sequence[Any], axes: Sequence[Any]) -> list[Any]:
     ]
 
 
-        options=form.options,
 def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tuple:
     result = product_p.bind(*primals, form=form)
     given = tuple(type(t) is not ad.Zero for t in tangents)

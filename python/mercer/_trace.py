@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mercer import _mercer
-from mercer._mercer import Expr
-from mercer._types import ExprLike, FormulaLike
+from mercer._mercer import Expr, Kernel
+from mercer._types import Array, ExprLike, FormulaLike
 
 __all__ = ["kernel", "metric", "ptx", "reduce", "trace"]
 
@@ -43,17 +43,10 @@ def trace(function: Callable[..., ExprLike]) -> Expr:
 
 def _parameter(argument: inspect.Parameter) -> Expr:
     default = argument.default
-    if default is argument.empty or default is None:
-        return _mercer.param(argument.name)
-    if not hasattr(default, "__float__"):
-        raise TypeError(
-            f"kernel: the default of the parameter {argument.name} must be a number. "
-            f"Received {default!r}"
-        )
-    return _mercer.param(argument.name, float(default))
+    return _mercer.param(argument.name, None if default is argument.empty else default)
 
 
-def kernel(f: FormulaLike) -> Expr:
+def kernel(f: FormulaLike) -> Kernel:
     """A formula from a function, a text, or the name of a metric or kernel of the zoo.
 
     >>> mc.kernel(lambda x, z, bandwidth=2.0: mc.exp(-mc.sum(abs(x - z)) / bandwidth))
@@ -62,19 +55,20 @@ def kernel(f: FormulaLike) -> Expr:
 
     The first two arguments of a function are the points; arguments named w, row, col, i, j or K are
     the symbols of that name; all others are parameters of the formula, with the defaults of the
-    signature. Values that the function takes from outside become constants of the formula. Python's
-    ``if``, ``and`` and ``or`` cannot be traced: use where, &, |. A function is traced at every call
-    of a verb; keep what this returns where that matters.
+    signature. Numbers that the function takes from outside become constants of the formula; arrays
+    of one number, as tensors that are trained, stay arrays. Python's ``if``, ``and`` and ``or``
+    cannot be traced: use where, &, |. A function is traced at every call of a verb; keep what this
+    returns where that matters. Two kernels are equal where their formulas and arrays are.
     """
     return _mercer.formula_of(f)
 
 
-def restore(text: str) -> Expr:
-    """What pickle calls to make an expression of its text."""
-    return _mercer.parse(text)
+def restore(text: str, arrays: dict[str, Any], is_kernel: bool) -> Expr:
+    """What pickle calls to make an expression of its text and the arrays that it carries."""
+    return _mercer.restored(text, arrays, is_kernel)
 
 
-def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
+def metric(name: str, *, weighted: bool = False, **options: float | Array) -> Kernel:
     """The formula of an entry of the zoo, by name or alias, with its options by name.
 
     >>> mc.metric("minkowski", p=1.5)
@@ -85,7 +79,7 @@ def metric(name: str, *, weighted: bool = False, **options: float) -> Expr:
 def _as_expr(value: Any, where: str, what: str = "a traced function must return") -> Expr:
     if isinstance(value, Expr):
         return value
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _mercer.constant(value)
     raise TypeError(f"{where}: {what} an expression or a number. Received {type(value).__name__}")
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from mercer._mercer import Expr
 
-__all__ = ["ArrayT", "ExprLike", "FormulaLike", "Parameter"]
+__all__ = ["Array", "ArrayT", "ExprLike", "FormulaLike", "Parameter"]
+
+
+class Array(Protocol):
+    """An array of any library."""
+
+    @property
+    def ndim(self) -> int: ...
+
 
 #: An array of NumPy, PyTorch, CuPy, JAX or another library with DLPack; one library a call.
 ArrayT = TypeVar("ArrayT")
-#: What operators and functions take: an expression or a number.
-ExprLike: TypeAlias = "Expr | float"
+#: What operators and functions take: an expression, a number, or an array without axes, which
+#: becomes a parameter with this value.
+ExprLike: TypeAlias = "Expr | float | Array"
 #: What verbs take for f: an expression, a text, a name of the zoo, or a function of (x, z, …).
 FormulaLike: TypeAlias = "Expr | str | Callable[..., ExprLike]"
 #: The value of a parameter: a number, an array, or numbers written out.

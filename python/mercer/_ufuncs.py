@@ -1,12 +1,16 @@
-"""NumPy's functions on expressions: ``np.exp(e)`` is ``mercer.exp(e)``."""
+"""NumPy's functions on expressions: ``np.exp(e)`` is ``mercer.exp(e)``, ``np.mean(e)`` that over
+the features. What has no counterpart is refused: NumPy would make numbers of an object that has
+none."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from mercer import _mercer
-from mercer._mercer import Expr
+import numpy as np
+
+from mercer import _features, _mercer
 
 # NumPy's name of each ufunc that has a counterpart. Those that share Mercer's name are found by it.
 _NAMED_OTHERWISE = {
@@ -40,11 +44,66 @@ _SAME_NAME = (
 )  # fmt: skip
 _UFUNCS = _NAMED_OTHERWISE | {name: getattr(_mercer, name) for name in _SAME_NAME}
 
+# NumPy's functions that mean the same over the features, the only axis that a formula has, each
+# with the number of operands that it takes.
+_FUNCTIONS: dict[Any, tuple[Callable[..., Any], int]] = {
+    np.sum: (_mercer.sum, 1),
+    np.prod: (_mercer.prod, 1),
+    np.max: (_mercer.max, 1),
+    np.amax: (_mercer.max, 1),
+    np.min: (_mercer.min, 1),
+    np.amin: (_mercer.min, 1),
+    np.mean: (_features.mean, 1),
+    np.linalg.norm: (_features.norm, 2),
+    np.dot: (_features.dot, 2),
+    np.vdot: (_features.dot, 2),
+    np.inner: (_features.dot, 2),
+    np.where: (_mercer.where, 3),
+}
+
 
 def apply(ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
     """The expression that a ufunc of NumPy makes of expressions and numbers."""
+    name = f"numpy.{ufunc.__name__}"
+    if method != "__call__":
+        _refuse(f"{name}.{method}", "it goes along an axis, and sum, max, … of mercer do")
     function = _UFUNCS.get(ufunc.__name__)
-    numbers = all(isinstance(v, Expr) or getattr(v, "ndim", 0) == 0 for v in inputs)
-    if function is None or method != "__call__" or options or not numbers:
-        return NotImplemented
-    return function(*(v if isinstance(v, Expr) else float(v) for v in inputs))
+    if function is None:
+        _refuse(name, "write it with mercer's functions")
+    _refuse_options(name, options)
+    return function(*map(_operand, inputs))
+
+
+def call(function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The expression that one of NumPy's other functions makes."""
+    name = f"numpy.{getattr(function, '__name__', function)}"
+    known, operands = _FUNCTIONS.get(function, (None, 0))
+    if known is None:
+        _refuse(name, "write it with mercer's functions")
+    if function is np.linalg.norm and len(inputs) == 1:
+        inputs = (*inputs, options.pop("ord", None) or 2)
+    _refuse_options(name, options)
+    if len(inputs) > operands or (len(inputs) < operands and known is not _features.norm):
+        _refuse(name, f"it takes {operands} operands and no axes, since it goes over the features")
+    return known(*map(_operand, inputs))
+
+
+def _operand(value: Any) -> Any:
+    """NumPy's numbers as Python's, since theirs would ask us again; their arrays are refused."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return float(value)
+    return _mercer.fma(value, 1, 0) if isinstance(value, np.ndarray) else value
+
+
+def _refuse_options(name: str, options: dict[str, Any]) -> None:
+    given = [key for key, value in options.items() if value is not None and not _is_absent(value)]
+    if given:
+        raise TypeError(f"{name}: it takes no options on an expression. Received {given[0]}=")
+
+
+def _is_absent(value: Any) -> bool:
+    return value is np._NoValue  # type: ignore[attr-defined]
+
+
+def _refuse(name: str, advice: str) -> NoReturn:
+    raise TypeError(f"{name}: it has no meaning for an expression; {advice}. Received an Expr")

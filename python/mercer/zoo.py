@@ -1,7 +1,8 @@
 """The named metrics and kernels: one function for each row of the table, made from it.
 
 ``mercer.laplace(p=1, bandwidth=2.0)`` is a formula. Options that choose the text (a norm's p) are
-numbers; the others stay parameters of the formula with the value given as their default.
+numbers; the others stay parameters of the formula with the value given as their default, a number
+or an array, such as a tensor that is trained.
 ``weighted=True`` takes the form with weights w.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mercer import _mercer
-from mercer._mercer import Expr
+from mercer._mercer import Kernel
 
 #: The table: one dict a row.
 table: list[dict[str, Any]] = _mercer.zoo_rows()
@@ -21,17 +22,20 @@ table: list[dict[str, Any]] = _mercer.zoo_rows()
 def _signature(row: dict[str, Any]) -> inspect.Signature:
     options = [
         inspect.Parameter(
-            o["name"], inspect.Parameter.KEYWORD_ONLY, default=o["default"], annotation=float
+            o["name"],
+            inspect.Parameter.KEYWORD_ONLY,
+            default=o["default"],
+            annotation="float" if o["is_static"] else "float | Array",
         )
         for o in row["options"]
     ]
     if row["weighted"]:
         options.append(
             inspect.Parameter(
-                "weighted", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool
+                "weighted", inspect.Parameter.KEYWORD_ONLY, default=False, annotation="bool"
             )
         )
-    return inspect.Signature(options, return_annotation=Expr)
+    return inspect.Signature(options, return_annotation="Kernel")
 
 
 def _doc(row: dict[str, Any]) -> str:
@@ -43,10 +47,10 @@ def _doc(row: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _function(row: dict[str, Any]) -> Callable[..., Expr]:
+def _function(row: dict[str, Any]) -> Callable[..., Kernel]:
     name, known = row["name"], {o["name"] for o in row["options"]}
 
-    def entry(*, weighted: bool = False, **options: float) -> Expr:
+    def entry(*, weighted: bool = False, **options: Any) -> Kernel:
         unknown = options.keys() - known
         if unknown:
             raise TypeError(f"{name}: the options are {sorted(known)}. Received {sorted(unknown)}")
@@ -58,7 +62,7 @@ def _function(row: dict[str, Any]) -> Callable[..., Expr]:
     return entry
 
 
-def _functions() -> dict[str, Callable[..., Expr]]:
+def _functions() -> dict[str, Callable[..., Kernel]]:
     functions = {}
     for row in table:
         function = _function(row)

@@ -39,6 +39,11 @@ double to_number(nb::handle value, const char* verb, const char* name) {
     if (number == -1.0 && PyErr_Occurred()) throw nb::python_error();
     return number;
   }
+  // An array would be read back from its device, and its gradient be lost without a word.
+  if (is_carried(value))
+    throw nb::type_error(fmt::format("{}: {} must be a number. Received an array, {}; write float({}) for its value",
+                                     verb, name, type_text(value), name)
+                             .c_str());
   const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
   if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
   throw nb::type_error(fmt::format("{}: the parameter {} must be a number, an array or a list of numbers. Received {}",

@@ -99,7 +99,7 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
   request.columns = columns;
   for (const auto& [name, value] : params) {
     double& number = request.params[nb::cast<std::string>(name)];
-    if (!nb::try_cast(value, number))
+    if (is_carried(value) || !nb::try_cast(value, number))
       refuse("params must be numbers; leave out those that the calls will give as arrays", value);
   }
   return request;
@@ -108,7 +108,7 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
 Formula formula_of(nb::handle f, nb::handle verbs, nb::kwargs& params) {
   for (const std::string& name : list_of(verbs, "verbs", text_of))
     if (name == "gradient_field") return find_field(f, "compile");
-  return find_formula(f, "compile", false, &params);
+  return compiled_formula(f, "compile", params);
 }
 
 void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,

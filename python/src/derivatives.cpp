@@ -118,7 +118,7 @@ nb::list py_steps(const Symbol& f, const nb::sequence& along, nb::handle wrt) {
 
 void bind_derivatives(nb::module_& module) {
   module.def(
-      "swap_sides", [](const Symbol& f) { return Symbol(ir::swap_sides(f.expr)); }, "f"_a,
+      "swap_sides", [](const Symbol& f) { return Symbol(ir::swap_sides(f.expr), f.arrays); }, "f"_a,
       "The formula with x and z, row and col, i and j exchanged.");
   module.def(
       "point_form",

@@ -73,7 +73,6 @@ class JaxCall {
     return tensor;
   }
 
-  void check_points(const Tensor& points, const char* name, const char* axes) const {
   /// Checked here, since an error of XLA's has no class of its own.
   Tensor add_input(const char* name, nb::handle object) {
     const Tensor tensor = add(name, object);
@@ -81,6 +80,7 @@ class JaxCall {
     return tensor;
   }
 
+  void check_points(const Tensor& points, const char* name, const char* axes) const {
     if (points.dtype == Dtype::int64 || points.dtype == Dtype::boolean) {
       throw DtypeError(
           fmt::format("{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}; write "
@@ -96,6 +96,8 @@ class JaxCall {
     const auto text = nb::cast<std::string>(name);
     const bool written_out = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
     if (written_out || is_array(value)) {
+      const bool is_foreign = !written_out && !is_jax(value) && !is_numpy(value);
+      if (is_foreign) jax_outline(value, {verb_, text.c_str()});  // refuses it
       const nb::object array =
           nb::module_::import_("mercer._jax").attr("parameter")(value, name_of(compute_type(x_.dtype)));
       arrays_[("p:" + text).c_str()] = array;

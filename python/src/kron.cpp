@@ -31,7 +31,8 @@ constexpr std::uintptr_t kFarApart = std::uintptr_t{1} << 48;  // the address of
 #define MERCER_ARRAY "mercer._types.ArrayT"
 #define MERCER_FACTORS "factors: collections.abc.Sequence[" MERCER_ARRAY "]"
 #define MERCER_REST                                                                                                  \
-  ", *, alpha: float = 1, beta: float = 0, y: " MERCER_ARRAY " | None = None, out: " MERCER_ARRAY                    \
+  ", *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: " MERCER_ARRAY             \
+  " | None = None, out: " MERCER_ARRAY                                                                               \
   " | None = None, transpose_x: bool = False, transpose_factors: bool | collections.abc.Sequence[bool] = False, "    \
   "workspace: " MERCER_ARRAY " | None = None, progress: bool = False) -> " MERCER_ARRAY
 constexpr char kMatmulSignature[] = "def matmul(x: " MERCER_ARRAY ", " MERCER_FACTORS MERCER_REST;
@@ -51,7 +52,9 @@ is not 0, and broadcasts to the result.
 out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
 scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
 
-PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out.)doc";
+PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out. With
+either, alpha and beta may be arrays of one number, which are differentiated by as well and never read back; they take
+no out and no workspace.)doc";
 constexpr char kKronMatmulDoc[] =
     R"doc(alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
 
@@ -203,10 +206,10 @@ class KronCall {
     for (std::size_t i = 0; i < factors_.size(); ++i) check(ops::factor_name(i), factors_[i]);
   }
 
+  CallSettings settings_;
   const char* verb_;
   Array x_;
   CallQueue queue_;
-  CallSettings settings_;
   Watch watch_;
   kron::Options options_;
   std::deque<Array> held_;
@@ -234,8 +237,11 @@ nb::object call_jax(bool left, const char* verb, nb::handle x, nb::handle factor
   }
   kron::Options options;
   options.verb = verb;
-  options.alpha = to_number(rest.alpha, verb, "alpha");
-  options.beta = to_number(rest.beta, verb, "beta");
+  const auto number = [&](nb::handle value, const char* name) {
+    return is_jax(value) ? 1.0 : to_number(value, verb, name);  // JAX's own multiply afterwards
+  };
+  options.alpha = number(rest.alpha, "alpha");
+  options.beta = number(rest.beta, "beta");
   options.transpose_x = rest.transpose_x;
   options.transpose_factors = flags_of(verb, rest.transpose_factors, sides.size());
   std::optional<Tensor> y;
@@ -245,12 +251,17 @@ nb::object call_jax(bool left, const char* verb, nb::handle x, nb::handle factor
   nb::list flags;
   for (const bool flag : options.transpose_factors) flags.append(flag);
   return nb::module_::import_("mercer._jax_kron")
-      .attr("call")(left, x, arrays, options.alpha, options.beta, rest.y, options.transpose_x, flags);
+      .attr("call")(left, x, arrays, is_jax(rest.alpha) ? nb::borrow(rest.alpha) : nb::float_(options.alpha),
+                    is_jax(rest.beta) ? nb::borrow(rest.beta) : nb::float_(options.beta), rest.y, options.transpose_x,
+                    flags);
 }
 
 nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& rest) {
   const char* const verb = left ? "kron.kron_matmul" : "kron.matmul";
   if (is_jax(x)) return call_jax(left, verb, x, factors, rest);
+  // A tensor for a number stays one, on its device and with its gradient.
+  const bool has_tensors = is_torch(rest.alpha) || is_torch(rest.beta);
+  if (is_torch(x) && has_tensors && Measuring::current() == nullptr) return call_torch(left, x, factors, rest);
   try {
     KronCall call(verb, x, factors, rest);
     const nb::object result = call.output(rest.out, left);

@@ -214,15 +214,18 @@ Library& library_of(nb::handle object, Place place) {
 
 bool is_array(nb::handle object) { return cached_library(object) != nullptr; }
 
-bool is_jax(nb::handle object) {
+namespace {
+
+bool is_of(nb::handle object, Library::Kind kind) {
   const Library* library = cached_library(object);
-  return library != nullptr && library->kind == Library::Kind::jax;
+  return library != nullptr && library->kind == kind;
 }
 
-bool is_torch(nb::handle object) {
-  const Library* library = cached_library(object);
-  return library != nullptr && library->kind == Library::Kind::torch;
-}
+}  // namespace
+
+bool is_jax(nb::handle object) { return is_of(object, Library::Kind::jax); }
+bool is_torch(nb::handle object) { return is_of(object, Library::Kind::torch); }
+bool is_numpy(nb::handle object) { return is_of(object, Library::Kind::numpy); }
 
 CupyDevice::CupyDevice(const Library& library, int index) : library_(library) {
   const nb::object current = library_.runtime.attr("getDevice")();

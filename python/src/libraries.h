@@ -53,6 +53,7 @@ bool is_array(nb::handle object);
 /// An array of JAX, or what stands for one while JAX traces a function.
 bool is_jax(nb::handle object);
 bool is_torch(nb::handle object);
+bool is_numpy(nb::handle object);
 
 /// Makes a device CuPy's current one for a while.
 class CupyDevice {

@@ -309,8 +309,8 @@ nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle c
 nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
                              nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
                              nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  const Formula field = find_field(phi, "gradient_field");
-  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula field = find_field(phi, "gradient_field", &options.params);
   const auto extras = [&] { return Extras{{{"amplitude", amplitude}, {"coef", coef}}, {}}; };
   return run_verb({"gradient_field", "gradient_field"}, field, x, z, options, out, extras, [&](Call& call) {
     const Tensor& amplitudes = call.input(amplitude, "amplitude");
@@ -342,8 +342,10 @@ Formula minkowski_formula(double p, bool weighted) {
 
 double norm_of(nb::handle p) {
   double value = 0;
-  if (nb::try_cast(p, value)) return value;
-  const char* const hint = nb::isinstance<nb::str>(p) ? "; the name of a metric goes by keyword (metric=)" : "";
+  if (!is_carried(p) && nb::try_cast(p, value)) return value;
+  const char* const hint = nb::isinstance<nb::str>(p) ? "; the name of a metric goes by keyword (metric=)"
+                           : is_carried(p) ? "; where it is an array write metric=\"sum(abs(x-z)^p)^(1/p)\", p=p"
+                                           : "";
   throw nb::type_error(
       fmt::format("cdist: p must be a number{}. Received {}", hint, nb::cast<std::string>(nb::repr(p))).c_str());
 }
@@ -360,9 +362,9 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
 }
 
 std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
+  const CallSettings settings;
   return explain(find_formula(f, "explain"), to_shape(shape, "explain"), to_dtype(dtype, "explain"), target);
 }
-  const CallSettings settings;
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "ir/expr.h"
+#include "libraries.h"
 #include "mercer/error.h"
 #include "ops/prepared.h"
 #include "symbols.h"
@@ -55,9 +56,31 @@ nb::dict row_of(const ZooEntry& entry) {
 /// An option of an entry; `rule` says what it must be.
 double option_of(nb::handle given, const std::string& entry, const std::string& option, const char* rule) {
   double value = 0;
-  if (nb::try_cast(given, value)) return value;
+  if (!is_carried(given) && nb::try_cast(given, value)) return value;
   throw nb::type_error(
       fmt::format("{}: {} {}. Received {}", entry, option, rule, nb::cast<std::string>(nb::repr(given))).c_str());
+}
+
+/// An option that chooses the formula: an array would be read back, and its gradient lost.
+double static_option_of(nb::handle given, const ZooEntry& entry, const std::string& option) {
+  const std::string rule =
+      is_carried(given) ? fmt::format("chooses the formula, so it must be one number; where it is an array, write the "
+                                      "formula as text: \"{}\"",
+                                      entry.text)
+                        : std::string("chooses the formula, so it must be one number");
+  return option_of(given, entry.name, option, rule.c_str());
+}
+
+/// Of an option that the entry has; one that it does not have is refused later.
+double default_of(const ZooEntry& entry, const std::string& name) {
+  for (const ZooOption& option : entry.options)
+    if (option.name == name) return option.default_value;
+  return 0;
+}
+
+bool is_static(const ZooEntry& entry, const std::string& name) {
+  return std::any_of(entry.options.begin(), entry.options.end(),
+                     [&](const ZooOption& option) { return option.is_static && option.name == name; });
 }
 
 /// Moves the static options of `entry` from `params` to the result.
@@ -66,8 +89,7 @@ std::map<std::string, double> take_static_options(const ZooEntry& entry, nb::dic
   for (const ZooOption& option : entry.options) {
     if (!option.is_static || params == nullptr || !params->contains(option.name.c_str())) continue;
     const nb::object given = (*params)[option.name.c_str()];
-    taken.emplace(option.name,
-                  option_of(given, entry.name, option.name, "chooses the formula, so it must be one number"));
+    taken.emplace(option.name, static_option_of(given, entry, option.name));
     nb::del((*params)[option.name.c_str()]);
   }
   return taken;
@@ -143,25 +165,48 @@ const Formula& Symbol::field() const {
   return *field_;
 }
 
+namespace {
+
+/// What the formula carries, as parameters of the call that are not given.
+void add_carried(const Symbol& symbol, nb::dict* params) {
+  if (params == nullptr) return;
+  for (const Carried& carried : symbol.arrays)
+    if (!params->contains(carried.name.c_str())) (*params)[carried.name.c_str()] = carried.array;
+}
+
+/// What prepares the formula of a symbol.
+using Prepare = const Formula& (Symbol::*)() const;
+
+Formula found(nb::handle object, const char* verb, bool weighted, nb::dict* options, nb::dict* params,
+              Prepare prepare) {
+  if (const Symbol* symbol = nullptr; nb::try_cast(object, symbol) && symbol != nullptr) {
+    add_carried(*symbol, params);
+    return (symbol->*prepare)();
+  }
+  if (PyUnicode_Check(object.ptr())) return (symbol_of_text(object, weighted, options).*prepare)();
+  const Symbol traced = trace(object, verb);
+  add_carried(traced, params);
+  return (traced.*prepare)();
+}
+
+}  // namespace
+
 Formula find_formula(nb::handle object, const char* verb, bool weighted, nb::dict* params) {
-  const Symbol* symbol = nullptr;
-  if (nb::try_cast(object, symbol) && symbol != nullptr) return symbol->formula();
-  if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, weighted, params).formula();
-  return trace(object, verb).formula();
+  return found(object, verb, weighted, params, params, &Symbol::formula);
 }
 
-Formula find_field(nb::handle object, const char* verb) {
-  const Symbol* symbol = nullptr;
-  if (nb::try_cast(object, symbol) && symbol != nullptr) return symbol->field();
-  if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, false, nullptr).field();
-  return trace(object, verb).field();
+Formula find_field(nb::handle object, const char* verb, nb::dict* params) {
+  return found(object, verb, false, nullptr, params, &Symbol::field);
 }
 
-Expr find_expr(nb::handle object, const char* verb) {
-  const Symbol* symbol = nullptr;
-  if (nb::try_cast(object, symbol) && symbol != nullptr) return symbol->expr;
-  if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, false, nullptr).expr;
-  return trace(object, verb).expr;
+Symbol find_symbol(nb::handle object, const char* verb) {
+  if (const Symbol* symbol = nullptr; nb::try_cast(object, symbol) && symbol != nullptr) return *symbol;
+  if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, false, nullptr);
+  return trace(object, verb);
+}
+
+Formula compiled_formula(nb::handle object, const char* verb, nb::dict& options) {
+  return found(object, verb, false, &options, nullptr, &Symbol::formula);
 }
 
 void bind_zoo(nb::module_& module) {
@@ -178,27 +223,39 @@ void bind_zoo(nb::module_& module) {
       "zoo_formula",
       [](const std::string& name, const nb::dict& options, bool weighted) {
         std::map<std::string, double> values;
+        std::vector<Carried> arrays;
+        const ZooEntry* entry = find_zoo_entry(name);
         for (const auto& [key, given] : options) {
           const auto option = nb::cast<std::string>(nb::str(key));
-          values.emplace(option, option_of(given, name, option, "must be a number, the default of calls"));
+          const bool chooses = entry != nullptr && is_static(*entry, option);
+          if (is_carried(given) && !chooses) {
+            arrays.push_back({option, nb::borrow(given)});
+            if (entry != nullptr) values.emplace(option, default_of(*entry, option));
+          } else if (chooses) {
+            values.emplace(option, static_option_of(given, *entry, option));
+          } else {
+            values.emplace(option,
+                           option_of(given, name, option, "must be a number or an array, the default of calls"));
+          }
         }
-        return Symbol(zoo(name, values, weighted));
+        return Kernel(zoo(name, values, weighted), std::move(arrays));
       },
       "name"_a, "options"_a = nb::dict(), "weighted"_a = false,
-      nb::sig("def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr"),
+      nb::sig("def zoo_formula(name: str, options: dict[str, typing.Any] = {}, weighted: bool = False) -> Kernel"),
       "The formula of an entry of the zoo, by name or alias.");
   module.def(
       "formula_for",
       [](nb::handle f, const std::string& verb, bool weighted, nb::dict options) {
-        return Symbol(find_formula(f, verb.c_str(), weighted, &options).prepared().written);
+        return Kernel(find_formula(f, verb.c_str(), weighted, &options).prepared().written);
       },
       "f"_a, "verb"_a, "weighted"_a, "options"_a,
       nb::sig("def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, "
-              "options: dict[str, typing.Any]) -> Expr"),
-      "What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict.");
+              "options: dict[str, typing.Any]) -> Kernel"),
+      "What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict, and arrays that "
+      "f carries put there.");
   module.def(
-      "formula_of", [](nb::handle f) { return Symbol(find_expr(f, "kernel")); }, "f"_a,
-      nb::sig("def formula_of(f: mercer._types.FormulaLike) -> Expr"),
+      "formula_of", [](nb::handle f) { return Kernel(find_symbol(f, "kernel")); }, "f"_a,
+      nb::sig("def formula_of(f: mercer._types.FormulaLike) -> Kernel"),
       "An Expr as it is, a text parsed, a name of the zoo looked up, a function traced.");
 }
 

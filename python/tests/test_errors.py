@@ -10,6 +10,8 @@ import pytest
 from mercer import _mercer
 
 torch = pytest.importorskip("torch")
+scipy_sparse = pytest.importorskip("scipy.sparse")
+ml_dtypes = pytest.importorskip("ml_dtypes")
 
 X, Z = np.ones((4, 3), "f"), np.ones((5, 3), "f")
 TX = torch.ones(4, 3)
@@ -172,20 +174,47 @@ REFUSED = {
     "params of compile": (lambda: mc.compile("sum(x*z)*h", shapes=[(4, 4, 4)], h=[1, 2]),
                           ValueError, "compile: params must be numbers; leave out those that"),
     "option of the zoo": (lambda: mc.laplace(bandwidth="a"), TypeError,
-                          "laplace: bandwidth must be a number, the default of calls. Received"),
+                          "laplace: bandwidth must be a number or an array, the default of calls."),
     "reduce of tune": (lambda: mc.tune("sum(x*z)", X, Z, verb="kernel_reduce", reduce=3),
                        ValueError, "tune: reduce must be a name. Received 3."),
     "name of a parameter": (lambda: mc.param("h + 1"), ValueError,
                             "param: a name has letters, digits and underscores"),
     "default of a parameter": (lambda: mc.kernel(lambda x, z, h="a": mc.sum(x * z) * h), TypeError,
-                               "the default of the parameter h must be a number. Received 'a'"),
+                               "param: the default of h must be a number or an array. Received"),
     "a function without signature": (lambda: mc.kernel(max), ValueError,
                                      "a function must take the two points first"),
     "v of another length": (lambda: mc.kernel_product("sum(x*z)", X, Z, X[:, 0]), ValueError, "v"),
     "coef of another length": (lambda: mc.kernel_gradient("sum(x*z)", X, Z, X[:, 0]), ValueError,
                                "coef"),
     "operand": (lambda: mc.exp("x"), TypeError,
-                "exp: expected an expression or a number. Received str"),
+                "exp: expected an expression, a number or an array of one. Received str"),
+    "a truth value": (lambda: mc.where(mc.gauss() == mc.laplace(), 1, 0), TypeError,
+                      "where: an operand must be no truth value, since == of two kernels compares "
+                      "them as wholes; write 1 or 0, and equal(a, b) for a formula. Received"),
+    "a misspelt name to bind": (lambda: mc.gauss().bind(bandwith=5), ValueError,
+                                'the formula has no parameter "bandwith"; did you mean '
+                                '"bandwidth"?. It has bandwidth.'),
+    "an unknown name to bind": (lambda: mc.parse("sum(x*z)").bind(q=5), ValueError,
+                                'the formula has no parameter "q". It has none.'),
+    "an unknown option of compile": (lambda: mc.compile("gauss", shapes=[(4, 4, 4)], q=1.0),
+                                     ValueError, '"q"'),
+    "an unknown option of a metric": (lambda: mc.metric("gauss", bandwith=1.0), ValueError,
+                                      "gauss: its options are: p, bandwidth. Received 'bandwith'"),
+    "SciPy's sparse": (lambda: mc.cdist(scipy_sparse.csr_matrix(X), Z), NotImplementedError,
+                       "cdist: x must be a dense array; sparse ones are not offered. Received "
+                       "scipy.sparse._csr.csr_matrix; pass x.toarray()"),
+    "SciPy's sparse z": (lambda: mc.cdist(X, scipy_sparse.coo_array(Z)), NotImplementedError,
+                         "z must be a dense array; sparse ones are not offered"),
+    "a sparse factor": (lambda: mc.kron.matmul(X, [scipy_sparse.eye(3)]), NotImplementedError,
+                        "factors[0] must be a dense array; sparse ones are not offered"),
+    "a sparse matrix": (lambda: mc.linalg.cholesky(scipy_sparse.eye(3)), NotImplementedError,
+                        "a must be a dense array; sparse ones are not offered"),
+    "PyTorch's sparse": (lambda: mc.cdist(TX.to_sparse_csr(), None), NotImplementedError,
+                         "Received one on cpu, torch.sparse_csr; pass x.to_dense()"),
+    "floats of 8 bits": (lambda: mc.cdist(X.astype(ml_dtypes.float8_e4m3), None), mc.DtypeError,
+                         f"cdist: x {DTYPE}float8_e4m3"),
+    "dates": (lambda: mc.cdist(np.zeros((2, 2), "M8[s]"), None), mc.DtypeError,
+              f"cdist: x {DTYPE}datetime64[s]"),
 }  # fmt: skip
 
 
@@ -196,22 +225,6 @@ def test_refused(name):
         call()
 
 
-def test_a_wrong_dtype_is_a_value_error_and_a_type_error():
-    assert issubclass(mc.DtypeError, ValueError)
-    assert issubclass(mc.DtypeError, TypeError)
-
-
-def test_classes():
-    assert issubclass(mc.LinAlgError, np.linalg.LinAlgError)
-    assert issubclass(mc.CompileError, RuntimeError)
-    assert issubclass(mc.DeviceError, RuntimeError)
-
-
-def test_nothing_is_written_when_refused():
-    out = np.full((4, 5), 7, "f")
-    with pytest.raises(ValueError, match="q"):
-        mc.pairwise("sum(x*z)*q", X, Z, out=out)
-    np.testing.assert_array_equal(out, 7)
 D, WHOLE = np.float64, np.int64
 SPD, ONES = np.eye(4, dtype="f"), np.ones(4, "f")
 
@@ -290,3 +303,19 @@ def test_a_wrong_dtype_of_jax_is_a_dtype_error(name):
         calls[name]()
 
 
+def test_a_wrong_dtype_is_a_value_error_and_a_type_error():
+    assert issubclass(mc.DtypeError, ValueError)
+    assert issubclass(mc.DtypeError, TypeError)
+
+
+def test_classes():
+    assert issubclass(mc.LinAlgError, np.linalg.LinAlgError)
+    assert issubclass(mc.CompileError, RuntimeError)
+    assert issubclass(mc.DeviceError, RuntimeError)
+
+
+def test_nothing_is_written_when_refused():
+    out = np.full((4, 5), 7, "f")
+    with pytest.raises(ValueError, match="q"):
+        mc.pairwise("sum(x*z)*q", X, Z, out=out)
+    np.testing.assert_array_equal(out, 7)

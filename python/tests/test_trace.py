@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import operator
 import pickle
@@ -35,7 +36,8 @@ SAME = [
 @pytest.mark.parametrize(("text", "expression"), SAME, ids=[text for text, _ in SAME])
 def test_front_ends_agree(text, expression):
     assert mc.parse(text).same(expression)
-    assert hash(mc.parse(text)) == hash(expression)
+    assert mc.parse(text) == mc.kernel(expression)
+    assert hash(mc.parse(text)) == hash(mc.kernel(expression))
     assert mc.parse(str(expression)).same(expression)
 
 
@@ -87,6 +89,86 @@ def test_equality_builds_an_expression():
     assert not mc.x.same(mc.z)
 
 
+def test_kernels_compare_as_wholes():
+    f, g = mc.gauss(bandwidth=2.0), mc.kernel("exp(-sum(square(x-z))/(2*param(bandwidth, 2)^2))")
+    assert [f == g, f != g, hash(f) == hash(g)] == [True, False, True]
+    for other in (mc.gauss(bandwidth=3.0), mc.gauss(), mc.laplace(), "gauss", None):
+        assert [f == other, other == f, f != other, other != f] == [False, False, True, True]
+    assert f in [mc.laplace(), g]
+    assert {f: 1}[g] == 1
+    assert len({f, g, mc.gauss()}) == 2
+    assert isinstance(f.bind(bandwidth=1.0), mc.Kernel)
+    assert f.bind(bandwidth=1.0) == mc.gauss(bandwidth=5.0).bind(bandwidth=1.0)
+    assert mc.differentiate(f, "x") == mc.differentiate(g, mc.x)
+    assert type(f + g) is mc.Expr
+    assert mc.kernel(f + g) == mc.kernel(f.bind() + g)
+    for again in (copy.copy, copy.deepcopy, lambda k: pickle.loads(pickle.dumps(k))):
+        assert again(f) == f
+        assert hash(again(f)) == hash(f)
+
+
+def test_kernels_are_keys():
+    calls = []
+
+    @functools.lru_cache
+    def width(f):
+        calls.append(f)
+        return f.parameters
+
+    for _ in range(2):
+        width(mc.gauss(bandwidth=2.0))
+        width(mc.kernel("sum(x*z)"))
+    assert len(calls) == 2
+    with pytest.raises(
+        TypeError, match=r"no hash, since == builds another one; write mercer.kernel"
+    ):
+        width(mc.sum(mc.x * mc.z))
+
+
+def test_kernels_are_static_arguments_of_jax():
+    jax = pytest.importorskip("jax")
+    traced = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def matrix(f, x):
+        traced.append(f)
+        return mc.pairwise(f, x)
+
+    x = jax.numpy.ones((3, 2))
+    for _ in range(2):
+        matrix(mc.gauss(bandwidth=2.0), x)
+        matrix(mc.laplace(), x)
+    assert traced == [mc.gauss(bandwidth=2.0), mc.laplace()]
+
+
+def test_kernels_that_carry_arrays_are_equal_by_the_arrays_themselves():
+    torch = pytest.importorskip("torch")
+    h = torch.ones(())
+    f, g = mc.gauss(bandwidth=h), mc.gauss(bandwidth=h)
+    assert [f == g, f.same(g), hash(f) == hash(g)] == [True] * 3
+    assert mc.gauss() != f != mc.gauss(bandwidth=torch.ones(()))
+
+
+def test_of_a_kernel_and_anything_else_equality_builds_an_expression():
+    f = mc.kernel("sum(x*z)")
+    for one in (f == mc.i, mc.i == f, f == 1, f != mc.sum(mc.x), np.float64(1) == f):
+        assert type(one) is mc.Expr
+    with pytest.raises(TypeError, match="no truth value"):
+        mc.kernel(lambda x, z: 0 if f == 1 else f)
+
+
+def test_truth_values_are_no_operands():
+    """== of two kernels would otherwise become the number 0 or 1 without a word."""
+    f, g = mc.gauss(), mc.laplace()
+    for build in (lambda: mc.where(f == g, 1, f), lambda: (f == g) & (mc.i < 3),
+                  lambda: (f == g) * f, lambda: mc.logical_not(f != g),
+                  lambda: mc.x + True):  # fmt: skip
+        with pytest.raises(TypeError, match=r"must be no truth value, since == of two kernels"):
+            build()
+    with pytest.raises(TypeError, match=r"must return an expression or a number\. Received bool"):
+        mc.kernel(lambda x, z: f == g)
+
+
 def test_unknown_operands_are_left_to_python():
     assert (mc.x == "x") is False
     with pytest.raises(TypeError):
@@ -97,7 +179,7 @@ def test_unknown_operands_are_left_to_python():
     "operation", [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow,
                   operator.lt, operator.ge, operator.eq]
 )  # fmt: skip
-@pytest.mark.parametrize("number", [3, 2.5, True, np.float64(2.5), np.float32(2.5), np.int64(3)])
+@pytest.mark.parametrize("number", [3, 2.5, np.float64(2.5), np.float32(2.5), np.int64(3)])
 def test_numbers_of_any_kind_stand_on_either_side(operation, number):
     value = float(number)
     assert operation(mc.x, number).same(operation(mc.x, value))

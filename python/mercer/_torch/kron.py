@@ -170,11 +170,13 @@ def call(
     result = product(operand, sides, left)
     if is_vector:
         result = result.squeeze(axis)
-    if alpha == 0:  # NaN goes nowhere
+    if isinstance(alpha, Tensor):
+        result = result * _scalar(verb, "alpha", alpha, x)
+    elif alpha == 0:  # NaN goes nowhere
         result = torch.where(torch.zeros((), dtype=torch.bool, device=x.device), result, 0)
     elif alpha != 1:
         result = result * _scalar(verb, "alpha", alpha, x)
-    if beta == 0:
+    if not isinstance(beta, Tensor) and beta == 0:
         return result
     if not _broadcasts(y.shape, result.shape):
         raise ValueError(
@@ -192,7 +194,18 @@ def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
 
 
 def _scalar(verb: str, name: str, value: Any, x: Tensor) -> Any:
-    """A number that leaves the dtype of x as it is."""
+    """A number that leaves the dtype of x as it is; a tensor of one stays a tensor."""
+    if isinstance(value, Tensor):
+        if value.ndim == 0 and (x.dtype.is_floating_point or not value.dtype.is_floating_point):
+            return value
+        raise ValueError(
+            f"{verb}: {name} must be a number or a tensor of one, without axes, and whole for "
+            f"whole numbers. Received {value.dtype} of shape {tuple(value.shape)}"
+        )
+    if not isinstance(value, (int, float)):
+        if not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
+            raise TypeError(f"{verb}: {name} must be a number. Received {type(value)}")
+        value = float(value)
     if x.dtype.is_floating_point:
         return value
     if value != int(value):
@@ -229,7 +242,7 @@ def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
             f"{verb}: op(x) must have the product of the extents of op(factors), "
             f"{math.prod(inner)}. Received shape {tuple(x.shape)}"
         )
-    if beta != 0 and y is None:
+    if (isinstance(beta, Tensor) or beta != 0) and y is None:
         raise ValueError(f"{verb}: y must be given where beta is not 0. Received beta = {beta}")
 
 

@@ -22,8 +22,20 @@ def _choosing_options(f: Any) -> tuple[str, ...]:
 @torch.compiler.assume_constant_result
 def _formula(f: Any, verb: str, weighted: bool, options: tuple) -> str:
     if verb == "gradient_field":
-        return str(_mercer.formula_of(f))
-    return str(_mercer.formula_for(f, verb, weighted, dict(options)))
+        formula = _mercer.formula_of(f)
+        arrays = {
+            n for n, v in formula.parameters.items() if not isinstance(v, (float, type(None)))
+        }
+    else:
+        rest = dict(options)
+        formula = _mercer.formula_for(f, verb, weighted, rest)
+        arrays = rest.keys() - dict(options).keys()
+    if arrays:
+        raise NotImplementedError(
+            f"{verb}: a formula that carries arrays is not offered where torch.compile traces; "
+            f"give them by name in the call. Received {', '.join(sorted(arrays))}"
+        )
+    return str(formula)
 
 
 def _call(
