@@ -15,6 +15,8 @@ import math as _math
 import typing as _typing
 from collections.abc import Sequence as _Sequence
 
+import numpy as _np
+
 from mercer import _mercer as _engine
 from mercer import linalg as _linalg
 from mercer._libraries import namespace_of as _namespace_of
@@ -23,6 +25,7 @@ from mercer.errors import LinAlgError
 
 if _typing.TYPE_CHECKING:
     from mercer._mercer import kron_matmul, matmul
+    from mercer._types import Array as _Array
     from mercer._types import ArrayT
 else:
     from mercer._verbs import kron_matmul, matmul
@@ -34,7 +37,7 @@ def solve(
     factors: _Sequence[ArrayT],
     b: ArrayT,
     *,
-    shift: float = 0.0,
+    shift: float | _Array = 0.0,
     positive: bool = True,
     jitter: float | _Sequence[float] | None = None,
 ) -> ArrayT:
@@ -49,10 +52,15 @@ def solve(
     eigenvectors turn b, and each row is divided by its eigenvalue: shift is the variance of the
     noise of a Gaussian process. Then ``positive`` is not read, and ``jitter`` must be None.
 
-    Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse,
-    NotImplementedError for tensors that require gradients and for arrays of JAX.
+    shift may be an array of one number, such as a tensor, which is not read back and, in PyTorch,
+    differentiated by; then the eigenvectors are taken whatever its value is.
+
+    Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse, and
+    where an eigenvalue and the shift add to zero, to the rounding of the eigenvalues;
+    NotImplementedError for factors and b that require gradients and for arrays of JAX.
     """
     sizes = _sizes("kron.solve", factors)
+    shifted = _is_shift("kron.solve", shift)
     order, is_vector = _math.prod(sizes), b.ndim == 1
     _require(
         b.ndim >= 1 and b.shape[-1 if is_vector else -2] == order,
@@ -60,14 +68,16 @@ def solve(
         f"orders of the factors. Received {tuple(b.shape)}",
     )
     _require(
-        shift == 0 or jitter is None,
+        not shifted or jitter is None,
         f"kron.solve: jitter must be None where shift is not 0. Received {jitter} and {shift}",
     )
     x = b[:, None] if is_vector else b
-    if shift != 0:
+    if shifted:
         values, vectors = eigh(factors)
+        sums = values + shift
+        _require_regular(values, sums)
         turned = kron_matmul(vectors, x, transpose_factors=True)
-        x = kron_matmul(vectors, turned / (values[..., None] + shift))
+        x = kron_matmul(vectors, turned / sums[..., None])
     else:
         for i, factor in enumerate(factors):
             x = _solve_along(x, factor, i, sizes, positive, jitter)
@@ -114,7 +124,7 @@ def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
     return w, [vectors for _, vectors in parts]
 
 
-def logdet(factors: _Sequence[ArrayT], *, shift: float = 0.0) -> ArrayT:
+def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT:
     """log det(F1 (x) ... (x) FN + shift I), of the shape of the batch.
 
     factors: symmetric positive definite, ``[..., n_i, n_i]``, float32 or float64. Without a shift
@@ -122,13 +132,20 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float = 0.0) -> ArrayT:
     it is the sum of log(w + shift) over the eigenvalues.
 
     Raises ValueError for factors that are not square, LinAlgError for one that is not positive
-    definite, NotImplementedError for tensors that require gradients and for arrays of JAX; NaN
-    where an eigenvalue and the shift add to less than zero.
+    definite, and where an eigenvalue and the shift do not add to more than zero;
+    NotImplementedError for factors that require gradients and for arrays of JAX. shift may be an
+    array of one number, as in solve.
     """
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
-    if shift != 0:
-        return library.log(eigh(factors)[0] + shift).sum(-1)
+    if _is_shift("kron.logdet", shift):
+        sums = eigh(factors)[0] + shift
+        if not bool((sums > 0).all()):
+            raise LinAlgError(
+                "kron.logdet: every eigenvalue and the shift must add to more than 0. "
+                f"Received {float(sums.min())}"
+            )
+        return library.log(sums).sum(-1)
     total: _typing.Any = 0
     for factor, n in zip(factors, sizes, strict=True):
         lower = _linalg.cholesky(factor)
@@ -197,6 +214,31 @@ def _sizes(verb: str, factors: _Sequence[_typing.Any]) -> list[int]:
             f"{verb}: factors[{i}] must have the shape [..., n, n]. Received {tuple(factor.shape)}",
         )
     return [factor.shape[-1] for factor in factors]
+
+
+def _is_shift(verb: str, shift: _typing.Any) -> bool:
+    """Whether there is one. An array is, since its value stays where it is."""
+    if isinstance(shift, (int, float, _np.generic)):
+        _require(_math.isfinite(shift), f"{verb}: shift must be finite. Received {shift}")
+        return bool(shift != 0)
+    if getattr(shift, "ndim", None) != 0:
+        raise TypeError(f"{verb}: shift must be a number or an array of one. Received {shift!r}")
+    return True
+
+
+def _require_regular(values: _typing.Any, sums: _typing.Any) -> None:
+    """Eigenvalues are known to the rounding of the largest one."""
+    if sums.shape[-1] == 0:
+        return
+    rounding = _namespace_of(values).finfo(values.dtype).eps
+    largest, least = abs(values).max(-1), abs(sums).min(-1)
+    largest, least = (getattr(found, "values", found) for found in (largest, least))  # PyTorch's
+    if bool((least > 8 * rounding * largest).all()):
+        return
+    raise LinAlgError(
+        "kron.solve: no eigenvalue and the shift may add to 0, to the rounding of the eigenvalues. "
+        f"Received {float(least.min())}"
+    )
 
 
 def _require(ok: bool, message: str) -> None:

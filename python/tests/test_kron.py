@@ -225,6 +225,47 @@ def test_solve_of_general_factors():
         kron.solve([-np.eye(3), np.eye(6)], b)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_shift_that_leaves_no_inverse(library, dtype):
+    """Exactly, and to the rounding of the eigenvalues."""
+    module = pytest.importorskip(library)
+    q = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+    turned = (q * [1.0, 2, 3, 5]) @ q.T
+    for factors, shift in (
+        ([np.eye(3)], -1),
+        ([np.eye(2), np.diag([1.0, 2.0])], -2.0),
+        ([turned, np.eye(3)], -3.0),
+        ([np.stack([np.eye(3), 2 * np.eye(3)])], -1.0),  # one of a batch
+    ):
+        given = [module.asarray(f.astype(dtype)) for f in factors]
+        b = module.ones(int(np.prod([f.shape[-1] for f in factors])), dtype=getattr(module, dtype))
+        with pytest.raises(mc.LinAlgError, match=r"kron\.solve: no eigenvalue and the shift may"):
+            kron.solve(given, b, shift=shift)
+        with pytest.raises(
+            mc.LinAlgError, match=r"kron\.logdet: every eigenvalue and the shift must"
+        ):
+            kron.logdet(given, shift=shift - 0.5)
+
+
+def test_a_shift_of_an_indefinite_product_is_solved():
+    factors, b = [np.diag([1.0, -2.0]), np.diag([1.0, 3.0])], np.ones(4)
+    np.testing.assert_allclose(kron.solve(factors, b, shift=0.5) * ([1.5, 3.5, -1.5, -5.5]), b)
+    with pytest.raises(mc.LinAlgError):
+        kron.logdet(factors, shift=0.5)
+    with pytest.raises(mc.LinAlgError):
+        kron.logdet(factors)
+    with pytest.raises(mc.LinAlgError):
+        kron.solve([np.ones((2, 2)), np.eye(2)], b, positive=False)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="shift must be finite"):
+            kron.solve(factors, b, shift=wrong)
+        with pytest.raises(ValueError, match="shift must be finite"):
+            kron.logdet(factors, shift=wrong)
+    with pytest.raises(TypeError, match=r"kron\.solve: shift must be a number or an array of one"):
+        kron.solve(factors, b, shift=np.ones(2))
+
+
 def test_a_shift_takes_no_jitter():
     with pytest.raises(ValueError, match=r"jitter must be None where shift is not 0. Received 0.1"):
         kron.solve([np.eye(3)], np.ones(3), shift=0.5, jitter=0.1)
