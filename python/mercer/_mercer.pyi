@@ -1,7 +1,7 @@
 """The compiled part of mercer; use the package."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, NoReturn, overload
 
 import mercer._types
 
@@ -13,9 +13,13 @@ class Expr:
     Built from the symbols x, z, w, row, col, i, j, K and param(), with operators and the functions of this package.
     Outside reductions an expression is evaluated once per pair; inside one, once per feature.
 
-    ``==`` and ``!=`` build expressions too (1 where they hold, else 0), so an expression has no truth value: use
-    where(condition, a, b) to choose, and a.same(b) to ask whether two expressions are one. Equal expressions have equal
-    hashes; still, take ``str(expression)`` as the key of a dictionary, since looking a key up asks for a truth value.
+    An array of one number among the operands, as a tensor that is trained, stays an array: it becomes a parameter whose
+    value the formula carries, differentiable and never read back. Where two parts bring different arrays under one name,
+    the second one's is called name_2; ``parameters`` shows them, and a call may give other values.
+
+    ``==`` and ``!=`` build expressions too (1 where they hold, else 0), so an expression has no truth value and no hash:
+    use where(condition, a, b) to choose, a.same(b) to compare two expressions as wholes, and kernel(a) as the key of a
+    dictionary.
     """
 
     def __add__(self, other: mercer._types.ExprLike, /) -> Expr: ...
@@ -84,6 +88,12 @@ class Expr:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expr: ...
 
+    def __array_function__(self, function: Any, types: Any, inputs: tuple[Any, ...], options: dict[str, Any], /) -> Expr: ...
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn: ...
+
+    __array_priority__: float = 1000000.0
+
     def __hash__(self) -> int: ...
 
     def __bool__(self) -> bool: ...
@@ -95,17 +105,19 @@ class Expr:
     def __reduce__(self) -> tuple: ...
 
     def same(self, other: Expr) -> bool:
-        """True when both are built of the same operations on the same leaves."""
-
-    def bind(self, **values: mercer._types.ExprLike) -> Expr:
         """
-        The same expression with parameters replaced by numbers or expressions.
+        True when both are built of the same operations on the same leaves, and carry the same arrays.
+        """
+
+    def bind(self, **values: mercer._types.Parameter | Expr) -> Expr:
+        """
+        The same expression with parameters replaced by numbers, expressions or arrays; an array may have the axes of a batch. Raises ValueError for a name that the formula does not have.
         """
 
     @property
-    def parameters(self) -> dict[str, float | None]:
+    def parameters(self) -> dict[str, Any]:
         """
-        Names of the parameters in order of first use, with their defaults (None: a call must give it).
+        Names of the parameters in order of first use, with their defaults: a number, an array that the formula carries, or None where a call must give the value.
         """
 
     @property
@@ -113,6 +125,32 @@ class Expr:
         """
         True when swapping x and z leaves the formula unchanged; then half of the pairs of the same points is computed.
         """
+
+class Kernel(Expr):
+    """
+    A finished formula.
+
+    Functions that give one are kernel, metric, parse, differentiate and those of the zoo.
+
+    ``==`` and ``!=`` between two kernels compare them as wholes: True where they are built of the same operations on the
+    same leaves and carry the same arrays. So kernels have hashes and serve as keys of dictionaries, of functools.lru_cache
+    and of jax.jit(static_argnums=...). Against anything else, and in every other operator, a kernel is an expression like
+    any other, and so is what comes out: kernel(f + g) is a kernel again.
+    """
+
+    def __eq__(self, other: Any, /) -> Any: ...
+
+    def __ne__(self, other: Any, /) -> Any: ...
+
+    def __hash__(self) -> int: ...
+
+    def __reduce__(self) -> tuple: ...
+
+    def bind(self, **values: mercer._types.Parameter | Expr) -> Kernel:
+        """As Expr.bind; the result is a kernel."""
+
+def restored(text: str, arrays: dict[str, Any], is_kernel: bool) -> Expr:
+    """What pickle makes an expression of."""
 
 x: Expr = ...
 
@@ -130,11 +168,11 @@ j: Expr = ...
 
 K: Expr = ...
 
-def param(name: str, default: float | None = None) -> Expr:
+def param(name: str, default: float | mercer._types.Array | None = None) -> Expr:
     """
     A named parameter. Each call gives its value, a number or an array, unless it has a default.
 
-    The name has ASCII letters, digits and underscores, and starts with no digit.
+    The name has ASCII letters, digits and underscores, and starts with no digit. An array as default, such as a tensor that is trained, stays one: gradients reach it.
     """
 
 def abs(a: mercer._types.ExprLike) -> Expr:
@@ -275,12 +313,12 @@ def ptx_outputs(text: str, inputs: Sequence[mercer._types.ExprLike], meanings: S
 def constant(value: float) -> Expr:
     """A number as an expression."""
 
-def parse(text: str) -> Expr:
+def parse(text: str) -> Kernel:
     """
     Reads the text form of a formula. Raises ValueError with a caret under the fault.
     """
 
-def differentiate(f: mercer._types.FormulaLike, variable: Expr | str) -> Expr:
+def differentiate(f: mercer._types.FormulaLike, variable: Expr | str) -> Kernel:
     """
     The derivative of a formula as a formula.
 
@@ -335,15 +373,15 @@ def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tup
 def zoo_rows() -> list[dict[str, Any]]:
     """The table of named metrics and kernels, one dict a row."""
 
-def zoo_formula(name: str, options: dict[str, float] = {}, weighted: bool = False) -> Expr:
+def zoo_formula(name: str, options: dict[str, Any] = {}, weighted: bool = False) -> Kernel:
     """The formula of an entry of the zoo, by name or alias."""
 
-def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, options: dict[str, Any]) -> Expr:
+def formula_for(f: mercer._types.FormulaLike, verb: str, weighted: bool, options: dict[str, Any]) -> Kernel:
     """
-    What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict.
+    What a verb makes of f; options that choose the formula (a norm's p) are taken out of the dict, and arrays that f carries put there.
     """
 
-def formula_of(f: mercer._types.FormulaLike) -> Expr:
+def formula_of(f: mercer._types.FormulaLike) -> Kernel:
     """
     An Expr as it is, a text parsed, a name of the zoo looked up, a function traced.
     """
@@ -647,8 +685,10 @@ class KernelOperator:
     """
     The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
 
-    f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64; it
-    must not change while the operator is in use.
+    f: a symmetric formula of x, z and parameters, as for kernel_product, with its parameters by name, each one number. x:
+    [n, K] of float32 or float64; it must not change while the operator is in use. ridge: from 0 on. Everything is checked
+    here: ValueError for what breaks a rule, DtypeError for other element types, NotImplementedError for arrays of JAX and
+    for formulas of w, row or col. Operators pickle, with their arrays.
     """
 
     def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: float = 0.0, **params: mercer._types.Parameter) -> None: ...
@@ -656,6 +696,8 @@ class KernelOperator:
     @property
     def shape(self) -> tuple[int, int]:
         """(n, n) for n points."""
+
+    def __reduce__(self) -> tuple: ...
 
 @overload
 def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[True] = True) -> tuple[Any, Any]:
@@ -690,6 +732,11 @@ class Preconditioner:
     @property
     def rank(self) -> int:
         """Columns of its factor."""
+
+    def __reduce__(self) -> tuple: ...
+
+def restored_preconditioner(rows: Any, scale: float, rank: int) -> Preconditioner:
+    """What pickle makes a preconditioner of."""
 
 @overload
 def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
@@ -740,7 +787,7 @@ def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
     a KernelOperator with a positive ridge. Memory, waiting and errors: those of nystrom.
     """
 
-def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float = 1, beta: float = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
+def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.
 
@@ -755,10 +802,12 @@ def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, 
     out: takes the result, in place of a new array; it may be the very array x, where the shapes allow, or y. workspace:
     scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU too. progress: a bar for long calls.
 
-    PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out.
+    PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out. With
+    either, alpha and beta may be arrays of one number, which are differentiated by as well and never read back; they take
+    no out and no workspace.
     """
 
-def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT, *, alpha: float = 1, beta: float = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
+def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT, *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
 
@@ -771,31 +820,54 @@ def tune_kron(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], 
     What mercer.kron.tune calls: (the chosen plan, the model's, all of them with their milliseconds).
     """
 
+class Settings:
+    """Options of a thread or task, over those of the process."""
+
+def settings(threads: int | None, target: str | None, precision: str | None) -> Settings:
+    """These options over those in force; what is None stays as it is."""
+
+def current_settings() -> Settings | None:
+    """
+    The options in force in this thread or task, None where the process's are.
+    """
+
+def set_settings(settings: Settings | None) -> None:
+    """
+    Sets the options of this thread or task; mercer.options does it for a while.
+    """
+
+def settings_text() -> str:
+    """The options in force as text, empty where the process's are."""
+
 def describe_machine() -> str:
     """What this machine offers and what Mercer chose, as text."""
 
 def get_num_threads() -> int:
-    """Threads that a call may use."""
+    """Threads that a call may use here."""
 
 def set_num_threads(count: int) -> None:
     """
-    Sets how many threads a call may use: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. Results do not depend on it, but for the last bits of mercer.linalg on the CPU.
+    Sets how many threads a call of this process may use, where mercer.options says nothing else: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. Results do not depend on it, but for the last bits of mercer.linalg on the CPU.
     """
 
 def get_target() -> str:
-    """The instruction set in use: "x86_avx512", "x86_avx2" or "interpreter"."""
+    """
+    The instruction set in use here: "x86_avx512", "x86_avx2" or "interpreter".
+    """
 
 def set_target(name: str) -> None:
     """
-    Chooses the instruction set: "x86_avx512", "x86_avx2", "interpreter", or "auto" for the best of this machine. ValueError for another name.
+    Chooses the instruction set of this process: "x86_avx512", "x86_avx2", "interpreter", or "auto" for the best of this machine. ValueError for another name.
     """
 
 def get_precision() -> str:
-    """How products run on tensor cores: "fp32", "direct", "tf32" or "bf16"."""
+    """
+    How products run here on tensor cores: "fp32", "direct", "tf32" or "bf16".
+    """
 
 def set_precision(name: str) -> None:
     """
-    Chooses how products run on tensor cores: "fp32" (or "fp64", the same), "direct", "tf32" or "bf16". ValueError for another name.
+    Chooses how products of this process run on tensor cores: "fp32" (or "fp64", the same), "direct", "tf32" or "bf16". ValueError for another name.
     """
 
 def plan_count() -> int:

@@ -10,6 +10,8 @@ Mercer's own, in the current stream.
 
 from __future__ import annotations
 
+from typing import Any
+
 from mercer._mercer import (
     KernelOperator,
     Preconditioner,
@@ -23,9 +25,19 @@ from mercer._mercer import (
     lu_solve,
     nystrom,
     pivoted_cholesky,
+    restored_preconditioner,
     solve_cholesky,
     solve_lu,
 )  # fmt: skip
+
+
+def _restored_preconditioner(rows: Any, scale: float, rank: int) -> Preconditioner:
+    return restored_preconditioner(rows, scale, rank)
+
+
+def _restored_operator(f: Any, x: Any, ridge: float, params: dict[str, Any]) -> KernelOperator:
+    return KernelOperator(f, x, ridge=ridge, **params)
+
 
 __all__ = [
     "KernelOperator", "Preconditioner", "cg", "cho_solve", "cholesky", "eigh", "eigh_top",

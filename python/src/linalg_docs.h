@@ -150,8 +150,10 @@ inline constexpr char kKernelOperatorSignature[] =
 inline constexpr char kKernelOperatorDoc[] =
     R"doc(The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
 
-f: a symmetric formula, as for kernel_product, with its parameters by name. x: [n, K] of float32 or float64; it
-must not change while the operator is in use.)doc";
+f: a symmetric formula of x, z and parameters, as for kernel_product, with its parameters by name, each one number. x:
+[n, K] of float32 or float64; it must not change while the operator is in use. ridge: from 0 on. Everything is checked
+here: ValueError for what breaks a rule, DtypeError for other element types, NotImplementedError for arrays of JAX and
+for formulas of w, row or col. Operators pickle, with their arrays.)doc";
 
 #define MERCER_CG                                                                                                \
   "def cg(a: " MERCER_ARRAY " | KernelOperator, b: " MERCER_ARRAY                                                 \

@@ -14,11 +14,15 @@
 
 namespace mercer::python {
 
-/// A kernel matrix as it was written down; arrays are looked at when it is used.
+/// A kernel matrix as it was written down. Everything is checked when it is made, but for what PyTorch follows, which
+/// is when it is used.
 struct KernelOperator {
+  KernelOperator(nb::object f, nb::object x, nb::handle ridge, nb::dict params);
+
   nb::object f, x;
   double ridge = 0;
   nb::dict params;
+  std::int64_t order = 0;
 };
 
 /// A number of the caller's; in C++ zero stands for the default, which here None does.
@@ -33,6 +37,7 @@ T not_zero(T value, const char* verb, const char* name) {
 class OperatorCall {
  public:
   OperatorCall(const char* verb, nb::handle a);
+  OperatorCall(const char* verb, const KernelOperator& kernel);
 
   const linalg::Operator& matrix() const { return *matrix_; }
   /// Null for a matrix.
@@ -53,8 +58,10 @@ class OperatorCall {
   void finish();
 
  private:
+  void take_kernel();
+
   const char* verb_;
-  KernelOperator* kernel_ = nullptr;
+  const KernelOperator* kernel_ = nullptr;
   std::optional<LinalgCall> stored_call_;
   std::optional<Call> kernel_call_;
   std::optional<linalg::Operator> matrix_;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import mercer as mc
 import numpy as np
 import pytest
@@ -242,10 +245,68 @@ REFUSED = {
                  ValueError, "pivoted_cholesky: ridge must be positive"),
     "matrix": (lambda a, b: linalg.pivoted_cholesky(a, 2), TypeError, "incompatible"),
     "formula": (lambda a, b: linalg.cg(linalg.KernelOperator("sum(x-z)", b), b), ValueError,
-                "cg: the formula must be symmetric"),
+                "KernelOperator: the formula must be symmetric"),
     "half": (lambda a, b: linalg.cg(linalg.KernelOperator("l1", b.astype("f2")), b), ValueError,
              "x must be float32 or float64. Received float16"),
 }  # fmt: skip
+
+
+X = np.ones((5, 2))
+UNMADE = {
+    "row": (lambda: linalg.KernelOperator("row*sum(x*z)", X, row=X[:, 0]), NotImplementedError,
+            "KernelOperator: row is not offered in operators, whose formulas read x, z and param"),
+    "w": (lambda: linalg.KernelOperator("l1", X, w=X[0]), NotImplementedError, "w is not offered"),
+    "out": (lambda: linalg.KernelOperator("l1", X, out=X), NotImplementedError, "out is not offe"),
+    "z": (lambda: linalg.KernelOperator("l1", X, z=X), NotImplementedError, "z is not offered"),
+    "a weighted formula": (lambda: linalg.KernelOperator(mc.cityblock(weighted=True), X),
+                           NotImplementedError, "formula that reads w, row or col is not offered"),
+    "an unknown name": (lambda: linalg.KernelOperator("gauss", X, bandwith=1.0), ValueError,
+                        'KernelOperator: the formula has no parameter "bandwith"'),
+    "no value": (lambda: linalg.KernelOperator("sum(x*z)*q", X), ValueError, '"q" needs a value'),
+    "a batch": (lambda: linalg.KernelOperator("gauss", X, bandwidth=[1.0, 2.0]), ValueError,
+                r"a batch of operators is not offered. Received a batch \(2,\)"),
+    "ridge": (lambda: linalg.KernelOperator("gauss", X, ridge=-1.0), ValueError,
+              "KernelOperator: ridge must be from 0 on and finite. Received -1"),
+    "ridge of NaN": (lambda: linalg.KernelOperator("gauss", X, ridge=float("nan")), ValueError,
+                     "ridge must be from 0 on and finite"),
+    "axes": (lambda: linalg.KernelOperator("gauss", X[0]), ValueError, "x must have the shape"),
+    "a batch of points": (lambda: linalg.KernelOperator("gauss", X[None]), ValueError,
+                          "KernelOperator: x must have the shape"),
+    "asymmetric": (lambda: linalg.KernelOperator("sum(x-z)", X), ValueError, "must be symmetric"),
+    "whole numbers": (lambda: linalg.KernelOperator("gauss", X.astype(int)), mc.DtypeError,
+                      "KernelOperator: x must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNMADE)
+def test_operators_are_checked_when_they_are_made(case):
+    call, error, words = UNMADE[case]
+    with pytest.raises(error, match=words):
+        call()
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_operators_and_preconditioners_pickle(again, library):
+    module = pytest.importorskip(library)
+    x = module.asarray(points(60))
+    b = module.asarray(np.random.default_rng(1).normal(size=(60, 2)))
+    h = module.asarray(1.5) if library == "torch" else 1.5
+    for f, params in (("gauss", {"bandwidth": h}), (mc.gauss(bandwidth=h), {}),
+                      (lambda x, z: mc.exp(-mc.dot(x - z, x - z) / (2 * h**2)), {})):  # fmt: skip
+        operator = linalg.KernelOperator(f, x, ridge=0.1, **params)
+        copied = again(operator)
+        assert copied.shape == operator.shape == (60, 60)
+        np.testing.assert_array_equal(linalg.cg(copied, b), linalg.cg(operator, b))
+    for inverse in (linalg.nystrom(operator, 7), linalg.pivoted_cholesky(operator, 7)):
+        copied = again(inverse)
+        assert (copied.shape, copied.rank) == (inverse.shape, inverse.rank)
+        for one, other in zip(linalg.cg(operator, b, preconditioner=copied, check=False),
+                              linalg.cg(operator, b, preconditioner=inverse, check=False),
+                              strict=True):  # fmt: skip
+            np.testing.assert_array_equal(one, other)
+    empty = linalg.nystrom(np.empty((0, 0), "f"), 2)
+    assert again(empty).shape == (0, 0)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -14,6 +14,7 @@
 #include "backend/small_matrix.h"
 #include "core/error.h"
 #include "ops/linalg/block_method.h"
+#include "ops/linalg/low_rank_inverse.h"
 
 namespace mercer::linalg {
 namespace {
@@ -108,14 +109,7 @@ class Approximation {
     basis_->combine(rank, rank, weights.values);
     basis_->copy(basis_->results(0, rank), factor->columns());
     basis_->read(basis_->results(0, 1));  // waits: the factor serves every stream from now on
-    Preconditioner inverse{n_, count, a_.dtype, a_.device};
-    inverse.apply = [factor, scale](const Tensor& r, const Tensor& out, const Queue& queue) {
-      factor->apply(scale, r, out, queue);
-    };
-    inverse.apply_in = [factor, scale](const Tensor& r, const Tensor& out, const Queue& queue) {
-      factor->apply_in(scale, r, out, queue);
-    };
-    return inverse;
+    return preconditioner_of({factor, scale}, n_, count, a_.dtype, a_.device);
   }
 
   void require_finite(const std::vector<double>& values) const {
