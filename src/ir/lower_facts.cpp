@@ -28,10 +28,34 @@ bool is_difference(const Expr& e) {
   return (e->op == Op::sub || e->op == Op::add) && stream(0) && stream(1);
 }
 
-bool Facts::normal(const Expr& e) const {
-  if (e->op == Op::abs) return normal(e->args[0]);
+bool Facts::promised_normal(const Expr& e) const {
+  if (e->op == Op::abs) return promised_normal(e->args[0]);
   const auto& slots = options_.normal_slots;
   return e->op == Op::accumulator && static_cast<std::size_t>(e->slot) < slots.size() && slots[e->slot];
+}
+
+// Streams of at least 2^-b, and such constants, are multiples of 2^-(b + 23) in float32, and so are their differences.
+bool Facts::normal(const Expr& e) const {
+  const auto both = [&](std::size_t a, std::size_t b) { return normal(e->args[a]) && normal(e->args[b]); };
+  const auto coarse = [&](const Expr& part) {
+    const bool number = part->op == Op::constant && std::fabs(part->value) >= kCoarse.least;
+    return number || is_difference(part) || part->op == Op::x || part->op == Op::z;
+  };
+  if (promised_normal(e)) return true;
+  if (!options_.assume_coarse && !options_.assume_narrow) return false;
+  switch (e->op) {
+    case Op::constant: return e->value == 0 || coarse(e);
+    case Op::x:
+    case Op::z: return true;
+    case Op::neg:
+    case Op::abs: return normal(e->args[0]);
+    case Op::add:
+    case Op::sub: return is_difference(e) || (coarse(e->args[0]) && coarse(e->args[1]));
+    case Op::min:
+    case Op::max: return both(0, 1);
+    case Op::where: return both(1, 2);
+    default: return false;
+  }
 }
 
 double Facts::bound_of(const Expr& e) {

@@ -18,8 +18,9 @@ class Facts {
   bool narrow(const Expr& e) const {
     return options_.assume_narrow && is_difference(e);
   }
-  /// Whether e cannot be a subnormal number.
+  /// Whether e cannot be a subnormal number: an accumulator with that promise, or made of coarse streams.
   bool normal(const Expr& e) const;
+  bool promised_normal(const Expr& e) const;
 
  private:
   double largest() const { return options_.type == Dtype::float64 ? 1e300 : 3e38; }

@@ -4,23 +4,20 @@
 //
 // E is read a few bits at a time by table lookups straight from the pattern of d; m^r is one polynomial, fitted here.
 //
-// float32, p >= 1:   |d|^p = |d|^n |d|^r with a whole n >= 1 and r < 1.9. 0^p = 0 by the first factor, Inf and NaN
-//   stay, so this holds for all data. The polynomial is monic (its leading coefficient goes into a table), and its
+// float32:   |d|^p = |d|^n |d|^r with a whole n >= 1 and r < 1.9. 0^p = 0 by the first factor, Inf and NaN
+//   stay, so for p >= 1 this holds for all data. The polynomial is monic (its leading coefficient goes into a table), and its
 //   variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than Horner takes.
 //   Two tables of sixteen: 16 instructions, eight for the FMA pipes. Where tables of eight entries cost much less
 //   (AVX2), three of them; the ninth bit is the sign, so that d itself can be the other factor: 19 instructions, nine
-//   for the FMA pipes. Powers between 0 and 1 may take these forms too, but for subnormal d.
+//   for the FMA pipes. So of p between 0 and 1, where d is no subnormal number: they take n = 1 and a negative r.
 // float32, d known to be narrow: T0 T1 m^r without d, of which the polynomial is a degree lower. An entry of 0 stands
 //   for d = 0, so exponents have 56 values, and d is scaled to where those of normal numbers begin with 0: one
 //   operation then sets the mantissa's. 13 instructions, six for the FMA pipes: two tables of eight for scaled data
 //   (a multiplication more where it is scaled here), or of sixteen, which need no scaling where AVX-512 sets the
 //   mantissa's bits at once.
-// Otherwise:   |d|^p = y * y, y = |d|^(p / 2). The zeroth entry of the top table is 0: 0^p = 0 exactly, and
-//   |d| < 2^-111 (float64: 2^-767) counts as 0.
-//   float32, two tables of sixteen: 17 instructions.
-// float64: a reciprocal for the top three bits of m leaves (1 + r)^q, |r| <= 1/16, degree 8 or 9. Like float32 for
-//   p >= 1, the sign in the third table (27 instructions), and of narrow d, always scaled (21); by squares otherwise.
-// float32 errs by at most 6e-7 (by squares or of narrow data: 7e-7), float64 by 1.5e-15.
+// float64: a reciprocal for the top three bits of m leaves (1 + r)^q, |r| <= 1/16, degree 8 or 9. Otherwise like
+//   float32, the sign in the third table (27 instructions), and of narrow d, always scaled (21).
+// float32 errs by at most 6e-7 (of narrow data: 7e-7), float64 by 1.5e-15 (p < 1: 2e-15).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -158,6 +155,10 @@ Product float_power(Value d, int whole, double r, bool eight, bool with_sign) {
 Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
   constexpr double kFitTarget = 4e-7;
   constexpr int kBias = 127;
+  // (d 2^-8)^whole is a normal number wherever |d|^p is, up to this one.
+  constexpr int kMostScaledWhole = 4;
+  const bool takes_scaled = whole <= kMostScaledWhole;
+  const Value unscaled = scaled && !takes_scaled ? d * (1 / kNarrowScale) : d;
   if (eight && !scaled) d = d * kNarrowScale;
   scaled = scaled || eight;
   const double taken = scaled ? -std::log2(kNarrowScale) : 0;
@@ -168,34 +169,24 @@ Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
   const Table low = times(power_table(r, 1, -size / 2, size), polynomial.lead);
   // Of eight: biased exponents from 72 to 127, whose bits above the lowest three count 9 ... 15.
   Table high = power_table(r, size, size / 2 - kBias + (eight ? 64 : 0) + taken, size);
-  high = times(high, std::exp2(whole * taken));
+  high = times(high, std::exp2(takes_scaled ? whole * taken : 0));
   for (int i = 0; i < 16; i += size) high[i] = 0;
   Scale scale(d, {{low, 23}, {high, 23 + bits}});
   const Value sum = polynomial(m, [&] { scale.advance(); });
   if (whole == 0) return {scale.finish(), sum};
-  return {scale.finish() * sum, integer_power(whole % 2 == 1 ? magnitude(d) : d, whole)};
-}
-
-Value float_root(Value d, double q) {
-  constexpr double kFitTarget = 1.4e-7;
-  // Offsets centre the low table around 1: its entries then never leave the range while the product is within it.
-  Table high = power_table(q, 16, 8 - 127);
-  high[0] = 0;
-  for (double& entry : high) entry = std::min(entry, 0x1p127);  // past the promised bound
-  Scale scale(d, {{power_table(q, 1, -8), 23}, {high, 27}});
-  const Value factor = scale.finish();
-  return horner(mantissa_of(d) - static_cast<double>(kCentre), fit_mantissa(q, kFitTarget).coefficients) * factor;
+  const Value base = takes_scaled ? d : unscaled;
+  return {scale.finish() * sum, integer_power(whole % 2 == 1 ? magnitude(base) : base, whole)};
 }
 
 /// m^q = polynomial(m rcp - 1) rcp^-q, rcp an entry by the top three bits. `m` is -m where it is `negative`.
-Product double_mantissa(Value d, Value m, double q, bool negative) {
+Product double_mantissa(Value d, Value m, Real q, bool negative) {
   constexpr int kLeast = 8, kMost = 9, kEntries = 8;
   constexpr double kFitTarget = 2.5e-16;
   Builder& b = *d.builder;
   std::array<double, 16> rcp, rcp_power;
   for (std::size_t i = 0; i < 16; ++i) {
     rcp[i] = 1 / (1 + (static_cast<double>(i % kEntries) + 0.5) / kEntries);
-    rcp_power[i] = static_cast<double>(std::pow(Real(rcp[i]), -Real(q)));
+    rcp_power[i] = static_cast<double>(std::pow(Real(rcp[i]), -q));
   }
   const Value top = shift_right(d, 49);
   const Value rest = fma(m, b.table(rcp, top), negative ? 1.0 : -1.0);
@@ -205,11 +196,10 @@ Product double_mantissa(Value d, Value m, double q, bool negative) {
   return {horner(rest, fit.coefficients), b.table(rcp_power, top)};
 }
 
-/// |d|^q. `root`: 0 for d = 0. `with_sign`: times the sign of d.
-Product double_power(Value d, double q, bool root, bool with_sign) {
+/// |d|^q. `with_sign`: times the sign of d.
+Product double_power(Value d, Real q, bool with_sign) {
   Builder& b = *d.builder;
   Table high = power_table(q, 256, 128 - 1023, 8);
-  if (root) high[0] = high[8] = 0;
   for (std::size_t i = 8; with_sign && i < 16; ++i) high[i] = -high[i];
   const Value low = b.table(power_table(q, 1, -8), shift_right(d, 52));
   const Value middle = b.table(power_table(q, 16, 8 - 128), shift_right(d, 56));
@@ -249,27 +239,13 @@ Product fixed_power(Value base, double p, bool short_tables, PowerBase is) {
     const Value unscaled = scaled ? d * (1 / kNarrowScale) : d;
     return {power.first * power.second, integer_power(whole % 2 == 1 ? magnitude(unscaled) : unscaled, whole)};
   }
-  if (p >= 1 || (!wide && short_tables)) {
-    constexpr double kLargestRest = 1.9;
-    const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
-    const bool odd = whole % 2 == 1, by_sign = odd && (wide || short_tables);
-    const Value of = odd && !by_sign ? base : d;
-    if (!wide) return float_power(of, whole, p - whole, short_tables, by_sign);
-    const Product rest = double_power(d, p - whole, false, by_sign);
-    return {integer_power(of, whole) * rest.first, rest.second};
-  }
-  // Larger q cost digits in the fit and range in the tables; whole powers come off by multiplication. Their sign does
-  // not matter: y is squared.
-  constexpr double kLargestRoot = 2.5;
-  const double q = p / 2;
-  const int whole = q > kLargestRoot ? static_cast<int>(std::ceil(q - kLargestRoot)) : 0;
-  const auto wide_root = [&] {
-    const Product power = double_power(d, q - whole, true, false);
-    return power.first * power.second;
-  };
-  Value root = wide ? wide_root() : float_root(d, q - whole);
-  if (whole > 0) root = root * integer_power(d, whole);
-  return {root, root};
+  constexpr double kLargestRest = 1.9;
+  const int whole = std::max(1, static_cast<int>(std::ceil(p - kLargestRest)));
+  const bool odd = whole % 2 == 1, by_sign = odd && (wide || short_tables);
+  const Value of = odd && !by_sign ? base : d;
+  if (!wide) return float_power(of, whole, p - whole, short_tables, by_sign);
+  const Product rest = double_power(d, Real(p) - whole, by_sign);  // p - 1 is no double for small p
+  return {integer_power(of, whole) * rest.first, rest.second};
 }
 
 }  // namespace mercer::ir

@@ -58,7 +58,6 @@ Value lower_unit_root(Value base, double p);
 Value integer_power(Value base, int n);
 
 // lower_fixed_power.cpp
-inline constexpr double kFixedPowerBound = 1e19;
 inline constexpr double kLargestFixedPower = 16;
 using Product = std::pair<Value, Value>;
 enum class PowerBase : std::uint8_t {
@@ -66,10 +65,10 @@ enum class PowerBase : std::uint8_t {
   narrow,  // 0, or from 2^-kNarrowBits (float64: 2^-76) to 2^9
   scaled,  // the same, given times kNarrowScale
 };
-/// |base|^p as a product, for |base| <= kFixedPowerBound and 0 < p <= kLargestFixedPower: the exponent through tables,
-/// the mantissa through a polynomial. `short_tables`: of eight entries, in float32.
+/// |base|^p as a product, for 0 < p <= kLargestFixedPower: the exponent through tables, the mantissa through a
+/// polynomial. `short_tables`: of eight entries, in float32.
 Product fixed_power(Value base, double p, bool short_tables, PowerBase is);
-/// Whether that holds for all bases, also of any size, Inf and NaN.
+/// Whether that holds for all bases; otherwise not for subnormal ones.
 bool fixed_power_takes_all(double p);
 
 }  // namespace mercer::ir

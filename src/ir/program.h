@@ -125,6 +125,8 @@ struct Magnitudes {
   double scale = 1;  // a power of two that it multiplies them by
 };
 inline constexpr Magnitudes kModerate{0, 1e18};
+/// Differences of such, and differences of these and constants of no less, are no subnormal numbers.
+inline constexpr Magnitudes kCoarse{0x1p-74, 1e18};
 /// Differences and sums of two such float32 are 0 or at least 2^-47 (float64: 2^-76), and below 2^9: six bits (seven)
 /// tell the exponent from those of the others, and from 0.
 inline constexpr Magnitudes kNarrow{0x1p-24, 0x1.fffffep7};
@@ -142,6 +144,8 @@ struct LowerOptions {
   /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
   /// that would lose a NaN.
   bool assume_finite = false;
+  /// They are kCoarse: powers between 0 and 1 may take forms that do not serve subnormal numbers.
+  bool assume_coarse = false;
   /// They are kNarrow: fixed powers of x - z take shorter forms.
   bool assume_narrow = false;
   /// And given times kNarrowScale, which those powers allow for; what else reads them takes it back.

@@ -54,6 +54,16 @@ ir::Program lowered(const std::vector<Expr>& outputs, ir::LowerOptions options, 
   return cheaper(std::move(program), schedule(ir::lower(outputs, options), target), target);
 }
 
+/// Whether there is a power between -1 and 1.
+bool has_root(const std::vector<Expr>& outputs) {
+  bool found = false;
+  for (const Expr& output : outputs)
+    ir::for_each(output, [&](const Expr& e) {
+      found = found || (e->op == Op::pow && e->args[1]->op == Op::constant && std::fabs(e->args[1]->value) < 1);
+    });
+  return found;
+}
+
 /// In place of a program for all data one for finite data, where its floor is no higher. What it asks of them: narrow
 /// magnitudes only where other data, which the program for all then serves, lose nothing. And where it pays and
 /// `may_scale`, scaled ones.
@@ -61,8 +71,9 @@ ir::Magnitudes take_finite(ir::Program& program, const std::vector<Expr>& output
                            const TargetInfo& target, bool may_scale) {
   const double of_all = cycles_of(program, target);
   options.assume_finite = true;
+  options.assume_coarse = has_root(outputs);
   program = cheaper(std::move(program), lowered(outputs, options, target), target);
-  if (cycles_of(program, target) < of_all) return ir::kModerate;
+  if (cycles_of(program, target) < of_all) return options.assume_coarse ? ir::kCoarse : ir::kModerate;
   options.assume_narrow = true;
   ir::Program narrow = lowered(outputs, options, target);
   ir::Magnitudes magnitudes = ir::kNarrow;
@@ -127,7 +138,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
         variant.update = cheaper(std::move(variant.update), schedule(std::move(maxima), target), target);
     }
   }
-  if (variant.magnitudes.least > 0) options.normal_slots = normal_slots(split);
+  if (variant.magnitudes.least >= ir::kNarrow.least) options.normal_slots = normal_slots(split);
   variant.epilogue = lowered(split.epilogue, options, target);
   variant.uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u)
