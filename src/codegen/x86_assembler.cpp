@@ -2,14 +2,34 @@
 
 #include <bit>
 #include <iterator>
+#include <new>
 
 #include "core/error.h"
+#include "core/mutex.h"
 #include "ir/large_angle.h"
 
 namespace mercer::codegen {
 namespace {
 
 constexpr std::size_t kMaxCodeBytes = 1 << 18;
+
+/// Memory that is never executed, so xbyak need not make it so. Its own allocator gives null where there is none left,
+/// and what follows would write there.
+struct CodeBuffers final : Xbyak::Allocator {
+  std::uint8_t* alloc(std::size_t bytes) override {
+    return static_cast<std::uint8_t*>(::operator new(bytes, kAlignment));
+  }
+  void free(std::uint8_t* buffer) override { ::operator delete(buffer, kAlignment); }
+  bool useProtect() const override { return false; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+};
+
+Xbyak::Allocator* code_buffers() {
+  static constinit Lazy<CodeBuffers> buffers;
+  return &buffers.get();
+}
 
 }  // namespace
 
@@ -43,7 +63,7 @@ void ConstantPool::write(Xbyak::CodeGenerator& code, int vector_bytes) {
 }
 
 VectorAssembler::VectorAssembler(const plan::TargetInfo& target, Dtype type)
-    : Xbyak::CodeGenerator(4096, Xbyak::AutoGrow), target_(target), is_double_(type == Dtype::float64),
+    : Xbyak::CodeGenerator(4096, Xbyak::AutoGrow, code_buffers()), target_(target), is_double_(type == Dtype::float64),
       wide_(target.vector_bytes == 64), pool_(is_double_) {
   setDefaultJmpNEAR(true);
 }

@@ -71,7 +71,7 @@ class AlignedBuffer {
     const bool huge = wanted >= 2 * kHugePage;
     if (::posix_memalign(&data_, huge ? kHugePage : kAlignment, wanted) != 0) {
       data_ = nullptr;
-      fail(ErrorKind::device, "memory: {} bytes could not be allocated.", bytes);
+      throw OutOfMemory(fmt::format("memory: {} bytes could not be allocated.", bytes));
     }
     if (huge) ::madvise(data_, wanted, MADV_HUGEPAGE);  // only advice: a refusal costs speed, not results
     bytes_ = bytes;

@@ -1,5 +1,6 @@
 // cpuid and xgetbv. Caches come from leaf 4 (Intel) or 0x8000001D (AMD, same layout), else from sysconf.
 #include "core/cpu_features.h"
+#include "core/mutex.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -105,8 +106,8 @@ CpuFeatures detect_cpu() {
 }
 
 const CpuFeatures& cpu_features() {
-  static const CpuFeatures features = detect_cpu();
-  return features;
+  static constinit Lazy<CpuFeatures> features;
+  return features.get(detect_cpu);
 }
 
 std::string CpuFeatures::to_text() const {

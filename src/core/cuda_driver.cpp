@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/library.h"
+#include "core/mutex.h"
 
 namespace mercer {
 namespace {
@@ -125,8 +126,8 @@ struct Table {
 };
 
 const Table& table() {
-  static const Table table;
-  return table;
+  static constinit Lazy<Table> table;
+  return table.get();
 }
 
 /// No symbol may be missing, but for the functions that may be null.
@@ -158,8 +159,8 @@ std::string start() {
 }
 
 const std::string& start_failure() {
-  static const std::string failure = start();
-  return failure;
+  static constinit Lazy<std::string> failure;
+  return failure.get(start);
 }
 
 int attribute(const CudaDriver& cuda, int which, int device) {
@@ -201,8 +202,10 @@ std::vector<CudaDevice> query_devices() {
 
 /// The primary context of a device, retained once and for good.
 CuContext primary_context(const CudaDriver& cuda, int device) {
-  static std::vector<std::atomic<CuContext>> contexts(cuda_devices().size());
-  std::atomic<CuContext>& slot = contexts[static_cast<std::size_t>(device)];
+  static constinit Lazy<std::vector<std::atomic<CuContext>>> contexts;
+  std::atomic<CuContext>& slot = contexts.get([] {
+    return std::vector<std::atomic<CuContext>>(cuda_devices().size());
+  })[static_cast<std::size_t>(device)];
   if (CuContext known = slot.load(std::memory_order_acquire)) return known;
   int handle = 0;
   CuContext context = nullptr;
@@ -249,10 +252,8 @@ int cuda_driver_version() {
 std::string CudaDevice::architecture() const { return fmt::format("sm_{}{}", capability(), major >= 9 ? "a" : ""); }
 
 const std::vector<CudaDevice>& cuda_devices() {
-  static const std::vector<CudaDevice> none;
-  if (cuda_driver() == nullptr) return none;
-  static const std::vector<CudaDevice> devices = query_devices();
-  return devices;
+  static constinit Lazy<std::vector<CudaDevice>> none, devices;
+  return cuda_driver() == nullptr ? none.get() : devices.get(query_devices);
 }
 
 int cuda_device_count() { return static_cast<int>(cuda_devices().size()); }

@@ -12,6 +12,7 @@
 #include "core/env.h"
 #include "core/error.h"
 #include "core/library.h"
+#include "core/mutex.h"
 #include "core/nvrtc.h"
 
 namespace mercer {
@@ -82,7 +83,7 @@ CudaSolver functions_of(const Library& solver, const Library& blas) {
 }
 
 struct Finder {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<const CudaSolver*> found{nullptr};
   std::size_t folders_searched = 0;  // their number then
   bool searched = false;
@@ -90,8 +91,8 @@ struct Finder {
 };
 
 Finder& finder() {
-  static Finder* const kept = new Finder;  // the libraries are never unloaded
-  return *kept;
+  static constinit Lazy<Finder> kept;  // the libraries are never unloaded
+  return kept.get();
 }
 
 /// The file in the first folder that has it, else its name, for the loader's own places.
@@ -206,13 +207,13 @@ namespace {
 constexpr std::size_t kMostIdle = 32;
 
 struct IdleHandles {
-  std::mutex mutex;
+  Mutex mutex;
   std::list<std::unique_ptr<SolverHandles::Kept>> list;  // the most recently used first
 };
 
 IdleHandles& idle_handles() {
-  static IdleHandles* const kept = new IdleHandles;  // handles are never destroyed: that synchronises the device
-  return *kept;
+  static constinit Lazy<IdleHandles> kept;  // handles are never destroyed: that synchronises the device
+  return kept.get();
 }
 
 /// Whose stream it is: one value stands for each thread's own default stream.

@@ -7,32 +7,35 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "core/mutex.h"
 
 namespace mercer {
 
 const std::vector<EnvRow>& env_table() {
-  static const std::vector<EnvRow> table = {
-      {"MERCER_THREADS", "the cpus this process may use", "Threads of the default context."},
-      {"MERCER_TARGET", "auto", "Target of the default context: auto, x86_avx512, x86_avx2 or interpreter."},
-      {"MERCER_NO_EXEC", "0", "1 behaves as if executable memory were denied: the interpreter serves."},
-      {"MERCER_DUMP", "", "Stages to print to stderr as they are made, of ir,plan,program,source."},
-      {"MERCER_LOG", "warning", "Least severe message printed: off, error, warning, info or debug."},
-      {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer",
-       "Where compiled kernels are kept; off disables."},
-      {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
-      {"MERCER_NVRTC", "the first that is found",
-       "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
-      {"MERCER_LAPACK", "the first that is found",
-       "OpenBLAS, for linear algebra on the CPU, to load: a path or a soname."},
-      {"MERCER_CUSOLVER", "the first that is found",
-       "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
-      {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
-      {"MERCER_QUICK_COMPILE", "1",
-       "0 compiles for GPUs with full care at the first call, not at the second."},
-      {"MERCER_POISON", "0",
-       "1 fills scratch memory of the CPU and new arrays with NaN before they are used, for tests. Read once."},
-  };
-  return table;
+  static constinit Lazy<std::vector<EnvRow>> table;
+  return table.get([] {
+    return std::vector<EnvRow>{
+        {"MERCER_THREADS", "the cpus this process may use, at most OMP_NUM_THREADS", "Threads of the default context."},
+        {"MERCER_TARGET", "auto", "Target of the default context: auto, x86_avx512, x86_avx2 or interpreter."},
+        {"MERCER_NO_EXEC", "0", "1 behaves as if executable memory were denied: the interpreter serves."},
+        {"MERCER_DUMP", "", "Stages to print to stderr as they are made, of ir,plan,program,source."},
+        {"MERCER_LOG", "warning", "Least severe message printed: off, error, warning, info or debug."},
+        {"MERCER_CACHE_DIR", "$XDG_CACHE_HOME/mercer or ~/.cache/mercer",
+         "Where compiled kernels are kept; off disables."},
+        {"MERCER_CACHE_SIZE", "256", "Size cap of that directory in MiB; the oldest files go first."},
+        {"MERCER_NVRTC", "the first that is found",
+         "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
+        {"MERCER_LAPACK", "the first that is found",
+         "OpenBLAS, for linear algebra on the CPU, to load: a path or a soname."},
+        {"MERCER_CUSOLVER", "the first that is found",
+         "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
+        {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
+        {"MERCER_QUICK_COMPILE", "1",
+         "0 compiles for GPUs with full care at the first call, not at the second."},
+        {"MERCER_POISON", "0",
+         "1 fills scratch memory of the CPU and new arrays with NaN before they are used, for tests. Read once."},
+    };
+  });
 }
 
 std::optional<std::string> env_text(std::string_view name) {

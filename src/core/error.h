@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <concepts>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,16 @@ namespace mercer {
 template <class T>
 concept HasText = requires(const T& value) {
   { value.to_text() } -> std::convertible_to<std::string>;
+};
+
+/// The host has no memory left (Python: MemoryError).
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(const std::string& message) : message_(message) {}
+  const char* what() const noexcept override { return message_.what(); }
+
+ private:
+  std::runtime_error message_;  // whose copies share their text
 };
 
 template <class... Args>

@@ -9,10 +9,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "core/env.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/mutex.h"
+#include "core/mutex.h"
 
 namespace mercer {
 namespace {
@@ -21,8 +24,7 @@ namespace {
 std::atomic<std::int64_t> mappings_alive{0};
 
 std::size_t round_to_pages(std::size_t bytes) {
-  static const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return round_up(bytes, page);
+  return round_up(bytes, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
 }
 
 std::int64_t read_limit() {
@@ -49,42 +51,41 @@ void* map_code(const void* code, std::size_t bytes, std::size_t mapped) {
   return nullptr;
 }
 
-bool try_once() {
+/// Empty where code could be run. What the system lacks for a moment is not a denial.
+std::string try_once() {
 #if defined(__x86_64__)
   constexpr unsigned char kReturn42[] = {0xb8, 42, 0, 0, 0, 0xc3};  // mov eax, 42; ret
   const std::size_t mapped = round_to_pages(sizeof kReturn42);
   void* data = map_code(kReturn42, sizeof kReturn42, mapped);
-  if (data == nullptr) return false;
+  if (data == nullptr && errno == ENOMEM) throw std::bad_alloc();
+  if (data == nullptr) return std::string("the system denies it: ") + std::strerror(errno);
   const bool ran = reinterpret_cast<int (*)()>(data)() == 42;
   ::munmap(data, mapped);
-  return ran;
+  return ran ? "" : "what was written there does not run";
 #else
-  return false;
+  return "Mercer has no code for this processor";
 #endif
 }
 
 }  // namespace
 
-bool ExecutableMemory::available() {
-  if (env_flag("MERCER_NO_EXEC")) return false;
-  static const bool worked = try_once();
-  return worked;
+std::string ExecutableMemory::why_not() {
+  if (env_flag("MERCER_NO_EXEC")) return "MERCER_NO_EXEC denies it";
+  static constinit Lazy<std::string> reason;
+  return reason.get(try_once);
 }
 
 std::int64_t ExecutableMemory::alive() { return mappings_alive.load(std::memory_order_relaxed); }
 
 std::int64_t ExecutableMemory::limit() {
-  static const std::int64_t limit = read_limit();
-  return limit;
+  static constinit Lazy<std::int64_t> limit;
+  return limit.get(read_limit);
 }
 
 ExecutableMemory::ExecutableMemory(const void* code, std::size_t bytes) {
   require(bytes > 0, "executable memory: code must not be empty. Received 0 bytes.");
-  if (!available()) {
-    fail(ErrorKind::compile,
-         "executable memory: the system (or MERCER_NO_EXEC) denies it; use the interpreter. Received {} bytes.",
-         bytes);
-  }
+  if (const std::string reason = why_not(); !reason.empty())
+    fail(ErrorKind::compile, "executable memory: {}.", reason);
   if (mappings_alive.fetch_add(1, std::memory_order_relaxed) >= limit()) {
     mappings_alive.fetch_sub(1, std::memory_order_relaxed);
     fail(ErrorKind::compile,
@@ -95,7 +96,8 @@ ExecutableMemory::ExecutableMemory(const void* code, std::size_t bytes) {
   if (data_ == nullptr) {
     const int error = errno;
     mappings_alive.fetch_sub(1, std::memory_order_relaxed);
-    fail(ErrorKind::compile, "executable memory: mapping {} bytes failed: {}.", bytes, std::strerror(error));
+    if (error == ENOMEM) throw std::bad_alloc();
+    fail(ErrorKind::compile, "executable memory: the system denies it: {}.", std::strerror(error));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 namespace mercer {
@@ -11,7 +12,8 @@ namespace mercer {
 class ExecutableMemory {
  public:
   ExecutableMemory() = default;
-  /// Copies the code. Throws compile when the system denies it or too many kernels are alive.
+  /// Copies the code. Throws compile when the system denies it or too many kernels are alive, std::bad_alloc when there
+  /// is no memory left.
   ExecutableMemory(const void* code, std::size_t bytes);
   ExecutableMemory(ExecutableMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), mapped_(std::exchange(other.mapped_, 0)) {}
@@ -23,7 +25,9 @@ class ExecutableMemory {
   ~ExecutableMemory();
 
   /// Whether code can be run here: tried once. False while MERCER_NO_EXEC=1.
-  static bool available();
+  static bool available() { return why_not().empty(); }
+  /// Who denies it; empty where code can be run.
+  static std::string why_not();
   /// Mappings alive in this process, and how many are allowed (half of vm.max_map_count: the rest is the host's).
   static std::int64_t alive();
   static std::int64_t limit();

@@ -95,7 +95,7 @@ void note_use(const OpenFile& file, const struct stat& status) {
 }
 
 std::string temporary_name() {
-  static std::atomic<std::uint64_t> counter{0};
+  static constinit std::atomic<std::uint64_t> counter{0};
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   return fmt::format("{}{}-{}-{:x}", kTemporaryPrefix, ::getpid(), counter.fetch_add(1), now);
 }

@@ -46,7 +46,7 @@ void log_message(LogLevel level, std::string_view message) {
 
 bool first_time(std::string_view text) {
   // Open addressing without deletion. When all slots are taken, messages are repeated rather than lost.
-  static std::array<std::atomic<std::uint64_t>, 1024> seen{};
+  static constinit std::array<std::atomic<std::uint64_t>, 1024> seen{};
   const std::uint64_t hash = hash64(text) | 1;  // 0 marks an empty slot
   for (std::size_t probe = 0; probe < seen.size(); ++probe) {
     auto& slot = seen[(hash + probe) % seen.size()];

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/library.h"
 #include "core/log.h"
+#include "core/mutex.h"
 
 namespace mercer {
 
@@ -201,7 +202,7 @@ std::vector<Candidate> candidates(const std::vector<fs::path>& handed_over) {
 }
 
 struct Finder {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<fs::path> folders;
   std::atomic<const Nvrtc*> found{nullptr};
   bool searched = false;
@@ -209,8 +210,8 @@ struct Finder {
 };
 
 Finder& finder() {
-  static Finder* const kept = new Finder;  // the library is never unloaded, so its owner is never destroyed
-  return *kept;
+  static constinit Lazy<Finder> kept;  // the library is never unloaded, so its owner is never destroyed
+  return kept.get();
 }
 
 std::string places(const std::vector<fs::path>& folders) {

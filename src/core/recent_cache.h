@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/mutex.h"
+
 namespace mercer {
 
 /// A bounded map from keys to shared values; the least recently used entry goes first. Thread-safe. Values are built
@@ -72,7 +74,7 @@ class RecentCache {
  private:
   using Entry = std::pair<std::string, std::shared_ptr<const Value>>;
   std::size_t capacity_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::list<Entry> order_;
   std::unordered_map<std::string, typename std::list<Entry>::iterator> index_;
 };

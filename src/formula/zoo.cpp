@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/mutex.h"
 #include "formula/suggest.h"
 
 namespace mercer {
@@ -318,7 +319,8 @@ std::vector<Row> make_rows() {
 }
 
 const std::vector<Row>& rows() {
-  static const std::vector<Row> table = [] {
+  static constinit Lazy<std::vector<Row>> table;
+  return table.get([] {
     std::vector<Row> made = make_rows();
     for (Row& row : made) {
       if (!row.entry.text.empty()) continue;  // too long for a general form: shown at the default options
@@ -327,8 +329,7 @@ const std::vector<Row>& rows() {
       row.entry.text = row.text(defaults, kUnweighted);
     }
     return made;
-  }();
-  return table;
+  });
 }
 
 const Row* find_row(std::string_view name) {
@@ -378,12 +379,12 @@ Values complete(const ZooEntry& entry, const Values& given) {
 }  // namespace
 
 const std::vector<ZooEntry>& zoo_table() {
-  static const std::vector<ZooEntry> entries = [] {
+  static constinit Lazy<std::vector<ZooEntry>> entries;
+  return entries.get([] {
     std::vector<ZooEntry> made;
     for (const Row& row : rows()) made.push_back(row.entry);
     return made;
-  }();
-  return entries;
+  });
 }
 
 const ZooEntry* find_zoo_entry(std::string_view name) {

@@ -14,6 +14,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/mutex.h"
 
 namespace mercer::ir {
 namespace {
@@ -155,13 +156,13 @@ std::vector<OpInfo> make_table() {
 }  // namespace
 
 const std::vector<OpInfo>& op_table() {
-  static const std::vector<OpInfo> table = make_table();
-  return table;
+  static constinit Lazy<std::vector<OpInfo>> table;
+  return table.get(make_table);
 }
 
 const OpInfo& info(Op op) {
   // No row of the table: a ptx takes any number of arguments and has its value from its meaning.
-  static const OpInfo ptx{.op = Op::ptx, .name = "ptx", .arity = 0, .eval = nullptr, .derivative = nullptr,
+  static constexpr OpInfo ptx{.op = Op::ptx, .name = "ptx", .arity = 0, .eval = nullptr, .derivative = nullptr,
                           .commutative = false, .boolean = false, .eval_wide = nullptr};
   if (op == Op::ptx) return ptx;
   // Nor has what only passes make.

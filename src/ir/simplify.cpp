@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/ops.h"
+#include "core/mutex.h"
 #include "ir/order.h"
 #include "ir/passes.h"
 
@@ -128,7 +129,8 @@ struct Rule {
 // clang-format off
 // One line a rule, tried in order. Arguments are simplified, and commutative ones sorted: a constant stands first.
 const std::vector<Rule>& rules() {
-  static const std::vector<Rule> table = {
+  static constinit Lazy<std::vector<Rule>> table;
+  return table.get([] { return std::vector<Rule>{
   RULE(neg, is(a[0], Op::neg),                                   in(a[0])),
   RULE(neg, is(a[0], Op::mul) && is_number(in(a[0])),            negated(in(a[0])) * a[0]->args[1]),
   RULE(neg, is(a[0], Op::div) && is_number(in(a[0])),            negated(in(a[0])) / a[0]->args[1]),
@@ -225,20 +227,19 @@ const std::vector<Rule>& rules() {
   RULE(fma, is_one(a[0]),                                        a[1] + a[2]),
   RULE(fma, is_constant(a[0], -1.0),                             a[2] - a[1]),
   RULE(fma, is_constant(a[2], -0.0),                             a[0] * a[1]),
-  };
-  return table;
+  }; });
 }
 // clang-format on
 #undef RULE
 
 /// The rules of each op, in order.
 const std::vector<std::vector<const Rule*>>& rules_by_op() {
-  static const auto index = [] {
+  static constinit Lazy<std::vector<std::vector<const Rule*>>> index;
+  return index.get([] {
     std::vector<std::vector<const Rule*>> by_op(static_cast<std::size_t>(Op::reduce) + 1);
     for (const Rule& r : rules()) by_op[static_cast<std::size_t>(r.op)].push_back(&r);
     return by_op;
-  }();
-  return index;
+  });
 }
 
 Expr fold(const Expr& e) {

@@ -34,24 +34,35 @@ class InterpretedKernel final : public Kernel<Args> {
   Interpreted kernel_;
 };
 
-/// Machine code, or null when the formula is too large for the target's registers.
+/// Machine code, or null and why: the formula is too large for the target's registers, or memory may not be executed.
 template <class Args, class Source>
-std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
+std::unique_ptr<Kernel<Args>> try_native(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&),
+                                         std::string& why_not) {
   try {
     return std::make_unique<NativeKernel<Args>>(emit(source));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::compile) throw;
-    log_once(LogLevel::info, "{}", error.what());
+    why_not = error.what();
     return nullptr;
   }
 }
 
+/// Update and epilogue in one, where that can be had; else they are compiled apart.
+std::unique_ptr<UpdateKernel> try_fused(const plan::UpdateSource& source) {
+  if (!ExecutableMemory::available()) return nullptr;
+  std::string why_not;
+  auto fused = try_native<plan::UpdateArgs>(source, codegen::emit_update, why_not);
+  if (!fused) log_once(LogLevel::info, "{}", why_not);
+  return fused;
+}
+
 template <class Args, class Interpreted, class Source>
 std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<std::uint8_t> (*emit)(const Source&)) {
-  if (source.target != Target::interpreter && ExecutableMemory::available()) {
-    if (auto native = try_native<Args>(source, emit)) return native;
-    log_once(LogLevel::warning, "a formula is too large for {}; the interpreter runs it, several times slower",
-             plan::target_info(source.target).name);
+  if (source.target != Target::interpreter) {
+    std::string why_not;
+    if (auto native = try_native<Args>(source, emit, why_not)) return native;
+    log_once(LogLevel::warning, "no machine code for {}: {} The interpreter runs it, several times slower",
+             plan::target_info(source.target).name, why_not);
   }
   return std::make_unique<InterpretedKernel<Args, Interpreted>>(source);
 }
@@ -72,7 +83,7 @@ std::unique_ptr<FieldKernel> compile(const plan::FieldSource& source) {
 
 const PairKernels::Variant& PairKernels::variant(bool fast) const {
   fast = fast && plan_->has_fast;
-  std::call_once(compiled_[fast], [&] {
+  compiled_[fast].call([&] {
     Variant& v = variants_[fast];
     if (!plan_->promoted.empty()) v.update = compile(plan_->update_source(fast));
     v.epilogue = compile(plan_->epilogue_source(fast));
@@ -88,22 +99,20 @@ const UpdateKernel& PairKernels::continued(bool fast) const {
 
 const UpdateKernel* PairKernels::fused(bool fast) const {
   fast = fast && plan_->has_fast;
-  std::call_once(fused_compiled_[fast], [&] {
-    if (plan_->can_fuse(fast) && ExecutableMemory::available())
-      fused_[fast] = try_native<plan::UpdateArgs>(plan_->update_source(fast, true), codegen::emit_update);
+  fused_compiled_[fast].call([&] {
+    if (plan_->can_fuse(fast)) fused_[fast] = try_fused(plan_->update_source(fast, true));
   });
   return fused_[fast].get();
 }
 
 const UpdateKernel& PairKernels::maxima() const {
-  std::call_once(maxima_compiled_, [&] { maxima_ = compile(plan_->maxima_source()); });
+  maxima_compiled_.call([&] { maxima_ = compile(plan_->maxima_source()); });
   return *maxima_;
 }
 
 const UpdateKernel* PairKernels::fused_maxima() const {
-  std::call_once(fused_maxima_compiled_, [&] {
-    if (plan_->can_fuse(plan_->has_fast) && ExecutableMemory::available())
-      fused_maxima_ = try_native<plan::UpdateArgs>(plan_->maxima_source(true), codegen::emit_update);
+  fused_maxima_compiled_.call([&] {
+    if (plan_->can_fuse(plan_->has_fast)) fused_maxima_ = try_fused(plan_->maxima_source(true));
   });
   return fused_maxima_.get();
 }

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
+#include "core/mutex.h"
 #include "plan/kernel.h"
 #include "plan/planner.h"
 
@@ -52,10 +52,10 @@ class PairKernels {
  private:
   std::shared_ptr<const plan::PairPlan> plan_;
   // [fast]
-  mutable std::once_flag compiled_[2], fused_compiled_[2], continued_compiled_[2];
+  mutable Once compiled_[2], fused_compiled_[2], continued_compiled_[2];
   mutable Variant variants_[2];
   mutable std::unique_ptr<UpdateKernel> fused_[2], continued_[2];
-  mutable std::once_flag maxima_compiled_, fused_maxima_compiled_;
+  mutable Once maxima_compiled_, fused_maxima_compiled_;
   mutable std::unique_ptr<UpdateKernel> maxima_, fused_maxima_;
 };
 

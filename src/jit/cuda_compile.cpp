@@ -21,6 +21,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/nvrtc.h"
 #include "core/parallel.h"
 
@@ -200,10 +201,10 @@ std::string errors_of(std::string_view log) {
        lines_concerned(errors, source.text, headers_of(source)));
 }
 
-std::mutex store_mutex;
+Mutex store_mutex;
 fs::path& store_of_package() {
-  static fs::path folder;
-  return folder;
+  static constinit Lazy<fs::path> folder;
+  return folder.get();
 }
 
 fs::path store_folder() {
@@ -286,8 +287,8 @@ CudaCompiler::CudaCompiler(FileCache cache, fs::path store)
     : cache_(std::move(cache)), store_(FileCache::read_only(std::move(store))) {}
 
 CudaCompiler& CudaCompiler::shared() {
-  static CudaCompiler compiler(FileCache::from_environment(), store_folder());
-  return compiler;
+  static constinit Lazy<CudaCompiler> compiler;
+  return compiler.get([] { return CudaCompiler(FileCache::from_environment(), store_folder()); });
 }
 
 std::string CudaCompiler::compiler_version() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/file_cache.h"
+#include "core/mutex.h"
 
 namespace mercer::jit {
 
@@ -78,7 +79,7 @@ class CudaCompiler {
   std::string find_version();
 
   FileCache cache_, store_;
-  std::mutex version_mutex_;
+  Mutex version_mutex_;
   std::string version_;
 };
 

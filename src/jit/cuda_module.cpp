@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/mutex.h"
 #include "core/nvrtc.h"
 
 namespace mercer::jit {
@@ -23,13 +24,13 @@ std::string to_text(Dim3 d) { return fmt::format("{} x {} x {}", d.x, d.y, d.z);
 
 /// Modules are found again by device and bytes; the registry outlives every static object that may still hold one.
 struct Registry {
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::pair<int, std::string>, std::shared_ptr<const CudaModule>> modules;
 };
 
 Registry& registry() {
-  static Registry* const kept = new Registry;
-  return *kept;
+  static constinit Lazy<Registry> kept;
+  return kept.get();
 }
 
 [[noreturn]] void fail_to_load(int result, const CudaBinary& binary, const CudaDevice& device) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/cuda_driver.h"
+#include "core/mutex.h"
 #include "jit/cuda_compile.h"
 
 namespace mercer::jit {
@@ -56,7 +57,7 @@ class CudaFunction {
   std::string name_;
   const CudaDevice* device_;
   int registers_ = 0, local_bytes_ = 0, static_shared_ = 0, max_threads_ = 0;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::atomic<std::int64_t> opted_in_{0};  // bytes of dynamic shared memory
   mutable std::atomic<bool> shares_alike_{false};
 };
@@ -84,7 +85,7 @@ class CudaModule {
   const CudaDevice* device_;
   CuModule handle_ = nullptr;
   mutable std::atomic<bool> is_quick_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::map<std::string, CudaFunction> functions_;
 };
 

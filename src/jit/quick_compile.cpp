@@ -14,6 +14,7 @@
 #include "core/env.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/nvrtc.h"
 #include "core/parallel.h"
 
@@ -26,8 +27,8 @@ namespace {
 class Background {
  public:
   static Background& shared() {
-    static auto& background = *new Background;
-    return background;
+    static constinit Lazy<Background> background;
+    return background.get();
   }
 
   /// Begins when `start` is ready, or given up. Throws std::system_error where the system has no thread left.
@@ -75,7 +76,7 @@ class Background {
     for (Worker& worker : workers) worker.thread.join();
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::list<Worker> workers_;
 };
 

@@ -10,6 +10,7 @@
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/integers.h"
+#include "core/mutex.h"
 #include "kernels/cuda/arguments.h"
 #include "ops/coefficients.h"
 #include "ops/cuda_call.h"
@@ -110,7 +111,8 @@ class OuterProducts {
     for (std::size_t axis = call_.batch().size(); axis-- > 0; step *= points[axis]) transposed.strides[axis] = step;
     transposed.strides[points.size() - 2] = 1;
     transposed.strides[points.size() - 1] = k;
-    static const Formula& product = *new Formula("sum(x*z)");
+    static constinit Lazy<Formula> kept;
+    const Formula& product = kept.get([] { return Formula("sum(x*z)"); });
     Arguments plain;
     plain.queue = queue;
     plain.verb = call_.op();

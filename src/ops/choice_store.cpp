@@ -1,3 +1,4 @@
+#include "core/mutex.h"
 #include "ops/choice_store.h"
 
 #include <algorithm>
@@ -6,8 +7,8 @@
 namespace mercer::ops {
 
 ChoiceStore& ChoiceStore::shared() {
-  static ChoiceStore store(FileCache::from_environment());
-  return store;
+  static constinit Lazy<ChoiceStore> store;
+  return store.get([] { return ChoiceStore(FileCache::from_environment()); });
 }
 
 std::optional<std::string> ChoiceStore::find(const std::string& key) const {

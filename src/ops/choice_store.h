@@ -8,6 +8,7 @@
 
 #include "core/cuda_driver.h"
 #include "core/file_cache.h"
+#include "core/mutex.h"
 #include "core/recent_cache.h"
 
 namespace mercer::ops {
@@ -42,7 +43,7 @@ class ChoiceStore {
   static constexpr std::size_t kRead = 4096;
 
   FileCache cache_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, std::string> kept_;
   mutable RecentCache<std::optional<std::string>> read_{kRead};
 };

@@ -9,6 +9,8 @@
 #include "core/error.h"
 #include "core/exec_memory.h"
 #include "core/lapack.h"
+#include "core/log.h"
+#include "core/mutex.h"
 #include "core/nvrtc.h"
 #include "ops/settings.h"
 #include "plan/target.h"
@@ -22,8 +24,14 @@ bool can_run(Target target) {
 }
 
 Target best_target() {
-  for (const plan::TargetInfo* info : plan::targets())
-    if (can_run(info->target)) return info->target;
+  for (const plan::TargetInfo* info : plan::targets()) {
+    if (info->target == Target::interpreter || !info->runs_here()) continue;
+    const std::string why_not = ExecutableMemory::why_not();
+    if (why_not.empty()) return info->target;
+    log_once(LogLevel::warning, "executable memory: {}; the interpreter runs all formulas, several times slower",
+             why_not);
+    break;
+  }
   return Target::interpreter;
 }
 
@@ -123,8 +131,8 @@ void Context::clear_plans() {
 }
 
 Context& Context::shared() {
-  static Context context;
-  return context;
+  static constinit Lazy<Context> context;  // never destroyed: threads may be inside calls while a process ends
+  return context.get();
 }
 
 namespace {
@@ -137,7 +145,9 @@ std::string describe_solver() { return cuda_device_count() > 0 ? describe_cuda_s
 std::string describe_machine() {
   const Context& context = Context::shared();
   return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu_features().to_text(),
-                     ExecutableMemory::available() ? "available" : "denied, the interpreter serves",
+                     ExecutableMemory::available()
+                         ? "available"
+                         : fmt::format("denied ({}), the interpreter serves", ExecutableMemory::why_not()),
                      name_of(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
                      describe_solver() + describe_lapack());
 }

@@ -53,17 +53,17 @@ Formula::Prepared::Prepared(const Expr& given, bool field) : is_field(field) {
 }
 
 const Formula::Prepared& Formula::Prepared::swapped() const {
-  std::call_once(swap_once_, [this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression), is_field); });
+  swap_once_.call([this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression), is_field); });
   return *swapped_;
 }
 
 const Expr& Formula::Prepared::field() const {
-  std::call_once(field_once_, [this] { field_ = ir::simplify(differentiate(expression, points().x)); });
+  field_once_.call([this] { field_ = ir::simplify(differentiate(expression, points().x)); });
   return field_;
 }
 
 const Formula* Formula::Prepared::of_feature() const {
-  std::call_once(feature_once_, [this] {
+  feature_once_.call([this] {
     ir::ExprMap<Expr> by, without;
     const Expr phi = ir::pin_compared({field()})[0];
     ir::for_each(phi, [&](const Expr& e) {
@@ -82,7 +82,7 @@ const Formula* Formula::Prepared::of_feature() const {
 }
 
 bool Formula::Prepared::has_weight_form() const {
-  std::call_once(weight_once_, [this] { has_weight_form_ = !is_field && bool(plan::weight_form(expression)); });
+  weight_once_.call([this] { has_weight_form_ = !is_field && bool(plan::weight_form(expression)); });
   return has_weight_form_;
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "ir/expr.h"
 #include "ir/passes.h"
 #include "mercer/pairwise.h"
@@ -43,7 +43,7 @@ struct Formula::Prepared {
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
 
  private:
-  mutable std::once_flag swap_once_, field_once_, feature_once_, weight_once_;
+  mutable Once swap_once_, field_once_, feature_once_, weight_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
   mutable std::unique_ptr<Formula> of_feature_;

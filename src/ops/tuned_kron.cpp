@@ -10,6 +10,7 @@
 #include "codegen/cuda_text.h"
 #include "core/hash.h"
 #include "core/key.h"
+#include "core/mutex.h"
 
 namespace mercer::ops {
 namespace {
@@ -44,7 +45,8 @@ KronGpuPlan with_record(const KronGpuProblem& problem, const std::string& record
 }  // namespace
 
 std::string kron_key(const KronGpuProblem& p, const DeviceName& device) {
-  static const std::string kernels = hash128(kernel_texts()).to_text();
+  static constinit Lazy<std::string> kept;
+  const std::string& kernels = kept.get([] { return hash128(kernel_texts()).to_text(); });
   std::string text = cache_key(p.dtype, p.type, p.items, p.rows, p.columns, p.vectors_in, p.vectors_out, p.combines,
                                p.capability, p.multiprocessors, p.shared_per_block);
   for (const plan::KronShape& factor : p.factors) text += cache_key(factor.p, factor.q);

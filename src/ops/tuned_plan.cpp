@@ -8,6 +8,7 @@
 
 #include "codegen/cuda_text.h"
 #include "core/hash.h"
+#include "core/mutex.h"
 
 namespace mercer::ops {
 namespace {
@@ -24,12 +25,14 @@ std::shared_ptr<const plan::GpuPairPlan> with_record(std::shared_ptr<const plan:
 }  // namespace
 
 std::string tile_key(const plan::GpuPairPlan& plan, const DeviceName& device) {
-  static const std::string kernel = hash128(std::string(codegen::cuda_text("pair_slices.cuh")) +
-                                            std::string(codegen::cuda_text("pair_update.cuh")) +
-                                            std::string(codegen::cuda_text("pair_consumers.cuh")) +
-                                            std::string(codegen::cuda_text("pair_rows.cuh")) +
-                                            std::string(codegen::cuda_text("pair_tile.cuh")))
-                                        .to_text();
+  static constinit Lazy<std::string> kept;
+  const std::string& kernel = kept.get([] {
+    std::string texts;
+    for (const char* name :
+         {"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh", "pair_rows.cuh", "pair_tile.cuh"})
+      texts += codegen::cuda_text(name);
+    return hash128(texts).to_text();
+  });
   return fmt::format("tile\n{}\n{}\n{}", device.architecture, device.name,
                      hash128(kernel + plan::gpu_tile_class(plan)).to_text());
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "core/mutex.h"
 #include "jit/kron_compile.h"
 #include "plan/kron_step.h"
 
@@ -33,7 +34,7 @@ class KronKernels {
   /// Larger memory goes back to the system.
   static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<const jit::KronKernel>> kernels_;
   std::vector<AlignedBuffer> idle_;
 };

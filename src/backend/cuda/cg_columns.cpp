@@ -12,6 +12,7 @@
 #include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/mutex.h"
 
 namespace mercer::cuda {
 namespace {
@@ -52,12 +53,12 @@ class PinnedMemory {
     std::size_t bytes = 0;
   };
   struct Idle {
-    std::mutex mutex;
+    Mutex mutex;
     std::list<Block> list;
   };
   static Idle& idle() {
-    static Idle* const kept = new Idle;
-    return *kept;
+    static constinit Lazy<Idle> kept;
+    return kept.get();
   }
   Block block_;
 };

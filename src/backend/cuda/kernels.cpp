@@ -16,6 +16,7 @@
 #include "codegen/kron_cuda.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "jit/quick_compile.h"
 #include "plan/rank_field.h"
 #include "plan/stored_sums.h"
@@ -124,14 +125,14 @@ struct SharedKernels {
     Kernel kernel;
     std::shared_future<jit::CudaBinary> full;  // of a quick kernel
   };
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::pair<std::string, int>, Entry> known;
 };
 
 SharedKernels& shared() {
   // Never emptied: there are a few dozen of them at most, and those of Kronecker products, by the shapes of factors.
-  static auto& kernels = *new SharedKernels;
-  return kernels;
+  static constinit Lazy<SharedKernels> kernels;
+  return kernels.get();
 }
 
 struct SharedRow {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/job.h"
+#include "core/mutex.h"
 #include "jit/cuda_module.h"
 #include "plan/gpu_field.h"
 #include "plan/gpu_plan.h"
@@ -196,8 +197,8 @@ void launch(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64
 /// Whether kernels may be launched to overlap, in captured graphs too.
 inline bool overlaps(const PairJob& job) {
   constexpr int kRecordsOverlaps = 12030;  // the first CUDA whose captures do
-  static const bool is_recorded = cuda_driver_version() >= kRecordsOverlaps;
-  return is_recorded && job.hardware().major >= 9;
+  static constinit Lazy<bool> is_recorded;
+  return is_recorded.get([] { return cuda_driver_version() >= kRecordsOverlaps; }) && job.hardware().major >= 9;
 }
 
 using jit::Overlap;

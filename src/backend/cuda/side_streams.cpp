@@ -1,4 +1,5 @@
 #include "backend/cuda/side_streams.h"
+#include "core/mutex.h"
 
 #include <map>
 #include <mutex>
@@ -22,10 +23,10 @@ int order(CuStream earlier, CuStream later) {
 }  // namespace
 
 CuStream side_stream(int device, int index, const char* op) {
-  static std::mutex mutex;
-  static auto& streams = *new std::map<std::pair<int, int>, CuStream>;
+  static constinit Mutex mutex;
+  static constinit Lazy<std::map<std::pair<int, int>, CuStream>> streams;
   const std::lock_guard lock(mutex);
-  CuStream& stream = streams[{device, index}];
+  CuStream& stream = streams.get()[{device, index}];
   if (stream == nullptr) check_cuda(need_cuda(op).stream_create(&stream, kCuStreamNonBlocking), op);
   return stream;
 }

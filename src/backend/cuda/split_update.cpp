@@ -5,6 +5,7 @@
 
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/panels.h"
+#include "core/mutex.h"
 
 namespace mercer::cuda {
 namespace {
@@ -12,8 +13,9 @@ namespace {
 /// Kernels of a tile, compiled with full care: they serve every later call of the process. Null where the device has
 /// none. Never emptied: there are a few tiles.
 std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, const PairJob& job) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<std::string, int>, std::shared_ptr<const PairKernels>>;
+  static constinit Mutex mutex;
+  static constinit Lazy<std::map<std::pair<std::string, int>, std::shared_ptr<const PairKernels>>> kept;
+  auto& known = kept.get();
   const std::pair key(tile.to_text(), job.device);
   const bool is_loaded = job.rehearsal() == nullptr || job.rehearsal()->purpose == Rehearsal::Purpose::kernels;
   if (is_loaded) {

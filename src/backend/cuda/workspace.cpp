@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/mutex.h"
 
 namespace mercer::cuda {
 namespace {
@@ -13,8 +14,9 @@ constexpr std::int64_t kAlignment = 256;
 /// A pool of our own for each device: it keeps what was freed, where the default one gives it back to the system at
 /// every synchronisation, and taking it again costs milliseconds.
 CuPool pool_of(int device, const char* op) {
-  static std::mutex mutex;
-  static auto& pools = *new std::map<int, CuPool>;
+  static constinit Mutex mutex;
+  static constinit Lazy<std::map<int, CuPool>> kept;
+  std::map<int, CuPool>& pools = kept.get();
   std::lock_guard lock(mutex);
   if (const auto found = pools.find(device); found != pools.end()) return found->second;
   const CudaDriver& driver = need_cuda(op);
