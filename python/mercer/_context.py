@@ -7,9 +7,10 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from mercer import _libraries, _mercer
+from mercer import _libraries, _mercer, _threads
 
 _libraries.hand_over()
+_threads.hand_over()
 
 __all__ = ["info", "options"]
 

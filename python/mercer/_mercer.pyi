@@ -845,9 +845,20 @@ def describe_machine() -> str:
 def get_num_threads() -> int:
     """Threads that a call may use here."""
 
+def asked_num_threads() -> int:
+    """What set_num_threads asked for last; 0 for the machine's own number."""
+
+def limit_num_threads(most: int) -> None:
+    """
+    Most threads of a call where neither set_num_threads nor MERCER_THREADS asks for a number; 0 lifts the limit.
+    """
+
+def forget_worker() -> None:
+    """For a child that was forked: it may be a worker of its own."""
+
 def set_num_threads(count: int) -> None:
     """
-    Sets how many threads a call of this process may use, where mercer.options says nothing else: 1 to 4096, or 0 for the machine's own number; ValueError otherwise. Results do not depend on it, but for the last bits of mercer.linalg on the CPU.
+    Sets how many threads a call of this process may use, where mercer.options says nothing else: 1 to 4096, or 0 for the machine's own number, at most OMP_NUM_THREADS; ValueError otherwise. Results do not depend on it, but for the last bits of mercer.linalg on the CPU.
     """
 
 def get_target() -> str:

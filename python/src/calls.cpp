@@ -4,6 +4,7 @@
 
 #include "mercer/error.h"
 #include "ops/call.h"
+#include "ops/context.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -68,13 +69,37 @@ Dtype to_dtype(const std::string& name, const char* verb) {
                           name));
 }
 
-bool Watch::step(double done, double total) {
+namespace {
+bool is_worker_known = false;
+}  // namespace
+
+void follow_worker() {
+  if (is_worker_known) return;
+  is_worker_known = true;
+  const auto most = nb::cast<int>(nb::module_::import_("mercer._threads").attr("worker_threads")());
+  if (most > 0) Context::shared().state().pool.limit_threads(most);
+}
+
+void forget_worker() { is_worker_known = false; }
+
+bool Watch::is_due() {
   const Clock::time_point now = Clock::now();
-  if (now - last_ < kSignalInterval) return true;
+  if (now - last_ < kSignalInterval) return false;
   last_ = now;
-  nb::gil_scoped_acquire acquire;
+  return true;
+}
+
+bool Watch::go_on() {
+  if (!is_due()) return true;
+  const Locked locked;
+  return PyErr_CheckSignals() == 0;
+}
+
+bool Watch::step(double done, double total) {
+  if (!is_due()) return true;
+  const Locked locked;
   if (PyErr_CheckSignals() != 0) return false;
-  if (!shows_bar_ || now - start_ < kBarDelay) return true;
+  if (!shows_bar_ || last_ - start_ < kBarDelay) return true;
   try {
     if (!bar_.is_valid()) bar_ = nb::module_::import_("mercer._progress").attr("open_bar")(verb_);
     bar_.attr("show")(done, total);

@@ -12,6 +12,8 @@
 
 #include "arrays.h"
 #include "backend/cuda/rehearsal.h"
+#include "core/parallel.h"
+#include "gil.h"
 #include "mercer/explain.h"
 #include "mercer/pairwise.h"
 #include "queues.h"
@@ -27,8 +29,14 @@ class Watch {
   ~Watch() { close(); }
   /// False to cancel; the Python error is then set. Called without the GIL.
   bool step(double done, double total);
+  /// Runs `work` without the GIL, asked all the while; turns a cancelled call into the Python error that cancelled it.
+  template <class Work>
+  void run(const Work& work);
 
  private:
+  /// Hands Python its signals, without a bar.
+  bool go_on();
+  bool is_due();
   void close() noexcept;
 
   using Clock = std::chrono::steady_clock;
@@ -37,6 +45,12 @@ class Watch {
   Clock::time_point start_, last_;
   nb::object bar_;
 };
+
+/// Before the first call of a process: a worker of PyTorch's DataLoader has as many threads as PyTorch has there. With
+/// the GIL.
+void follow_worker();
+/// A forked child may be one.
+void forget_worker();
 
 /// While it lives, calls of this thread are rehearsed: outputs that the caller does not give are not made, nothing
 /// runs.
@@ -128,13 +142,20 @@ class Call {
 };
 
 template <class Work>
-void Call::run(Work&& work) {
+void Watch::run(const Work& work) {
+  follow_worker();
   try {
-    nb::gil_scoped_release release;
+    const Unlocked unlocked;
+    const CancelScope scope([this] { return go_on(); });
     work();
   } catch (const Cancelled&) {
     throw nb::python_error();
   }
+}
+
+template <class Work>
+void Call::run(Work&& work) {
+  watch_.run(work);
   finish();
 }
 

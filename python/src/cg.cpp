@@ -53,10 +53,7 @@ nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::hand
     options.info = info.view;
     options.iterations = iterations.view;
   }
-  {
-    nb::gil_scoped_release release;
-    linalg::cg(call.matrix(), right, *x.view, options);
-  }
+  Watch("cg", false).run([&] { linalg::cg(call.matrix(), right, *x.view, options); });
   call.finish();
   return check ? x.object : nb::object(nb::make_tuple(x.object, info.object, iterations.object));
 }
@@ -77,10 +74,7 @@ linalg::Preconditioner py_nystrom(nb::handle a, std::int64_t rank, nb::handle ri
   double part = call.kernel() != nullptr ? call.kernel()->ridge : 0;
   if (!ridge.is_none()) part = to_number(ridge, "nystrom", "ridge");
   std::optional<linalg::Preconditioner> made;
-  {
-    nb::gil_scoped_release release;
-    made = linalg::nystrom_preconditioner(call.matrix(), rank, part, seed);
-  }
+  Watch("nystrom", false).run([&] { made = linalg::nystrom_preconditioner(call.matrix(), rank, part, seed); });
   call.finish();
   return *made;
 }
@@ -90,11 +84,10 @@ linalg::Preconditioner py_pivoted_cholesky(const KernelOperator& kernel, std::in
   Arguments arguments = call.kernel_call().arguments();
   arguments.progress = {};
   std::optional<linalg::Preconditioner> made;
-  {
-    nb::gil_scoped_release release;
+  Watch("pivoted_cholesky", false).run([&] {
     made = linalg::pivoted_cholesky_preconditioner(call.kernel_call().formula(), call.kernel_call().x(), kernel.ridge,
                                                    rank, arguments);
-  }
+  });
   call.finish();
   return *made;
 }

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include "docs.h"
+#include "gil.h"
 #include "mercer/error.h"
 #include "ops/compile_sources.h"
 #include "settings.h"
@@ -116,7 +117,7 @@ void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle l
   const Formula formula = formula_of(f, verbs, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const CallSettings settings;
-  const nb::gil_scoped_release release;
+  const Unlocked unlocked;
   compile(formula, request);
 }
 
@@ -124,7 +125,7 @@ void py_write_store(const std::string& folder, nb::handle f, nb::handle shapes, 
                     nb::handle devices, nb::handle verbs, std::int64_t columns, nb::kwargs params) {
   const Formula formula = formula_of(f, verbs, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
-  const nb::gil_scoped_release release;
+  const Unlocked unlocked;
   ops::write_cuda_store(folder, formula, request);
 }
 

@@ -42,10 +42,7 @@ nb::object solve(const Ends& ends, std::int64_t k, linalg::TopOptions options, b
   columns.device = vectors.tensor().device;
   std::int64_t missed = 0;
   if (!check) options.unconverged = &missed;
-  {
-    nb::gil_scoped_release release;
-    linalg::eigh_top(ends.matrix, values.tensor(), columns, options);
-  }
+  Watch("eigh_top", false).run([&] { linalg::eigh_top(ends.matrix, values.tensor(), columns, options); });
   nb::object v =
       nb::hasattr(rows, "swapaxes") ? nb::object(rows.attr("swapaxes")(-1, -2)) : nb::object(rows.attr("mT"));
   const nb::object pairs = nb::make_tuple(w, v);

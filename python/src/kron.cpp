@@ -162,12 +162,7 @@ class KronCall {
   template <class Work>
   void run(nb::handle workspace, const Work& work) {
     if (!workspace.is_none()) check_workspace(Array(workspace, place("workspace"), Access::write).tensor());
-    try {
-      nb::gil_scoped_release release;
-      work(out_);
-    } catch (const Cancelled&) {
-      throw nb::python_error();
-    }
+    watch_.run([&] { work(out_); });
     queue_.release_streams();
   }
 

@@ -50,10 +50,7 @@ class LinalgCall {
   }
   template <class Work>
   void run(const Work& work) {
-    {
-      nb::gil_scoped_release release;
-      work(options_);
-    }
+    Watch(verb_, false).run([&] { work(options_); });
     finish();
   }
   /// What the arrays' own streams do next waits for the work.

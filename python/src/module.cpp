@@ -13,6 +13,7 @@
 #include "mercer/device.h"
 #include "mercer/error.h"
 #include "mercer/explain.h"
+#include "ops/context.h"
 #include "settings.h"
 #include "symbols.h"
 
@@ -142,11 +143,19 @@ void bind_machine(nb::module_& module) {
       "describe_machine", in_force<describe_machine>,
       "What this machine offers and what Mercer chose, as text.");
   module.def(
-      "get_num_threads", in_force<[] { return Context::shared().threads(); }>, "Threads that a call may use here.");
+      "get_num_threads", in_force<[] {
+        follow_worker();
+        return Context::shared().threads();
+      }>,
+      "Threads that a call may use here.");
+  module.def(
+      "limit_num_threads", [](int most) { Context::shared().state().pool.limit_threads(most); }, "most"_a,
+      "Most threads of a call where neither set_num_threads nor MERCER_THREADS asks for a number; 0 lifts the limit.");
+  module.def("forget_worker", forget_worker, "For a child that was forked: it may be a worker of its own.");
   module.def(
       "set_num_threads", [](int count) { Context::shared().set_threads(count); }, "count"_a,
       "Sets how many threads a call of this process may use, where mercer.options says nothing else: 1 to 4096, or 0 "
-      "for the machine's own number; ValueError otherwise. "
+      "for the machine's own number, at most OMP_NUM_THREADS; ValueError otherwise. "
       "Results do not depend on it, but for the last bits of mercer.linalg on the CPU.");
   module.def(
       "get_target", in_force<[] { return std::string(name_of(Context::shared().target())); }>,
@@ -180,7 +189,11 @@ void bind_machine(nb::module_& module) {
   module.def(
       "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
       "Names the folder of GPU kernels that came with the package.");
-  module.def("finish_compiling", jit::finish_compiling, nb::call_guard<nb::gil_scoped_release>(),
+  module.def("finish_compiling",
+             [] {
+               const Unlocked unlocked;
+               jit::finish_compiling();
+             },
              "Waits for all GPU kernels that are still compiled behind first calls.");
   bind_cache(module);
 }

@@ -75,7 +75,7 @@ void OperatorCall::take_kernel() {
                        Options{nb::none(), nb::none(), nb::none(), zero, zero, nb::none(), no_bar,
                                nb::steal<nb::dict>(PyDict_Copy(kernel_->params.ptr()))});
   Arguments arguments = kernel_call_->arguments();
-  arguments.progress = {};  // asked under the interpreter's lock, which products between others' threads do not hold
+  arguments.progress = {};  // of one product; the call that takes many is watched
   library_ = &library_of(kernel_->x, {verb, "x"});
   like_ = kernel_->x;
   matrix_ = linalg::kernel_operator(kernel_call_->formula(), kernel_call_->x(), kernel_->ridge, arguments);

@@ -98,7 +98,7 @@ void* CallQueue::allocate(std::int64_t bytes) {
   if (bytes == 0) return nullptr;
   const Library& library = x_->library();
   if (library.kind == Library::Kind::torch && library.exchange != nullptr) return exchange_memory(bytes);  // no GIL
-  const nb::gil_scoped_acquire acquire;
+  const Locked locked;
   if (library.kind == Library::Kind::other) return exchange_memory(bytes);
   return library_memory(bytes);
 }

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/parallel.h"
+
 namespace mercer {
 
 struct SmallMatrix {
@@ -31,6 +33,7 @@ struct SmallMatrix {
 /// u with a + shift = u^T u, upper, in place of a; false where a pivot is not positive.
 inline bool factor_upper(SmallMatrix& a, double shift) {
   for (std::int64_t j = 0; j < a.cols; ++j) {
+    stop_if_cancelled();
     a(j, j) += shift;
     for (std::int64_t i = 0; i <= j; ++i) {
       double sum = a(i, j);
@@ -46,12 +49,14 @@ inline bool factor_upper(SmallMatrix& a, double shift) {
 /// a^T b.
 inline SmallMatrix transposed_product(const SmallMatrix& a, const SmallMatrix& b) {
   SmallMatrix product(a.cols, b.cols);
-  for (std::int64_t j = 0; j < b.cols; ++j)
+  for (std::int64_t j = 0; j < b.cols; ++j) {
+    stop_if_cancelled();
     for (std::int64_t i = 0; i < a.cols; ++i) {
       double sum = 0;
       for (std::int64_t p = 0; p < a.rows; ++p) sum += a(p, i) * b(p, j);
       product(i, j) = sum;
     }
+  }
   return product;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,8 @@
 #include "core/error.h"
 #include "core/library.h"
 #include "core/log.h"
+#include "core/mutex.h"
+#include "core/parallel.h"
 
 namespace mercer {
 
@@ -36,7 +39,8 @@ using Functions = Lapack::Functions;
 /// Fortran hands over the lengths of texts behind all else.
 using Length = std::size_t;
 
-constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "gemm", "trsm", "trsv", "syevd", "syevr"};
+constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "gemm", "syrk", "trsm", "trsv", "syevd", "syevr"};
+constexpr auto kPeriod = std::chrono::milliseconds(50);
 constexpr const char* kPackage = "scipy-openblas64";
 /// The one with threads of its own first: OpenMP's do not survive fork, and its runtime may meet another copy of it.
 const std::vector<std::string> kSonames = {"libopenblasp.so.0", "libopenblas64.so.0", "libopenblas.so.0",
@@ -69,7 +73,7 @@ bool read_functions(const Library& library, const Spelling& spelling, Functions&
 }
 
 struct Finder {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<fs::path> files, shared_files;
   std::atomic<const Lapack*> found{nullptr};
   bool searched = false;
@@ -77,8 +81,8 @@ struct Finder {
 };
 
 Finder& finder() {
-  static Finder* const kept = new Finder;  // the library is never unloaded, so its owner is never destroyed
-  return *kept;
+  static constinit Lazy<Finder> kept;  // the library is never unloaded, so its owner is never destroyed
+  return kept.get();
 }
 
 std::vector<std::string> candidates(const Finder& state) {
@@ -139,7 +143,7 @@ struct Gate {
 };
 
 Gate& gate() {
-  static std::atomic<Gate*> current{nullptr};
+  static constinit std::atomic<Gate*> current{nullptr};
   Gate* found = current.load(std::memory_order_acquire);
   while (found == nullptr || found->pid != ::getpid()) {
     Gate* fresh = new Gate;
@@ -228,8 +232,18 @@ std::int64_t Lapack::largest_syevd() const {
   return functions_->wide ? std::int64_t{1} << 30 : 32766;  // 1 + 6n + 2n^2 < 2^63, 2^31
 }
 
+Lapack Lapack::in_calls_of(double operations) const {
+  Lapack library = *this;
+  library.operations_ = operations;
+  return library;
+}
+
+double Lapack::most_operations() const {
+  return operations_ * (functions_->get_threads != nullptr ? std::max(functions_->get_threads(), 1) : 1);
+}
+
 template <class T>
-std::int64_t Lapack::potrf(bool lower, std::int64_t n, T* a, std::int64_t stride) const {
+std::int64_t Lapack::potrf_at_once(bool lower, std::int64_t n, T* a, std::int64_t stride) const {
   return with_integer(*functions_, [&](auto integer) -> std::int64_t {
     using Int = decltype(integer);
     using Call = void(const char*, const Int*, T*, const Int*, Int*, Length);
@@ -242,22 +256,23 @@ std::int64_t Lapack::potrf(bool lower, std::int64_t n, T* a, std::int64_t stride
 }
 
 template <class T>
-std::int64_t Lapack::getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const {
+std::int64_t Lapack::getrf_at_once(std::int64_t m, std::int64_t n, T* a, std::int64_t stride,
+                                   std::int64_t* pivots) const {
   return with_integer(*functions_, [&](auto integer) -> std::int64_t {
     using Int = decltype(integer);
     using Call = void(const Int*, const Int*, T*, const Int*, void*, Int*);
-    const Int order = static_cast<Int>(n), lda = static_cast<Int>(stride);
+    const Int rows = static_cast<Int>(m), cols = static_cast<Int>(n), lda = static_cast<Int>(stride);
     Int info = 0;
-    reinterpret_cast<Call*>(routine_of<T>(*functions_, Routine::getrf))(&order, &order, a, &lda, pivots, &info);
-    widen_pivots<Int>(pivots, n);
+    reinterpret_cast<Call*>(routine_of<T>(*functions_, Routine::getrf))(&rows, &cols, a, &lda, pivots, &info);
+    widen_pivots<Int>(pivots, std::min(m, n));
     return info;
   });
 }
 
 template <class T>
-void Lapack::gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
-                  const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, T beta, T* c,
-                  std::int64_t c_stride) const {
+void Lapack::gemm_at_once(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k,
+                          T alpha, const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, T beta, T* c,
+                          std::int64_t c_stride) const {
   with_integer(*functions_, [&](auto integer) {
     using Int = decltype(integer);
     using Call = void(const char*, const char*, const Int*, const Int*, const Int*, const T*, const T*, const Int*,
@@ -271,8 +286,23 @@ void Lapack::gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int
 }
 
 template <class T>
-void Lapack::trsm(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols, const T* t,
-                  std::int64_t stride, T* b, std::int64_t b_stride) const {
+void Lapack::syrk_at_once(bool lower, bool transposed, std::int64_t n, std::int64_t k, T alpha, const T* a,
+                          std::int64_t a_stride, T beta, T* c, std::int64_t c_stride) const {
+  with_integer(*functions_, [&](auto integer) {
+    using Int = decltype(integer);
+    using Call = void(const char*, const char*, const Int*, const Int*, const T*, const T*, const Int*, const T*, T*,
+                      const Int*, Length, Length);
+    const char uplo = triangle(lower), op = transposed ? 'T' : 'N';
+    const Int order = static_cast<Int>(n), sum = static_cast<Int>(k);
+    const Int lda = static_cast<Int>(a_stride), ldc = static_cast<Int>(c_stride);
+    reinterpret_cast<Call*>(routine_of<T>(*functions_, Routine::syrk))(&uplo, &op, &order, &sum, &alpha, a, &lda,
+                                                                       &beta, c, &ldc, 1, 1);
+  });
+}
+
+template <class T>
+void Lapack::trsm_at_once(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols,
+                          const T* t, std::int64_t stride, T* b, std::int64_t b_stride) const {
   with_integer(*functions_, [&](auto integer) {
     using Int = decltype(integer);
     using Call = void(const char*, const char*, const char*, const char*, const Int*, const Int*, const T*, const T*,
@@ -365,12 +395,14 @@ std::int64_t Lapack::syevr(bool vectors, bool lower, std::int64_t n, T* a, std::
 
 // NOLINTBEGIN: one line a type and routine.
 #define MERCER_INSTANTIATE(T)                                                                                         \
-  template std::int64_t Lapack::potrf(bool, std::int64_t, T*, std::int64_t) const;                                    \
-  template std::int64_t Lapack::getrf(std::int64_t, T*, std::int64_t, std::int64_t*) const;                           \
-  template void Lapack::gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, T, const T*, std::int64_t,         \
-                             const T*, std::int64_t, T, T*, std::int64_t) const;                                      \
-  template void Lapack::trsm(bool, bool, bool, bool, std::int64_t, std::int64_t, const T*, std::int64_t, T*,          \
-                             std::int64_t) const;                                                                     \
+  template std::int64_t Lapack::potrf_at_once(bool, std::int64_t, T*, std::int64_t) const;                            \
+  template std::int64_t Lapack::getrf_at_once(std::int64_t, std::int64_t, T*, std::int64_t, std::int64_t*) const;     \
+  template void Lapack::gemm_at_once(bool, bool, std::int64_t, std::int64_t, std::int64_t, T, const T*, std::int64_t, \
+                                     const T*, std::int64_t, T, T*, std::int64_t) const;                              \
+  template void Lapack::syrk_at_once(bool, bool, std::int64_t, std::int64_t, T, const T*, std::int64_t, T, T*,        \
+                                     std::int64_t) const;                                                             \
+  template void Lapack::trsm_at_once(bool, bool, bool, bool, std::int64_t, std::int64_t, const T*, std::int64_t, T*,  \
+                                     std::int64_t) const;                                                             \
   template void Lapack::trsv(bool, bool, bool, std::int64_t, const T*, std::int64_t, T*, std::int64_t) const;         \
   template Lapack::Scratch Lapack::syevd_scratch<T>(bool, std::int64_t) const;                                        \
   template std::int64_t Lapack::syevd(bool, bool, std::int64_t, T*, std::int64_t, T*, T*, std::int64_t*, Scratch)     \
@@ -386,7 +418,12 @@ MERCER_INSTANTIATE(double)
 LapackThreads::LapackThreads(const Lapack& lapack, int threads) : lapack_(lapack) {
   Gate& state = gate();
   std::unique_lock lock(state.mutex);
-  state.idle.wait(lock, [&] { return state.calls == 0 || state.threads == threads; });
+  const auto is_free = [&] { return state.calls == 0 || state.threads == threads; };
+  while (!state.idle.wait_for(lock, kPeriod, is_free)) {
+    lock.unlock();
+    stop_if_cancelled();
+    lock.lock();
+  }
   const Functions& f = *lapack_.functions_;
   if (state.calls++ > 0 || f.set_threads == nullptr || f.get_threads == nullptr) {
     state.threads = threads;

@@ -11,18 +11,23 @@
 #include <filesystem>
 #include <string>
 
+#include "core/apart.h"
+
 namespace mercer {
 
 /// A file that may be OpenBLAS; those of the first call come first, those that others use (`shared`) after all else.
 void add_lapack_file(std::filesystem::path file, bool shared = false);
 
-enum class Routine : std::uint8_t { potrf, getrf, gemm, trsm, trsv, syevd, syevr };
-inline constexpr int kRoutines = 7;
+enum class Routine : std::uint8_t { potrf, getrf, gemm, syrk, trsm, trsv, syevd, syevr };
+inline constexpr int kRoutines = 8;
 
 class Lapack {
  public:
   struct Functions;
   explicit Lapack(const Functions& functions);
+
+  /// The same library, with calls of so many operations a thread.
+  Lapack in_calls_of(double operations) const;
 
   const std::string& file() const;
   /// What OpenBLAS says of itself: version, width of integers, the processor it chose; empty when it does not say.
@@ -32,7 +37,8 @@ class Lapack {
   /// Orders up to here are right in syevd, whose 1 + 6n + 2n^2 elements of scratch memory are counted in such integers.
   std::int64_t largest_syevd() const;
 
-  // All return LAPACK's info. T is float or double.
+  // LAPACK's routines return its info. T is float or double. A call of BLAS or a factorisation that is long is made of
+  // short ones (lapack_parts.cpp), between which `stop_if_cancelled` is asked: what it wrote is then half done.
 
   /// a = L L^T in the lower triangle, or U^T U in the upper; the other one is left alone. > 0: the order of the first
   /// leading minor that is not positive.
@@ -41,6 +47,11 @@ class Lapack {
   /// P a = L U; row i went to where row pivots[i] was, counted from 0. > 0: the first zero on the diagonal of U.
   template <class T>
   std::int64_t getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
+  /// The lower or the upper triangle of c [n, n] = alpha a a^T + beta c, a [n, k], or of a^T a, a [k, n], when
+  /// transposed; the other one is left alone.
+  template <class T>
+  void syrk(bool lower, bool transposed, std::int64_t n, std::int64_t k, T alpha, const T* a, std::int64_t a_stride,
+            T beta, T* c, std::int64_t c_stride) const;
   /// c [m, n] = alpha op(a) op(b) + beta c, k the extent that is summed over.
   template <class T>
   void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
@@ -58,6 +69,7 @@ class Lapack {
   struct Scratch {
     std::int64_t elements = 0, integers = 0;
   };
+  // The two below cannot be made of parts; run_apart (core/apart.h) returns before they do.
   /// All eigenvalues of a symmetric matrix, ascending, and its vectors in place of it when wanted; divide and conquer.
   template <class T>
   Scratch syevd_scratch(bool vectors, std::int64_t n) const;
@@ -75,7 +87,28 @@ class Lapack {
 
  private:
   friend class LapackThreads;
+  /// What one call of the library may take, in operations: some tenths of a second at most.
+  double most_operations() const;
+  // One call of the library each.
+  template <class T>
+  std::int64_t potrf_at_once(bool lower, std::int64_t n, T* a, std::int64_t stride) const;
+  /// a [m, n]; min(m, n) pivots.
+  template <class T>
+  std::int64_t getrf_at_once(std::int64_t m, std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
+  template <class T>
+  std::int64_t getrf_parts(std::int64_t m, std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
+  template <class T>
+  void gemm_at_once(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+                    const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, T beta, T* c,
+                    std::int64_t c_stride) const;
+  template <class T>
+  void syrk_at_once(bool lower, bool transposed, std::int64_t n, std::int64_t k, T alpha, const T* a,
+                    std::int64_t a_stride, T beta, T* c, std::int64_t c_stride) const;
+  template <class T>
+  void trsm_at_once(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols,
+                    const T* t, std::int64_t stride, T* b, std::int64_t b_stride) const;
   const Functions* functions_;
+  double operations_ = 4e9;  // of a thread and a call: a tenth of a second of float64 by AVX2
 };
 
 /// Loaded at the first call and kept; nullptr when none was found. Looks again after add_lapack_file.
@@ -95,6 +128,7 @@ class LapackThreads {
   LapackThreads& operator=(const LapackThreads&) = delete;
 
  private:
+  const ForeignWork work_;
   const Lapack& lapack_;
 };
 

@@ -6,7 +6,6 @@
 #include "core/parallel.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +32,7 @@ constexpr auto kProgressPeriod = std::chrono::milliseconds(50);
 constexpr int kSpins = 100;
 
 // True while this thread executes a body, of any pool.
-thread_local bool inside_run = false;
+constinit thread_local bool inside_run = false;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -41,25 +40,27 @@ void pause_briefly() {
 #endif
 }
 
-/// Signals belong to the host's threads: those that are started while this lives block them all.
-class NoSignals {
- public:
-  NoSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 struct InsideRun {
   bool before = std::exchange(inside_run, true);
   ~InsideRun() { inside_run = before; }
+};
+
+class ProgressGate;
+constinit thread_local ProgressGate* gate_of_thread = nullptr;  // asks the caller, whose thread this is
+constinit thread_local const std::atomic<bool>* stop_of_thread = nullptr;  // of the run whose body this thread executes
+
+/// Sets a variable of the thread for a while.
+template <class T>
+class Within {
+ public:
+  Within(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~Within() { variable_ = before_; }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
 };
 
 class ProgressGate {
@@ -70,11 +71,18 @@ class ProgressGate {
   }
   /// False when the caller wants to stop.
   bool go_on(std::int64_t done) {
-    if (progress_ == nullptr || Clock::now() < next_) return true;
-    const bool answer = (*progress_)(static_cast<double>(done), static_cast<double>(total_));
+    done_ = done;
+    return go_on();
+  }
+  /// The same between tasks and within one.
+  bool go_on() {
+    if (progress_ == nullptr) return outer_ == nullptr || outer_->go_on();
+    if (stopped_) return false;
+    if (Clock::now() < next_) return true;
+    stopped_ = !(*progress_)(static_cast<double>(done_), static_cast<double>(total_));
     next_ = Clock::now() + kProgressPeriod;
     asked_ = true;
-    return answer;
+    return !stopped_;
   }
   void finish() {
     if (asked_) (*progress_)(static_cast<double>(total_), static_cast<double>(total_));
@@ -82,16 +90,20 @@ class ProgressGate {
 
  private:
   const Pool::Progress* progress_;
-  std::int64_t total_;
+  std::int64_t total_, done_ = 0;
   Clock::time_point next_{};
-  bool asked_ = false;
+  bool asked_ = false, stopped_ = false;
+  ProgressGate* const outer_ = gate_of_thread;
 };
+
+bool is_stopped() { return stop_of_thread != nullptr && stop_of_thread->load(std::memory_order_relaxed); }
 
 void run_inline(std::int64_t tasks, const Pool::Body& body, const Pool::Progress* progress) {
   const InsideRun inside;
   ProgressGate gate(progress, tasks);
+  const Within within(gate_of_thread, &gate);
   for (std::int64_t task = 0; task < tasks; ++task) {
-    if (task > 0 && !gate.go_on(task)) throw Cancelled();
+    if (task > 0 && (is_stopped() || !gate.go_on(task))) throw Cancelled();
     body(task, 0);
   }
   gate.finish();
@@ -99,7 +111,34 @@ void run_inline(std::int64_t tasks, const Pool::Body& body, const Pool::Progress
 
 }  // namespace
 
-thread_local const Settings* WithSettings::current_ = nullptr;
+constinit thread_local const Settings* WithSettings::current_ = nullptr;
+
+NoSignals::NoSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+NoSignals::~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+bool may_be_cancelled() { return stop_of_thread != nullptr || gate_of_thread != nullptr; }
+
+void stop_if_cancelled() {
+  if (is_stopped()) throw Cancelled();
+  if (gate_of_thread != nullptr && !gate_of_thread->go_on()) throw Cancelled();
+}
+
+struct CancelScope::State {
+  explicit State(std::function<bool()> go_on)
+      : progress([go_on = std::move(go_on)](double, double) { return go_on(); }), gate(&progress, 1),
+        within(gate_of_thread, &gate) {}
+  const Pool::Progress progress;
+  ProgressGate gate;
+  const Within<ProgressGate*> within;
+};
+
+CancelScope::CancelScope(std::function<bool()> go_on) : state_(std::make_unique<State>(std::move(go_on))) {}
+CancelScope::~CancelScope() = default;
 
 struct Pool::Job {
   const Body& body;
@@ -111,6 +150,7 @@ struct Pool::Job {
   int joined = 0;              // under the lock
   std::exception_ptr error{};  // the first; written by whoever wins `failed`
   std::atomic<bool> failed{false};
+  std::atomic<bool> stopped{false};  // the tasks that have begun are to end too
 
   bool wants_help() const { return joined < places && next.load(std::memory_order_relaxed) < tasks; }
 
@@ -118,6 +158,11 @@ struct Pool::Job {
 
   void keep_error() {
     if (!failed.exchange(true)) error = std::current_exception();
+    stop();
+  }
+
+  void stop() {
+    stopped.store(true, std::memory_order_relaxed);
     skip_rest();
   }
 
@@ -125,6 +170,7 @@ struct Pool::Job {
   bool take_one(int worker) {
     const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
     if (task >= tasks) return false;
+    const Within<const std::atomic<bool>*> within(stop_of_thread, &stopped);
     try {
       body(task, worker);
     } catch (...) {
@@ -218,17 +264,24 @@ struct Pool::Crew {
     }
   }
 
-  void withdraw(Job& job) {
+  /// `ask`: whether to go on, of which workers are told that are still inside; asked now and then.
+  template <class Ask>
+  void withdraw(Job& job, const Ask& ask) {
     std::unique_lock guard(lock);
     jobs.erase(std::find(jobs.begin(), jobs.end(), &job));
     guard.unlock();
     for (int spin = 0; spin < kSpins && job.inside.load(std::memory_order_relaxed) != 0; ++spin) pause_briefly();
     guard.lock();
-    worker_left.wait(guard, [&] { return job.inside.load(std::memory_order_acquire) == 0; });
+    const auto is_alone = [&] { return job.inside.load(std::memory_order_acquire) == 0; };
+    while (!worker_left.wait_for(guard, kProgressPeriod, is_alone)) {
+      guard.unlock();
+      ask();
+      guard.lock();
+    }
   }
 };
 
-Pool::Pool(int threads) : threads_(threads > 0 ? threads : default_thread_count()) {}
+Pool::Pool(int threads) : asked_(std::max(threads, 0)) { settle(); }
 
 Pool::~Pool() {
   Crew* crew = crew_.load();
@@ -239,7 +292,21 @@ int Pool::threads() const { return setting(&Settings::threads, threads_.load(std
 
 void Pool::set_threads(int threads) {
   require(threads >= 0, "set_threads: the count must not be negative. Received {}.", threads);
-  threads_.store(threads > 0 ? threads : default_thread_count(), std::memory_order_relaxed);
+  asked_.store(threads, std::memory_order_relaxed);
+  settle();
+}
+
+void Pool::limit_threads(int most) {
+  require(most >= 0, "limit_threads: the count must not be negative. Received {}.", most);
+  limit_.store(most, std::memory_order_relaxed);
+  settle();
+}
+
+void Pool::settle() {
+  const int asked = asked_.load(std::memory_order_relaxed), limit = limit_.load(std::memory_order_relaxed);
+  int count = asked > 0 ? asked : default_thread_count();
+  if (asked == 0 && limit > 0 && threads_of_environment() == 0) count = std::min(count, limit);
+  threads_.store(count, std::memory_order_relaxed);
 }
 
 int Pool::started_workers() const {
@@ -268,21 +335,22 @@ void Pool::run(std::int64_t tasks, const Body& body, const Progress* progress, i
   Job job{body, tasks, workers - 1};
   ProgressGate gate(progress, tasks);
   bool cancelled = false;
+  const auto ask = [&] {
+    try {
+      cancelled = cancelled || !gate.go_on(job.done.load(std::memory_order_relaxed));
+    } catch (...) {
+      job.keep_error();
+    }
+    if (cancelled) job.stop();
+  };
   Crew& crew = this->crew();
   crew.publish(job);
   {
     const InsideRun inside;
-    while (job.take_one(0)) {
-      try {
-        cancelled = !gate.go_on(job.done.load(std::memory_order_relaxed));
-      } catch (...) {
-        job.keep_error();
-      }
-      if (cancelled) job.skip_rest();
-      if (cancelled) break;
-    }
+    const Within within(gate_of_thread, &gate);
+    while (!cancelled && job.take_one(0)) ask();
   }
-  crew.withdraw(job);
+  crew.withdraw(job, ask);
   if (job.error) std::rethrow_exception(job.error);
   if (cancelled) throw Cancelled();
   gate.finish();

@@ -1,8 +1,10 @@
-// default_thread_count: MERCER_THREADS, else the smaller of the affinity mask and the cgroup's cpu quota (rounded up).
+// default_thread_count: MERCER_THREADS, else the smallest of the affinity mask, the cgroup's cpu quota (rounded up) and
+// OMP_NUM_THREADS.
 #include <sched.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -60,12 +62,28 @@ double cgroup_quota() {
   return least;
 }
 
+/// The first number of OMP_NUM_THREADS, which has one for each level; 0 where there is none.
+int openmp_count() {
+  const char* const text = std::getenv("OMP_NUM_THREADS");
+  const long count = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+  return static_cast<int>(std::clamp<long>(count, 0, 4096));
+}
+
 }  // namespace
 
-int default_thread_count() {
-  if (const auto asked = env_integer("MERCER_THREADS", 1, 4096)) return static_cast<int>(*asked);
+int threads_of_environment() {
+  return static_cast<int>(env_integer("MERCER_THREADS", 1, 4096).value_or(0));
+}
+
+int usable_cpus() {
+  if (const int asked = threads_of_environment()) return asked;
   const double quota = std::max(1.0, std::ceil(cgroup_quota()));
   return static_cast<int>(std::min<double>(affinity_count(), quota));
+}
+
+int default_thread_count() {
+  const int cpus = usable_cpus(), most = threads_of_environment() > 0 ? 0 : openmp_count();
+  return most > 0 ? std::min(cpus, most) : cpus;
 }
 
 }  // namespace mercer

@@ -93,7 +93,7 @@ const PairKernels::Variant& PairKernels::variant(bool fast) const {
 
 const UpdateKernel& PairKernels::continued(bool fast) const {
   fast = fast && plan_->has_fast;
-  std::call_once(continued_compiled_[fast], [&] { continued_[fast] = compile(plan_->continued_source(fast)); });
+  continued_compiled_[fast].call([&] { continued_[fast] = compile(plan_->continued_source(fast)); });
   return *continued_[fast];
 }
 

@@ -244,7 +244,7 @@ std::vector<CudaBinary> compile_each(const std::vector<CudaSource>& sources, con
       }
     }
   };
-  run_on_threads(std::min(of.first.size(), static_cast<std::size_t>(default_thread_count())), work);
+  run_on_threads(std::min(of.first.size(), static_cast<std::size_t>(usable_cpus())), work);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
   std::vector<CudaBinary> binaries;

@@ -94,7 +94,7 @@ struct Start {
 /// function, about which NVRTC 13.0 has remarks then that it prints itself.
 CudaSource quick(CudaSource source, std::size_t sources) {
   constexpr std::size_t kMostThreads = 8;
-  const std::size_t threads = static_cast<std::size_t>(default_thread_count()) / sources;
+  const std::size_t threads = static_cast<std::size_t>(usable_cpus()) / sources;
   source.quickly = true;
   source.options.emplace_back("-DMERCER_QUICK=1");
   if (source.text.find("wgmma.mma_async") == std::string::npos)
@@ -131,7 +131,7 @@ bool compiles_first() {
   if (env_text("MERCER_QUICK_COMPILE") && !env_flag("MERCER_QUICK_COMPILE")) return false;
   const Nvrtc* compiler = nvrtc();
   return compiler != nullptr && std::pair(compiler->major(), compiler->minor()) >= std::pair(12, 9) &&
-         default_thread_count() > 1;
+         usable_cpus() > 1;
 }
 
 // The full ones begin behind the first ones, for beside each other both take longer. Their threads are asked for

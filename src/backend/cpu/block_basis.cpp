@@ -6,10 +6,21 @@
 
 #include "backend/cpu/dense_matrix.h"
 #include "core/aligned.h"
+#include "core/apart.h"
 #include "core/error.h"
 
 namespace mercer::cpu {
 namespace {
+
+/// Orders from which LAPACK may take more than some tenths of a second.
+constexpr std::int64_t kLongProblem = 768;
+
+/// Owns what LAPACK writes: a call that is cancelled leaves it at work.
+struct SmallProblem {
+  explicit SmallProblem(std::int64_t m) : vectors(m * m), values(m) {}
+  std::vector<double> vectors, values;
+  std::int64_t info = 0;
+};
 
 template <class T>
 class Basis final : public BlockBasis {
@@ -25,7 +36,10 @@ class Basis final : public BlockBasis {
 
   void draw(std::int64_t first, std::int64_t count) override {
     std::normal_distribution<double> normal;
-    for (std::int64_t i = 0; i < count * n_; ++i) column(first)[i] = static_cast<T>(normal(random_));
+    for (std::int64_t j = first; j < first + count; ++j) {
+      stop_if_cancelled();
+      for (std::int64_t i = 0; i < n_; ++i) column(j)[i] = static_cast<T>(normal(random_));
+    }
   }
 
   void fill(std::int64_t first, std::int64_t count, const std::vector<double>& values) override {
@@ -58,6 +72,7 @@ class Basis final : public BlockBasis {
     std::vector<double> result(values.size());
     const Matrix<T> u = matrix(columns), p = matrix(product);
     for (std::int64_t j = 0; j < u.cols; ++j) {
+      stop_if_cancelled();
       double squares = 0;
       for (std::int64_t i = 0; i < n_; ++i) {
         const double gap = double(p(i, j)) - values[j] * double(u(i, j));
@@ -74,21 +89,27 @@ class Basis final : public BlockBasis {
   }
 
   SmallPairs decompose(std::int64_t m, const Choice& choice) override {
-    std::vector<double> vectors(m * m);
-    SmallPairs pairs{std::vector<double>(m), {}, {}};
-    for (std::int64_t j = 0; j < m; ++j) std::copy_n(&h_.at(0, j), m, vectors.begin() + j * m);
-    std::int64_t info = 0;
-    with_blas([&] {
-      const auto size = lapack_.syevd_scratch<double>(true, m);
+    const auto problem = std::make_shared<SmallProblem>(m);
+    for (std::int64_t j = 0; j < m; ++j) std::copy_n(&h_.at(0, j), m, problem->vectors.begin() + j * m);
+    const auto solve = [problem, m, &lapack = lapack_, threads = pool_.threads()] {
+      const LapackThreads setting(lapack, threads);
+      const auto size = lapack.syevd_scratch<double>(true, m);
       std::vector<double> elements(size.elements);
       std::vector<std::int64_t> integers(size.integers);
-      info =
-          lapack_.syevd(true, true, m, vectors.data(), m, pairs.values.data(), elements.data(), integers.data(), size);
-    });
-    if (info != 0) fail(ErrorKind::numerical, "{}: the small problem must converge. Received {}.", op_, info);
+      problem->info = lapack.syevd(true, true, m, problem->vectors.data(), m, problem->values.data(), elements.data(),
+                                   integers.data(), size);
+    };
+    if (m >= kLongProblem)
+      run_apart(solve);
+    else
+      solve();
+    if (problem->info != 0)
+      fail(ErrorKind::numerical, "{}: the small problem must converge. Received {}.", op_, problem->info);
+    SmallPairs pairs{std::move(problem->values), {}, {}};
     pairs.wanted = choice(pairs.values);
     for (const std::int64_t index : pairs.wanted)
-      pairs.vectors.insert(pairs.vectors.end(), vectors.begin() + index * m, vectors.begin() + (index + 1) * m);
+      pairs.vectors.insert(pairs.vectors.end(), problem->vectors.begin() + index * m,
+                           problem->vectors.begin() + (index + 1) * m);
     return pairs;
   }
 

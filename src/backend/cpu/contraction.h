@@ -193,9 +193,12 @@ class Contraction {
       for (std::int64_t r = rows.first; r < round_up(rows.end, std::int64_t{plan_.rows}); ++r)
         scale_coefficients(rows, t, r, w);
     for (std::int64_t n = 0; n < rows.block.present; n += points_)
-      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) {
+        constexpr std::int64_t kAskAfter = 256;  // panels of features
+        if (k0 / cols_ % kAskAfter == kAskAfter - 1) stop_if_cancelled();
         for (std::int64_t t = 0; t < tiles(); ++t)
           for (std::int64_t r = rows.first; r < rows.end; r += plan_.rows) add_points(rows, n, k0, t, r, w);
+      }
   }
 
   /// The rows from r on that go together, points from n on, features from k0 on, a tile of outputs.

@@ -1,9 +1,15 @@
 // Eigenvalues and eigenvectors of symmetric matrices: a v_j = w_j v_j, w ascending. All of them by divide and conquer,
-// a range by relatively robust representations.
+// a range by relatively robust representations. A call of LAPACK that is long runs apart, in memory of its own: whoever
+// cancels it gets nothing of what it writes afterwards.
 #include "backend/cpu/dense_run.h"
+#include "core/apart.h"
+#include "core/parallel.h"
 
 namespace mercer::cpu {
 namespace {
+
+/// Orders from which a call of LAPACK may take more than some tenths of a second.
+constexpr std::int64_t kLong = 768;
 
 /// One call's choices and the places of its scratch memory.
 template <class T>
@@ -13,15 +19,17 @@ class Eigensolver {
               const DenseArray& v, std::int64_t first, bool overwrite_a)
       : job_(job),
         lapack_(tools.lapack),
+        threads_(takes_matrix_each(job.matrices, job.order, tools.pool.threads()) ? 1 : tools.pool.threads()),
         a_(a),
         w_(w),
         v_(v),
         first_(first),
         wants_vectors_(v.data != nullptr),
-        all_(w.rows == job.order) {
+        all_(w.rows == job.order),
+        is_apart_(job.order >= kLong && may_be_cancelled()) {
     const std::int64_t n = job.order;
-    const bool a_serves = item<T>(job, a, 0).suits_lapack();
-    const bool v_serves = wants_vectors_ && item<T>(job, v, 0).suits_lapack();
+    const bool a_serves = !is_apart_ && item<T>(job, a, 0).suits_lapack();
+    const bool v_serves = !is_apart_ && wants_vectors_ && item<T>(job, v, 0).suits_lapack();
     if (all_ && v_serves)
       place_ = Place::v;
     else if (overwrite_a && a_serves)
@@ -36,9 +44,12 @@ class Eigensolver {
     integer_memory_ = layout_.add<std::int64_t>({size_.integers});
   }
 
-  const Layout& layout() const { return layout_; }
+  /// Of what a worker has for all its matrices.
+  Layout layout() const { return is_apart_ ? Layout() : layout_; }
 
   std::int64_t operator()(std::int64_t matrix, char* memory) const {
+    const auto own = is_apart_ ? std::make_shared<AlignedBuffer>(layout_.bytes()) : nullptr;
+    if (own) memory = own->as<char>();
     const Matrix<T> a = item<T>(job_, a_, matrix), w = item<T>(job_, w_, matrix);
     const Matrix<T> v = wants_vectors_ ? item<T>(job_, v_, matrix) : Matrix<T>{};
     Matrix<T> home = packed_columns(reinterpret_cast<T*>(memory + matrix_memory_), a.rows, a.rows);
@@ -53,8 +64,8 @@ class Eigensolver {
     T* const values = reinterpret_cast<T*>(memory + value_memory_);
     Matrix<T> vectors = columns;
     if (failed == 0 && a.rows > 0)
-      failed =
-          all_ ? solve_all(columns, lower, values, memory) : solve_range(columns, lower, values, v, memory, vectors);
+      failed = all_ ? solve_all(columns, lower, values, memory, own)
+                    : solve_range(columns, lower, values, v, memory, vectors, own);
     if (failed != 0) {
       fill(w, nan_of<T>());
       if (wants_vectors_) fill(v, nan_of<T>());
@@ -72,27 +83,48 @@ class Eigensolver {
  private:
   enum class Place { scratch, a, v };
 
-  std::int64_t solve_all(Matrix<T> columns, bool lower, T* values, char* memory) const {
-    return lapack_.syevd(wants_vectors_, lower, columns.rows, columns.data, columns.stride(), values,
-                         reinterpret_cast<T*>(memory + element_memory_),
-                         reinterpret_cast<std::int64_t*>(memory + integer_memory_), size_);
+  using Owner = std::shared_ptr<AlignedBuffer>;
+
+  /// LAPACK's info. `owner`: of the memory that the call uses, where it runs apart; it takes copies of all else.
+  template <class Solve>
+  std::int64_t run(const Owner& owner, const Solve& solve) const {
+    if (!owner) return solve(lapack_);
+    const auto info = std::make_shared<std::int64_t>(0);
+    run_apart([owner, info, solve, &lapack = lapack_, threads = threads_] {
+      const LapackThreads setting(lapack, threads);  // the caller's may end before
+      *info = solve(lapack);
+    });
+    return *info;
   }
 
-  std::int64_t solve_range(Matrix<T> columns, bool lower, T* values, Matrix<T> v, char* memory,
-                           Matrix<T>& vectors) const {
+  std::int64_t solve_all(Matrix<T> columns, bool lower, T* values, char* memory, const Owner& owner) const {
+    auto* const elements = reinterpret_cast<T*>(memory + element_memory_);
+    auto* const integers = reinterpret_cast<std::int64_t*>(memory + integer_memory_);
+    return run(owner, [=, vectors = wants_vectors_, size = size_](const Lapack& lapack) {
+      return lapack.syevd(vectors, lower, columns.rows, columns.data, columns.stride(), values, elements, integers,
+                          size);
+    });
+  }
+
+  std::int64_t solve_range(Matrix<T> columns, bool lower, T* values, Matrix<T> v, char* memory, Matrix<T>& vectors,
+                           const Owner& owner) const {
     const std::int64_t count = w_.rows;
     vectors = v_direct_ ? v : packed_columns(reinterpret_cast<T*>(memory + vector_memory_), columns.rows, count);
-    return lapack_.syevr(wants_vectors_, lower, columns.rows, columns.data, columns.stride(), first_,
-                         first_ + count - 1, values, wants_vectors_ ? vectors.data : nullptr,
-                         wants_vectors_ ? vectors.stride() : 1, reinterpret_cast<T*>(memory + element_memory_),
-                         reinterpret_cast<std::int64_t*>(memory + integer_memory_), size_);
+    auto* const elements = reinterpret_cast<T*>(memory + element_memory_);
+    auto* const integers = reinterpret_cast<std::int64_t*>(memory + integer_memory_);
+    const Matrix<T> to = wants_vectors_ ? vectors : Matrix<T>{};
+    return run(owner, [=, wanted = wants_vectors_, first = first_, size = size_](const Lapack& lapack) {
+      return lapack.syevr(wanted, lower, columns.rows, columns.data, columns.stride(), first, first + count - 1, values,
+                          to.data, wanted ? to.stride() : 1, elements, integers, size);
+    });
   }
 
   const DenseJob& job_;
   const Lapack& lapack_;
+  const int threads_;
   const DenseArray &a_, &w_, &v_;
   const std::int64_t first_;
-  const bool wants_vectors_, all_;
+  const bool wants_vectors_, all_, is_apart_;
   Place place_ = Place::scratch;
   bool v_direct_ = false;
   Lapack::Scratch size_;

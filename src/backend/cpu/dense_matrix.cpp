@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/parallel.h"
+
 namespace mercer::cpu {
 namespace {
 
@@ -22,6 +24,12 @@ constexpr Bits<T> kExponent = sizeof(T) == 4 ? Bits<T>{0x7f800000} : static_cast
 template <class T>
 Bits<T> not_finite(T value) {
   return (std::bit_cast<Bits<T>>(value) & kExponent<T>) == kExponent<T>;
+}
+
+/// Asked for each column or row; few of them are none of the long work.
+void ask_now_and_then(std::int64_t index) {
+  constexpr std::int64_t kEvery = 64;
+  if (index % kEvery == kEvery - 1) stop_if_cancelled();
 }
 
 struct Range {
@@ -114,10 +122,14 @@ bool copy(Matrix<T> from, Matrix<T> to, Part part) {
   if (!goes_down(to)) return copy(from.transposed(), to.transposed(), flipped(part));
   Bits<T> bad = 0;
   if (goes_down(from)) {
-    for (std::int64_t j = 0; j < to.cols; ++j) bad |= copy_column(from, to, j, rows_of(part, j, to.rows));
+    for (std::int64_t j = 0; j < to.cols; ++j) {
+      ask_now_and_then(j);
+      bad |= copy_column(from, to, j, rows_of(part, j, to.rows));
+    }
     return bad == 0;
   }
   for (std::int64_t top = 0; top < to.rows; top += kBlock) {
+    ask_now_and_then(top + kBlock - 1);
     for (std::int64_t left = 0; left < to.cols; left += kBlock) {
       for (std::int64_t j = left; j < std::min(left + kBlock, to.cols); ++j) {
         Range rows = rows_of(part, j, to.rows);
@@ -135,6 +147,7 @@ bool all_finite(Matrix<T> matrix, Part part) {
   if (!goes_down(matrix)) return all_finite(matrix.transposed(), flipped(part));
   Bits<T> bad = 0;
   for (std::int64_t j = 0; j < matrix.cols; ++j) {
+    ask_now_and_then(j);
     const Range rows = rows_of(part, j, matrix.rows);
     const T* column = &matrix(0, j);
     if (matrix.row_stride == 1) {
@@ -168,6 +181,7 @@ void clear_beside(Matrix<T> square, bool keeps_lower) {
 template <class T>
 void transpose_in_place(Matrix<T> square) {
   for (std::int64_t top = 0; top < square.rows; top += kBlock) {
+    ask_now_and_then(top + kBlock - 1);
     for (std::int64_t left = 0; left <= top; left += kBlock) {
       for (std::int64_t i = top; i < std::min(top + kBlock, square.rows); ++i) {
         const std::int64_t end = std::min(left + kBlock, i);

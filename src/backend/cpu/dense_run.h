@@ -49,7 +49,10 @@ void for_each_matrix(const DenseJob& job, const DenseTools& tools, const Layout&
   const auto run_task = [&](std::int64_t task, int worker) {
     char* const scratch = memory.as<char>() + worker * layout.bytes();
     const std::int64_t end = job.matrices * (task + 1) / tasks;
-    for (std::int64_t matrix = job.matrices * task / tasks; matrix < end; ++matrix) body(matrix, scratch);
+    for (std::int64_t matrix = job.matrices * task / tasks; matrix < end; ++matrix) {
+      stop_if_cancelled();
+      body(matrix, scratch);
+    }
   };
   if (each)
     tools.pool.run(tasks, run_task, nullptr, workers);

@@ -176,10 +176,11 @@ void Packer<T>::transpose(std::int64_t panel, std::int64_t k0, std::int64_t k1, 
   const int present = points_in(panel);
   const std::int64_t step = points_.feature_stride;
   const In* first = static_cast<const In*>(points_.data) + panel * width_ * points_.point_stride;
-  constexpr std::int64_t kRun = 64;
+  constexpr std::int64_t kRun = 64, kAskAfter = 256 * kRun;
   constexpr int kSquare = 8;
   auto source = [&](int r) { return first + std::min(r, present - 1) * points_.point_stride; };
   for (std::int64_t from = k0; from < k1; from += kRun) {
+    if (from > k0 && (from - k0) % kAskAfter == 0) stop_if_cancelled();
     const std::int64_t until = std::min(k1, from + kRun);
     int r = 0;
     for (; step == 1 && r + kSquare <= present; r += kSquare) {
@@ -221,6 +222,7 @@ template <class Body>
 void Packer<T>::each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const {
   Lanes block(static_cast<std::size_t>(std::min(kFeatureBlock, end - first) * width_));
   for (std::int64_t k = first; k < end; k += kFeatureBlock) {
+    if (k > first) stop_if_cancelled();
     const std::int64_t count = std::min(kFeatureBlock, end - k);
     copy(panel, k, k + count, block.data());
     body(k, count, block.data());

@@ -70,6 +70,15 @@ void PairEngine<T>::look(double least_gain) {
 }
 
 template <class T>
+void PairEngine<T>::ask_now_and_then(TileScratch& scratch, std::int64_t tiles) const {
+  constexpr std::int64_t kOften = std::int64_t{1} << 24;  // pairs times features: milliseconds, of few formulas more
+  scratch.since_asked += tiles * tile_size() * std::max<std::int64_t>(item_.x.features, 1);
+  if (scratch.since_asked < kOften) return;
+  scratch.since_asked = 0;
+  stop_if_cancelled();
+}
+
+template <class T>
 plan::UpdateArgs PairEngine<T>::arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const {
   plan::UpdateArgs args{};
   args.x = x.values;
@@ -114,6 +123,7 @@ void PairEngine<T>::compute(const PanelView<T>& x, const PanelView<T>& z, TileSc
                             std::int64_t out_stride, std::int64_t tiles) const {
   if (tiles > 1 && plan().problem.outputs.size() > 1)  // a second tile would write over the first one's planes
     fail(ErrorKind::compile, "pairs: kernels of several outputs take one tile a call. Received {}.", tiles);
+  ask_now_and_then(scratch, tiles);
   T* acc = scratch.acc.as<T>();
   if (part_features_ > 0) {
     scratch.parts.sums.reserve(tiles * accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
@@ -216,6 +226,7 @@ void PairEngine<T>::add_parts(const jit::UpdateKernel& kernel, plan::UpdateArgs 
   AlignedBuffer own;
   own.reserve(accumulator_size() * static_cast<std::int64_t>(sizeof(T)));
   for (std::int64_t first = 0, index = 0; first < features; first += part.features, ++index) {
+    stop_if_cancelled();
     args.x = x + index * part.x_lines * tile().rows;
     args.z = z + index * part.z_lines * tile().cols();
     args.w = weights_.empty() ? nullptr : weights_.data() + first;
@@ -265,6 +276,7 @@ void PairEngine<T>::accumulate_part(plan::UpdateArgs args, bool fast, T* acc, Ti
 
 template <class T>
 void PairEngine<T>::accumulate(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc) const {
+  ask_now_and_then(scratch, 1);
   if (part_features_ > 0) {
     ++scratch.counts.values;
     return accumulate_parts(x, z, scratch, acc, 1);

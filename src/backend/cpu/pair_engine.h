@@ -54,6 +54,7 @@ struct TileScratch {
   AlignedBuffer acc;
   std::vector<std::uint32_t> doubtful;
   TileCounts counts;
+  std::int64_t since_asked = 0;  // pairs times features
   struct Values {  // of the panel that was packed again last
     AlignedBuffer values;
     std::int64_t index = -1;
@@ -94,6 +95,8 @@ class PairEngine {
   }
 
  private:
+  /// Whether the call is to end.
+  void ask_now_and_then(TileScratch& scratch, std::int64_t tiles) const;
   plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
   plan::UpdateArgs maxima_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
                                      std::int64_t tiles) const;

@@ -12,6 +12,7 @@
 #include "backend/cg_columns.h"
 #include "backend/cuda/rehearsal.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "ops/linalg/block_method.h"
 
 namespace mercer::linalg {
@@ -80,6 +81,7 @@ class Solve {
       return end(*columns, x);
     }
     for (std::int64_t round = 0;; ++round) {
+      stop_if_cancelled();
       const bool is_guess = round == 0 && options_.guess != nullptr, is_last = round == most_;
       if (inverse != nullptr && !is_guess && !is_last)
         inverse->apply(columns->residual(), columns->preconditioned(), inner);

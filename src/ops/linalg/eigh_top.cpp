@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "ops/linalg/block_method.h"
 
 namespace mercer::linalg {
@@ -71,6 +72,7 @@ class Lanczos {
 
  private:
   void multiply(const Tensor& v, const Tensor& out) const {
+    stop_if_cancelled();
     a_.multiply(v, out);
     if (!basis_->seems_finite(out)) fail_products();
   }

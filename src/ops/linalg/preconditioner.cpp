@@ -13,6 +13,7 @@
 #include "backend/low_rank.h"
 #include "backend/small_matrix.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "ops/linalg/block_method.h"
 #include "ops/linalg/low_rank_inverse.h"
 
@@ -292,6 +293,7 @@ class PivotedCholesky {
            "{}: a less the ridge must be positive semi-definite. Received a matrix with {:.3g} on its diagonal.", op_,
            start.lowest);
     for (std::int64_t column = 0; column < rank_; ++column) {
+      stop_if_cancelled();
       if (!std::isfinite(pivot.left)) approximation_.require_finite({pivot.left});
       if (!(pivot.left > least)) return column;
       read_row(pivot.index, approximation_.basis().basis(column, 1));

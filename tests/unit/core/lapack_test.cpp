@@ -7,11 +7,18 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "core/parallel.h"
 #include "core/testing.h"
 #include "device/lapack.h"
+#include "mercer/device.h"
 
 namespace mercer {
 namespace {
@@ -126,6 +133,101 @@ TEST(LapackThreads, forked_children_have_their_own) {
     for (int i = 0; i < 300; ++i) a[static_cast<std::size_t>(i) * 301] = 300;
     return lapack()->potrf<double>(true, 300, a.data(), 300) == 0;
   }));
+}
+
+/// What short calls make of long ones differs by rounding: of sums of n products, n + 1 roundings of what they add.
+template <class T>
+void parts_are_the_whole() {
+  const Lapack& whole = need_lapack("test");
+  const Lapack parts = whole.in_calls_of(1e6);  // cut down to the thinnest
+  constexpr std::int64_t n = 420, k = 300, stride = n + 3;
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  const auto drawn = [&] {
+    std::vector<T> values(static_cast<std::size_t>(stride * n));
+    for (T& value : values) value = static_cast<T>(uniform(random));
+    return values;
+  };
+  const auto expect_near = [&](const std::vector<T>& a, const std::vector<T>& b, double size, const std::string& what) {
+    double gap = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) gap = std::max(gap, std::abs(double(a[i]) - double(b[i])));
+    EXPECT_LE(gap, 2 * double(n + 1) * double(std::numeric_limits<T>::epsilon()) * size) << what;
+  };
+  const std::vector<T> a = drawn(), b = drawn(), c = drawn();
+  std::vector<T> dominant = a;  // of n and more on its diagonal: solutions and factors are of about the size of a
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j <= i; ++j) dominant[i + j * stride] = dominant[j + i * stride] = a[i + j * stride];
+  for (std::int64_t i = 0; i < n; ++i) dominant[i * (stride + 1)] = 2 * n;
+  for (const bool first : {false, true})
+    for (const bool second : {false, true}) {
+      std::vector<T> one = c, two = c;
+      const auto multiply = [&](const Lapack& lapack, std::vector<T>& to) {
+        lapack.gemm<T>(first, second, n, n - 40, k, T(2), a.data(), stride, b.data(), stride, T(0.5), to.data(),
+                       stride);
+      };
+      multiply(whole, one);
+      multiply(parts, two);
+      expect_near(one, two, 2 * k, fmt::format("gemm {} {}", first, second));
+      one = two = c;
+      whole.syrk<T>(first, second, n, k, T(-1), a.data(), stride, T(1), one.data(), stride);
+      parts.syrk<T>(first, second, n, k, T(-1), a.data(), stride, T(1), two.data(), stride);
+      expect_near(one, two, k, fmt::format("syrk {} {}", first, second));
+      for (const bool right : {false, true})
+        for (const std::int64_t columns : {40, 300}) {
+          one = two = c;
+          const auto solve = [&](const Lapack& lapack, std::vector<T>& to) {
+            lapack.trsm<T>(right, first, second, false, right ? columns : n, right ? n : columns, dominant.data(),
+                           stride, to.data(), stride);
+          };
+          solve(whole, one);
+          solve(parts, two);
+          expect_near(one, two, 1, fmt::format("trsm {} {} {} {}", first, second, right, columns));
+        }
+    }
+  for (const bool lower : {true, false}) {
+    std::vector<T> one = dominant, two = dominant;
+    ASSERT_EQ(whole.potrf<T>(lower, n, one.data(), stride), 0);
+    ASSERT_EQ(parts.potrf<T>(lower, n, two.data(), stride), 0);
+    expect_near(one, two, std::sqrt(2.0 * n), fmt::format("potrf {}", lower));
+    for (const std::int64_t bad : {5, 300, 419}) {
+      std::vector<T> indefinite = dominant;
+      indefinite[bad * (stride + 1)] = -1;
+      EXPECT_EQ(parts.potrf<T>(lower, n, indefinite.data(), stride), bad + 1);
+    }
+  }
+  std::vector<T> one = a, two = a;
+  for (std::vector<T>* each : {&one, &two})
+    for (std::int64_t i = 0; i < n; ++i) (*each)[(i * 7919 % n) + i * stride] = 2 * n;  // pivots of every row
+  std::vector<std::int64_t> pivots(n), others(n);
+  ASSERT_EQ(whole.getrf<T>(n, one.data(), stride, pivots.data()), 0);
+  ASSERT_EQ(parts.getrf<T>(n, two.data(), stride, others.data()), 0);
+  EXPECT_EQ(pivots, others);
+  expect_near(one, two, 2 * n, "getrf");
+  for (const std::int64_t bad : {5, 300, 419}) {
+    std::vector<T> singular = dominant;
+    for (std::int64_t i = 0; i < n; ++i) singular[i + bad * stride] = 0;
+    EXPECT_EQ(parts.getrf<T>(n, singular.data(), stride, pivots.data()), bad + 1);
+  }
+}
+
+TEST(Lapack, long_calls_are_made_of_short_ones) {
+  MERCER_NEEDS_LAPACK();
+  parts_are_the_whole<float>();
+  parts_are_the_whole<double>();
+}
+
+TEST(Lapack, long_calls_are_cancelled_between_the_short_ones) {
+  MERCER_NEEDS_LAPACK();
+  const Lapack parts = lapack()->in_calls_of(1e5);
+  constexpr std::int64_t n = 700;
+  std::vector<double> a(n * n, 0), c(n * n);
+  for (std::int64_t i = 0; i < n; ++i) a[i * (n + 1)] = 1;
+  std::vector<std::int64_t> pivots(n);
+  const CancelScope scope([] { return false; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));  // the first question is due
+  EXPECT_THROW(parts.gemm<double>(false, false, n, n, n, 1, a.data(), n, a.data(), n, 0, c.data(), n), Cancelled);
+  EXPECT_THROW(parts.potrf<double>(true, n, a.data(), n), Cancelled);
+  EXPECT_THROW(parts.getrf<double>(n, a.data(), n, pivots.data()), Cancelled);
 }
 
 }  // namespace

@@ -266,6 +266,42 @@ TEST(Pool, works_alone_where_no_thread_can_be_started) {
   set_log_level(LogLevel::warning);
 }
 
+/// Bodies that take long are ended too, on whichever thread, as is the wait for them.
+TEST(Pool, bodies_are_cancelled_where_they_ask) {
+  for (const int threads : {1, 4})
+    for (const bool has_progress : {true, false}) {
+      Pool pool(threads);
+      const auto begin = std::chrono::steady_clock::now();
+      const Pool::Progress stop = [](double, double) { return false; };
+      const CancelScope scope([] { return false; });
+      const auto body = [](std::int64_t task, int worker) {
+        if (worker == 0 && task == 0) std::this_thread::sleep_for(60ms);
+        for (int step = 0; step < 2000; ++step) {
+          stop_if_cancelled();
+          std::this_thread::sleep_for(10ms);
+        }
+      };
+      EXPECT_THROW(pool.run(4, body, has_progress ? &stop : nullptr), Cancelled);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+    }
+  EXPECT_FALSE(may_be_cancelled());
+  stop_if_cancelled();
+}
+
+TEST(Pool, an_error_ends_the_other_bodies) {
+  Pool pool(4);
+  const auto body = [](std::int64_t task, int) {
+    if (task == 3) throw std::runtime_error("mine");
+    for (int step = 0; step < 2000; ++step) {
+      stop_if_cancelled();
+      std::this_thread::sleep_for(10ms);
+    }
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(pool.run(4, body), std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
 TEST(Pool, workers_take_no_signals) {
   Pool pool(2);
   std::atomic<int> waiting{0}, unblocked_workers{0};
@@ -287,6 +323,29 @@ TEST(ThreadCount, environment_wins) {
   EXPECT_THROW(default_thread_count(), Error);
   ::unsetenv("MERCER_THREADS");
   EXPECT_GE(default_thread_count(), 1);
+}
+
+TEST(ThreadCount, openmp_and_limits_hold_where_nobody_asks) {
+  EXPECT_TRUE(holds_in_child([] {
+    ::unsetenv("MERCER_THREADS");
+    ::setenv("OMP_NUM_THREADS", "1,4", 1);
+    if (default_thread_count() != 1 || Pool().threads() != 1) return false;
+    for (const char* nothing : {"", "many", "-3", "0"}) {
+      ::setenv("OMP_NUM_THREADS", nothing, 1);
+      if (default_thread_count() != usable_cpus()) return false;
+    }
+    Pool pool;
+    pool.limit_threads(1);
+    if (pool.threads() != 1) return false;
+    pool.set_threads(3);
+    if (pool.threads() != 3 || pool.asked_threads() != 3) return false;
+    pool.set_threads(0);
+    if (pool.threads() != 1 || pool.asked_threads() != 0) return false;
+    ::setenv("MERCER_THREADS", "5", 1);
+    ::setenv("OMP_NUM_THREADS", "2", 1);
+    pool.set_threads(0);
+    return pool.threads() == 5;
+  }));
 }
 
 TEST(ThreadCount, follows_the_affinity_mask) {
