@@ -158,7 +158,8 @@ inline Shape drawn_strides(const Shape& shape, std::int64_t layout, std::uint64_
       if (shape.size() > 1) strides = testing_support::column_major(shape);
       break;
     case 2:
-      for (std::size_t axis = 0; axis < shape.size(); ++axis) strides[axis] = strides[axis] * 2 + (axis + 1 < shape.size());
+      for (std::size_t axis = 0; axis < shape.size(); ++axis)
+        strides[axis] = strides[axis] * 2 + (axis + 1 < shape.size());
       for (std::size_t axis = shape.size(); axis-- > 1;)
         strides[axis - 1] = std::max(strides[axis - 1], shape[axis] * strides[axis] + 1);
       break;
@@ -342,7 +343,8 @@ class Operands {
       static const Shape kShapes[] = {{2}, {2}, {2, 1, 1}, {3, 1}, {2}};
       const Shape shape = case_.arrays == 1 ? Shape{} : kShapes[case_.batch];
       Array array(Hash(case_.values, name[0]).below(2) ? Dtype::float32 : Dtype::float64, shape);
-      testing_support::each_index(shape, [&](const Shape& at) { array.set(at, value + 0.25 * (at.empty() ? 0 : at[0])); });
+      testing_support::each_index(
+          shape, [&](const Shape& at) { array.set(at, value + (at.empty() ? 0 : 0.25 * static_cast<double>(at[0]))); });
       params.emplace(name, Operand{std::move(array), static_cast<int>(shape.size())});
     }
   }
@@ -358,7 +360,9 @@ class Item {
   Item(const Case& c, const Operands& all, const Shape& index)
       : m(c.m), n(all.n()), k(c.k), offset_(c.offset), x_(dense(part_of(*all.x, index))),
         z_(all.z ? dense(part_of(*all.z, index)) : x_) {
-    const auto optional = [&](const std::optional<Operand>& o) { return o ? dense(part_of(*o, index)) : std::vector<double>(); };
+    const auto optional = [&](const std::optional<Operand>& o) {
+      return o ? dense(part_of(*o, index)) : std::vector<double>();
+    };
     w_ = optional(all.w), row_ = optional(all.row), col_ = optional(all.col);
     params_ = all.numbers;
     for (const auto& [name, array] : all.params) params_[name] = dense(part_of(array, index))[0];

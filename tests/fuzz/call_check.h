@@ -149,7 +149,8 @@ class CallCheck {
     testing_support::each_index(t.shape, [&](const Shape& at) {
       std::int64_t offset = 0;
       for (std::size_t axis = 0; axis < at.size(); ++axis) offset += at[axis] * t.strides[axis];
-      for (std::int64_t byte = 0; byte < size; ++byte) own[static_cast<std::size_t>(base + offset * size + byte)] = true;
+      const auto first = own.begin() + base + offset * size;
+      std::fill(first, first + size, true);
     });
     for (std::size_t byte = 0; byte < own.size(); ++byte)
       if (!own[byte] && out.bytes()[byte] != Array::kPattern) return false;
@@ -176,7 +177,7 @@ class CallCheck {
     return "";
   }
 
-  /// Rounded to a 16-bit type: half a unit of the last place, subnormal ones too; nothing is said where it may overflow.
+  /// Rounded to a 16-bit type: half a unit of the last place, subnormal ones too. Where it may overflow it is anything.
   static Range stored(const Range& r, Dtype dtype) {
     if (r.is_special() || (dtype != Dtype::float16 && dtype != Dtype::bfloat16)) return r;
     const bool half = dtype == Dtype::float16;
@@ -199,9 +200,10 @@ class CallCheck {
 
   /// All rows of small calls, some of large ones, the last among them.
   bool is_looked_at(std::int64_t i, const Item& item) const {
-    const std::int64_t work = item.n * item.k * (phi_.empty() ? 1 : 4), most = std::max<std::int64_t>(2, 600 / (work + 1));
-    return item.m <= most || i + 1 == item.m || Hash(case_.values, i, 31).below(static_cast<std::uint64_t>(item.m)) <
-                                                    static_cast<std::uint64_t>(most - 1);
+    const std::int64_t work = item.n * item.k * (phi_.empty() ? 1 : 4);
+    const std::int64_t most = std::max<std::int64_t>(2, 600 / (work + 1));
+    const std::uint64_t drawn = Hash(case_.values, i, 31).below(static_cast<std::uint64_t>(item.m));
+    return item.m <= most || i + 1 == item.m || drawn < static_cast<std::uint64_t>(most - 1);
   }
 
   std::string row_fault(const Shape& index, std::int64_t i, const Item& item, const ItemBounds& bounds) {
@@ -228,7 +230,7 @@ class CallCheck {
     for (std::int64_t e = 0; e < columns(); ++e) {
       std::vector<Range> column;
       for (std::int64_t j = 0; j < item.n; ++j)
-        column.push_back(ItemBounds::exactly(v.ndim() == 2 ? testing_support::read(v, {j, e}) : testing_support::read(v, {j})));
+        column.push_back(ItemBounds::exactly(testing_support::read(v, v.ndim() == 2 ? Shape{j, e} : Shape{j})));
       const Shape at = case_.verb == Verb::kernel_product && case_.count == 0 ? Shape{i} : Shape{i, e};
       if (std::string found = compare(which, index, at, bounds.weighted(row, column)); !found.empty()) return found;
     }
@@ -327,7 +329,8 @@ class CallCheck {
   std::string agop_fault(const Shape& index, const Item& item, const ItemBounds& bounds) {
     std::vector<std::vector<Range>> rows;  // of all outputs and points
     for (std::int64_t i = 0; i < item.m; ++i)
-      for (auto& of_output : bounds.field(phi_, i, weights_of(index, i, item, bounds))) rows.push_back(std::move(of_output));
+      for (auto& of_output : bounds.field(phi_, i, weights_of(index, i, item, bounds)))
+        rows.push_back(std::move(of_output));
     const ErrorBound rules = bounds.rules();
     for (std::int64_t k = 0; k < item.k; ++k)
       for (std::int64_t l = 0; l < item.k; ++l) {

@@ -2,9 +2,9 @@
 //
 //   D(h) = (f(v + h) - f(v - h)) / 2h,   R(h) = (4 D(h/2) - D(h)) / 3 = f'(v) + O(h^4)
 //
-// in the oracle's extended precision. Where f is smooth, R of two steps agree and say how far they can be trusted. Where
-// the slopes on both sides differ, v is a kink. There the derivative is 0 by the rules of the library if f is the same
-// on both sides, as at coincident points; other kinks, jumps and edges of domains are left out.
+// in the oracle's extended precision. Where f is smooth, R of two steps agree and say how far they can be trusted.
+// Where the slopes on both sides differ, v is a kink. There the derivative is 0 by the rules of the library if f is the
+// same on both sides, as at coincident points; other kinks, jumps and edges of domains are left out.
 #pragma once
 
 #include <algorithm>
@@ -177,7 +177,8 @@ inline std::string derivative_fault(const Case& c, DerivativeCounts& counts) {
       const Range value = ErrorBound(false, item.pair(pair % item.m, pair % item.n))(c.formula);
       if (!value.known || value.is_special()) continue;
       DerivativeCheck check(item, pair % item.m, pair % item.n);
-      const std::int64_t k = static_cast<std::int64_t>(Hash(c.values, pair, 21).below(static_cast<std::uint64_t>(item.k)));
+      const auto features = static_cast<std::uint64_t>(item.k);
+      const auto k = static_cast<std::int64_t>(Hash(c.values, pair, 21).below(features));
       std::string found = check.fault(f, derivative, variable, is_of_features(variable) ? k : fixed, counts);
       if (!found.empty()) return found;
     }

@@ -3,9 +3,9 @@
 // inside.
 //
 // A result is unknown where the formula is undefined or discontinuous within its error: next to the edge of a
-// function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type. NaN and
-// infinities that the caller gives are exact and go their way: a result that must be NaN, whatever the rounding errors,
-// is known to be NaN.
+// function's domain, on a division whose divisor may be zero, and where a value may leave the range of the type. NaN
+// and infinities that the caller gives are exact and go their way: a result that must be NaN, whatever the rounding
+// errors, is known to be NaN.
 //
 // On a GPU, exponentials, powers and roots of float32 come from its special-function unit. Its errors, relative unless
 // said: ex2.approx 2^-22; lg2.approx 2^-22, or that absolutely where the logarithm is below 1; sqrt.approx 2^-23.

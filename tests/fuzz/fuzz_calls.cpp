@@ -66,7 +66,9 @@ Contexts cpu_contexts() {
 /// On a GPU: as calls are, with every product on tensor cores, by warps and by warpgroups, and with none there.
 Contexts cuda_contexts() {
   Contexts list;
-  const auto add = [&]() -> TestContext& { return *list.emplace_back(std::make_unique<TestContext>(TestContext::Cuda())); };
+  const auto add = [&]() -> TestContext& {
+    return *list.emplace_back(std::make_unique<TestContext>(TestContext::Cuda()));
+  };
   add();
   for (const bool by_warps : {false, true}) {
     TestContext& small = add();
@@ -153,7 +155,8 @@ class Run {
 
   void work() {
     const Contexts cpu = options_.wants("cpu") ? cpu_contexts() : Contexts{};
-    const Contexts cuda = options_.wants("cuda") && testing_support::cuda_missing().empty() ? cuda_contexts() : Contexts{};
+    const bool has_cuda = options_.wants("cuda") && testing_support::cuda_missing().empty();
+    const Contexts cuda = has_cuda ? cuda_contexts() : Contexts{};
     std::vector<const Contexts*> lists;
     for (const Contexts* list : {&cpu, &cuda})
       if (!list->empty()) lists.push_back(list);
@@ -172,7 +175,8 @@ class Run {
 
   void tell(const Case& c, const std::string& found, const std::vector<const Contexts*>& lists) {
     Totals unused;
-    const Case small = options_.only ? c : made_smaller(c, [&](const Case& s) { return !fault_of(s, lists, unused).empty(); });
+    const auto fails = [&](const Case& s) { return !fault_of(s, lists, unused).empty(); };
+    const Case small = options_.only ? c : made_smaller(c, fails);
     const std::string again = fault_of(small, lists, unused);
     const std::lock_guard lock(mutex_);
     ++failures_;
@@ -185,12 +189,10 @@ class Run {
 
   void report() const {
     const auto& [calls, derivatives] = totals_;
-    std::printf("%lld values, %lld of them known, %lld within 1e-3; %lld smooth derivatives, %lld kinks, %lld left out; "
-                "%lld formulas without a derivative; %lld failures\n",
-                static_cast<long long>(calls.values), static_cast<long long>(calls.known),
-                static_cast<long long>(calls.tight), static_cast<long long>(derivatives.smooth),
-                static_cast<long long>(derivatives.kinks), static_cast<long long>(derivatives.left_out),
-                static_cast<long long>(calls.refused), static_cast<long long>(failures_));
+    fmt::print("{} values, {} of them known, {} within 1e-3; {} smooth derivatives, {} kinks, {} left out; "
+               "{} formulas without a derivative; {} failures\n",
+               calls.values, calls.known, calls.tight, derivatives.smooth, derivatives.kinks, derivatives.left_out,
+               calls.refused, failures_.load());
     if (options_.wants("cuda") && !testing_support::cuda_missing().empty())
       std::printf("CUDA: skipped, every case: %s\n", testing_support::cuda_missing().c_str());
   }

@@ -21,7 +21,8 @@ class KronCheck {
     std::int64_t p_all = 1, q_all = 1;
     for (std::int64_t f = 0; f < most; ++f) {
       const auto side = [&](int which) {
-        return static_cast<std::int64_t>(1 + Hash(c.values, f, which, 41).below(static_cast<std::uint64_t>(which ? c.n : c.m) + 1));
+        const auto most_of_side = static_cast<std::uint64_t>(which ? c.n : c.m) + 1;
+        return static_cast<std::int64_t>(1 + Hash(c.values, f, which, 41).below(most_of_side));
       };
       const std::int64_t p = side(0), q = side(1);
       if (f > 0 && (p_all * p > 3000 || q_all * q > 3000)) break;
@@ -105,7 +106,8 @@ class KronCheck {
       const auto place = static_cast<std::size_t>(j);
       const double v = from_left_ ? out(j, row) : out(row, j);
       const double added = beta_ == 0 ? 0 : beta_ * (from_left_ ? y_(j, row) : y_(row, j));
-      const long double wanted = alpha_ * values[place] + added, size = std::fabs(alpha_) * sizes[place] + std::fabs(added);
+      const long double wanted = alpha_ * values[place] + added;
+      const long double size = std::fabs(alpha_) * sizes[place] + std::fabs(added);
       if (is_whole(type())) {
         if (v == wanted) continue;
       } else if (std::fabs(v - wanted) <= bound(wanted, steps * size, largest)) {
@@ -144,9 +146,12 @@ inline std::string solve_fault(const Case& c, const Contexts& contexts) {
   Array a(type, square, drawn_strides(square, c.layout % 3 == 2 ? 0 : c.layout, 70, true)),
       b(type, right, drawn_strides(right, c.layout, 71, true));
   for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      a.set({i, j}, Hash(c.values, std::min(i, j), std::max(i, j), 44).normal() + (i == j ? 3.0 * static_cast<double>(n + 2) : 0));
-  testing_support::each_index(right, [&](const Shape& at) { b.set(at, Hash(c.values, at[0], at.back(), 45).normal()); });
+    for (std::int64_t j = 0; j < n; ++j) {
+      const double drawn = Hash(c.values, std::min(i, j), std::max(i, j), 44).normal();
+      a.set({i, j}, drawn + (i == j ? 3.0 * static_cast<double>(n + 2) : 0));
+    }
+  testing_support::each_index(right,
+                              [&](const Shape& at) { b.set(at, Hash(c.values, at[0], at.back(), 45).normal()); });
   for (const auto& context : contexts) {
     if (!context->on_cuda() && testing::lapack_for_tests() == nullptr) continue;
     const Array x(type, right, drawn_strides(right, c.layout, 172, true));
@@ -164,7 +169,8 @@ inline std::string solve_fault(const Case& c, const Contexts& contexts) {
         // Norms of the whole, for pivots mix rows.
         const long double unit = type == Dtype::float64 ? 0x1p-53L : 0x1p-24L;
         if (!(std::fabs(residual) <= 10 * static_cast<long double>(n) * unit * (size + 1)))
-          return fmt::format("{}: row {} of column {} has the residual {}", context->name(), i, e, static_cast<double>(residual));
+          return fmt::format("{}: row {} of column {} has the residual {}", context->name(), i, e,
+                             static_cast<double>(residual));
       }
   }
   return "";
