@@ -110,6 +110,7 @@ def test_mercer_imports_neither_torch_nor_the_modules():
 
 ON_CUDA = """
     import sys
+    import numpy as np
     import torch
     import kermac
 
@@ -128,6 +129,13 @@ ON_CUDA = """
     weight = torch.nn.Linear(3, 2).to(device).cuda().weight.detach()
     with torch.device("cuda"):
         one = torch.ones(2, 3)
+    host, array = torch.zeros(3), np.zeros(3)
+    there = host.cuda()
+    there += 1
+    back, again = there.cpu(), there.to("cpu")
+    for tensor in (there, host.to(device), torch.as_tensor(array, device="cuda")):
+        tensor += 1
+    assert [t.sum() for t in (host, array, there, back, again)] == [0, 0, 6, 3, 3]
     torch.set_default_device("cuda")
     two = torch.ones(2, 3)
     torch.set_default_device(None)

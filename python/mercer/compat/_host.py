@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
-_MOVES = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+_COPIES = {torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
+_MOVES = {torch.Tensor.to, torch.as_tensor, torch.asarray}
 
 
 def _on_host(value: Any) -> Any:
@@ -31,19 +32,26 @@ def _on_host(value: Any) -> Any:
 
 
 class _HostMode(TorchFunctionMode):
+    """What goes from one device to another is copied: a program may write to one of the two."""
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func is torch.device:  # a name alone: programs ask it whether they shall say "cuda"
             return func(*args, **(kwargs or {}))
-        if func in _MOVES:
-            return args[0]
+        if func in _COPIES:
+            return args[0].clone()
+        args = tuple(map(_on_host, args))
         named = {name: _on_host(value) for name, value in (kwargs or {}).items()}
         if isinstance(named.get("device"), int):
             named["device"] = _CPU
         if named.get("pin_memory"):
             named["pin_memory"] = False
-        return func(*map(_on_host, args), **named)
+        result = func(*args, **named)
+        if func not in _MOVES:
+            return result
+        moves = any(isinstance(value, (str, torch.device)) for value in (*args, *named.values()))
+        return result.clone() if moves else result
 
 
 class _Event:

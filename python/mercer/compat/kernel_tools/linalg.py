@@ -63,7 +63,7 @@ def cusolver_mg_eigh(
     if a.device.type != "cpu":
         raise ValueError(f"a must be on the CPU. Received {a.device}")
     _check(a, 2, "a")
-    there = a.to(_device()) if torch.cuda.is_available() else a.clone()
+    there = a.to(_device(), copy=True)
     w, v = _eigh("mgSyevd", there, True, True, False, None, verbose)
     rows = v.mT.to("cpu")
     return w.to("cpu"), (a.copy_(rows) if overwrite_a else rows).mT
