@@ -8,8 +8,11 @@ namespace {
 
 bool is_boolean(const Expr& e) { return !is_leaf(e->op) && !is_reduction(e->op) && info(e->op).boolean; }
 
-bool is_sum_or_product(const Expr& e) {
-  return e->op == Op::neg || e->op == Op::add || e->op == Op::sub || e->op == Op::mul || e->op == Op::div;
+/// NaN by choice, of which a multiple is no other.
+bool is_nan(const Expr& e) { return e->op == Op::constant && e->value != e->value; }
+
+bool is_product_or_sum_with_zero(const Expr& e) {
+  return e->op == Op::neg || e->op == Op::add || e->op == Op::mul || e->op == Op::div;
 }
 
 /// Values that a comparison, or the condition of a where, can make 0.
@@ -25,7 +28,7 @@ class Choices {
   /// A comparison or a where among the factors and summands of `e` by which it may be 0; or none.
   Expr part_of(const Expr& e) {
     if (is_zero(e) || !may_be_zero(e)) return {};
-    if (!is_sum_or_product(e)) return e;
+    if (!is_product_or_sum_with_zero(e)) return e;
     const Expr found = part_of(e->args[0]);
     return found.empty() && e->op != Op::div && e->args.size() > 1 ? part_of(e->args[1]) : found;
   }
@@ -42,8 +45,7 @@ class Choices {
     switch (e->op) {
       case Op::where: return may_be_zero(a[1]) || may_be_zero(a[2]);
       case Op::mul: return may_be_zero(a[0]) || may_be_zero(a[1]);
-      case Op::add:
-      case Op::sub: return may_be_zero(a[0]) && may_be_zero(a[1]);
+      case Op::add: return (is_zero(a[0]) && may_be_zero(a[1])) || (is_zero(a[1]) && may_be_zero(a[0]));
       case Op::neg:
       case Op::div: return may_be_zero(a[0]);
       default: return is_zero(e) || is_boolean(e);
@@ -52,18 +54,20 @@ class Choices {
 
   Expr replaced(const Expr& e, ExprMap<Expr>& seen) {
     if (auto it = seen.find(e); it != seen.end()) return it->second;
-    const Expr result = is_sum_or_product(e) && may_be_zero(e) ? rebuilt(e, seen) : e;
+    const Expr result = is_product_or_sum_with_zero(e) && may_be_zero(e) ? rebuilt(e, seen) : e;
     seen.emplace(e, result);
     return result;
   }
 
   Expr rebuilt(const Expr& e, ExprMap<Expr>& seen) {
     const Expr a = replaced(e->args[0], seen);
-    if (e->op == Op::neg) return is_zero(a) ? a : -a;
-    if (e->op == Op::div) return is_zero(a) ? a : a / e->args[1];
+    if (is_nan(a) || (is_zero(a) && e->op != Op::add)) return a;
+    if (e->op == Op::neg) return -a;
+    if (e->op == Op::div) return a / e->args[1];
     const Expr b = replaced(e->args[1], seen);
+    if (is_nan(b)) return b;
     if (e->op == Op::mul) return is_zero(a) || is_zero(b) ? Expr(0.0) : is_one(a) ? b : is_one(b) ? a : a * b;
-    return e->op == Op::add ? plus(a, b) : is_zero(b) ? a : is_zero(a) ? -b : a - b;
+    return plus(a, b);
   }
 
   ExprMap<bool> seen_;
@@ -86,8 +90,8 @@ class Selected {
 
   Expr operator()(const Expr& a, const Expr& b) {
     if (is_zero(a) || is_zero(b)) return 0.0;
-    if (is_one(a)) return b;
-    if (is_one(b)) return a;
+    if (is_one(a) || is_nan(b)) return b;
+    if (is_one(b) || is_nan(a)) return a;
     const Expr plain = a * b;
     if (auto it = seen_.find(plain); it != seen_.end()) return it->second;
     const Expr result = made(a, b, plain);
@@ -111,10 +115,10 @@ class Selected {
   Expr split(const Expr& e, const Expr& choice, const Expr& plain, Product product) {
     if (--splits_left_ < 0) return plain;
     const auto branch = [&](const Expr& value) { return product(choices_.with(e, choice, value)); };
-    if (choice->op != Op::where) return where(choice, branch(1.0), 0.0);
-    const auto& c = choice->args;
-    const Expr yes = branch(c[1]), no = branch(c[2]);
-    return where(c[0], yes, no);
+    const bool compares = choice->op != Op::where;
+    const Expr yes = branch(compares ? Expr(1.0) : choice->args[1]);
+    const Expr no = branch(compares ? Expr(0.0) : choice->args[2]);
+    return where(compares ? choice : choice->args[0], yes, no);
   }
 
   Expr q_;
@@ -129,7 +133,7 @@ Expr plus(const Expr& a, const Expr& b) { return is_zero(a) ? b : is_zero(b) ? a
 
 Expr times(const Expr& partial, const Expr& d) {
   if (is_zero(partial) || is_zero(d)) return 0.0;
-  if (partial->op == Op::constant && partial->value != partial->value) return partial;
+  if (is_nan(partial)) return partial;
   if (is_one(partial)) return d;
   if (is_constant(partial, -1.0)) return -d;
   if (partial->op == Op::where) {
