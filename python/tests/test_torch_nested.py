@@ -34,15 +34,12 @@ def agop(*given):
 PLAIN = {
     "pairwise": pairs,
     "kernel_product": lambda *a: pairs(*a[:-1]) @ a[-1],
-    "kernel_product of a vector": lambda *a: pairs(*a[:-1]) @ a[-1],
     "sum": lambda *a: pairs(*a).sum(-1),
     "max": lambda *a: pairs(*a).amax(-1),
     "logsumexp": lambda *a: pairs(*a).exp().sum(-1).log(),
     "knn": lambda *a: pairs(*a).sort(-1).values[..., :2],
     "kernel_gradient": slopes,
-    "kernel_gradient of a vector": slopes,
     "kernel_agop": agop,
-    "kernel_agop of a vector": agop,
 }
 
 
