@@ -9,7 +9,9 @@
 //
 // On a GPU, exponentials, powers and roots of float32 come from its special-function unit. Its errors, relative unless
 // said: ex2.approx 2^-22; lg2.approx 2^-22, or that absolutely where the logarithm is below 1; sqrt.approx 2^-23.
-// Subnormal arguments and results become 0.
+// Subnormal arguments and results become 0. Sums of products and of squared differences may come from tensor cores:
+// within 2.5e-6 of the sum of magnitudes, and 1e-6 of the product of the factors' norms (docs/guide/precision.md); of
+// float64 within 20 and 8 rounding units a feature (docs/kernels/double_products.md).
 #pragma once
 
 #include <algorithm>
@@ -45,7 +47,8 @@ class ErrorBound {
  public:
   /// `single`: results of float32 arithmetic, else of float64. `on_gpu`: float32 has the special-function unit.
   ErrorBound(bool single, const ir::PairInputs& inputs, bool on_gpu = false)
-      : has_unit_(single && on_gpu),
+      : on_gpu_(on_gpu),
+        has_unit_(single && on_gpu),
         unit_(single ? 0x1p-24L : 0x1p-53L),
         tiny_(single ? 0x1p-125L : 0x1p-1021L),
         huge_(single ? 1e36L : 1e300L),
@@ -180,6 +183,7 @@ class ErrorBound {
       terms.push_back(value(e->args[0], {k, nullptr, nullptr, &seen}));
       if (!terms.back().known) return Range::unknown();
     }
+    if (e->op == Op::sum && on_gpu_) return sum_on_gpu(e, terms);
     if (e->op == Op::sum) return sum_of(terms);
     for (const Range& t : terms)
       if (t.nan) return t;
@@ -195,6 +199,28 @@ class ErrorBound {
         total = times(total, t);
     }
     return total;
+  }
+
+  Range sum_on_gpu(const Expr& e, const std::vector<Range>& terms) {
+    const long double units = unit_ * static_cast<long double>(terms.size());
+    const long double of_sum = has_unit_ ? 2.5e-6L : 20 * units, of_norms = has_unit_ ? 1e-6L : 8 * units;
+    return widened_by(sum_of(terms, of_sum), of_norms * norms(e->args[0]));
+  }
+
+  static Range widened_by(const Range& r, long double error) {
+    return r.is_special() || !r.known ? r : Range{r.low - error, r.high + error};
+  }
+
+  /// The product of the norms, over the features, of the factors of a term.
+  long double norms(const Expr& term) {
+    if (term->op == Op::mul) return norms(term->args[0]) * norms(term->args[1]);
+    long double squares = 0;
+    for (std::int64_t k = 0; k < in_.features; ++k) {
+      Values seen;
+      const Range r = value(term, {k, nullptr, nullptr, &seen});
+      if (r.known && !r.is_special()) squares += r.magnitude() * r.magnitude();
+    }
+    return std::sqrt(squares);
   }
 
   Range user_reduction(const Expr& e) {
@@ -400,7 +426,7 @@ class ErrorBound {
     return widened({at(least, b.low), at(a.magnitude(), b.low)}, ulps);
   }
 
-  bool has_unit_;
+  bool on_gpu_, has_unit_;
   long double unit_, tiny_, huge_;
   ir::PairInputs in_;
   Values reductions_;
