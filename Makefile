@@ -24,7 +24,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python fuzz bench docs lint format stubs asan install-example clean
+.PHONY: help setup package demo test test-cpp test-python fuzz bench docs lint format stubs asan tsan install-example clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -101,6 +101,11 @@ asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sani
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan
+
+tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
+	cmake --preset tsan
+	cmake --build --preset tsan
+	ctest --preset tsan
 
 install-example: $(PACKAGE)  ## install the library into build/prefix, then build and run examples/cpp and examples/c against it
 	cmake --build $(BUILD) --target mercer

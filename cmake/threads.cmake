@@ -1,0 +1,20 @@
+# What several threads do at once (tests/threads) under the thread sanitizer, which must see every stage: a count of
+# references in code that it does not see is a race to it. Emitted code it does not see; its callers are.
+enable_testing()
+find_package(GTest REQUIRED)
+add_library(fake_nvrtc SHARED tests/threads/fake_nvrtc.cpp)
+add_library(test_source_folder STATIC tests/device/source_folder.cpp)
+target_include_directories(test_source_folder PUBLIC tests)
+target_compile_definitions(test_source_folder PRIVATE "MERCER_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+add_executable(test_threads tests/threads/threads_test.cpp)
+target_compile_options(test_threads PRIVATE ${thread_options} -Wno-dangling-else)
+target_include_directories(test_threads PRIVATE include src tests)
+foreach(stage IN LISTS MERCER_STAGES)
+  if(TARGET mercer_${stage})
+    target_link_libraries(test_threads PRIVATE mercer_${stage})
+  endif()
+endforeach()
+target_link_libraries(test_threads PRIVATE test_source_folder GTest::gtest GTest::gtest_main)
+add_test(NAME threads COMMAND test_threads)
+set_tests_properties(threads PROPERTIES ENVIRONMENT
+  "MERCER_NVRTC=$<TARGET_FILE:fake_nvrtc>;MERCER_CACHE_DIR=off;MERCER_THREADS=3;TSAN_OPTIONS=halt_on_error=1")
