@@ -134,6 +134,8 @@ class Draw:
         while m * n * k > self.most:
             m, n, k = max(32, m // 2), max(32, n // 2), max(1, k * 2 // 3)
         function = self.random.choice([f for f in self.functions if _serves(verb, f)])
+        if function.name == "cosine":
+            k += 1  # of one feature it is a sign
         dtype, data = self.random.choice(DTYPES), self.random.choice(KINDS)
         if verb in ("kron", "solve_cholesky", "backward") and dtype not in ("float32", "float64"):
             dtype = "float32"
