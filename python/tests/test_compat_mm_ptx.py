@@ -21,6 +21,7 @@ from mercer.compat.mm_ptx import (  # noqa: E402
     ptx_inject,
     stack_ptx,
 )
+from mercer.compat.mm_ptx._machine import Limits  # noqa: E402
 
 LIMITS = {"execution_limit": 100, "max_ast_to_visit_stack_depth": 40}
 
@@ -131,6 +132,24 @@ def test_programs_at_random(registry, seed):
     unset = [None, 3.0]
     got = [values["%_z"], values["%_x"]]
     assert got == [*expected, *unset[len(expected) :]]
+
+
+@pytest.mark.parametrize(
+    ("move", "depth", "left"),
+    [
+        ("dup", None, [1, 2, 3, 4, 4]), ("swap", None, [1, 2, 4, 3]),
+        ("rotate", None, [1, 4, 2, 3]), ("reverse", None, [4, 3, 2, 1]),
+        ("yank_dup", 2, [1, 2, 3, 4, 2]), ("swap_with", 2, [1, 4, 3, 2]),
+        ("replace", 2, [1, 4, 3]), ("drop", 2, [1, 2]), ("drop", 4, [1, 2, 3, 4]),
+    ],
+)  # fmt: skip
+def test_moves_on_a_stack(registry, move, depth, left):
+    tokens = [Stack.f32.constant(value) for value in (1, 2, 3, 4)]
+    tokens += [] if depth is None else [Stack.meta_constant(depth)]
+    tokens.append(getattr(Stack.f32, move))
+    machine = COMPILER.run(tokens, Limits(100))
+    assert [value.source for value in machine.stacks[Stack.f32]] == left
+    assert compat_stack.run(tokens, {}) == left
 
 
 def test_routines_call_each_other(registry):
