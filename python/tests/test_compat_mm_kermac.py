@@ -412,6 +412,18 @@ def test_gradients(draw, device, name):
     assert_close(kernel(*batched, hypers), torch.stack(expected), 1e-4)
 
 
+def test_results_are_float32_whatever_the_default(draw):
+    a, b, c, d = arrays(draw)
+    kernel = HyperSemiringGradientKernel(*GRADIENTS["without a and c"][:3])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = kernel(a, b, c, d, {"w": torch.tensor(0.5).to(a)})
+    finally:
+        torch.set_default_dtype(before)
+    assert result.dtype is torch.float32
+
+
 def test_gradients_that_are_refused(draw):
     kernel = HyperSemiringGradientKernel(*GRADIENTS["maximum"][:3])
     a, b, c, d = arrays(draw)

@@ -188,7 +188,7 @@ def field(
     shape = (length, c.shape[-2], *d.shape[-2:])
     whole = out
     if out is None:
-        whole = out = torch.empty(shape, dtype=a.dtype, device=a.device)
+        whole = out = a.new_empty(shape)
     elif out.ndim == 3:
         out = out.unsqueeze(0)
     if tuple(out.shape) != shape:

@@ -113,7 +113,7 @@ class _Plan:
             self._run_each(a, b, c, d, hypers, result, debug)
             return whole
         phi, with_a, with_c = self.field
-        one = torch.ones((1, 1), device=a.device)
+        one = a.new_ones((1, 1))
         a, c = a if with_a else one.expand_as(a), c if with_c else one.expand_as(c)
         _calls.field(phi, a, b, c, d, result, _read(phi, hypers), debug)
         if self.epilogue is not None:
@@ -201,7 +201,7 @@ def _read(f: Any, hypers: dict[str, Any]) -> dict[str, Any]:
 
 def _output(out: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     if out is None:
-        return torch.empty(shape, device=like.device)
+        return like.new_empty(shape)
     if tuple(out.shape) != shape and (1, *out.shape) != shape:
         raise ValueError(f"Expected shape {shape} for out, got {tuple(out.shape)}")
     return out
