@@ -106,6 +106,23 @@ def matrix(mma, epilogue, a, b, hypers=None):
     return left[-1] if left else state
 
 
+def gradient(multiply, accumulate, epilogue, a, b, c, d):
+    """[O, N, M] of a gradient kernel of functions of registers; None if multiply leaves nothing."""
+    named = {name: Register(name) for name in ("a", "b", "c", "d", "diff", "e")}
+    zero = np.zeros((c.shape[0], *d.shape))
+    state = zero
+    for k in range(a.shape[0]):
+        values = {"a": a[k] + zero, "b": b[:, k][:, None] + zero, "d": d + zero}
+        left = run(multiply(named["d"], named["b"], named["a"], {}), values)
+        if not left:
+            return None
+        values = {"c": c[:, k][:, None, None] + zero, "diff": left[-1] + zero, "e": state}
+        left = run(accumulate(named["c"], named["diff"], named["e"], {}), values)
+        state = left[-1] + zero if left else state
+    left = run(epilogue(named["e"], {}), {"e": state})
+    return left[-1] + zero if left else state
+
+
 class Register:
     stack_type = 0
 

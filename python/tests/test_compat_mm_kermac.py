@@ -151,6 +151,11 @@ def program(choose, registers):
     return tokens
 
 
+def renamed(tokens, **known):
+    """Tokens with the registers of a kernel in the place of those that stand for them."""
+    return [known[t.name] if isinstance(t, compat_stack.Register) else t for t in tokens]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_programs_at_random(draw, seed):
     choose = random.Random(seed)
@@ -159,9 +164,6 @@ def test_programs_at_random(draw, seed):
     device = draw(1).device
     registers = [compat_stack.Register(name) for name in "abce"]
     steps, end = program(choose, registers[:3]), program(choose, registers[3:])
-
-    def renamed(tokens, **known):
-        return [known[t.name] if isinstance(t, compat_stack.Register) else t for t in tokens]
 
     kernel = HyperSemiringKernel(
         lambda a, b, c, _: renamed(steps, a=a, b=b, c=c), lambda e, _: renamed(end, e=e)
@@ -381,6 +383,18 @@ GRADIENTS = {
         lambda c, f, e, _: [e, c, f, F, c, P.add_ftz_f32], as_it_is,
         lambda d, b, a: (d - b) * a, lambda c, f, e: e + c * f + c, lambda e: e, False,
     ),
+    "nothing of b and d": (
+        lambda d, b, a, _: [d, d, d, P.setp_gt_ftz_f32, d, b, P.selp_f32, P.abs_ftz_f32, a],
+        lambda c, f, e, _: [e, f, P.min_ftz_f32],
+        lambda e, h: [e, e, e, P.setp_gt_ftz_f32, h["w"], h["w"], P.selp_f32],
+        lambda d, b, a: a + 0 * d, lambda c, f, e: torch.minimum(e, f + 0 * e),
+        lambda e: 0 * e + 0.5, False,
+    ),
+    "an epilogue without e": (
+        lambda d, b, a, _: [a], lambda c, f, e, _: [e, c, f, F],
+        lambda e, h: [e, e, P.setp_gt_ftz_f32, h["w"], h["w"], P.selp_f32],
+        lambda d, b, a: a + 0 * d, lambda c, f, e: e + c * f, lambda e: 0 * e + 0.5, True,
+    ),
     "maximum": (
         lambda d, b, a, _: [b, d, P.sub_ftz_f32, a, P.mul_ftz_f32],
         lambda c, f, e, _: [c, f, P.mul_ftz_f32, e, P.max_ftz_f32],
@@ -410,6 +424,33 @@ def test_gradients(draw, device, name):
         gradient(multiply, accumulate, epilogue, *(t[i] for t in batched)) for i in range(L)
     ]
     assert_close(kernel(*batched, hypers), torch.stack(expected), 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_gradients_at_random(device, seed):
+    choose, chosen = random.Random(seed), np.random.default_rng(seed)
+    shapes = (3, M), (N, 3), (OUTPUTS, 3), (N, M)
+    numbers = [chosen.integers(-2, 3, shape).astype("f") for shape in shapes]
+    a, b, c, d, diff, e = map(compat_stack.Register, ("a", "b", "c", "d", "diff", "e"))
+    steps = [program(choose, r) for r in ([d, b, a], [c, diff, e], [e])]
+    if choose.random() < 0.5:  # a field
+        steps[0:2] = [*steps[0], a, P.mul_ftz_f32], [e, c, diff, F]
+    kernel = HyperSemiringGradientKernel(
+        lambda d, b, a, _: renamed(steps[0], d=d, b=b, a=a),
+        lambda c, f, e, _: renamed(steps[1], c=c, diff=f, e=e),
+        lambda e, _: renamed(steps[2], e=e),
+    )
+    tensors = [torch.from_numpy(array).to(device) for array in numbers]
+    expected = compat_stack.gradient(
+        kernel.multiply_lambda, kernel.accumulate_lambda, kernel.epilogue_lambda, *numbers
+    )
+    if expected is None:
+        with pytest.raises(ValueError, match="leave no value"):
+            kernel(*tensors)
+        return
+    exact = np.abs(expected) < 2**20
+    result = wide(kernel(*tensors)[0]).numpy()
+    np.testing.assert_array_equal(result[exact], expected[exact])
 
 
 def test_results_are_float32_whatever_the_default(draw):

@@ -9,7 +9,9 @@ values.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,8 +95,10 @@ class _Plan:
         self.is_plain = False  # one field of the arrays as they are
         if self.field is None:
             self.each = _each_of(step, factor, end, parameters)
+            self.arrays = _arrays_of(self.each, "w", "col")
         elif not _formulas.is_register(end, "e"):
             self.epilogue = _formulas.Writer({"e": mc.row, **parameters}).write(end)
+            self.arrays = _arrays_of(self.epilogue, "row")
         else:
             phi, with_a, with_c = self.field
             self.is_plain = with_a and with_c and len(phi.parameters) == len(hypers)
@@ -127,7 +131,8 @@ class _Plan:
         points = values.new_empty((length, values.shape[1], 0))
         params = _calls.check_hypers(_read(self.epilogue, hypers), length, result.device)
         column = values.new_empty((1, 0))
-        values = mc.pairwise(self.epilogue, points, column, row=values, **params)
+        arrays = {"row": values} if self.arrays else {}
+        values = mc.pairwise(self.epilogue, points, column, **arrays, **params)
         result.copy_(values.view(result.shape))
 
     def _run_each(
@@ -142,10 +147,10 @@ class _Plan:
                 params = {name: value[item] for name, value in hypers.items()}
                 params = _calls.check_hypers(params, 1, a.device)
                 for feature in range(n):
-                    mc.pairwise(
-                        self.each, c[item], a[item].mT, w=b[item, feature], col=d[item, feature],
-                        out=result[item, :, feature], **params,
-                    )  # fmt: skip
+                    arrays = {"w": b[item, feature], "col": d[item, feature]}
+                    arrays = {name: arrays[name] for name in self.arrays}
+                    place = result[item, :, feature]
+                    mc.pairwise(self.each, c[item], a[item].mT, out=place, **arrays, **params)
 
 
 def _field_of(
@@ -197,6 +202,19 @@ def _each_of(step: Value, factor: Value, end: Value, parameters: Mapping[str, mc
 def _read(f: Any, hypers: dict[str, Any]) -> dict[str, Any]:
     known = f.parameters
     return {name: value for name, value in hypers.items() if name in known}
+
+
+def _arrays_of(f: mc.Expr, *names: str) -> tuple[str, ...]:
+    """Which of the arrays w, row and col a call must be given: the engine refuses those that its
+    simpler form of the formula does not read."""
+    one, params = torch.ones(1, dtype=torch.float32), dict.fromkeys(f.parameters, 1.0)
+    for count in range(len(names), -1, -1):
+        for some in itertools.combinations(names, count):
+            with contextlib.suppress(ValueError):
+                arrays = dict.fromkeys(some, one)
+                mc.workspace_size("pairwise", f, one[None], one[None], **arrays, **params)
+                return some
+    return names
 
 
 def _output(out: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
