@@ -34,7 +34,9 @@ class OnDevice:
         capsule = self.array.__dlpack__(max_version=max_version)
         versioned = '"dltensor_versioned"' in repr(capsule)
         managed = pointer_of(capsule, b"dltensor_versioned" if versioned else b"dltensor")
-        tensor = managed + (32 if versioned else 0)  # the struct begins with its data, then has its device
+        tensor = managed + (
+            32 if versioned else 0
+        )  # the struct begins with its data, then has its device
         (ctypes.c_int32 * 2).from_address(tensor + 8)[:] = self.device_
         return capsule
 
