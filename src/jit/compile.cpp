@@ -62,7 +62,7 @@ std::unique_ptr<Kernel<Args>> compile_source(const Source& source, std::vector<s
     std::string why_not;
     if (auto native = try_native<Args>(source, emit, why_not)) return native;
     log_once(LogLevel::warning, "no machine code for {}: {} The interpreter runs it, several times slower",
-             plan::target_info(source.target).name, why_not);
+             plan::target_info(source.target).name, why_not.substr(0, why_not.find(" Received")));  // once a rule
   }
   return std::make_unique<InterpretedKernel<Args, Interpreted>>(source);
 }
