@@ -269,22 +269,32 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->general = make_variant(problem, false);
   plan->fast = make_variant(problem, true);
   const ir::Split& split = plan->general.split;
-  plan->sides = lower_sides(split);
-  plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->has_fast = !same_code(plan->general.update, plan->fast.update) ||
                    !same_code(plan->general.epilogue, plan->fast.epilogue);
+  plan->maxima = plan_maxima_sums(split, plan->best().update,
+                                     static_cast<int>(plan->best().split.param_leaves().size()),
+                                     target_info(problem.target));
+  if (problem.type == Dtype::float32 && !problem.empty_features && plan->maxima.factor == 0)
+    plan->guard = guard_sums(plan->general.split);
+  plan->sides = lower_sides(split);
+  plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->promoted.assign(split.states, false);
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->promoted[r.first_slot] = true;
   plan->tile = choose_tile(plan->best().update, static_cast<int>(plan->sides.z_streams.size()), problem.target);
   while (plan->tile.rows > 1 && plan->tile.rows / 2 >= problem.rows_hint) plan->tile.rows /= 2;
   if (!plan->has_fast) plan->fast = {};
-  plan->maxima = plan_maxima_sums(split, plan->best().update,
-                                     static_cast<int>(plan->best().split.param_leaves().size()),
-                                     target_info(problem.target));
   for (const ir::Program* p : {&plan->general.update, &plan->general.epilogue}) {
     if (reads_site(*p, {ir::Site::row, ir::Site::index_i})) plan->row_slots = kFirstStageSlot + split.row_stages;
     if (reads_site(*p, {ir::Site::col, ir::Site::index_j})) plan->col_slots = kFirstStageSlot + split.col_stages;
+  }
+  if (const int more = plan->guard.close_sums; more > 0) {
+    for (SumGuard& sum : plan->guard.sums) {
+      sum.close.row_slot += kFirstStageSlot + split.row_stages;
+      sum.close.col_slot += kFirstStageSlot + split.col_stages;
+    }
+    plan->row_slots = more + kFirstStageSlot + split.row_stages;
+    plan->col_slots = more + kFirstStageSlot + split.col_stages;
   }
   return plan;
 }
@@ -299,6 +309,10 @@ std::string PairPlan::to_text() const {
   else if (fast.magnitudes.least == 0) text += "two variants: general, and fast for finite data\n";
   else text += fmt::format("two variants: general, and fast for zeros and magnitudes from {:.2g} to {:.4g}\n",
                            fast.magnitudes.least, fast.magnitudes.most);
+  for (const SumGuard& sum : guard.sums)
+    text += fmt::format("acc{}: pairs {}{}{} computed again in float64\n", sum.state,
+                        sum.ranged ? "out of range" : "", sum.ranged && sum.close.power > 0 ? " or " : "",
+                        sum.close.power > 0 ? "close together" : "");
   if (maxima.factor != 0) text += "absolute differences: sums of maxima where the data of a large call allow\n";
   return text;
 }

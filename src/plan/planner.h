@@ -16,6 +16,7 @@
 #include "ir/program.h"
 #include "ir/split.h"
 #include "plan/absolute_sums.h"
+#include "plan/guard.h"
 #include "plan/kernel.h"
 #include "plan/sides.h"
 #include "plan/target.h"
@@ -55,7 +56,8 @@ struct PairPlan {
   bool has_fast = false;                  // false: both are the same and `fast` is empty
   MaximaSums maxima;                      // of the best variant; its factor is 0 where there are none
   Sides sides;                            // the same in both variants
-  int row_slots = 0, col_slots = 0;       // arrays per point that the programs read
+  PairGuard guard;                        // of float32 plans without sums of maxima
+  int row_slots = 0, col_slots = 0;       // arrays per point that the programs, or the guard, read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
 
   const PairVariant& best() const { return has_fast ? fast : general; }

@@ -39,7 +39,7 @@ std::vector<Values<T>> sampled(const Packer<T>& packer, std::int64_t most) {
   for (std::int64_t i = 0; i < count; ++i) {
     panels.emplace_back(packer.values_size());
     const std::int64_t index = packer.panels() * (2 * i + 1) / (2 * count);
-    if (!packer.pack_values(index, panels.back().data(), nullptr)) panels.back().clear();
+    if (packer.pack_values(index, panels.back().data(), nullptr) == PanelKind::general) panels.back().clear();
   }
   return panels;
 }

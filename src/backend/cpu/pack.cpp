@@ -155,6 +155,13 @@ PackPrograms::PackPrograms(const plan::PairPlan& plan) {
   x.slots = plan.row_slots;
   z.slots = plan.col_slots;
   x.magnitudes = z.magnitudes = plan.best().magnitudes;
+  x.within = z.within = plan.guard.within;
+  for (const plan::SumGuard& sum : plan.guard.sums) {
+    const plan::CloseSum& close = sum.close;
+    if (close.power == 0) continue;
+    x.sizes.push_back({close.row_slot, close.x_stream, close.power, close.weighted});
+    z.sizes.push_back({close.col_slot, close.z_stream, close.power, close.weighted});
+  }
 }
 
 template <class T>
@@ -213,6 +220,19 @@ void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
     const std::int64_t p = point(panel, r);
     slots[plan::kUserSlot * width_ + r] = static_cast<T>(points_.user[p]);
     slots[plan::kIndexSlot * width_ + r] = static_cast<T>(p + points_.index_offset);
+  }
+}
+
+template <class T>
+void Packer<T>::fill_sizes(const T* values, T* slots) const {
+  for (const PackPrograms::Side::Size& size : side_.sizes) {
+    T* const sums = slots + size.slot * width_;
+    std::fill_n(sums, width_, T(0));
+    for (std::int64_t k = 0; k < points_.features; ++k) {
+      const T* const line = values + (k * streams_ + size.stream) * width_;
+      const T weight = size.weighted && weights_ ? static_cast<T>(weights_[k]) : T(1);
+      for (int r = 0; r < width_; ++r) sums[r] += weight * (size.power == 2 ? line[r] * line[r] : std::abs(line[r]));
+    }
   }
 }
 
@@ -295,7 +315,7 @@ bool Packer<T>::pack_part(const PanelInputs& inputs, std::int64_t panel, std::in
 }
 
 template <class T>
-bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
+PanelKind Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
   if (side_.slots > 0 && slots) fill_slots(panel, slots);
   if (side_.copies()) copy(panel, 0, points_.features, values);
   if (!side_.copies() || !side_.stages.empty()) {
@@ -304,7 +324,10 @@ bool Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
     if (streams_ > 0 && !side_.copies()) run_streams(inputs, panel, 0, points_.features, values);
     fill_stages(inputs, slots);
   }
-  return all_within(side_.magnitudes, values, values_size());
+  if (slots) fill_sizes(values, slots);
+  if (!all_within(side_.magnitudes, values, values_size())) return PanelKind::general;
+  const bool looks = side_.within.least > 0;
+  return looks && !all_within(side_.within, values, values_size()) ? PanelKind::far : PanelKind::finite;
 }
 
 template <class T>
@@ -320,20 +343,21 @@ PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
     using Element = typename MaximaOf<T>::Element;
     thread_local AlignedBuffer originals;
     originals.reserve(values_size() * static_cast<std::int64_t>(sizeof(T)));
-    const bool finite = pack_values(panel, originals.as<T>(), slots);
-    if (finite && (*maxima_)(originals.as<T>(), width_, rows_, reinterpret_cast<Element*>(values)))
+    const PanelKind kind = pack_values(panel, originals.as<T>(), slots);
+    if (kind == PanelKind::finite && (*maxima_)(originals.as<T>(), width_, rows_, reinterpret_cast<Element*>(values)))
       return PanelKind::maxima;
     std::copy_n(originals.as<T>(), values_size(), values);
-    return finite ? PanelKind::finite : PanelKind::general;
+    return kind;
   }
-  if (!pack_values(panel, values, slots)) return PanelKind::general;
+  const PanelKind kind = pack_values(panel, values, slots);
+  if (kind == PanelKind::general) return kind;
   if (const T scale = static_cast<T>(side_.magnitudes.scale); scale != 1)
     for (std::int64_t i = 0; i < values_size(); ++i) values[i] *= scale;
-  return PanelKind::finite;
+  return kind;
 }
 
 template <class T>
-void PackedSide<T>::pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool) {
+void PackedSide<T>::reserve(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count) {
   first = first_panel;
   count = panel_count;
   panel_size = packer.panel_size();
@@ -341,9 +365,12 @@ void PackedSide<T>::pack(const Packer<T>& packer, std::int64_t first_panel, std:
   values.reserve(checked_product({panel_count, panel_size, static_cast<std::int64_t>(sizeof(T))}));
   slots.reserve(checked_product({panel_count, slots_size, static_cast<std::int64_t>(sizeof(T))}));
   kinds.assign(panel_count, PanelKind::general);
-  pool.run(panel_count, [&](std::int64_t task, int) {
-    kinds[task] = packer.pack(first + task, values.as<T>() + task * panel_size, slots.as<T>() + task * slots_size);
-  });
+}
+
+template <class T>
+void PackedSide<T>::pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool) {
+  reserve(packer, first_panel, panel_count);
+  pool.run(panel_count, [&](std::int64_t task, int) { pack_one(packer, task); });
 }
 
 template class Packer<float>;

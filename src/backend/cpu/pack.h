@@ -41,6 +41,12 @@ struct PackPrograms {
     std::vector<bool> plain;
     int slots = 0;                        // 0: the programs read no value per point
     ir::Magnitudes magnitudes;
+    ir::Magnitudes within;                // points of these need no second look
+    struct Size {                         // of a point, for plan::CloseSum
+      int slot, stream, power;
+      bool weighted;
+    };
+    std::vector<Size> sizes;
     bool copies() const { return plain.size() == 1 && plain[0]; }
   };
   Side x, z;
@@ -53,9 +59,9 @@ struct PanelInputs;
 template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
 
-/// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, or what sums of
-/// maxima take in place of such.
-enum class PanelKind : std::uint8_t { general, finite, maxima };
+/// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, such that keep sums
+/// within the range (plan/guard.h), or what sums of maxima take in place of those.
+enum class PanelKind : std::uint8_t { general, far, finite, maxima };
 
 /// What makes panels of maxima.
 template <class T>
@@ -64,7 +70,7 @@ using MaximaOf = std::conditional_t<std::is_same_v<T, double>, Centring, Quantis
 /// What a tile of these two panels computes with.
 inline PanelKind common(PanelKind a, PanelKind b) {
   if (a == b) return a;
-  return a == PanelKind::general || b == PanelKind::general ? PanelKind::general : PanelKind::finite;
+  return std::min({a, b, PanelKind::finite});
 }
 
 template <class T>
@@ -96,8 +102,8 @@ class Packer {
   std::shared_ptr<const PanelInputs> inputs_of(std::int64_t panel) const;
   /// Features k … k + count - 1 of a panel; true when all are of the side's magnitudes.
   bool pack_part(const PanelInputs& inputs, std::int64_t panel, std::int64_t k, std::int64_t count, T* values) const;
-  /// The values themselves; true when all are of the side's magnitudes. `slots` may be null.
-  bool pack_values(std::int64_t panel, T* values, T* slots) const;
+  /// The values themselves, unscaled, and their kind without maxima. `slots` may be null.
+  PanelKind pack_values(std::int64_t panel, T* values, T* slots) const;
 
  private:
   template <class Out>
@@ -113,6 +119,7 @@ class Packer {
                    T* values) const;
   void fill_stages(const PanelInputs& inputs, T* slots) const;
   void fill_slots(std::int64_t panel, T* slots) const;
+  void fill_sizes(const T* values, T* slots) const;
 
   const PackPrograms::Side& side_;
   const Points& points_;
@@ -142,6 +149,11 @@ struct PackedSide {
   std::int64_t panel_size = 0, slots_size = 0;
 
   void pack(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count, Pool& pool);
+  /// Its two halves: memory for the panels, and panel number first + `at`.
+  void reserve(const Packer<T>& packer, std::int64_t first_panel, std::int64_t panel_count);
+  void pack_one(const Packer<T>& packer, std::int64_t at) {
+    kinds[at] = packer.pack(first + at, values.as<T>() + at * panel_size, slots.as<T>() + at * slots_size);
+  }
   const T* panel(std::int64_t p) const { return values.as<T>() + (p - first) * panel_size; }
   const T* slot(std::int64_t p) const { return slots.as<T>() + (p - first) * slots_size; }
   PanelView<T> view(std::int64_t p) const { return {panel(p), slot(p), p, kinds[p - first]}; }

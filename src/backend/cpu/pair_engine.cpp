@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/choose_maxima.h"
+#include "backend/cpu/second_look.h"
 #include "core/error.h"
 #include "plan/promotion.h"
 
@@ -19,6 +20,16 @@ std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector
   const std::vector<double> results = ir::run<double>(uniforms, inputs);
   values.insert(values.end(), results.begin(), results.end());
   return values;
+}
+
+const PairProgram& PairProgram::wide() const {
+  std::call_once(wide_once_, [this] {
+    plan::PairProblem problem = plan().problem;
+    problem.type = Dtype::float64;
+    problem.block_columns = 0;
+    wide_ = std::make_unique<const PairProgram>(plan::plan_pairs(problem));
+  });
+  return *wide_;
 }
 
 template <class T>
@@ -111,8 +122,8 @@ PanelView<T> PairEngine<T>::values_for(PanelKind other, const Packer<T>& packer,
   if (!packed_again(other, panel.kind)) return panel;
   if (values.index != panel.index) {
     values.values.reserve(packer.values_size() * static_cast<std::int64_t>(sizeof(T)));
-    const bool finite = packer.pack_values(panel.index, values.values.as<T>(), nullptr);
-    values.kind = finite && !scales_ ? PanelKind::finite : PanelKind::general;
+    const PanelKind kind = packer.pack_values(panel.index, values.values.as<T>(), nullptr);
+    values.kind = scales_ ? PanelKind::general : kind;
     values.index = panel.index;
   }
   return {values.values.as<T>(), panel.slots, panel.index, values.kind};
@@ -177,7 +188,7 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
                                    std::int64_t out_stride, std::int64_t tiles) const {
   const bool finite = common(x.kind, z.kind) != PanelKind::general;
   const bool fast = finite && params_.fast_update;
-  if (fast == (finite && params_.fast_epilogue) && fused_[fast]) {
+  if (fast == (finite && params_.fast_epilogue) && fused_[fast] && !looks_again(x, z)) {
     plan::UpdateArgs args = arguments(x, z, fast, acc);
     args.out = out;
     args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
@@ -299,6 +310,8 @@ void PairEngine<T>::finish(const T* acc, const PanelView<T>& x, const PanelView<
   const plan::EpilogueArgs args{acc, x.slots, z.slots, (fast ? params.fast : params.general).data(), out,
                                 out_stride * static_cast<std::int64_t>(sizeof(T)), tile().rows};
   (*program_.kernels.variant(fast).epilogue)(args);
+  if constexpr (std::is_same_v<T, float>)
+    if (looks_again(x, z)) second_look(program_, item_, params.wide, acc, x, z, out, out_stride);
 }
 
 template struct ParamBlock<float>;

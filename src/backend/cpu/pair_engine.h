@@ -6,6 +6,8 @@
 // meets one of others.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backend/cpu/pack.h"
@@ -17,8 +19,14 @@ namespace mercer::cpu {
 struct PairProgram {
   explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan) : kernels(plan), packs(*plan) {}
   const plan::PairPlan& plan() const { return kernels.plan(); }
+  /// The same formula in float64, made when a call first needs it.
+  const PairProgram& wide() const;
   jit::PairKernels kernels;
   PackPrograms packs;
+
+ private:
+  mutable std::once_flag wide_once_;
+  mutable std::unique_ptr<const PairProgram> wide_;
 };
 
 /// Parameters and uniforms of one batch item in the computing type.
@@ -100,6 +108,11 @@ class PairEngine {
   plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
   plan::UpdateArgs maxima_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
                                      std::int64_t tiles) const;
+  /// Whether pairs of these panels may have to be computed again.
+  bool looks_again(const PanelView<T>& x, const PanelView<T>& z) const {
+    const plan::PairGuard& guard = plan().guard;
+    return !guard.sums.empty() && (guard.close_sums > 0 || common(x.kind, z.kind) != PanelKind::finite);
+  }
   void compute_values(const PanelView<T>& x, const PanelView<T>& z, T* acc, T* out, std::int64_t out_stride,
                       std::int64_t tiles) const;
   void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
@@ -118,7 +131,7 @@ class PairEngine {
   /// Whether a panel of `kind` is packed again for tiles of values with one of kind `other`.
   bool packed_again(PanelKind other, PanelKind kind) const {
     return kind == PanelKind::maxima ||
-           (scales_ && kind == PanelKind::finite && other == PanelKind::general);
+           (scales_ && kind != PanelKind::general && other == PanelKind::general);
   }
   PanelView<T> values_for(PanelKind other, const Packer<T>& packer, const PanelView<T>& panel,
                           TileScratch::Values& values) const;

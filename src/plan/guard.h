@@ -1,0 +1,44 @@
+// Which sums of a float32 plan may leave the range of normal numbers, or lose digits to the rounding of their streams.
+// The CPU back end looks at those of each tile and computes pairs of them again in float64 (backend/cpu/second_look.h).
+//
+//   sum over k of |x - z|^p          p > 1: leaves the range before its root does
+//   sum over k of (x/|x| - z/|z|)^2  streams are rounded once; their difference is as wrong as they are
+#pragma once
+
+#include <vector>
+
+#include "ir/program.h"
+#include "ir/split.h"
+
+namespace mercer::plan {
+
+/// A sum that is compared with the sum over k of w |x|^power + w |z|^power, x and z the streams that it subtracts.
+struct CloseSum {
+  int power = 0;  // 0: it is not; 2: of squares
+  bool weighted = false;
+  int x_stream = 0, z_stream = 0;
+  int row_slot = 0, col_slot = 0;  // where packing leaves the two halves
+};
+
+struct SumGuard {
+  int state = 0;
+  bool ranged = false;  // computed again below `least` and from kMostSum on
+  float least = 0;
+  CloseSum close;       // and below kCloseSum times that
+};
+
+struct PairGuard {
+  std::vector<SumGuard> sums;
+  ir::Magnitudes within;  // points of these magnitudes keep all ranged sums inside; see PanelKind
+  int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
+};
+
+inline constexpr float kMostSum = 0x1p120f;
+/// From here on, rounding streams of K features moves a sum by less than 1.4e-6/sqrt(K) of itself, but for data whose
+/// features round alike.
+inline constexpr float kCloseSum = 1 / 64.0f;
+
+/// The slots are counted from 0.
+PairGuard guard_sums(const ir::Split& split);
+
+}  // namespace mercer::plan
