@@ -23,8 +23,6 @@ const std::map<std::string, const char*> kScales = {
     {"hellinger", "s = sqrt(sum(square(sqrt(x) - sqrt(z)))/2); s + 0.06*sqrt(sum(square(sqrt(x) + sqrt(z)))/2)"},
     // Terms of this size cancel inside each term.
     {"jensenshannon", "sqrt(sum(x/sum(x) + z/sum(z)))"},
-    {"kl_divergence", "sum(abs(xlogy(x, x/where(x == 0, 1, z))) + x + z)"},
-    {"itakura_saito", "sum(x/z + abs(log(x/z)) + 1)"},
     {"dot", "sqrt(sum(x*x)*sum(z*z))"},
     {"polynomial", "s = sqrt(sum(x*x)*sum(z*z)); (s + 1)^3 + 3*s*(s + 1)^2"},
     {"sigmoid", "s = sqrt(sum(x*x)*sum(z*z)); d = sum(x*z) + 1; abs(tanh(d)) + (1 - tanh(d)^2)*(s + 1)"},
