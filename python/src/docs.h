@@ -167,8 +167,8 @@ x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum 
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
 ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
 weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
-In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. Sums of powers
-must be normal numbers of float64, on CUDA of the points' type: beyond them distances are 0 or inf.)doc";
+In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. Sums of
+powers must be normal numbers of float64, on CUDA of the points' type: beyond them distances are 0 or inf.)doc";
 
 inline constexpr char kExplainSignature[] =
     "def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), "

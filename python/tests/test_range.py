@@ -200,6 +200,9 @@ def test_points_close_together(target, rng, name):
         assert_relative(mc.cdist(x, z, metric=name, w=w), chord(*scaled) / 2)
         values, _ = mc.knn(name, x, z, k=2)
         assert_relative(values, np.sort(chord(x, z) / 2, axis=1)[:, :2])
+    x[0] = np.nan  # in the same tile as others
+    assert np.isnan(mc.cdist(x, z, metric=name)[0]).all()
+    assert_relative(mc.cdist(x, z, metric=name)[1:], NEAR[name](x, z)[1:])
 
 
 @pytest.mark.parametrize("scale", [1e-37, 1e-22, 1, 1e20])

@@ -5,8 +5,9 @@
 // E is read a few bits at a time by table lookups straight from the pattern of d; m^r is one polynomial, fitted here.
 //
 // float32:   |d|^p = |d|^n |d|^r with a whole n >= 1 and r < 1.9. 0^p = 0 by the first factor, Inf and NaN
-//   stay, so for p >= 1 this holds for all data. The polynomial is monic (its leading coefficient goes into a table), and its
-//   variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than Horner takes.
+//   stay, so for p >= 1 this holds for all data. The polynomial is monic (its leading coefficient goes into a table),
+//   and its variable v is shifted so that v^(degree - 1) drops out: v * v + c begins it, a multiply-add less than
+//   Horner takes.
 //   Two tables of sixteen: 16 instructions, eight for the FMA pipes. Where tables of eight entries cost much less
 //   (AVX2), three of them; the ninth bit is the sign, so that d itself can be the other factor: 19 instructions, nine
 //   for the FMA pipes. So of p between 0 and 1, where d is no subnormal number: they take n = 1 and a negative r.

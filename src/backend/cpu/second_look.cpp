@@ -18,20 +18,29 @@ Points part_of(Points points, std::int64_t first, std::int64_t count) {
   return points;
 }
 
-/// Whether any is; NaN is not.
-unsigned out_of_range(const float* values, float least, int count) {
+/// Whether any is; NaN is not. Negative weights may make negative sums.
+bool any_out_of_range(const float* values, float least, std::int64_t count) {
   unsigned found = 0;
-  for (int c = 0; c < count; ++c)
-    found |= static_cast<unsigned>(std::fabs(values[c]) < least) |  // negative weights may make negative sums
-             static_cast<unsigned>(std::fabs(values[c]) >= plan::kMostSum);
-  return found;
+  for (std::int64_t i = 0; i < count; ++i)
+    found |= static_cast<unsigned>(std::fabs(values[i]) < least) |
+             static_cast<unsigned>(std::fabs(values[i]) >= plan::kMostSum);
+  return found != 0;
 }
 
-unsigned close(const float* values, float of_row, const float* of_cols, int count) {
+bool any_below(const float* values, float bound, std::int64_t count) {
   unsigned found = 0;
-  for (int c = 0; c < count; ++c) found |= static_cast<unsigned>(values[c] < plan::kCloseSum * (of_row + of_cols[c]));
-  return found;
+  for (std::int64_t i = 0; i < count; ++i) found |= static_cast<unsigned>(values[i] < bound);
+  return found != 0;
 }
+
+/// Sizes of points without a number do not count.
+float largest(const float* sizes, int count) {
+  float result = 0;
+  for (int i = 0; i < count; ++i) result = sizes[i] > result ? sizes[i] : result;
+  return result;
+}
+
+float close_below(float of_row, float of_col) { return plan::kCloseSum * (of_row + of_col); }
 
 class SecondLook {
  public:
@@ -39,19 +48,21 @@ class SecondLook {
              const PanelView<float>& z)
       : program_(program), item_(item), acc_(acc), x_(x), z_(z), m0_(x.index * tile().rows),
         n0_(z.index * tile().cols()), rows_(std::min<std::int64_t>(tile().rows, item.x.count - m0_)),
-        cols_(std::min<std::int64_t>(tile().cols(), item.z.count - n0_)) {}
+        cols_(std::min<std::int64_t>(tile().cols(), item.z.count - n0_)),
+        far_(common(x.kind, z.kind) != PanelKind::finite) {}
 
-  /// False: no pair of the tile needs it. A pass without branches over sums that lie in cache.
+  /// False: no pair of the tile needs it. A pass without branches over sums that lie in cache, which takes the largest
+  /// points of the tile for all, and pairs that fill the tile up.
   bool finds_any() const {
-    unsigned found = 0;
-    for (const plan::SumGuard& sum : program_.plan().guard.sums)
-      for (std::int64_t r = 0; r < rows_; ++r) {
-        const int count = tile().cols();  // more pairs than there are do no harm
-        const float* const values = acc_ + (sum.state * tile().rows + r) * count;
-        if (sum.ranged) found |= out_of_range(values, sum.least, count);
-        if (sum.close.power > 0) found |= close(values, size_of_row(sum, r), sizes_of_cols(sum), count);
-      }
-    return found != 0;
+    const std::int64_t size = std::int64_t{tile().rows} * tile().cols();
+    for (const plan::SumGuard& sum : program_.plan().guard.sums) {
+      const float* const values = acc_ + sum.state * size;
+      if (sum.ranged && far_ && any_out_of_range(values, sum.least, size)) return true;
+      if (sum.close.power == 0) continue;
+      const float *const rows = sizes_of_rows(sum), *const cols = sizes_of_cols(sum);
+      if (any_below(values, close_below(largest(rows, tile().rows), largest(cols, tile().cols())), size)) return true;
+    }
+    return false;
   }
 
   void operator()(const std::vector<double>& params, float* out, std::int64_t out_stride) {
@@ -70,12 +81,10 @@ class SecondLook {
   }
   bool is_doubtful(const plan::SumGuard& sum, std::int64_t r, std::int64_t c) const {
     const float value = sum_of(sum, r, c);
-    return (sum.ranged && out_of_range(&value, sum.least, 1) != 0) ||
-           (sum.close.power > 0 && close(&value, size_of_row(sum, r), sizes_of_cols(sum) + c, 1) != 0);
+    return (sum.ranged && far_ && any_out_of_range(&value, sum.least, 1)) ||
+           (sum.close.power > 0 && value < close_below(sizes_of_rows(sum)[r], sizes_of_cols(sum)[c]));
   }
-  float size_of_row(const plan::SumGuard& sum, std::int64_t r) const {
-    return x_.slots[sum.close.row_slot * tile().rows + r];
-  }
+  const float* sizes_of_rows(const plan::SumGuard& sum) const { return x_.slots + sum.close.row_slot * tile().rows; }
   const float* sizes_of_cols(const plan::SumGuard& sum) const { return z_.slots + sum.close.col_slot * tile().cols(); }
 
   /// 0 of equal points, or Inf of a point that is not finite.
@@ -149,6 +158,7 @@ class SecondLook {
   const float* acc_;
   const PanelView<float>&x_, &z_;
   std::int64_t m0_, n0_, rows_, cols_;  // of the pairs that exist
+  bool far_;                            // ranged sums may leave the range
   std::vector<bool> marks_;
 };
 
