@@ -224,15 +224,28 @@ void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
 }
 
 template <class T>
-void Packer<T>::fill_sizes(const T* values, T* slots) const {
+void Packer<T>::add_sizes(const T* values, std::int64_t first, std::int64_t count, T* slots) const {
   for (const PackPrograms::Side::Size& size : side_.sizes) {
     T* const sums = slots + size.slot * width_;
-    std::fill_n(sums, width_, T(0));
-    for (std::int64_t k = 0; k < points_.features; ++k) {
+    if (first == 0) std::fill_n(sums, width_, T(0));
+    for (std::int64_t k = 0; k < count; ++k) {
       const T* const line = values + (k * streams_ + size.stream) * width_;
-      const T weight = size.weighted && weights_ ? static_cast<T>(weights_[k]) : T(1);
+      const T weight = size.weighted && weights_ ? static_cast<T>(weights_[first + k]) : T(1);
       for (int r = 0; r < width_; ++r) sums[r] += weight * (size.power == 2 ? line[r] * line[r] : std::abs(line[r]));
     }
+  }
+}
+
+/// The sizes of a panel whose values are packed some features at a time.
+template <class T>
+void Packer<T>::add_sizes_by_parts(const PanelInputs& inputs, std::int64_t panel, T* slots) const {
+  if (side_.sizes.empty()) return;
+  thread_local AlignedBuffer values;
+  values.reserve(part_size() * static_cast<std::int64_t>(sizeof(T)));
+  for (std::int64_t k = 0; k < points_.features; k += part_) {
+    const std::int64_t count = std::min(part_, points_.features - k);
+    pack_part(inputs, panel, k, count, values.as<T>());
+    add_sizes(values.as<T>(), k, count, slots);
   }
 }
 
@@ -324,7 +337,7 @@ PanelKind Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const 
     if (streams_ > 0 && !side_.copies()) run_streams(inputs, panel, 0, points_.features, values);
     fill_stages(inputs, slots);
   }
-  if (slots) fill_sizes(values, slots);
+  if (slots) add_sizes(values, 0, points_.features, slots);
   if (!all_within(side_.magnitudes, values, values_size())) return PanelKind::general;
   const bool looks = side_.within.least > 0;
   return looks && !all_within(side_.within, values, values_size()) ? PanelKind::far : PanelKind::finite;
@@ -334,8 +347,10 @@ template <class T>
 PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
   if (part_ > 0) {
     if (side_.slots > 0) {
+      const std::shared_ptr<const PanelInputs> inputs = inputs_of(panel);
       fill_slots(panel, slots);
-      fill_stages(*inputs_of(panel), slots);
+      fill_stages(*inputs, slots);
+      add_sizes_by_parts(*inputs, panel, slots);
     }
     return PanelKind::general;
   }

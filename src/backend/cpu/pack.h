@@ -119,7 +119,8 @@ class Packer {
                    T* values) const;
   void fill_stages(const PanelInputs& inputs, T* slots) const;
   void fill_slots(std::int64_t panel, T* slots) const;
-  void fill_sizes(const T* values, T* slots) const;
+  void add_sizes(const T* values, std::int64_t first, std::int64_t count, T* slots) const;
+  void add_sizes_by_parts(const PanelInputs& inputs, std::int64_t panel, T* slots) const;
 
   const PackPrograms::Side& side_;
   const Points& points_;

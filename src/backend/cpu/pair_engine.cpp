@@ -23,7 +23,7 @@ std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector
 }
 
 const PairProgram& PairProgram::wide() const {
-  std::call_once(wide_once_, [this] {
+  wide_once_.call([this] {
     plan::PairProblem problem = plan().problem;
     problem.type = Dtype::float64;
     problem.block_columns = 0;

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "backend/cpu/pack.h"
+#include "core/mutex.h"
 #include "jit/compile.h"
 
 namespace mercer::cpu {
@@ -25,7 +25,7 @@ struct PairProgram {
   PackPrograms packs;
 
  private:
-  mutable std::once_flag wide_once_;
+  mutable Once wide_once_;
   mutable std::unique_ptr<const PairProgram> wide_;
 };
 
