@@ -84,7 +84,7 @@ PairGuard guard_sums(const ir::Split& split) {
     const bool nonnegative = ir::is_nonnegative(ir::substitute(term, {{ir::leaf(Op::w), Expr(1.0)}}));
     if (const double d = degree(term); nonnegative && d > 1) {
       sum.ranged = true;
-      sum.least = d <= kLargestGradual ? 0x1p-110f : 0x1p-96f;
+      sum.least = d <= kLargestGradual ? 0x1p-118f : 0x1p-96f;
       narrow(guard.within, sum.least, d);
     }
     sum.close = close_sum(split, term);
