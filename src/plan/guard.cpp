@@ -91,6 +91,9 @@ PairGuard guard_sums(const ir::Split& split) {
     if (sum.close.power > 0) sum.close.row_slot = sum.close.col_slot = guard.close_sums++;
     if (sum.ranged || sum.close.power > 0) guard.sums.push_back(sum);
   }
+  const bool one = guard.sums.size() == 1 && split.states == 1 && split.epilogue.size() == 1;
+  guard.shows_in_output =
+      one && split.nonnegative_slots({Op::sum})[0] && ir::rises_with_accumulator(split.epilogue[0], true);
   return guard;
 }
 

@@ -30,13 +30,14 @@ struct SumGuard {
 struct PairGuard {
   std::vector<SumGuard> sums;
   ir::Magnitudes within;  // points of these magnitudes keep all ranged sums inside; see PanelKind
+  bool shows_in_output = false;  // one sum, with which the only output rises: of a fused kernel the output is looked at
   int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
 };
 
 inline constexpr float kMostSum = 0x1p120f;
 /// From here on, rounding streams of K features moves a sum by less than 1.4e-6/sqrt(K) of itself, but for data whose
 /// features round alike.
-inline constexpr float kCloseSum = 1 / 64.0f;
+inline constexpr float kCloseSum = 1 / 65.0f;  // of points of length one a little less than 2^-5
 
 /// The slots are counted from 0.
 PairGuard guard_sums(const ir::Split& split);

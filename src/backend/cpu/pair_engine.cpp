@@ -1,6 +1,7 @@
 #include "backend/cpu/pair_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "backend/cpu/choose_maxima.h"
@@ -30,6 +31,20 @@ const PairProgram& PairProgram::wide() const {
     wide_ = std::make_unique<const PairProgram>(plan::plan_pairs(problem));
   });
   return *wide_;
+}
+
+float PairProgram::output_below(float bound) const {
+  constexpr float kMargin = 1 + 1e-5f;  // of roots that do not quite rise
+  constexpr std::uint32_t kExponents = 255;
+  std::call_once(outputs_once_, [this] {
+    const ir::Program& epilogue = plan().general.epilogue;
+    for (std::uint32_t e = 0; e < kExponents; ++e) {
+      const float sum = e == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(e) - 127);
+      outputs_.push_back(kMargin * ir::run<float>(epilogue, std::vector<float>(epilogue.inputs.size(), sum))[0]);
+    }
+  });
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(bound), exponent = (bits + 0x7fffff) >> 23;
+  return exponent < kExponents ? outputs_[exponent] : HUGE_VALF;
 }
 
 template <class T>
@@ -188,15 +203,21 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
                                    std::int64_t out_stride, std::int64_t tiles) const {
   const bool finite = common(x.kind, z.kind) != PanelKind::general;
   const bool fast = finite && params_.fast_update;
-  if (fast == (finite && params_.fast_epilogue) && fused_[fast] && !looks_again(x, z)) {
+  const bool looks = looks_again(x, z);
+  bool done = false;
+  if (fast == (finite && params_.fast_epilogue) && fused_[fast] && (!looks || plan().guard.shows_in_output)) {
     plan::UpdateArgs args = arguments(x, z, fast, acc);
     args.out = out;
     args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
     args.tiles = tiles;
-    return (*fused_[fast])(args);
+    (*fused_[fast])(args);
+    if (!looks) return;
+    done = true;
   }
   for (std::int64_t t = 0; t < tiles; ++t) {
     const PanelView<T> one = panel_after(x, t);
+    if constexpr (std::is_same_v<T, float>)
+      if (done && !may_need_second_look(program_, one, z, out + t * tile().rows * out_stride, out_stride)) continue;
     accumulate_values(one, z, acc);
     finish(acc, one, z, params_, out + t * tile().rows * out_stride, out_stride);
   }

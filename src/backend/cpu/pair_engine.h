@@ -21,12 +21,16 @@ struct PairProgram {
   const plan::PairPlan& plan() const { return kernels.plan(); }
   /// The same formula in float64, made when a call first needs it.
   const PairProgram& wide() const;
+  /// Where an output shows its sum (plan::PairGuard): a value that outputs of sums below `bound` do not reach.
+  float output_below(float bound) const;
   jit::PairKernels kernels;
   PackPrograms packs;
 
  private:
   mutable Once wide_once_;
   mutable std::unique_ptr<const PairProgram> wide_;
+  mutable std::once_flag outputs_once_;
+  mutable std::vector<float> outputs_;  // of sums that are powers of two, by their exponents
 };
 
 /// Parameters and uniforms of one batch item in the computing type.

@@ -164,6 +164,30 @@ class SecondLook {
 
 }  // namespace
 
+bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
+                          const float* out, std::int64_t out_stride) {
+  const plan::SumGuard& sum = program.plan().guard.sums[0];
+  const plan::TileShape& tile = program.plan().tile;
+  float bound = 0, above = HUGE_VALF;
+  if (sum.ranged && common(x.kind, z.kind) != PanelKind::finite) {
+    bound = sum.least;
+    above = program.output_below(plan::kMostSum / 2);
+  }
+  if (sum.close.power > 0) {
+    const float *const rows = x.slots + sum.close.row_slot * tile.rows,
+                *const cols = z.slots + sum.close.col_slot * tile.cols();
+    bound = std::max(bound, close_below(largest(rows, tile.rows), largest(cols, tile.cols())));
+  }
+  const float below = program.output_below(bound);
+  unsigned found = 0;
+  for (int r = 0; r < tile.rows; ++r) {
+    const float* const values = out + r * out_stride;
+    for (int c = 0; c < tile.cols(); ++c)
+      found |= static_cast<unsigned>(values[c] < below) | static_cast<unsigned>(values[c] >= above);
+  }
+  return found != 0;
+}
+
 void second_look(const PairProgram& program, const PairItem& item, const std::vector<double>& params, const float* acc,
                  const PanelView<float>& x, const PanelView<float>& z, float* out, std::int64_t out_stride) {
   SecondLook look(program, item, acc, x, z);
