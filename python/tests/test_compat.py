@@ -96,10 +96,12 @@ def test_an_original_that_was_imported_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "kermac", raising=False)
     original = __import__("kermac")
-    with pytest.raises(ValueError, match=r"must not have been imported before.*kermac\.py"):
-        mercer.compat.install("kermac")
-    assert sys.modules["kermac"] is original
-    monkeypatch.delitem(sys.modules, "kermac")
+    try:
+        with pytest.raises(ValueError, match=r"must not have been imported before.*kermac\.py"):
+            mercer.compat.install("kermac")
+        assert sys.modules["kermac"] is original
+    finally:
+        del sys.modules["kermac"]
 
 
 def test_mercer_imports_neither_torch_nor_the_modules():
