@@ -11,7 +11,8 @@ from torch.utils._device import DeviceContext
 
 
 def find() -> str | None:
-    """The first one in words. ``torch.device`` as a context is none: it is about new tensors."""
+    """The first one in words. ``torch.device`` as a context is none: it is about new tensors. So is
+    a mode that says ``devices_only``."""
     if torch._C._is_tracing():
         return "torch.jit.trace"
     for count, mode_at in (
@@ -20,6 +21,6 @@ def find() -> str | None:
     ):
         for place in range(count):
             mode = mode_at(place)
-            if not isinstance(mode, DeviceContext):
+            if not (isinstance(mode, DeviceContext) or getattr(mode, "devices_only", False)):
                 return type(mode).__name__
     return None

@@ -114,7 +114,9 @@ ON_CUDA = """
     import sys
     import numpy as np
     import torch
-    import kermac
+    import kermac.linalg
+    from kernel_tools.linalg import cusolver_eigh
+    from pyfastkron.fastkrontorch import gemkm
 
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 1
@@ -150,6 +152,13 @@ ON_CUDA = """
         timer.start()
         results = [kermac.cdist(points, z) for points in (x, weight, one, two)]
         assert timer.stop() >= 0
+    assert kermac.cdist(x, z, out=torch.empty(5, 4, device=device)).shape == (5, 4)
+    assert kermac.cdist_grad(z[:3], z, x, z).shape == (1, 5, 4, 3)
+    system = torch.eye(3, device=device)[None]
+    assert kermac.linalg.solve_lu(system, system)[0].equal(system)
+    assert gemkm(x, [torch.eye(3, device=device)], 1.0, 1.0, x).equal(2 * x)
+    values, vectors = cusolver_eigh(system[0])
+    assert values.tolist() == [1, 1, 1]
     x.record_stream(stream)
     torch.cuda.synchronize()
     print({str(result.device) for result in results}, {str(t.device) for t in (x, z, weight)})

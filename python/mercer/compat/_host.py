@@ -34,6 +34,8 @@ def _on_host(value: Any) -> Any:
 class _HostMode(TorchFunctionMode):
     """What goes from one device to another is copied: a program may write to one of the two."""
 
+    devices_only = True  # mercer's calls need not go through it
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
