@@ -147,8 +147,8 @@ void Array::require_unwatched() const {
                             nb::cast<std::string>(watcher)));
 }
 
-/// Whether `object_` was a tensor of zeros that PyTorch never stored, as derivatives may be, and is a stored one now. What
-/// torch.func.functionalize passes has no memory either.
+/// Whether `object_` was a tensor of zeros that PyTorch never stored, as derivatives may be, and is a stored one now.
+/// What torch.func.functionalize passes has no memory either.
 bool Array::materialize() {
   if (library_->kind != Library::Kind::torch) return false;
   if (nb::cast<bool>(library_->namespace_.attr("_is_functional_tensor")(object_)))
