@@ -42,6 +42,18 @@ _SAME_NAME = (
     "floor", "ceil", "sign", "maximum", "minimum", "copysign", "equal", "not_equal",
     "logical_and", "logical_or", "logical_not",
 )  # fmt: skip
+# What the second operand does where the first one is an array, whose own operator would come back
+# here, as CuPy's does.
+_REFLECTED = {
+    operator.add: "__radd__",
+    operator.sub: "__rsub__",
+    operator.mul: "__rmul__",
+    operator.truediv: "__rtruediv__",
+    operator.lt: "__gt__",
+    operator.le: "__ge__",
+    operator.gt: "__lt__",
+    operator.ge: "__le__",
+}
 _UFUNCS = _NAMED_OTHERWISE | {name: getattr(_mercer, name) for name in _SAME_NAME}
 
 # NumPy's functions that mean the same over the features, the only axis that a formula has, each
@@ -71,7 +83,10 @@ def apply(ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
     if function is None:
         _refuse(name, "write it with mercer's functions")
     _refuse_options(name, options)
-    return function(*map(_operand, inputs))
+    operands = [_operand(value) for value in inputs]
+    if function in _REFLECTED and not isinstance(operands[0], _mercer.Expr):
+        return getattr(operands[1], _REFLECTED[function])(operands[0])
+    return function(*operands)
 
 
 def call(function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:

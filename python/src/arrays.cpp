@@ -151,6 +151,7 @@ void Array::require_unwatched() const {
 /// What torch.func.functionalize passes has no memory either.
 bool Array::materialize() {
   if (library_->kind != Library::Kind::torch) return false;
+  if (library_->is_subclass) fail_followed("must be a plain tensor. Received " + type_text(object_));
   if (nb::cast<bool>(library_->namespace_.attr("_is_functional_tensor")(object_)))
     fail_followed("must be a plain tensor. Received one inside torch.func.functionalize");
   if (access_ == Access::write || !nb::cast<bool>(object_.attr("_is_zerotensor")())) return false;

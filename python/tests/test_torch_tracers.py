@@ -184,7 +184,7 @@ LINALG = {
     "an output": lambda a, b: mc.pairwise("sum(x*z)", a, out=b),
     "an output of kron": lambda a, b: mc.kron.matmul(a, [b], out=a.clone()),
     "a workspace": lambda a, b: mc.kron.matmul(
-        a, [b], workspace=torch.empty(1 << 19, dtype=torch.uint8)
+        a, [b], workspace=torch.empty(1 << 23, dtype=torch.uint8)
     ),
 }  # fmt: skip
 

@@ -82,14 +82,16 @@ std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideG
   return further;
 }
 
-/// One pass over the pairs; nothing where it cannot have all of that.
+/// One pass over the pairs; nothing where it cannot have all of that. Kernels that have no planes read a matrix of weights
+/// in the computing type; `converts`: it is of another type, and becomes a plane.
 std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cuda::PairJob& job,
                                                   const plan::FieldWeights& weights, const ops::FurtherSums& further,
-                                                  Context& context) {
+                                                  Context& context, bool converts = false) {
   ops::CudaGradient kernels;
-  kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
+  if (!converts) kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
   // Only values that are stored may be read once more, for the sums by w.
-  if (!kernels.pairs && !further.weights) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
+  const bool is_read_once = !further.weights && !converts;
+  if (!kernels.pairs && is_read_once) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
   if (kernels.pairs) return kernels;
   // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
   ops::FurtherSums without_product = further;
@@ -369,7 +371,8 @@ bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const
     product.run(job, operands);
     return true;
   }
-  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context);
+  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context,
+                                        weights.dtype != call.type());
   if (!kernels) return false;
   operands.by_matrix = true;
   operands.sums = further_output(call, beside.sums);

@@ -455,22 +455,23 @@ TEST(Gradient, TiesAndZeros) {
   }
 }
 
-/// Amplitudes and weights of pairs of every dtype that points have.
+/// Amplitudes and weights of pairs of every dtype that points have; on CUDA other kernels read them by 40 features.
 TEST(Gradient, AmplitudesOfEveryDtype) {
   const Expr f = parse("exp(-sum((x-z)^2)/40)"), phi = differentiate(f, points().x);
-  for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32}) {
-    const Array x = normal(Dtype::float32, {5, 6}, 1), z = normal(Dtype::float32, {70, 6}, 2),
-                amplitude = uniform(dtype, {5, 70}, 3, 0, 9), ones = uniform(Dtype::float32, {70}, 4, 1, 1);
-    const Tensor zt = z, weights = amplitude;
-    const Field expected = expected_field(phi, x, z, ones, {}, &weights);
-    on_each_target([&](TestContext& context) {
-      const Array field(Dtype::float32, {5, 6}), backward(Dtype::float32, {5, 6});
-      gradient_field(phi, x, zt, weights, ones, field, {}, context);
-      expect_field(field, expected, name_of(dtype), 3);
-      ASSERT_TRUE(pairwise_backward(f, x, &zt, weights, backward, {}, {}, context));
-      expect_field(backward, expected, name_of(dtype), 3);
-    });
-  }
+  for (const std::int64_t k : {6, 40})
+    for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16, Dtype::uint8, Dtype::float32}) {
+      const Array x = normal(Dtype::float32, {5, k}, 1), z = normal(Dtype::float32, {70, k}, 2),
+                  amplitude = uniform(dtype, {5, 70}, 3, 0, 9), ones = uniform(Dtype::float32, {70}, 4, 1, 1);
+      const Tensor zt = z, weights = amplitude;
+      const Field expected = expected_field(phi, x, z, ones, {}, &weights);
+      on_each_target([&](TestContext& context) {
+        const Array field(Dtype::float32, {5, k}), backward(Dtype::float32, {5, k});
+        gradient_field(phi, x, zt, weights, ones, field, {}, context);
+        expect_field(field, expected, name_of(dtype), 3);
+        ASSERT_TRUE(pairwise_backward(f, x, &zt, weights, backward, {}, {}, context));
+        expect_field(backward, expected, name_of(dtype), 3);
+      });
+    }
 }
 
 TEST(Gradient, WeightsValuesAndOffsets) {
