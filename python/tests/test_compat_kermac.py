@@ -272,6 +272,7 @@ def test_p_may_serve_the_inner_power_alone(draw):
 
 def test_debug_prints_what_was_compiled_or_found(draw, capsys):
     a, b = draw(M, K), draw(N, K)
+    mc.clear_plans()
     kermac.cdist(a, b, p=1.8125, debug=True)
     kermac.cdist(a, b, p=1.8125, debug=True)
     first, second = capsys.readouterr().out.splitlines()

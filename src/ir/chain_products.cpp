@@ -82,6 +82,13 @@ bool says_no_distance(const Expr& choice, const Expr& q) {
   return at_zero && q->op == Op::sum && is_nonnegative(q->args[0]);
 }
 
+/// Whether `factor` may be multiplied by the 0 of a choice. One of parameters alone excludes all values that they make
+/// infinite, so what overflows besides is as the formula is.
+bool is_harmless(const Expr& factor, const Expr& choice) {
+  const Expr e = shorten(factor);
+  return stays_finite(e) || (is_uniform(choice->op == Op::where ? choice->args[0] : choice) && has_no_poles(e));
+}
+
 /// a * b where no branch that a choice excludes in one of them reaches the result from the other.
 class Selected {
  public:
@@ -102,10 +109,10 @@ class Selected {
  private:
   Expr made(const Expr& a, const Expr& b, const Expr& plain) {
     const Expr of_a = choices_.part_of(a);
-    if (!of_a.empty() && !stays_finite(shorten(b)) && (q_.empty() || !says_no_distance(of_a, q_)))
+    if (!of_a.empty() && !is_harmless(b, of_a) && (q_.empty() || !says_no_distance(of_a, q_)))
       return split(a, of_a, plain, [&](const Expr& branch) { return (*this)(branch, b); });
     const Expr of_b = q_.empty() ? choices_.part_of(b) : Expr();
-    if (!of_b.empty() && !stays_finite(shorten(a)))
+    if (!of_b.empty() && !is_harmless(a, of_b))
       return split(b, of_b, plain, [&](const Expr& branch) { return (*this)(a, branch); });
     return plain;
   }

@@ -166,8 +166,8 @@ const OpInfo& info(Op op) {
                           .commutative = false, .boolean = false, .eval_wide = nullptr};
   if (op == Op::ptx) return ptx;
   // Nor has what only passes make.
-  static const OpInfo pinned = row(Op::pinned, "pinned", F1(a), nullptr);
-  if (op == Op::pinned) return pinned;
+  static constinit Lazy<OpInfo> pinned;
+  if (op == Op::pinned) return pinned.get([] { return row(Op::pinned, "pinned", F1(a), nullptr); });
   const auto index = static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::neg);  // the table is in enum order
   require(op >= Op::neg && index < op_table().size(), "ops: only scalar ops have a row. Received op number {}.",
           static_cast<int>(op));

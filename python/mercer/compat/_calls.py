@@ -149,7 +149,7 @@ def lies_by_columns(out: Any) -> bool:
 
 @contextlib.contextmanager
 def announced(f: mc.Expr) -> Iterator[None]:
-    """Prints the formula and whether its code was there."""
+    """Prints the formula and whether its code was there, which a full cache of plans cannot say."""
     before = mc.plan_count()
     yield
     print(f"(mercer.compat) {'compiled' if mc.plan_count() > before else 'found'}: {f}")

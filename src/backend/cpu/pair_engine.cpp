@@ -36,7 +36,7 @@ const PairProgram& PairProgram::wide() const {
 float PairProgram::output_below(float bound) const {
   constexpr float kMargin = 1 + 1e-5f;  // of roots that do not quite rise
   constexpr std::uint32_t kExponents = 255;
-  std::call_once(outputs_once_, [this] {
+  outputs_once_.call([this] {
     const ir::Program& epilogue = plan().general.epilogue;
     for (std::uint32_t e = 0; e < kExponents; ++e) {
       const float sum = e == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(e) - 127);

@@ -29,7 +29,7 @@ struct PairProgram {
  private:
   mutable Once wide_once_;
   mutable std::unique_ptr<const PairProgram> wide_;
-  mutable std::once_flag outputs_once_;
+  mutable Once outputs_once_;
   mutable std::vector<float> outputs_;  // of sums that are powers of two, by their exponents
 };
 
