@@ -68,6 +68,15 @@ ParamBlock<T>::ParamBlock(const plan::PairPlan& plan, const std::vector<double>&
 }
 
 template <class T>
+const ParamBlock<double>& ParamBlock<T>::again(const PairProgram& program, std::int64_t features) const {
+  return again_.get([&] {
+    const plan::PairPlan& plan = program.wide().plan();
+    const auto given = static_cast<std::ptrdiff_t>(plan.general.split.params.size());
+    return std::make_unique<ParamBlock<double>>(plan, std::vector(wide.begin(), wide.begin() + given), features);
+  });
+}
+
+template <class T>
 PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params)
     : program_(program), item_(item), params_(params),
       x_packer_(program.packs.x, item.x, program.plan().tile.rows, item.weights, params.wide),
@@ -81,6 +90,8 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
   fused_[0] = totals_ ? nullptr : program.kernels.fused(false);
   fused_[1] = !totals_ && params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
+  if (std::is_same_v<T, float> && !plan().guard.sums.empty())
+    second_pass_ = std::make_shared<const MadeOnce<SecondPass>>();
 }
 
 template <class T>
@@ -216,11 +227,20 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
   }
   for (std::int64_t t = 0; t < tiles; ++t) {
     const PanelView<T> one = panel_after(x, t);
+    T* const of_tile = out + t * tile().rows * out_stride;
     if constexpr (std::is_same_v<T, float>)
-      if (done && !may_need_second_look(program_, one, z, out + t * tile().rows * out_stride, out_stride)) continue;
+      if (done && !may_need_second_look(program_, one, z, of_tile, out_stride)) continue;
     accumulate_values(one, z, acc);
-    finish(acc, one, z, params_, out + t * tile().rows * out_stride, out_stride);
+    if (done) look_again(acc, one, z, params_, of_tile, out_stride);
+    else finish(acc, one, z, params_, of_tile, out_stride);
   }
+}
+
+template <class T>
+void PairEngine<T>::look_again(const T* acc, const PanelView<T>& x, const PanelView<T>& z,
+                               const ParamBlock<T>& params, T* out, std::int64_t out_stride) const {
+  if constexpr (std::is_same_v<T, float>)
+    second_look(program_, item_, *second_pass_, params_, params, {acc, x, z, out, out_stride});
 }
 
 template <class T>
@@ -331,8 +351,7 @@ void PairEngine<T>::finish(const T* acc, const PanelView<T>& x, const PanelView<
   const plan::EpilogueArgs args{acc, x.slots, z.slots, (fast ? params.fast : params.general).data(), out,
                                 out_stride * static_cast<std::int64_t>(sizeof(T)), tile().rows};
   (*program_.kernels.variant(fast).epilogue)(args);
-  if constexpr (std::is_same_v<T, float>)
-    if (looks_again(x, z)) second_look(program_, item_, params.wide, acc, x, z, out, out_stride);
+  if (looks_again(x, z)) look_again(acc, x, z, params, out, out_stride);
 }
 
 template struct ParamBlock<float>;

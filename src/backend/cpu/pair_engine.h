@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/cpu/pack.h"
+#include "core/made_once.h"
 #include "core/mutex.h"
 #include "jit/compile.h"
 
@@ -42,7 +43,14 @@ struct ParamBlock {
   // Every divisor that the program reads has a normal reciprocal. One answer each: what only the epilogue reads must
   // not change an accumulation that other batch items share.
   bool fast_update = false, fast_epilogue = false;
+  /// In float64, for a second look. `program`: the float32 plan's, whose parameters these are.
+  const ParamBlock<double>& again(const PairProgram& program, std::int64_t features) const;
+
+ private:
+  MadeOnce<ParamBlock<double>> again_;
 };
+
+struct SecondPass;  // second_look.h
 
 /// One block per member of a call, whatever else a member is.
 template <class T, class Members>
@@ -112,11 +120,13 @@ class PairEngine {
   plan::UpdateArgs arguments(const PanelView<T>& x, const PanelView<T>& z, bool fast, T* acc) const;
   plan::UpdateArgs maxima_arguments(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
                                      std::int64_t tiles) const;
-  /// Whether pairs of these panels may have to be computed again.
+  /// Whether pairs of these panels may have to be computed again, by look_again().
   bool looks_again(const PanelView<T>& x, const PanelView<T>& z) const {
     const plan::PairGuard& guard = plan().guard;
     return !guard.sums.empty() && (guard.close_sums > 0 || common(x.kind, z.kind) != PanelKind::finite);
   }
+  void look_again(const T* acc, const PanelView<T>& x, const PanelView<T>& z, const ParamBlock<T>& params, T* out,
+                  std::int64_t out_stride) const;
   void compute_values(const PanelView<T>& x, const PanelView<T>& z, T* acc, T* out, std::int64_t out_stride,
                       std::int64_t tiles) const;
   void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
@@ -157,6 +167,7 @@ class PairEngine {
   std::shared_ptr<const MaximaOf<T>> maxima_;           // null: none
   std::vector<T> maxima_params_;
   const jit::UpdateKernel* fused_maxima_ = nullptr;
+  std::shared_ptr<const MadeOnce<SecondPass>> second_pass_;  // null: no second look
 };
 
 extern template struct ParamBlock<float>;

@@ -8,12 +8,39 @@
 
 namespace mercer::cpu {
 
+/// The float64 panels of one side, shared by the tiles and threads of a call.
+class SharedPanels {
+ public:
+  explicit SharedPanels(const Packer<double>& packer);
+  /// Where all of them would take too much memory, panels are packed into `own` each time.
+  PanelView<double> view(std::int64_t p, PackedSide<double>& own) const;
+
+ private:
+  const Packer<double>& packer_;
+  std::vector<MadeOnce<PackedSide<double>>> panels_;  // empty: they would
+};
+
+/// What the second looks of one float32 engine share.
+struct SecondPass {
+  SecondPass(const PairProgram& program, const PairItem& item, const ParamBlock<float>& params);
+  PairEngine<double> engine;
+  SharedPanels x, z;
+};
+
+/// A tile whose sums are known. Its values are replaced where that is needed.
+struct SummedTile {
+  const float* acc;
+  const PanelView<float>&x, &z;
+  float* out;
+  std::int64_t out_stride;
+};
+
 /// Whether a tile's outputs, which show its sums, leave it open that a pair needs it.
 bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
                           const float* out, std::int64_t out_stride);
 
-/// `acc` are the tile's sums, `params` those of the general variant in float64; the values in `out` are replaced.
-void second_look(const PairProgram& program, const PairItem& item, const std::vector<double>& params, const float* acc,
-                 const PanelView<float>& x, const PanelView<float>& z, float* out, std::int64_t out_stride);
+/// The sums are made with the parameters `own`, the values with `params`.
+void second_look(const PairProgram& program, const PairItem& item, const MadeOnce<SecondPass>& pass,
+                 const ParamBlock<float>& own, const ParamBlock<float>& params, const SummedTile& tile);
 
 }  // namespace mercer::cpu
