@@ -40,13 +40,13 @@ set_target_properties(emulated_cublas PROPERTIES SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
 # Of compute capability 9.0, which has both kinds of products, and of 8.0. Two lists of the first, of tests with other
-# kernels: each process compiles its own. One list is of the C interface.
-foreach(list IN ITEMS 90 90_sums 90_c_api 80)
+# kernels: each process compiles its own. Two lists are of the C interface and of FastKron's.
+foreach(list IN ITEMS 90 90_sums 90_c_api 90_compat 80)
   string(SUBSTRING ${list} 0 2 capability)
   file(STRINGS ${emulator_source}/tests_${list}.txt emulator_tests REGEX "^[^#]")
   list(JOIN emulator_tests ":" emulator_filter)
-  if(list MATCHES "c_api")
-    set(emulator_program test_c_api)
+  if(list MATCHES "c_api|compat")
+    set(emulator_program test_${CMAKE_MATCH_0})
   else()
     set(emulator_program test_ops)
   endif()

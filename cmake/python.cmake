@@ -9,7 +9,7 @@ file(GLOB module_sources CONFIGURE_DEPENDS python/src/*.cpp)
 nanobind_add_module(_mercer NB_STATIC NOMINSIZE ${module_sources})
 target_include_directories(_mercer PRIVATE python/src)
 set(module_stages ${MERCER_STAGE_TARGETS})
-list(REMOVE_ITEM module_stages mercer_c_api)  # libmercer's
+list(REMOVE_ITEM module_stages mercer_c_api mercer_compat)  # libmercer's, libmercer_fastkron's
 target_link_libraries(_mercer PRIVATE ${module_stages})
 target_compile_definitions(_mercer PRIVATE MERCER_VERSION="${PROJECT_VERSION}")
 set_target_properties(_mercer PROPERTIES INSTALL_RPATH "$ORIGIN")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Folder = stage: a file under src/ includes only from its own folder and those to its left.
 
-    core | ir | formula | plan | codegen | jit | backend | ops | c_api
+    core | ir | formula | plan | codegen | jit | backend | ops | c_api | compat
 
 Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
 codegen; its files include only their neighbours. Its headers *.h, the arguments that host and
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-STAGES = ["core", "ir", "formula", "plan", "codegen", "jit", "backend", "ops", "c_api"]
+STAGES = ["core", "ir", "formula", "plan", "codegen", "jit", "backend", "ops", "c_api", "compat"]
 KERNELS = "kernels"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
