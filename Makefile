@@ -107,8 +107,8 @@ tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
 	cmake --build --preset tsan
 	ctest --preset tsan
 
-install-example: $(PACKAGE)  ## install the library into build/prefix, then build and run examples/cpp and examples/c against it
-	cmake --build $(BUILD) --target mercer
+install-example: $(PACKAGE)  ## install the libraries into build/prefix, then build and run examples/cpp and examples/c against them
+	cmake --build $(BUILD) --target mercer mercer_fastkron
 	cmake --install $(BUILD) --component cpp --prefix build/prefix
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example
@@ -116,6 +116,7 @@ install-example: $(PACKAGE)  ## install the library into build/prefix, then buil
 	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example_c
 	build/example_c/grid
+	build/example_c/fastkron
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf build dist $(VENV)

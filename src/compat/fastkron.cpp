@@ -112,8 +112,8 @@ const char* fastKronGetErrorString(fastKronError err) {
   switch (err) {
     case fastKronSuccess: return "The call succeeded.";
     case fastKronBackendNotAvailable:
-      return "The backend is not available: Mercer does not have it, the handle was not made for it, there is no device "
-             "for it, or the call is one for several GPUs, which are not served.";
+      return "The backend is not available: Mercer does not have it, the handle was not made for it, there is no "
+             "device for it, or the call is one for several GPUs, which are not served.";
     case fastKronInvalidMemoryAccess: return "An array does not lie in memory of the backend's device.";
     case fastKronKernelNotFound: return "There is no kernel for the problem: it could not be compiled.";
     case fastKronInvalidArgument: return "An argument is invalid; mercer_last_error() says which and why.";

@@ -99,13 +99,15 @@ TEST(FastKronHandles, InitAndDestroy) {
   expect_answer(fastKronInit(&handle, fastKronBackend_X86 | fastKronBackend_HIP), fastKronInvalidArgument,
                 "fastKronInit: backends must be of fastKronBackend_X86 and fastKronBackend_CUDA. Received 18.");
   EXPECT_EQ(handle, nullptr);
-  expect_answer(fastKronInit(nullptr, fastKronBackend_X86), fastKronInvalidArgument, "fastKronInit: handle must be given");
+  expect_answer(fastKronInit(nullptr, fastKronBackend_X86), fastKronInvalidArgument,
+                "fastKronInit: handle must be given.");
   expect_answer(fastKronInitAllBackends(nullptr), fastKronInvalidArgument, "handle must be given");
 }
 
 TEST(FastKronHandles, OptionsAndBackends) {
   const OwnHandle handle;
-  expect_answer(fastKronSetOptions(handle, 8), fastKronInvalidArgument, "options must be of fastKronOptions. Received 8.");
+  expect_answer(fastKronSetOptions(handle, 8), fastKronInvalidArgument,
+                "options must be of fastKronOptions. Received 8.");
   expect_answer(fastKronSetOptions(nullptr, 1), fastKronInvalidArgument, "the handle must be one of fastKronInit.");
   void* stream = nullptr;
   expect_answer(fastKronInitHIP(handle, &stream), fastKronBackendNotAvailable, "Received 16.");

@@ -1,4 +1,4 @@
-/* mercer/compat/fastkron.h and fastkronMg.h as C99 sees them: that they compile without a warning, and a call from C. */
+/* mercer/compat/fastkron.h and fastkronMg.h as C99 sees them: they compile without a warning, and C calls them. */
 #include "mercer/compat/fastkron.h"
 #include "mercer/compat/fastkronMg.h"
 

@@ -154,7 +154,8 @@ TEST(FastKronProducts, ForwardOfBatches) {
         strides[i - 1] = problem.m * problem.kept_columns(i) + (packed ? 0 : 5);
         kept[i - 1].resize(3 * strides[i - 1]);
       }
-      expect_success(problem.call_forward_batched(handle, {kept[0].data(), kept[1].data()}, packed ? nullptr : strides));
+      expect_success(
+          problem.call_forward_batched(handle, {kept[0].data(), kept[1].data()}, packed ? nullptr : strides));
       problem.expect_product();
       problem.expect_kept(1, kept[0], strides[0]);
       problem.expect_kept(2, kept[1], strides[1]);
@@ -258,6 +259,8 @@ TEST(FastKronProducts, UnknownEnumerators) {
                  [](auto& problem) { problem.backend = fastKronBackend_CUDA; });
 }
 
+constexpr std::uint32_t kLarge = std::numeric_limits<std::uint32_t>::max();
+
 TEST(FastKronProducts, CountsAndSizes) {
   expect_refused(fastKronInvalidKMMProblem, ": there must be 1 to 64 factors. Received N = 0.",
                  [](auto& problem) { problem.p.clear(), problem.q.clear(); });
@@ -265,7 +268,6 @@ TEST(FastKronProducts, CountsAndSizes) {
     problem.p.assign(65, 1), problem.q.assign(65, 1), problem.f_data.assign(65, problem.f_data[0]);
     problem.stride_f.assign(65, 0);
   });
-  static constexpr std::uint32_t kLarge = std::numeric_limits<std::uint32_t>::max();
   expect_refused(fastKronInvalidKMMProblem, ": the bytes of an array must be counted in 63 bits.",
                  [](auto& problem) { problem.p = {kLarge, kLarge, kLarge}; });
   expect_refused(fastKronInvalidKMMProblem, ": the bytes of an array must be counted in 63 bits.",

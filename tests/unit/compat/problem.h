@@ -230,7 +230,8 @@ void on_each_problem(const Body& body) {
       for (const fastKronOp op_x : {fastKronOp_N, fastKronOp_T})
         for (const fastKronOp op_fs : {fastKronOp_N, fastKronOp_T}) {
           SCOPED_TRACE(std::string(sizeof zero == 4 ? "float" : "double") + (left ? ", KMM" : ", MKM") +
-                       (op_x == fastKronOp_T ? ", X by columns" : "") + (op_fs == fastKronOp_T ? ", F by columns" : ""));
+                       (op_x == fastKronOp_T ? ", X by columns" : "") +
+                       (op_fs == fastKronOp_T ? ", F by columns" : ""));
           Problem<decltype(zero)> problem;
           problem.left = left;
           problem.op_x = op_x;
