@@ -48,7 +48,8 @@ def _code(text: str) -> list[nodes.Node]:
 
 
 def _options(row: dict) -> str:
-    return ", ".join(f"{option['name']} = {option['default']:g}" for option in row["options"])
+    numbers = [f"{option['name']} = {option['default']:g}" for option in row["options"]]
+    return ", ".join(numbers + [f"w: {row['w_meaning']}"] * bool(row["w_meaning"]))
 
 
 def _zoo_rows() -> list[dict]:

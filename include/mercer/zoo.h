@@ -35,6 +35,7 @@ struct ZooEntry {
   std::string source;                // paper or textbook
   std::string scipy_name;            // the name under which SciPy (or scikit-learn) has it, empty if none
   std::string domain;                // values for which it is defined: "real", "nonnegative", "positive"
+  std::string w_meaning{};           // what w must hold, for an entry whose text reads w; else empty
 };
 
 /// All entries, metrics first.

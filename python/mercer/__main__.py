@@ -166,6 +166,8 @@ def _zoo_row(row: dict) -> str:
     for option in row["options"]:
         fixed = ", chooses the text" if option["is_static"] else ""
         lines.append(f"{option['name']} = {option['default']:g}{fixed}: {option['doc']}")
+    if row["w_meaning"]:
+        lines.append(f"w: {row['w_meaning']}")
     lines.append(f"values: {row['domain']}")
     lines.append(f"source: {row['source']}")
     return "\n  ".join(lines)

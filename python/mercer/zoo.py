@@ -43,6 +43,8 @@ def _doc(row: dict[str, Any]) -> str:
     lines += [f"{o['name']}: {o['doc']}" for o in row["options"]]
     if row["weighted"]:
         lines.append(f"weighted: {row['weighted_text']}")
+    if row["w_meaning"]:
+        lines.append(f"Calls give w: {row['w_meaning']}.")
     lines.append(f"Values: {row['domain']}. Source: {row['source']}")
     return "\n".join(lines)
 

@@ -50,6 +50,7 @@ nb::dict row_of(const ZooEntry& entry) {
   row["source"] = entry.source;
   row["scipy_name"] = entry.scipy_name;
   row["domain"] = entry.domain;
+  row["w_meaning"] = entry.w_meaning;
   return row;
 }
 

@@ -6,7 +6,7 @@
 //     exactly 0 and near-duplicates keep their digits. Cosine and correlation are half the squared distance of unit
 //     vectors for the same reason.
 //   - 0/0 in a term or of the two sums counts as 0: the denominator is replaced by 1 where it vanishes.
-//   - The weighted text is SciPy's w= for the metrics that have one there.
+//   - The weighted text is SciPy's w= for the metrics that have one there. A text that reads w says what w must hold.
 //   - A symmetric formula is written so that swapping x and z leaves its text alone up to even and commutative parts.
 #include "mercer/zoo.h"
 
@@ -173,6 +173,13 @@ constexpr const char* kRatio =
     "r = u*v*fma(v, fma(v, fma(v, fma(v, fma(v, fma(v, fma(v, 0.07395269887839463, 0.06506094123632396), "
     "0.07700982152842295), 0.09090651861920544), 0.11111115233521718), 0.1428571425336631), 0.2000000000009649), "
     "0.33333333333333287); ";
+// The haversine h of latitudes f and longitudes l, and 1 - h, both as sums of squares, so that the angle keeps its digits
+// near 0 and near pi: with d = f - f', e = l - l' and s = f + f',
+//   h = sin(d/2)^2 cos(e/2)^2 + cos(s/2)^2 sin(e/2)^2,   1 - h = cos(d/2)^2 cos(e/2)^2 + sin(s/2)^2 sin(e/2)^2.
+constexpr const char* kHaversine =
+    "u = abs(x - z)/2; v = (x + z)/2; a = square(sin(u)); b = square(cos(u)); sl = sum((1 - w)*a); "
+    "cl = sum((1 - w)*b); h = sum(w*a)*cl + sum(w*square(cos(v)))*sl; g = sum(w*b)*cl + sum(w*square(sin(v)))*sl; "
+    "2*atan2(sqrt(h), sqrt(g))";
 constexpr const char* kCentred = "cx = x - mean(x); cz = z - mean(z); ";
 constexpr const char* kWeightedCentred = "cx = x - sum(w*x)/sum(w); cz = z - sum(w*z)/sum(w); ";
 
@@ -192,6 +199,14 @@ std::vector<Row> make_rows() {
         "Deza & Deza, Encyclopedia of Distances", "euclidean", "real"}},
       {{"sqeuclidean", {"squared_euclidean"}, kMetric, kWeighted, "sum(square(x - z))", "sum(w*square(x - z))", {},
         "Deza & Deza, Encyclopedia of Distances", "sqeuclidean", "real"}},
+      {{"seuclidean", {}, kMetric, kUnweighted, "sqrt(sum(square(x - z)*(1/w)))", "", {},
+        "Deza & Deza, Encyclopedia of Distances", "seuclidean", "real", "the variance of each feature"}},
+      // 0 stands for a missing feature; where all are missing, K/0 makes the pair NaN.
+      {{"nan_euclidean", {}, kMetric, kUnweighted,
+        "both = x == x && z == z; sqrt(sum(where(both, square(x - z), 0))*(K/sum(both)))", "", {}, "Dixon 1979",
+        "nan_euclidean", "real"}},
+      {{"haversine", {}, kMetric, kUnweighted, kHaversine, "", {}, "Inman 1835", "haversine", "real",
+        "1 for the latitude, 0 for the longitude, in radians"}},
       {{"cityblock", {"manhattan", "l1"}, kMetric, kWeighted, "sum(abs(x - z))", "sum(w*abs(x - z))", {},
         "Deza & Deza, Encyclopedia of Distances", "cityblock", "real"}},
       {{"chebyshev", {"linf"}, kMetric, kWeighted, "max(max(abs(x - z)), 0)",
@@ -258,6 +273,15 @@ std::vector<Row> make_rows() {
         "rogerstanimoto", "real"}},
       {{"sokalsneath", {}, kMetric, kWeighted, sets("2*one/where(one == 0, 1, both + 2*one)"),
         weighted_sets("2*one/where(one == 0, 1, both + 2*one)"), {}, "Sokal & Sneath 1963", "sokalsneath", "real"}},
+      {{"yule", {}, kMetric, kWeighted,
+        "p = x != 0; q = z != 0; r = sum(p && !q)*sum(q && !p); "
+        "2*r/where(r == 0, 1, sum(p && q)*sum(!p && !q) + r)",
+        "p = x != 0; q = z != 0; r = sum(w*(p && !q))*sum(w*(q && !p)); "
+        "2*r/where(r == 0, 1, sum(w*(p && q))*sum(w*(!p && !q)) + r)",
+        {}, "Yule 1912", "yule", "real"}},
+      // As in SciPy, a point is at distance 0 of itself only where it has every feature.
+      {{"russellrao", {}, kMetric, kWeighted, "1 - sum(x != 0 && z != 0)/K", "1 - sum(w*(x != 0 && z != 0))/sum(w)",
+        {}, "Russell & Rao 1940", "russellrao", "real"}},
 
       // Similarities and kernels of the inner product.
       {{"dot", {"inner_product", "linear"}, kKernel, kWeighted, "sum(x*z)", "sum(w*x*z)", {}, "Mercer 1909", "linear",
@@ -359,6 +383,11 @@ const Row* find_row(std::string_view name) {
   if (name == "laplacian") {
     fail(ErrorKind::invalid_argument,
          "zoo: 'laplacian' names two kernels; write laplace (p=1) or matern12 (p=2). Received '{}'.", name);
+  }
+  if (name == "mahalanobis") {
+    fail(ErrorKind::invalid_argument,
+         "zoo: a formula cannot hold the matrix of 'mahalanobis'; call cdist(x, z, metric=\"mahalanobis\", VI=...). "
+         "Received '{}'.", name);
   }
   const std::string_view near = formula::nearest(name, all);
   if (!near.empty()) {

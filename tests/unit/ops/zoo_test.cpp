@@ -15,6 +15,8 @@ const std::map<std::string, const char*> kScales = {
     {"cosine", "nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); q = sum(square(x/nx - z/nz)); q/2 + 0.12*sqrt(q)"},
     {"angular", "nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); sqrt(sum(square(x/nx - z/nz))) + 0.12"},
     {"cosine_similarity", "2 + 0*K"},
+    // Differences round to 2^-24 of the points, and a sine at a multiple of pi keeps nothing of its argument.
+    {"haversine", "sum(abs(x) + abs(z)) + 1"},
     // A quotient of two sums.
     {"braycurtis", "2*sum(abs(x - z))/sum(abs(x + z))"},
     {"soergel", "2*sum(abs(x - z))/sum(max(x, z))"},
@@ -84,7 +86,7 @@ TEST_P(ZooRows, MatchesOracle) {
       for (const ZooOption& option : entry.options)
         if (!option.is_static) extra.params[option.name] = option.default_value;
       Arguments arguments;
-      if (weighted) {
+      if (weighted || !entry.w_meaning.empty()) {
         arguments.w = w;
         for (int i = 0; i < k; ++i) extra.w.push_back(w(i));
       }
