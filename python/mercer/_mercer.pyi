@@ -515,7 +515,8 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
     ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
     weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
-    In float32 the relative error is at most 1e-6; duplicates have distance 0.
+    In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. Sums of
+    powers must be normal numbers of float64, on CUDA of the points' type: beyond them distances are 0 or inf.
     """
 
 def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto") -> str:
@@ -844,9 +845,6 @@ def describe_machine() -> str:
 
 def get_num_threads() -> int:
     """Threads that a call may use here."""
-
-def asked_num_threads() -> int:
-    """What set_num_threads asked for last; 0 for the machine's own number."""
 
 def limit_num_threads(most: int) -> None:
     """

@@ -165,6 +165,7 @@ void Array::view_exchange() {
   if (library_->exchange->view_of_object(object_.ptr(), &view) != 0) {
     PyErr_Clear();  // the library's own error says less
     if (is_wrapped_by_functorch(*library_, object_)) fail_followed("must be a plain tensor. Received one inside vmap");
+    if (library_->is_subclass) fail_followed("must be a plain tensor. Received " + type_text(object_));
     const std::string layout = attribute_text(object_, "layout");
     const bool is_sparse = layout.find("sparse") != std::string::npos;
     fail(ErrorKind::unsupported,

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import mercer as mc  # noqa: E402
 import mercer.compat.kermac as kermac  # noqa: E402
 from compat_oracles import assert_close, differences, field, products, wide  # noqa: E402
 from mercer.compat.kermac import InnerOperator, KernelDescriptor, KernelType, PowerType  # noqa: E402

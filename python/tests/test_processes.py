@@ -78,7 +78,7 @@ def test_every_lock_and_every_lazy_value_is_safe_around_fork():
         pytest.skip("no source folder")
     own_way = {"core/mutex.h", "core/mutex.cpp", "core/parallel.cpp", "core/apart.cpp"}
     locks = re.compile(r"std::(\w*mutex|once_flag|call_once|condition_variable)\b")
-    lazy = re.compile(r"^\s+static (?!constexpr|constinit)[^(]*(=|;|\{)")
+    lazy = re.compile(r"^\s+static (?!constexpr|constinit|thread_local)[^(]*(=|;|\{)")
     found = []
     for path in sorted([*root.rglob("*.cpp"), *root.rglob("*.h")]):
         name = str(path.relative_to(root))
@@ -173,7 +173,7 @@ LONG = {
     "a part of eigh": ("mc.linalg.eigh(a, subset_by_index=(0, 30))", "matrix(4000)"),
     "one tile": ("mc.cdist(wide, None, 1.3)", None),
     "the gradient of one tile": (
-        "mc.kernel_gradient('sum(abs(x-z)^1.3)', wide, None, np.ones((40, 2)))",
+        "mc.kernel_gradient('sum(abs(x-z)^1.3)', wide, None, np.ones((6, 2)))",
         None,
     ),
 }

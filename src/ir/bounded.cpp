@@ -101,7 +101,8 @@ class Poles {
 
   bool absent_in_where(const Expr& e) {
     const Expr& choice = e->args[0];
-    const bool asks = choice->op == Op::equal && (is_constant_zero(choice->args[0]) || is_constant_zero(choice->args[1]));
+    const bool asks =
+        choice->op == Op::equal && (is_constant_zero(choice->args[0]) || is_constant_zero(choice->args[1]));
     if (!asks) return absent_in_arguments(e);
     not_zero_.push_back(choice->args[is_constant_zero(choice->args[0]) ? 1 : 0]);
     const bool result = absent(e->args[2]);

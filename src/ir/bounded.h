@@ -10,8 +10,8 @@ namespace mercer::ir {
 /// exponentials, powers and products of points, which may overflow.
 bool stays_finite(const Expr& e);
 
-/// True for values that finite leaves make finite unless they overflow: divisors, roots and logarithms are of what cannot
-/// be 0 or negative, or are chosen by a where that asks for that 0.
+/// True for values that finite leaves make finite unless they overflow: divisors, roots and logarithms are of what
+/// cannot be 0 or negative, or are chosen by a where that asks for that 0.
 bool has_no_poles(const Expr& e);
 
 }  // namespace mercer::ir

@@ -82,8 +82,8 @@ std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideG
   return further;
 }
 
-/// One pass over the pairs; nothing where it cannot have all of that. Kernels that have no planes read a matrix of weights
-/// in the computing type; `converts`: it is of another type, and becomes a plane.
+/// One pass over the pairs; nothing where it cannot have all of that. Kernels that have no planes read a matrix of
+/// weights in the computing type; `converts`: it is of another type, and becomes a plane.
 std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cuda::PairJob& job,
                                                   const plan::FieldWeights& weights, const ops::FurtherSums& further,
                                                   Context& context, bool converts = false) {
