@@ -162,6 +162,10 @@ bool Array::materialize() {
 /// A lazily negated tensor would be read with the wrong sign.
 void Array::check_sign() const {
   const nb::object negated = nb::steal(PyObject_CallOneArg(library_->is_negated.ptr(), object_.ptr()));
+  if (!negated.is_valid() && library_->is_subclass) {
+    PyErr_Clear();  // what only stands for a tensor, as torch.fx's proxies do
+    fail_followed("must be a plain tensor. Received " + type_text(object_));
+  }
   if (!negated.is_valid()) throw nb::python_error();
   if (negated.ptr() == Py_True) {
     fail(ErrorKind::invalid_argument,

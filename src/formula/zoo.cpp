@@ -173,8 +173,8 @@ constexpr const char* kRatio =
     "r = u*v*fma(v, fma(v, fma(v, fma(v, fma(v, fma(v, fma(v, 0.07395269887839463, 0.06506094123632396), "
     "0.07700982152842295), 0.09090651861920544), 0.11111115233521718), 0.1428571425336631), 0.2000000000009649), "
     "0.33333333333333287); ";
-// The haversine h of latitudes f and longitudes l, and 1 - h, both as sums of squares, so that the angle keeps its digits
-// near 0 and near pi: with d = f - f', e = l - l' and s = f + f',
+// The haversine h of latitudes f and longitudes l, and 1 - h, both as sums of squares, so that the angle keeps its
+// digits near 0 and near pi: with d = f - f', e = l - l' and s = f + f',
 //   h = sin(d/2)^2 cos(e/2)^2 + cos(s/2)^2 sin(e/2)^2,   1 - h = cos(d/2)^2 cos(e/2)^2 + sin(s/2)^2 sin(e/2)^2.
 constexpr const char* kHaversine =
     "u = abs(x - z)/2; v = (x + z)/2; a = square(sin(u)); b = square(cos(u)); sl = sum((1 - w)*a); "
