@@ -167,6 +167,9 @@ x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum 
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
 ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
 weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
+Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
+points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
+of the points' covariance. "haversine" takes latitude and longitude in radians.
 In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. Sums of
 powers must be normal numbers of float64, on CUDA of the points' type: beyond them distances are 0 or inf.)doc";
 

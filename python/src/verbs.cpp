@@ -350,10 +350,27 @@ double norm_of(nb::handle p) {
       fmt::format("cdist: p must be a number{}. Received {}", hint, nb::cast<std::string>(nb::repr(p))).c_str());
 }
 
+/// Metrics of which `mercer._metrics` makes weights or other points before they are a formula.
+bool is_prepared_metric(nb::handle metric) {
+  if (!PyUnicode_Check(metric.ptr())) return false;
+  const auto is = [&](const char* name) { return PyUnicode_CompareWithASCIIString(metric.ptr(), name) == 0; };
+  return is("seuclidean") || is("mahalanobis") || is("haversine");
+}
+
+nb::object prepared_cdist(nb::handle x1, nb::handle x2, nb::handle metric, nb::handle w, nb::handle out,
+                          nb::handle workspace, nb::handle progress, const nb::kwargs& params) {
+  nb::dict options;
+  options["out"] = out;
+  options["workspace"] = workspace;
+  options["progress"] = progress;
+  return nb::module_::import_("mercer._metrics").attr("cdist")(x1, x2, metric, w, params, options);
+}
+
 nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,
                     nb::handle workspace, nb::handle progress, nb::kwargs params) {
   const nb::int_ zero(0);
   if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
+  if (is_prepared_metric(metric)) return prepared_cdist(x1, x2, metric, w, out, workspace, progress, params);
   Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
   const Formula formula = metric.is_none() ? minkowski_formula(p.is_none() ? 2.0 : norm_of(p), !w.is_none())
                                            : find_formula(metric, "cdist", !w.is_none(), &options.params);

@@ -32,6 +32,11 @@ std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, co
     throw Error(ErrorKind::invalid_argument, fmt::format("workspace_size: the verb must be one of {}. Received \"{}\".",
                                                          fmt::join(kVerbs, ", "), verb));
   }
+  if (verb == "cdist" && kwargs.contains("metric") && kwargs["metric"].equal(nb::str("mahalanobis"))) {
+    throw Error(ErrorKind::unsupported,
+                "workspace_size: cdist with metric=\"mahalanobis\" makes other points first; ask for "
+                "metric=\"euclidean\". Received \"mahalanobis\".");
+  }
   const Measuring measuring;
   const Unfollowed unfollowed;
   const std::string name = verb.substr(verb.find('.') + 1);

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mercer import _mercer
+from mercer import _mercer, _metrics
 from mercer._torch import call
 from mercer._torch.kron import kron_matmul, matmul  # noqa: F401
 
@@ -91,4 +91,7 @@ def cdist(x1, x2, p=None, *, metric=None, **options):
         metric, p = "minkowski", 2.0 if p is None else p
     if p is not None:
         options["p"] = p
+    if isinstance(metric, str) and metric in _metrics.NAMES:
+        own = {n: options.pop(n) for n in ("out", "workspace", "progress") if n in options}
+        return _metrics.cdist(x1, x2, metric, options.pop("w", None), options, own)
     return _call("cdist", "pairwise", metric, x1, x2, {}, {}, **options)
