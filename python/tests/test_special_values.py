@@ -95,3 +95,19 @@ def test_second_derivatives_of_branches_that_are_not_taken(branch):
     guarded = derivatives(f"where(sum(x) > 0, {branch}, {taken})")
     for result, expected in zip(guarded, derivatives(taken), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("written", ["exp2(p*log2(abs(x-z)))", "exp(-log(abs(x-z))*(-p))"])
+def test_a_logarithm_times_a_number_in_an_exponential_is_a_power(rng, dtype, written):
+    x, z = rng.normal(size=(5, 6)).astype(dtype), rng.normal(size=(70, 6)).astype(dtype)
+    z[3], x[1, 0], z[9, 2] = x[2], np.inf, np.nan
+    for p in (1.3, -0.7, 2, 2.5):
+        power = mc.pairwise("sum(abs(x-z)^p)", x, z, p=p)
+        np.testing.assert_array_equal(mc.pairwise(f"sum({written})", x, z, p=p), power)
+    # 2^(0 log2 0) is NaN, and so is an infinity's; an array is no constant.
+    for zero in (0, np.zeros(1)):
+        nothing = np.squeeze(mc.pairwise(f"sum({written})", x, z, p=zero))
+        assert np.isnan(nothing[2, 3])
+        assert np.isnan(nothing[1]).all()
+        np.testing.assert_allclose(nothing[0, :3], 6, 1e-6)

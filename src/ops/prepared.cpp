@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "ir/log_power.h"
 #include "ir/split.h"
 #include "plan/weight_form.h"
 
@@ -26,9 +27,12 @@ std::vector<Expr> params_of(const Expr& expression) {
 /// Powers with a number as exponent have faster programs than powers in general.
 std::vector<Expr> exponents_of(const Expr& expression) {
   std::vector<Expr> exponents;
+  ir::ExprMap<bool> nonnegative;
   ir::for_each(expression, [&](const Expr& e) {
-    if (e->op != ir::Op::pow) return;
-    for (const Expr& p : params_of(e->args[1])) add_distinct(exponents, p);
+    const bool power = e->op == ir::Op::pow;
+    const Expr exponent = power ? e->args[1] : ir::read_log_power(e, nonnegative).exponent;
+    if (exponent.empty() || !(power || ir::is_uniform(exponent))) return;
+    for (const Expr& p : params_of(exponent)) add_distinct(exponents, p);
   });
   return exponents;
 }
@@ -38,7 +42,7 @@ std::vector<Expr> exponents_of(const Expr& expression) {
 Formula::Prepared::Prepared(const Expr& given, bool field) : is_field(field) {
   require(!given.empty(), "formula: must not be empty.");
   ir::verify(given, is_field);
-  expression = ir::simplify(given);
+  expression = ir::with_log_powers(ir::simplify(given));
   // What the formula names may be given, also what a rule removed.
   names = ir::uses(given);
   params = params_of(given);
