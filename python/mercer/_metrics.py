@@ -23,8 +23,10 @@ NAMES = frozenset(("seuclidean", "mahalanobis", "haversine"))
 _TEXTS = {row["name"]: row["text"] for row in _mercer.zoo_rows() if row["name"] in NAMES}
 # Arguments of pairwise that are none of a distance.
 _FOREIGN = ("z", "row", "col", "i_offset", "j_offset", "out", "workspace", "progress")
-# Pairs of which pdist stores the square.
+# Pairs that pdist stores at a time.
 _BLOCK = 1 << 20
+# Rows of which paired_distances computes all pairs and keeps the diagonal: a tile, as one pair is.
+_SIDE = 16
 
 
 def _module(x: Any, verb: str) -> Any:
@@ -37,6 +39,13 @@ def _module(x: Any, verb: str) -> Any:
             f"{verb}: it is offered for arrays of NumPy, PyTorch, CuPy and JAX. Received {type(x)}"
         )
     return sys.modules[root]
+
+
+def _check(x: Any, z: Any) -> None:
+    """Raises what cdist raises for points of other shapes, dtypes, libraries or devices."""
+    if getattr(x, "ndim", 0) >= 2 and getattr(z, "ndim", 0) >= 2:
+        x, z = x[..., :0, :], z[..., :0, :]
+    _verbs.cdist(x, z)
 
 
 def _is_torch(xp: Any) -> bool:
@@ -223,8 +232,7 @@ def _prepared(
 def cdist(x1: Any, x2: Any, metric: str, w: Any, params: dict[str, Any], options: Any) -> Any:
     """mercer.cdist of a metric of this module; the options go to the verb."""
     points = (x1, x1 if x2 is None else x2)
-    if x1.ndim < 2 or points[1].ndim < 2 or x1.shape[-1] != points[1].shape[-1]:
-        return _verbs.cdist(x1, x2)  # refuses the shapes
+    _check(*points)
     f, (x1, z), w = _prepared("cdist", metric, points, w, params)
     return _verbs.cdist(x1, None if x2 is None else z, metric=f, w=w, **options, **params)
 
@@ -243,19 +251,22 @@ def _distance(
     foreign = [name for name in _FOREIGN if name in params]
     if foreign:
         raise TypeError(f"{verb}: it does not take {', '.join(foreign)}. Received {foreign}")
-    for array in points:
-        _module(array, verb)
-        if array.ndim < 2:
-            raise ValueError(
-                f"{verb}: points must have the shape [..., M, K]. Received {tuple(array.shape)}"
-            )
+    _check(points[0], points[-1])
     if metric is None:
         metric, p = "minkowski", 2.0 if p is None else p
     if p is not None:
         params["p"] = p
     if isinstance(metric, str) and metric in NAMES:
         metric, points, w = _prepared(verb, metric, points, w, params)
-    return _mercer.formula_for(metric, verb, w is not None, params), points, w
+    return _formula(metric, verb, w is not None, params), points, w
+
+
+def _formula(metric: Any, verb: str, weighted: bool, params: dict[str, Any]) -> Any:
+    if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        return traced.formula_for(metric, verb, weighted, params)
+    return _mercer.formula_for(metric, verb, weighted, params)
 
 
 def pdist(
@@ -323,11 +334,12 @@ def _to_matrix(d: Any, xp: Any) -> Any:
         raise ValueError(
             f"squareform: a vector must have M (M - 1) / 2 numbers for a whole M. Received {length}"
         )
-    places = np.full((count, count), length)
-    places[np.triu_indices(count, 1)] = np.arange(length)
-    places = np.minimum(places, places.T)
+    points = xp.arange(count, device=d.device) if _is_torch(xp) else xp.arange(count)
+    first, last = xp.minimum(points[:, None], points), xp.maximum(points[:, None], points)
+    places = first * (2 * count - first - 1) // 2 + last - first - 1
+    places = xp.where(first == last, length, places)
     zero = xp.zeros_like(d, shape=(1,)) if not _is_torch(xp) else d.new_zeros(1)
-    return xp.concatenate([d, zero])[_array(places, xp, d, None)]
+    return xp.concatenate([d, zero])[places]
 
 
 def _to_vector(d: Any, checks: bool, xp: Any) -> Any:
@@ -355,19 +367,35 @@ def paired_distances(
     x, z: [..., M, K], leading axes broadcast. The result is [..., M] of the computing dtype:
     d(x_0, z_0), d(x_1, z_1), …. p, metric, w and parameters: those of cdist. A formula that reads
     the indices i and j is refused. Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. Errors:
-    those of cdist, and ValueError where x and z differ in M or K.
+    those of cdist, and ValueError where x and z differ in M.
     """
-    if x.ndim >= 2 and z.ndim >= 2 and tuple(x.shape[-2:]) != tuple(z.shape[-2:]):
+    _check(x, z)
+    if x.shape[-2] != z.shape[-2]:
         raise ValueError(
-            f"paired_distances: x and z must have the same number of points and of features. "
+            f"paired_distances: x and z must have the same number of points. "
             f"Received {tuple(x.shape)} and {tuple(z.shape)}"
         )
     f, (x, z), w = _distance("paired_distances", p, metric, (x, z), w, params)
     if re.search(r"\b[ij]\b", str(f)):
         raise ValueError(f"paired_distances: a formula must not read i or j. Received {f}")
     params = {name: _with_axis(value) for name, value in params.items()}
-    pairs = _verbs.cdist(x[..., :, None, :], z[..., :, None, :], metric=f, w=w, **params)
-    return pairs[..., 0, 0]
+    xp, count = _module(x, "paired_distances"), x.shape[-2]
+    # Gradients take pairs alone: 0 times what is NaN at a pair beside the diagonal would be NaN.
+    whole = 0 if _is_torch(xp) else count - count % _SIDE
+    parts = [
+        _diagonal(f, x[..., first:last, :], z[..., first:last, :], w, params, side, xp)
+        for first, last, side in ((0, whole, _SIDE), (whole, count, 1))
+        if first < last or last == count == 0
+    ]
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, -1)
+
+
+def _diagonal(f: Any, x: Any, z: Any, w: Any, params: dict, side: int, xp: Any) -> Any:
+    """The distances of rows [M] by all pairs of `side` of them at a time; M is a multiple of it."""
+    one, other = (a.reshape(*a.shape[:-2], a.shape[-2] // side, side, a.shape[-1]) for a in (x, z))
+    pairs = _verbs.cdist(one, other, metric=f, w=w, **params)
+    kept = xp.diagonal(pairs, 0, -2, -1)
+    return kept.reshape(*kept.shape[:-2], -1)
 
 
 def _with_axis(value: Any) -> Any:

@@ -191,6 +191,11 @@ def test_paired_distances(rng, points, library, dtype):
         }
         exact = np.diag(distance.cdist(x, z, **theirs))
         check(mc.paired_distances(one, other, **given), exact, dtype)
+    many, others = (to_library(library, rng.normal(size=(2, 37, 3)).astype(dtype)) for _ in "xz")
+    whole = to_numpy(mc.cdist(many, others))
+    result = mc.paired_distances(many, others)
+    check(result, np.diagonal(whole, 0, -2, -1), dtype)
+    assert tuple(mc.paired_distances(many[:, :0], others[:, :0]).shape) == (2, 0)
     batch = mc.paired_distances(one[None], other, metric="h*sum(abs(x-z))", h=[1.0, 2.0])
     check(batch[1], 2 * np.abs(x - z).sum(-1), dtype)
 
@@ -224,6 +229,19 @@ REFUSED = [
 def test_refusals(rng, call, rule):
     with pytest.raises(ValueError, match=rule):
         call(rng.normal(size=(M, K)))
+
+
+@pytest.mark.parametrize("metric", ["mahalanobis", "seuclidean", "haversine", "canberra"])
+def test_points_are_checked_before_they_are_prepared(metric):
+    whole = np.ones((M, 2), int)
+    with pytest.raises(mc.DtypeError):
+        mc.cdist(whole, None, metric=metric)
+    with pytest.raises(mc.DtypeError):
+        mc.pdist(whole, metric=metric)
+    with pytest.raises(mc.DtypeError):
+        mc.paired_distances(whole, whole, metric=metric)
+    with pytest.raises(ValueError, match="must be an array"):
+        mc.paired_distances([[1.0, 2.0]], [[1.0, 2.0]], metric=metric)
 
 
 def test_other_refusals(rng):
@@ -279,11 +297,16 @@ def test_gradients_of_missing_and_of_coincident_points():
 def test_torch_compile():
     torch = pytest.importorskip("torch")
     x = torch.rand(5, 2, dtype=torch.float64)
-    for words in ({"metric": "haversine"}, {"metric": "seuclidean", "V": torch.ones(2)}):
-        compiled = torch.compile(
-            lambda x, w=words: mc.cdist(x, x, **w), fullgraph=True, backend="eager"
-        )
-        assert (compiled(x) == mc.cdist(x, x, **words)).all()
+    inverse = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
+    for call in (
+        lambda x: mc.cdist(x, x, metric="haversine"),
+        lambda x: mc.cdist(x, x, metric="seuclidean", V=torch.ones(2)),
+        lambda x: mc.cdist(x, x, metric="mahalanobis", VI=inverse),
+        lambda x: mc.squareform(mc.pdist(x, 3), checks=False),
+        lambda x: mc.paired_distances(x, x.flip(0), metric="minkowski", p=3),
+    ):
+        compiled = torch.compile(call, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x), call(x))
 
 
 def test_jax(rng):

@@ -38,14 +38,18 @@ def _formula(f: Any, verb: str, weighted: bool, options: tuple) -> str:
     return str(formula)
 
 
+def formula_for(f: Any, verb: str, weighted: bool, params: dict[str, Any]) -> str:
+    """What _mercer.formula_for gives, as text: it takes options that choose the formula out."""
+    chosen = tuple((n, params.pop(n)) for n in _choosing_options(f) if n in params)
+    return _formula(f, verb, weighted, chosen)
+
+
 def _call(
     verb, operation, f, x, z, arrays, settings,
     out=None, row=None, col=None, w=None, i_offset=0, j_offset=0, workspace=None, progress=False,
     **params,
 ):  # fmt: skip
-    chosen = _choosing_options(f)
-    text = _formula(f, verb, w is not None, tuple((n, params[n]) for n in chosen if n in params))
-    params = {name: value for name, value in params.items() if name not in chosen}
+    text = formula_for(f, verb, w is not None, params)
     arrays = {**arrays, "row": row, "col": col, "w": w}
     settings = {
         **settings, "i_offset": i_offset, "j_offset": j_offset, "out": out, "workspace": workspace
