@@ -273,9 +273,10 @@ std::vector<Row> make_rows() {
         "rogerstanimoto", "real"}},
       {{"sokalsneath", {}, kMetric, kWeighted, sets("2*one/where(one == 0, 1, both + 2*one)"),
         weighted_sets("2*one/where(one == 0, 1, both + 2*one)"), {}, "Sokal & Sneath 1963", "sokalsneath", "real"}},
+      // Counts are exact, so one sum over pairs will do; weights need the four, of which r is exactly 0 where one is.
       {{"yule", {}, kMetric, kWeighted,
-        "p = x != 0; q = z != 0; r = sum(p && !q)*sum(q && !p); "
-        "2*r/where(r == 0, 1, sum(p && q)*sum(!p && !q) + r)",
+        "p = x != 0; q = z != 0; both = sum(p && q); a = sum(p); b = sum(q); r = (a - both)*(b - both); "
+        "2*r/where(r == 0, 1, both*(K - (a + b) + both) + r)",
         "p = x != 0; q = z != 0; r = sum(w*(p && !q))*sum(w*(q && !p)); "
         "2*r/where(r == 0, 1, sum(w*(p && q))*sum(w*(!p && !q)) + r)",
         {}, "Yule 1912", "yule", "real"}},
