@@ -1,47 +1,86 @@
 #include "backend/cpu/second_look.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+
+#include "core/cpu_features.h"
 
 namespace mercer::cpu {
 namespace {
 
-/// Whether any is; NaN is not. Negative weights may make negative sums.
-bool any_out_of_range(const float* values, float least, std::int64_t count) {
-  unsigned found = 0;
-  for (std::int64_t i = 0; i < count; ++i)
-    found |= static_cast<unsigned>(std::fabs(values[i]) < least) |
-             static_cast<unsigned>(std::fabs(values[i]) >= plan::kMostSum);
-  return found != 0;
+#if defined(__x86_64__)
+template <class Body>
+__attribute__((target("avx2"), flatten)) void run_avx2(const Body& body) {
+  body();
+}
+#endif
+
+/// Runs loops that the compiler turns into vectors, with longer ones where the processor has them.
+template <class Body>
+void by_vectors(const Body& body) {
+#if defined(__x86_64__)
+  if (cpu_features().avx2) return run_avx2(body);
+#endif
+  body();
 }
 
-bool any_below(const float* values, float bound, std::int64_t count) {
-  unsigned found = 0;
-  for (std::int64_t i = 0; i < count; ++i) found |= static_cast<unsigned>(values[i] < bound);
-  return found != 0;
+// Eight values, wherever they lie: tiles of float32 have a multiple of eight columns.
+constexpr std::int64_t kLanes = 8;
+using Floats __attribute__((vector_size(32), aligned(4), may_alias)) = float;
+using Marks __attribute__((vector_size(32), aligned(4), may_alias)) = std::int32_t;
+
+const Floats& floats(const float* values) { return *reinterpret_cast<const Floats*>(values); }
+
+using Mark = std::uint32_t;  // all bits: a pair needs a second look; none: it does not
+
+/// Whether any mark seen is set. Rows are short: to ask for the answer after each would take longer than the marks.
+class AnyMark {
+ public:
+  void see(const Marks& marks) { all_ |= marks; }
+  Marks& marks() { return all_; }
+  explicit operator bool() const {
+    std::uint64_t pairs[kLanes / 2];
+    std::memcpy(pairs, &all_, sizeof(pairs));
+    return (pairs[0] | pairs[1] | pairs[2] | pairs[3]) != 0;
+  }
+
+ private:
+  Marks all_{};
+};
+
+/// Negative weights may make negative sums.
+void mark_out_of_range(const Floats& value, float least, Marks& marks) {
+  marks |= ((value < least) & (value > -least)) | (value >= plan::kMostSum) | (value <= -plan::kMostSum);
 }
 
-/// Sizes of points without a number do not count.
+/// NaN is neither below nor out of range.
+void see_below(const float* values, float bound, std::int64_t count, AnyMark& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes) found.see(floats(values + i) < bound);
+}
+void see_from(const float* values, float bound, std::int64_t count, AnyMark& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes) found.see(floats(values + i) >= bound);
+}
+void see_out_of_range(const float* values, float least, std::int64_t count, AnyMark& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes) mark_out_of_range(floats(values + i), least, found.marks());
+}
+
+/// 0 of none above it. Sizes of points without a number do not count. Bits of floats from 0 on rise as they do.
 float largest(const float* sizes, int count) {
-  constexpr int kChains = 8;
-  std::array<float, kChains> most{};
-  const auto see = [&](int i, float size) { most[i] = size > most[i] ? size : most[i]; };
-  int first = 0;
-  for (; first + kChains <= count; first += kChains)
-    for (int i = 0; i < kChains; ++i) see(i, sizes[first + i]);
-  for (; first < count; ++first) see(0, sizes[first]);
-  return *std::max_element(most.begin(), most.end());
+  const auto infinite = std::bit_cast<std::int32_t>(HUGE_VALF);
+  std::int32_t most = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<std::int32_t>(sizes[i]);
+    most = std::max(most, bits > infinite ? 0 : bits);
+  }
+  return std::bit_cast<float>(most);
 }
 
 float close_below(float of_row, float of_col) { return plan::kCloseSum * (of_row + of_col); }
 
 /// Features of a point are read one at a time where a pair may stand as it is: of more pairs float64 takes less.
 constexpr int kMostCompared = 8;
-
-using Mark = std::uint32_t;  // all bits: a pair needs a second look; none: it does not
-constexpr Mark mark_where(bool needed) { return -static_cast<Mark>(needed); }
 
 /// A thread's own memory, which serves one tile after the other.
 struct LookMemory {
@@ -68,26 +107,29 @@ class SecondLook {
   /// points of the tile for all, and pairs that fill the tile up.
   bool finds_any() const {
     const std::int64_t size = std::int64_t{tile().rows} * tile().cols();
+    AnyMark found;
     for (const plan::SumGuard& sum : guard().sums) {
       const float* const values = summed_.acc + sum.state * size;
-      if (sum.ranged && far_ && any_out_of_range(values, sum.least, size)) return true;
+      if (sum.ranged && far_) see_out_of_range(values, sum.least, size, found);
       if (sum.close.power == 0) continue;
       const float *const rows = sizes_of_rows(sum), *const cols = sizes_of_cols(sum);
-      if (any_below(values, close_below(largest(rows, tile().rows), largest(cols, tile().cols())), size)) return true;
+      see_below(values, close_below(largest(rows, tile().rows), largest(cols, tile().cols())), size, found);
     }
-    return false;
+    return static_cast<bool>(found);
   }
 
   /// Marks the pairs that need it, and some that would stand. False: all would.
   bool mark() {
-    memory_.marks.reserve(rows_ * cols_ * static_cast<std::int64_t>(sizeof(Mark)));
+    const std::int64_t cols = tile().cols();
+    memory_.marks.reserve(rows_ * cols * static_cast<std::int64_t>(sizeof(Mark)));
     marks_ = memory_.marks.as<Mark>();
-    std::fill_n(marks_, rows_ * cols_, Mark{0});
-    for (const plan::SumGuard& sum : guard().sums)
-      for (std::int64_t r = 0; r < rows_; ++r) mark_row(sum, r);
     memory_.marked_rows.clear();
-    for (std::int64_t r = 0; r < rows_; ++r)
-      if (any(marks(r), cols_)) memory_.marked_rows.push_back(r);
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      std::fill_n(marks(r), cols, Mark{0});
+      AnyMark found;
+      for (const plan::SumGuard& sum : guard().sums) mark_row(sum, r, found);
+      if (found) memory_.marked_rows.push_back(r);
+    }
     return !memory_.marked_rows.empty() && !all_stand();
   }
 
@@ -125,7 +167,7 @@ class SecondLook {
   const plan::TileShape& tile() const { return program_.plan().tile; }
   const plan::PairGuard& guard() const { return program_.plan().guard; }
   std::int64_t planes() const { return static_cast<std::int64_t>(program_.plan().general.epilogue.outputs.size()); }
-  Mark* marks(std::int64_t r) const { return marks_ + r * cols_; }
+  Mark* marks(std::int64_t r) const { return marks_ + r * tile().cols(); }
   const float* sums(const plan::SumGuard& sum, std::int64_t r) const {
     return summed_.acc + (sum.state * tile().rows + r) * tile().cols();
   }
@@ -136,27 +178,31 @@ class SecondLook {
     return summed_.z.slots + sum.close.col_slot * tile().cols();
   }
 
-  void mark_row(const plan::SumGuard& sum, std::int64_t r) {
-    Mark* const found = marks(r);
+  void mark_row(const plan::SumGuard& sum, std::int64_t r, AnyMark& any) {
     const float* const values = sums(sum, r);
-    if (sum.close.power > 0) {
-      const float of_row = sizes_of_rows(sum)[r], *const of_cols = sizes_of_cols(sum);
-      for (std::int64_t c = 0; c < cols_; ++c)
-        found[c] |= mark_where(values[c] < close_below(of_row, of_cols[c]));
+    const bool close = sum.close.power > 0, ranged = sum.ranged && far_;
+    const float of_row = close ? sizes_of_rows(sum)[r] : 0, *const of_cols = close ? sizes_of_cols(sum) : nullptr;
+    const float least = sum.least;
+    Mark* const to = marks(r);
+    for (std::int64_t c = 0, cols = tile().cols(); c < cols; c += kLanes) {
+      const Floats& value = floats(values + c);
+      Marks found{};
+      if (close) found |= value < plan::kCloseSum * (of_row + floats(of_cols + c));
+      if (ranged) mark_out_of_range(value, least, found);
+      *reinterpret_cast<Marks*>(to + c) |= found;
+      any.see(found);
     }
-    if (!sum.ranged || !far_) return;
-    for (std::int64_t c = 0; c < cols_; ++c)
-      found[c] |= mark_where(std::fabs(values[c]) < sum.least) | mark_where(std::fabs(values[c]) >= plan::kMostSum);
   }
 
-  static bool any(const Mark* list, std::int64_t count) {
+  bool is_marked(std::int64_t r, std::int64_t c0, std::int64_t c1) const {
+    const Mark* const row = marks(r);
     Mark found = 0;
-    for (std::int64_t i = 0; i < count; ++i) found |= list[i];
+    for (std::int64_t c = c0; c < c1; ++c) found |= row[c];
     return found != 0;
   }
   bool is_marked(const Part& part) const {
     const auto in_part = [&](std::int64_t r) {
-      return r >= part.r0 && r < part.r1 && any(marks(r) + part.c0, part.c1 - part.c0);
+      return r >= part.r0 && r < part.r1 && is_marked(r, part.c0, part.c1);
     };
     return std::any_of(memory_.marked_rows.begin(), memory_.marked_rows.end(), in_part);
   }
@@ -164,9 +210,11 @@ class SecondLook {
   /// Whether all marked pairs are few that stand as they are.
   bool all_stand() const {
     int compared = 0;
-    for (const std::int64_t r : memory_.marked_rows)
+    for (const std::int64_t r : memory_.marked_rows) {
+      const Mark* const row = marks(r);
       for (std::int64_t c = 0; c < cols_; ++c)
-        if (marks(r)[c] != 0 && (++compared > kMostCompared || !stands(r, c))) return false;
+        if (row[c] != 0 && (++compared > kMostCompared || !stands(r, c))) return false;
+    }
     return true;
   }
   bool stands(std::int64_t r, std::int64_t c) const {
@@ -221,9 +269,7 @@ class SecondLook {
   Mark* marks_ = nullptr;  // [row][col]
 };
 
-}  // namespace
-
-bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
+bool outputs_may_need(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
                           const float* out, std::int64_t out_stride) {
   const plan::SumGuard& sum = program.plan().guard.sums[0];
   const plan::TileShape& tile = program.plan().tile;
@@ -238,13 +284,21 @@ bool may_need_second_look(const PairProgram& program, const PanelView<float>& x,
     bound = std::max(bound, close_below(largest(rows, tile.rows), largest(cols, tile.cols())));
   }
   const float below = program.output_below(bound);
-  unsigned found = 0;
+  AnyMark found;
   for (int r = 0; r < tile.rows; ++r) {
-    const float* const values = out + r * out_stride;
-    for (int c = 0; c < tile.cols(); ++c)
-      found |= static_cast<unsigned>(values[c] < below) | static_cast<unsigned>(values[c] >= above);
+    see_below(out + r * out_stride, below, tile.cols(), found);
+    if (above < HUGE_VALF) see_from(out + r * out_stride, above, tile.cols(), found);
   }
-  return found != 0;
+  return static_cast<bool>(found);
+}
+
+}  // namespace
+
+bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
+                          const float* out, std::int64_t out_stride) {
+  bool may = false;
+  by_vectors([&] { may = outputs_may_need(program, x, z, out, out_stride); });
+  return may;
 }
 
 SharedPanels::SharedPanels(const Packer<double>& packer) : packer_(packer) {
@@ -278,9 +332,12 @@ SecondPass::SecondPass(const PairProgram& program, const PairItem& item, const P
 void second_look(const PairProgram& program, const PairItem& item, const MadeOnce<SecondPass>& pass,
                  const ParamBlock<float>& own, const ParamBlock<float>& params, const SummedTile& tile) {
   SecondLook look(program, item, tile);
-  if (!look.finds_any() || !look.mark()) return;
+  bool needed = false;
+  by_vectors([&] { needed = look.finds_any() && look.mark(); });
+  if (!needed) return;
   const SecondPass& shared = pass.get([&] { return std::make_unique<SecondPass>(program, item, own); });
-  look.compute(shared, params.again(program, item.x.features), &params == &own);
+  const ParamBlock<double>& again = params.again(program, item.x.features);
+  by_vectors([&] { look.compute(shared, again, &params == &own); });
 }
 
 }  // namespace mercer::cpu
