@@ -215,23 +215,23 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
   const bool finite = common(x.kind, z.kind) != PanelKind::general;
   const bool fast = finite && params_.fast_update;
   const bool looks = looks_again(x, z);
-  bool done = false;
-  if (fast == (finite && params_.fast_epilogue) && fused_[fast] && (!looks || plan().guard.shows_in_output)) {
+  const bool fits = fast == (finite && params_.fast_epilogue) && fused_[fast] && (!looks || plan().guard.shows_in_output);
+  if (fits) {
     plan::UpdateArgs args = arguments(x, z, fast, acc);
     args.out = out;
     args.out_stride = out_stride * static_cast<std::int64_t>(sizeof(T));
     args.tiles = tiles;
     (*fused_[fast])(args);
     if (!looks) return;
-    done = true;
   }
-  for (std::int64_t t = 0; t < tiles; ++t) {
+  for (std::int64_t t = 0;; ++t) {
+    if constexpr (std::is_same_v<T, float>)
+      if (fits) t = next_to_look_at(program_, {x, z, x_packer_.slots_size(), out, out_stride, tiles}, t);
+    if (t >= tiles) return;
     const PanelView<T> one = panel_after(x, t);
     T* const of_tile = out + t * tile().rows * out_stride;
-    if constexpr (std::is_same_v<T, float>)
-      if (done && !may_need_second_look(program_, one, z, of_tile, out_stride)) continue;
     accumulate_values(one, z, acc);
-    if (done) look_again(acc, one, z, params_, of_tile, out_stride);
+    if (fits) look_again(acc, one, z, params_, of_tile, out_stride);
     else finish(acc, one, z, params_, of_tile, out_stride);
   }
 }

@@ -269,36 +269,64 @@ class SecondLook {
   Mark* marks_ = nullptr;  // [row][col]
 };
 
-bool outputs_may_need(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
-                          const float* out, std::int64_t out_stride) {
-  const plan::SumGuard& sum = program.plan().guard.sums[0];
-  const plan::TileShape& tile = program.plan().tile;
-  float bound = 0, above = HUGE_VALF;
-  if (sum.ranged && common(x.kind, z.kind) != PanelKind::finite) {
-    bound = sum.least;
-    above = program.output_below(plan::kMostSum / 2);
+/// What outputs of doubtful pairs lie below, or from where on.
+class OutputBounds {
+ public:
+  OutputBounds(const PairProgram& program, const TileRun& run)
+      : program_(program), run_(run), sum_(program.plan().guard.sums[0]), rows_(program.plan().tile.rows) {
+    if (sum_.ranged && common(run.x.kind, run.z.kind) != PanelKind::finite) {
+      least_ = sum_.least;
+      above_ = program.output_below(plan::kMostSum / 2);
+    }
+    const int cols = program.plan().tile.cols();
+    if (sum_.close.power > 0) largest_col_ = largest(run.z.slots + sum_.close.col_slot * cols, cols);
+    set(least_);
   }
-  if (sum.close.power > 0) {
-    const float *const rows = x.slots + sum.close.row_slot * tile.rows,
-                *const cols = z.slots + sum.close.col_slot * tile.cols();
-    bound = std::max(bound, close_below(largest(rows, tile.rows), largest(cols, tile.cols())));
+  float above() const { return above_; }
+  float below(std::int64_t t) {
+    if (sum_.close.power == 0) return below_;
+    const float* const rows = run_.x.slots + t * run_.slots_size + sum_.close.row_slot * rows_;
+    const float bound = std::max(least_, close_below(largest(rows, rows_), largest_col_));
+    if (!(bound <= bound_ && 2 * bound > bound_)) set(bound);  // neighbours are mostly of a size
+    return below_;
   }
-  const float below = program.output_below(bound);
-  AnyMark found;
-  for (int r = 0; r < tile.rows; ++r) {
-    see_below(out + r * out_stride, below, tile.cols(), found);
-    if (above < HUGE_VALF) see_from(out + r * out_stride, above, tile.cols(), found);
+
+ private:
+  void set(float bound) {
+    bound_ = bound;
+    below_ = program_.output_below(bound);
   }
-  return static_cast<bool>(found);
+
+  const PairProgram& program_;
+  const TileRun& run_;
+  const plan::SumGuard& sum_;
+  int rows_;
+  float least_ = 0, above_ = HUGE_VALF, largest_col_ = 0;
+  float bound_ = 0, below_ = 0;  // of sums, of outputs
+};
+
+std::int64_t next_tile(const PairProgram& program, const TileRun& run, std::int64_t from) {
+  OutputBounds bounds(program, run);
+  const std::int64_t rows = program.plan().tile.rows, cols = program.plan().tile.cols();
+  for (std::int64_t t = from; t < run.tiles; ++t) {
+    AnyMark found;
+    const float below = bounds.below(t);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* const values = run.out + (t * rows + r) * run.out_stride;
+      see_below(values, below, cols, found);
+      if (bounds.above() < HUGE_VALF) see_from(values, bounds.above(), cols, found);
+    }
+    if (found) return t;
+  }
+  return run.tiles;
 }
 
 }  // namespace
 
-bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
-                          const float* out, std::int64_t out_stride) {
-  bool may = false;
-  by_vectors([&] { may = outputs_may_need(program, x, z, out, out_stride); });
-  return may;
+std::int64_t next_to_look_at(const PairProgram& program, const TileRun& run, std::int64_t from) {
+  std::int64_t tile = run.tiles;
+  by_vectors([&] { tile = next_tile(program, run, from); });
+  return tile;
 }
 
 SharedPanels::SharedPanels(const Packer<double>& packer) : packer_(packer) {

@@ -35,9 +35,16 @@ struct SummedTile {
   std::int64_t out_stride;
 };
 
-/// Whether a tile's outputs, which show its sums, leave it open that a pair needs it.
-bool may_need_second_look(const PairProgram& program, const PanelView<float>& x, const PanelView<float>& z,
-                          const float* out, std::int64_t out_stride);
+/// A run of tiles whose outputs show their sums.
+struct TileRun {
+  const PanelView<float>&x, &z;  // x: the first panel, whose slots the next one's follow
+  std::int64_t slots_size;
+  const float* out;
+  std::int64_t out_stride, tiles;
+};
+
+/// The first tile from number `from` on whose outputs leave it open that a pair needs a second look, or their count.
+std::int64_t next_to_look_at(const PairProgram& program, const TileRun& run, std::int64_t from);
 
 /// The sums are made with the parameters `own`, the values with `params`.
 void second_look(const PairProgram& program, const PairItem& item, const MadeOnce<SecondPass>& pass,
