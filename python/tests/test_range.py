@@ -210,3 +210,46 @@ def test_cosine_similarity_of_points_of_any_size(target, rng, scale):
     x, z = mixed(rng, scale, 1e-2)
     expected = (unit(x)[:, None] * unit(z)[None]).sum(-1)
     assert np.abs(mc.pairwise("cosine_similarity", x, z) - expected).max() <= CONTRACT
+
+
+def random_units(rng, m, n, features):
+    """Points of few features, of which most tiles hold close pairs, and equal ones."""
+    x, z = rng.normal(size=(m, features)).astype("f"), rng.normal(size=(n, features)).astype("f")
+    z[5::16] = x[: len(z[5::16])]
+    return x, z
+
+
+CHORD = "sum((x/sqrt(sum(x^2))-z/sqrt(sum(z^2)))^2)"
+
+
+def test_close_pairs_of_members_that_differ_in_parameters(target, rng):
+    x, z = random_units(rng, 61, 107, 2)
+    h = np.array([1e-6, 0.3, 7.0])
+    expected = chord(x, z)
+    result = mc.pairwise(f"{CHORD}/h", x, z, h=h)
+    assert_relative(result, expected / h.astype(EXTENDED)[:, None, None])
+    v = rng.random((107, 2)).astype("f")
+    products = mc.kernel_product(f"sqrt({CHORD})*h", x, z, v, h=h)
+    exact = h.astype(EXTENDED)[:, None, None] * (np.sqrt(expected) @ v.astype(EXTENDED))
+    assert_relative(products, exact, 2 * CONTRACT)
+
+
+def test_close_pairs_of_few_features_by_several_threads(target, rng):
+    x, z = random_units(rng, 400, 300, 3)
+    expected = chord(x, z) / 2
+    results = []
+    for threads in (1, 4):
+        with mc.options(target=target, threads=threads):
+            results.append(mc.cdist(x, z, metric="cosine"))
+    assert_relative(results[0], expected)
+    np.testing.assert_array_equal(*results)
+    assert np.all(results[0][expected == 0] == 0)
+
+
+def test_close_pairs_of_panels_too_large_to_be_kept(rng):
+    z = rng.normal(size=(40, 250_000)).astype("f")  # a panel of 24 takes 48 MB in float64
+    x = z[[3, 30]] + 1e-3 * rng.normal(size=(2, 250_000)).astype("f")
+    size = lambda points: np.sqrt(np.einsum("nk,nk->n", points, points, dtype="d"))  # noqa: E731
+    units = x / size(x)[:, None], z / size(z)[:, None]
+    expected = np.array([((a - units[1]) ** 2).sum(-1) / 2 for a in units[0]])
+    assert_relative(mc.cdist(x, z, metric="cosine"), expected)

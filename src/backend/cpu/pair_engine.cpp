@@ -215,7 +215,8 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
   const bool finite = common(x.kind, z.kind) != PanelKind::general;
   const bool fast = finite && params_.fast_update;
   const bool looks = looks_again(x, z);
-  const bool fits = fast == (finite && params_.fast_epilogue) && fused_[fast] && (!looks || plan().guard.shows_in_output);
+  const bool one_kernel = fast == (finite && params_.fast_epilogue) && fused_[fast];
+  const bool fits = one_kernel && (!looks || plan().guard.shows_in_output);
   if (fits) {
     plan::UpdateArgs args = arguments(x, z, fast, acc);
     args.out = out;
