@@ -154,8 +154,7 @@ class SecondLook {
           pass.engine.accumulate(rows, cols, scratch, scratch.acc.as<double>());
           pass.engine.finish(scratch.acc.as<double>(), rows, cols, params, target, width);
         }
-        // Where the part begins, if it began at the tile's first pair.
-        take(part, target + (m0_ - p * height) * width + n0_ - q * width, size, width);
+        take(part, target, (m0_ - p * height) * width + n0_ - q * width, size, width);
       }
   }
 
@@ -242,13 +241,13 @@ class SecondLook {
     return finite;
   }
 
-  /// The marked values of a part. `values`: of the tile's first pair, planes `size` apart.
-  void take(const Part& part, const double* values, std::int64_t size, std::int64_t width) const {
+  /// The marked values of a part, in planes `size` apart; at `first` would be that of the tile's first pair.
+  void take(const Part& part, const double* values, std::int64_t first, std::int64_t size, std::int64_t width) const {
     const std::int64_t plane = tile().rows * program_.plan().plane_width();
     for (std::int64_t o = 0; o < planes(); ++o)
       for (const std::int64_t r : memory_.marked_rows) {
         if (r < part.r0 || r >= part.r1) continue;
-        take_row(marks(r) + part.c0, values + o * size + r * width + part.c0,
+        take_row(marks(r) + part.c0, values + (first + o * size + r * width + part.c0),
                  summed_.out + o * plane + r * summed_.out_stride + part.c0, part.c1 - part.c0);
       }
   }
