@@ -243,6 +243,7 @@ void Packer<T>::add_sizes_by_parts(const PanelInputs& inputs, std::int64_t panel
   thread_local AlignedBuffer values;
   values.reserve(part_size() * static_cast<std::int64_t>(sizeof(T)));
   for (std::int64_t k = 0; k < points_.features; k += part_) {
+    stop_if_cancelled();
     const std::int64_t count = std::min(part_, points_.features - k);
     pack_part(inputs, panel, k, count, values.as<T>());
     add_sizes(values.as<T>(), k, count, slots);

@@ -302,6 +302,7 @@ void PairEngine<T>::accumulate_parts(const PanelView<T>& x, const PanelView<T>& 
   std::vector<std::shared_ptr<const PanelInputs>> of_x;
   for (std::int64_t t = 0; t < tiles; ++t) of_x.push_back(x_packer_.inputs_of(x.index + t));
   for (std::int64_t k = 0; k < item_.x.features; k += part_features_) {
+    stop_if_cancelled();
     const std::int64_t count = std::min(part_features_, item_.x.features - k);
     const bool z_finite = z_packer_.pack_part(*of_z, z.index, k, count, parts.z.as<T>());
     for (std::int64_t t = 0; t < tiles; ++t) {
