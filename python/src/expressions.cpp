@@ -301,7 +301,7 @@ Py_hash_t hash_of(const Kernel& self) {
   return static_cast<Py_hash_t>(hash >> 1);
 }
 
-/// Of two kernels a truth value; of a kernel and anything else an expression, as of parts.
+/// Two kernels compare to a truth value; a kernel and anything else make an expression, as its parts do.
 nb::object compared(const Kernel& self, nb::handle other, bool wants_equal) {
   if (const Kernel* kernel = nullptr; nb::try_cast(other, kernel) && kernel != nullptr)
     return nb::bool_(same(self, *kernel) == wants_equal);

@@ -29,7 +29,7 @@ const Settings* settings_in(const nb::object& object) {
   return object.is_none() ? nullptr : nb::inst_ptr<Settings>(object);
 }
 
-/// These over those of the context.
+/// The options that are given, over those of the context.
 Settings joined(std::optional<int> threads, const std::optional<std::string>& target,
                 const std::optional<std::string>& precision) {
   Settings made = checked_settings(threads, target ? std::optional(target_from_text(*target)) : std::nullopt,

@@ -94,7 +94,7 @@ bool is_carried(nb::handle object);
 /// weighted form of a zoo entry; static options of the entry (a norm's p) are taken out of `params`, which may be null,
 /// and the arrays that the formula carries are put there, unless the call gave other values.
 Formula find_formula(nb::handle object, const char* verb, bool weighted = false, nb::dict* params = nullptr);
-/// The same for code that is compiled before a call: arrays that the formula carries are left out.
+/// The formula for code that is compiled before a call: arrays that it carries are left out.
 Formula compiled_formula(nb::handle object, const char* verb, nb::dict& options);
 /// What gradient_field was given for phi.
 Formula find_field(nb::handle object, const char* verb, nb::dict* params = nullptr);

@@ -72,7 +72,7 @@ double static_option_of(nb::handle given, const ZooEntry& entry, const std::stri
   return option_of(given, entry.name, option, rule.c_str());
 }
 
-/// Of an option that the entry has; one that it does not have is refused later.
+/// The default of an option of the entry; one that it does not have is refused later.
 double default_of(const ZooEntry& entry, const std::string& name) {
   for (const ZooOption& option : entry.options)
     if (option.name == name) return option.default_value;

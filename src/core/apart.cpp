@@ -28,7 +28,7 @@ struct Work {
   std::exception_ptr error = {};
 };
 
-/// Of this process: a child that was forked has no such threads.
+/// The threads at work in this process: a child that was forked has none.
 struct AtWork {
   pid_t pid;
   std::atomic<int> count{0};

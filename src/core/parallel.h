@@ -12,7 +12,7 @@ namespace mercer {
 
 /// MERCER_THREADS, else the cpus that the affinity mask and the cgroup quota leave to this process.
 int usable_cpus();
-/// The same, and no more than OMP_NUM_THREADS where MERCER_THREADS says nothing.
+/// usable_cpus(), and no more than OMP_NUM_THREADS where MERCER_THREADS says nothing.
 int default_thread_count();
 /// MERCER_THREADS; 0 where it says nothing.
 int threads_of_environment();

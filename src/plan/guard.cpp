@@ -46,7 +46,7 @@ void narrow(ir::Magnitudes& within, double least_sum, double degree) {
   within.most = std::min(within.most, std::exp2((std::log2(kMostSum) - 20) / degree - 1));
 }
 
-/// Of terms that read streams which packing makes by squares or magnitudes of their difference.
+/// The guard of terms that read made streams, by squares or magnitudes of their difference.
 CloseSum close_sum(const ir::Split& split, const Expr& term) {
   const auto is_made = [&](const Expr& e) {
     if (e->op != Op::x && e->op != Op::z) return false;

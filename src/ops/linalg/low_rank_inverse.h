@@ -18,7 +18,7 @@ struct LowRankInverse {
   }
 };
 
-/// Of this inverse, whose factor has `rank` columns that are not zero.
+/// The preconditioner that applies this inverse, whose factor has `rank` columns that are not zero.
 inline Preconditioner preconditioner_of(const LowRankInverse& inverse, std::int64_t order, std::int64_t rank,
                                         Dtype dtype, Device device) {
   Preconditioner made{order, rank, dtype, device};
