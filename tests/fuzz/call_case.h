@@ -210,7 +210,7 @@ class Operands {
  public:
   explicit Operands(const Case& c) : case_(c), leads_(leads_of(c.batch)) {
     const Formula formula = formula_of(c);
-    const ir::Uses uses = ir::uses(formula.expression());
+    const ir::Uses uses = ir::uses(c.verb == Verb::gradient_field ? formula.expression() : c.formula);
     x = points(Role::x, leads_[0], c.m);
     if (!c.same) z = points(Role::z, leads_[1], c.n);
     if (uses.w) w = values(Role::w, {}, {c.k}, narrow(Role::w));

@@ -276,7 +276,9 @@ class ErrorBound {
     for (const Expr& arg : e->args) a.push_back(value(arg, scope));
     for (const Range& r : a)
       if (!r.known) return Range::unknown();
-    if (std::any_of(a.begin(), a.end(), [](const Range& r) { return r.is_special(); })) return special(e, a);
+    const bool joins = e->op == Op::logical_and || e->op == Op::logical_or;  // 0 may lie between the ends of a range
+    const bool any_special = std::any_of(a.begin(), a.end(), [](const Range& r) { return r.is_special(); });
+    if (any_special && !joins) return special(e, a);
     return a.size() == 1   ? unary(e, a[0])
            : a.size() == 2 ? binary(e, a[0], a[1])
                            : widened(add(widened(product(a[0], a[1]), 1), a[2]), 1);
