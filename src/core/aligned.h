@@ -77,7 +77,9 @@ class AlignedBuffer {
     bytes_ = bytes;
     if (poisons_memory()) poison();
   }
-  void poison() { std::memset(data_, 0xff, static_cast<std::size_t>(bytes_)); }
+  void poison() {
+    if (bytes_ > 0) std::memset(data_, 0xff, static_cast<std::size_t>(bytes_));
+  }
 
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;
