@@ -116,7 +116,7 @@ class Contraction {
     z_ = aligned_array<T>(checked_product({points.count, padded_}));
     constexpr std::int64_t kTask = 64;  // points of a task
     std::vector<AlignedBuffer> rows(static_cast<std::size_t>(run.workers));
-    run.pool->run(ceil_div(points.count, kTask), [&](std::int64_t task, int worker) {
+    const auto pack = [&](std::int64_t task, int worker) {
       AlignedBuffer& row = rows[static_cast<std::size_t>(worker)];
       row.reserve(padded_ * sizeof(T));
       for (std::int64_t p = task * kTask; p < std::min((task + 1) * kTask, points.count); ++p) {
@@ -124,7 +124,8 @@ class Contraction {
         for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_)
           std::copy_n(row.as<T>() + k0, cols_, z_.as<T>() + k0 * points.count + p * cols_);
       }
-    });
+    };
+    run.pool->run(ceil_div(points.count, kTask), pack, nullptr, run.workers);
   }
 
   void find_finite_blocks() {
