@@ -26,7 +26,7 @@ class Lapack {
   struct Functions;
   explicit Lapack(const Functions& functions);
 
-  /// The same library, with calls of so many operations a thread.
+  /// This library, its long calls cut into ones of so many operations a thread.
   Lapack in_calls_of(double operations) const;
 
   const std::string& file() const;

@@ -74,7 +74,7 @@ class ProgressGate {
     done_ = done;
     return go_on();
   }
-  /// The same between tasks and within one.
+  /// False when the caller wants to stop; asked between tasks and within one.
   bool go_on() {
     if (progress_ == nullptr) return outer_ == nullptr || outer_->go_on();
     if (stopped_) return false;

@@ -353,7 +353,7 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value whole = integer_power(value(base), static_cast<int>(p));
     return Product(whole, root(value(base)));
   }
-  // Of a promised sum the general power is as fast where tables have sixteen entries.
+  // For a sum that is promised to be normal, the general power is as fast where tables have sixteen entries.
   const bool serves = fixed_power_takes_all(p) || (facts_.promised_normal(base) ? options_.short_tables
                                                                                : facts_.normal(base));
   const bool by_tables =

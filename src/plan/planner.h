@@ -67,13 +67,13 @@ struct PairPlan {
   std::int64_t chunk(std::int64_t features) const;
   /// Whether so many features are added up part by part, of kFeaturesOfTotal: where all states are promoted.
   bool sums_parts(std::int64_t features) const;
-  /// Of calls of so many features, panels of all of them would take too much memory: they are packed part by part, of
-  /// so many features; 0 where panels hold all.
+  /// How many features are packed at a time where panels of all `features` would take too much memory; 0 where panels
+  /// hold all.
   std::int64_t part_features(std::int64_t features) const;
   /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
   UpdateSource update_source(bool fast, bool fused = false) const;
-  /// The same kernel for further features of a tile.
+  /// The update kernel for further features of a tile: it adds to the accumulators that it finds.
   UpdateSource continued_source(bool fast) const;
   /// Whether a call of so many points accumulates by maxima where its data allow.
   bool pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain = kLeastGain) const;

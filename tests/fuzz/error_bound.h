@@ -58,7 +58,7 @@ class ErrorBound {
   bool every_branch = false;
 
   Range operator()(const Expr& e) { return (*this)(e, in_.k); }
-  /// Of a field, at the feature k. Reductions are kept from feature to feature: `e` must outlive the object.
+  /// The range of a field at the feature k. Reductions are kept from feature to feature: `e` must outlive the object.
   Range operator()(const Expr& e, std::int64_t k) {
     Values seen;
     return value(e, {k, nullptr, nullptr, &seen});

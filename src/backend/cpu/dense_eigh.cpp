@@ -44,7 +44,7 @@ class Eigensolver {
     integer_memory_ = layout_.add<std::int64_t>({size_.integers});
   }
 
-  /// Of what a worker has for all its matrices.
+  /// The memory that a worker has for all its matrices.
   Layout layout() const { return is_apart_ ? Layout() : layout_; }
 
   std::int64_t operator()(std::int64_t matrix, char* memory) const {

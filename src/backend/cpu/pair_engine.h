@@ -20,7 +20,7 @@ namespace mercer::cpu {
 struct PairProgram {
   explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan) : kernels(plan), packs(*plan) {}
   const plan::PairPlan& plan() const { return kernels.plan(); }
-  /// The same formula in float64, made when a call first needs it.
+  /// This program in float64, made when a call first needs it.
   const PairProgram& wide() const;
   /// Where an output shows its sum (plan::PairGuard): a value that outputs of sums below `bound` do not reach.
   float output_below(float bound) const;
