@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._derived import parsed
 from mercer._torch import separable
-from mercer._torch.operands import Pairs, Weights, is_swarm, options, parsed
+from mercer._torch.operands import Pairs, Weights, is_swarm, options
 from mercer._torch.separable import Separable, Value
 
 # Values (m, n, k) of a block: what a processor's caches hold, and what fills a GPU. Where nothing

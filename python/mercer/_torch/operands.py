@@ -10,32 +10,17 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._derived import SWAPPED, leaves, parsed, swapped_text
 from mercer._torch import autograd
 
 SCHEMA = (
     "str f, Tensor x, Tensor? z, Tensor? row, Tensor? col, Tensor? w, Tensor[] params, str names, "
     "float[] numbers, Tensor[] directions, str along, int i_offset, int j_offset"
 )
-# The target of a derivative when the sides are swapped. t is the multiplier of a field: its formula
-# is sum(t * phi), with t[m, k] a row's; s is the same with the values of a column, s[n, k].
-SWAPPED = {"x": "z", "z": "x", "w": "w", "t": "s", "s": "t"}
 # A CUDA batch of so many tiny items is one launch an item in the engine.
 _MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
 # CUDA keeps points of so many features in registers: passes over their pairs add up by w, too.
 FEW_FEATURES = 16
-
-
-@functools.lru_cache(4096)
-def parsed(text: str) -> _mercer.Expr:
-    return _mercer.parse(text)
-
-
-@functools.lru_cache(4096)
-def derivative(text: str, variable: str) -> str:
-    """The derivative by row, col, or a parameter ("p:name"), which is a formula again."""
-    symbols = {"row": _mercer.row, "col": _mercer.col}
-    target = symbols[variable] if variable in symbols else _mercer.param(variable[2:])
-    return str(_mercer.differentiate(parsed(text), target))
 
 
 class WeightForm(NamedTuple):
@@ -68,24 +53,6 @@ class LinearForm(NamedTuple):
 def linear_form(text: str) -> LinearForm | None:
     found = _mercer.linear_form(parsed(text))
     return found and LinearForm(*found)
-
-
-@functools.lru_cache(4096)
-def field_of(text: str, target: str) -> str:
-    """The derivative by x or w at the free feature."""
-    return str(_mercer.differentiate(parsed(text), target))
-
-
-@functools.lru_cache(4096)
-def swapped_text(text: str) -> str:
-    return str(_mercer.swap_sides(parsed(text)))
-
-
-@functools.lru_cache(4096)
-def leaves(text: str) -> frozenset[str]:
-    """Which of x, z, w, row, col, i, j the formula reads, and its parameters as "p:name"."""
-    expr = parsed(text)
-    return frozenset([*_mercer.leaves(expr), *(f"p:{name}" for name in expr.parameters)])
 
 
 def computing_type(dtype: torch.dtype) -> torch.dtype:

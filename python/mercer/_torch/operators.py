@@ -25,18 +25,16 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mercer import _mercer
+from mercer._derived import derivative, field_of, parsed
 from mercer._torch import evaluate
 from mercer._torch.operands import (
     FEW_FEATURES,
     SCHEMA,
     Pairs,
     Weights,
-    derivative,
-    field_of,
     is_swarm,
     is_weighed,
     options,
-    parsed,
 )
 
 _FIELDS = len(Pairs._fields)

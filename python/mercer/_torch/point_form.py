@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._derived import derivative, leaves, parsed
 from mercer._torch import autograd
-from mercer._torch.operands import Pairs, Weights, derivative, is_swarm, leaves, like, parsed
+from mercer._torch.operands import Pairs, Weights, is_swarm, like
 
 # Pairs times features of an item from which it pays: 40 launches more take half a millisecond.
 _LEAST_WORK = {"cpu": 1 << 22, "cuda": 1 << 29}

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._derived import parsed
 from mercer._torch import autograd, batching, operators, rules, tangents
-from mercer._torch.operands import Pairs, computing_type, is_swarm, parsed
+from mercer._torch.operands import Pairs, computing_type, is_swarm
 
 _PRODUCT = "sum(x*z)"
 # Terms that the engine's products of matrices on GPUs add up at once.

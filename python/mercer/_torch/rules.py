@@ -32,16 +32,9 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
+from mercer._derived import derivative, leaves, parsed
 from mercer._torch import autograd, linear_form, products
-from mercer._torch.operands import (
-    FEW_FEATURES,
-    Pairs,
-    Weights,
-    derivative,
-    leaves,
-    like,
-    parsed,
-)
+from mercer._torch.operands import FEW_FEATURES, Pairs, Weights, like
 from mercer._torch.operators import has_passes
 from mercer._torch.point_form import PointForm, point_form
 from mercer._torch.weight_form import GradientByWeights

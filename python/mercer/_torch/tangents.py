@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer._derived import derivative
 from mercer._torch import autograd, rules
-from mercer._torch.operands import Pairs, Weights, derivative
+from mercer._torch.operands import Pairs, Weights
 
 _FIELDS = len(Pairs._fields)
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mercer._derived import swapped_text
 from mercer._torch import autograd
-from mercer._torch.operands import FEW_FEATURES, Pairs, swapped_text, weight_form
+from mercer._torch.operands import FEW_FEATURES, Pairs, weight_form
 
 _SAMPLED = 64  # points of a side, for the centre
 
