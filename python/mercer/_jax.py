@@ -1,7 +1,8 @@
 """Arrays of JAX: every verb as a call through XLA's foreign function interface.
 
 It works under ``jax.jit``, and under ``jax.vmap`` without a loop: all arrays get as many leading
-axes as the output has, so the axis that vmap adds is one more leading axis of each.
+axes as the output has, so the axis that vmap adds is one more leading axis of each. Matrices,
+products and fields are primitives with derivatives (``_jax_pairs``).
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mercer import _mercer
 
 _TARGET = "mercer_pairs"
-# Axes of each operand behind the leading ones; of a parameter ("p:name") there are none.
-_TRAILING = {"x": 2, "z": 2, "row": 1, "col": 1, "v": 2, "coef": 2, "amplitude": 2}
 
 
 @functools.cache
@@ -49,12 +47,11 @@ def call(
     arrays: dict[str, jax.Array],
     numbers: dict[str, float],
     settings: dict[str, Any],
-    batch: tuple[int, ...],
 ) -> Any:
-    """Runs an operation with checked arguments; `batch` are the leading axes of its output."""
+    """Runs an operation with checked arguments."""
     texts = (("verb", verb), ("operation", operation), ("formula", formula))
     attributes = (*texts, *numbers.items(), *settings.items())
-    return _compiled(tuple(arrays), attributes, len(numbers), batch)(*arrays.values())
+    return _compiled(tuple(arrays), attributes, len(numbers))(*arrays.values())
 
 
 @functools.lru_cache(maxsize=256)
@@ -62,17 +59,16 @@ def _compiled(
     names: tuple[str, ...],
     attributes: tuple[tuple[str, Any], ...],
     numbers: int,
-    batch: tuple[int, ...],
 ) -> Any:
     """The call as a function of its arrays alone, which JAX compiles once for each of their shapes.
 
     The attributes are three texts, then the parameters that are numbers, then the settings."""
     settings = dict(attributes[:3] + attributes[3 + numbers :])
-    values = {f"n:{name}": np.float64(v) for name, v in attributes[3 : 3 + numbers]}
+    values = dict(attributes[3 : 3 + numbers])
 
     @jax.jit
     def run(*operands: jax.Array) -> Any:
-        return _call(dict(zip(names, operands, strict=True)), settings, values, batch)
+        return _call(dict(zip(names, operands, strict=True)), settings, values)
 
     return run
 
@@ -80,75 +76,38 @@ def _compiled(
 def _call(
     arrays: dict[str, jax.Array],
     settings: dict[str, Any],
-    numbers: dict[str, np.float64],
-    batch: tuple[int, ...],
+    numbers: dict[str, float],
 ) -> Any:
+    from mercer import _jax_folds, _jax_pairs
+
     operation = settings["operation"]
     single = False
     for name in ("v", "coef"):  # [N] as [N, 1] or [1, N], so that leading axes stay apart
         if name in arrays and arrays[name].ndim == 1:
             arrays[name] = arrays[name][:, None] if name == "v" else arrays[name][None]
             single = True
-    outputs = _outputs(operation, arrays, settings, batch)
-    settings = {k: v if isinstance(v, str) else np.int64(v) for k, v in settings.items()}
-    results = ffi_call(
-        [_declared(shape, dtype) for shape, dtype in outputs],
-        # Weights [K] take no leading axis.
-        vmap_method="sequential" if "w" in arrays else "expand_dims",
-    )(
-        *(_aligned(name, array, len(batch)) for name, array in arrays.items()),
-        operands=" ".join(arrays),
-        **settings,
-        **numbers,
+    matrices = {n: arrays.pop(n) for n in ("v", "amplitude", "coef") if n in arrays}
+    pairs = _jax_pairs.Pairs(
+        f=settings["formula"],
+        arrays=arrays,
+        numbers=tuple((name, float(value)) for name, value in numbers.items()),
+        i_offset=int(settings["i_offset"]),
+        j_offset=int(settings["j_offset"]),
+        options=settings["options"],
+        verb=settings["verb"],
     )
-    results = [_received(r, dtype) for r, (_, dtype) in zip(results, outputs, strict=True)]
-    if single and operation != "kernel_agop":
-        results = [r[..., 0] if operation == "kernel_product" else r[..., 0, :, :] for r in results]
-    return tuple(results) if operation == "knn" else results[0]
-
-
-def _outputs(
-    operation: str, arrays: dict[str, jax.Array], settings: dict[str, Any], batch: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and dtype of each result."""
-    x = arrays["x"]
-    z = arrays.get("z", x)
-    m, k = x.shape[-2:]
-    computing = "float64" if x.dtype == np.float64 else "float32"
-    if operation == "kernel_product":
-        return [((*batch, m, arrays["v"].shape[-1]), computing)]
-    if operation == "kernel_reduce":
-        return [((*batch, m), "int64" if settings["reduce"].startswith("arg") else computing)]
-    if operation == "knn":
-        neighbours, points = settings["k"], z.shape[-2]
-        if not 1 <= neighbours <= points:
-            raise ValueError(
-                f"knn: k must be from 1 to the number of points of z ({points}). "
-                f"Received {neighbours}."
-            )
-        shape = (*batch, m, neighbours)
-        return [(shape, computing), (shape, "int64")]
-    if operation in ("kernel_gradient", "gradient_field"):
-        return [((*batch, arrays["coef"].shape[-2], m, k), computing)]
-    if operation == "kernel_agop":
-        return [((*batch, k, k), computing)]
-    return [((*batch, m, z.shape[-2]), computing)]
-
-
-def _aligned(name: str, array: jax.Array, leading: int) -> jax.Array:
-    """The array with this many leading axes."""
-    if name == "w":
-        return array
-    missing = leading + _TRAILING.get(name, 0) - array.ndim
-    return jnp.expand_dims(array, tuple(range(missing))) if missing > 0 else array
-
-
-def _declared(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
-    """A result; without 64-bit types its int64 are pairs of int32, the low half first."""
-    if dtype == "int64" and not jax.config.jax_enable_x64:
-        return jax.ShapeDtypeStruct((*shape, 2), np.int32)
-    return jax.ShapeDtypeStruct(shape, np.dtype(dtype))
-
-
-def _received(result: jax.Array, dtype: str) -> jax.Array:
-    return result[..., 0] if dtype == "int64" and result.dtype == np.int32 else result
+    match operation:
+        case "pairwise":
+            return _jax_pairs.pairwise(pairs)
+        case "kernel_product":
+            result = _jax_pairs.product(pairs, matrices["v"])
+            return result[..., 0] if single else result
+        case "kernel_reduce":
+            return _jax_folds.reduce(pairs, settings["reduce"])
+        case "knn":
+            return _jax_folds.knn(pairs, int(settings["k"]))
+        case "kernel_agop":
+            return _jax_folds.agop(pairs, matrices["coef"])
+    wrt = "x" if operation == "kernel_gradient" else "t"
+    result = _jax_pairs.field(pairs, wrt, matrices["coef"], matrices.get("amplitude"))
+    return result[..., 0, :, :] if single else result

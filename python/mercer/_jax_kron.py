@@ -28,7 +28,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from mercer import _jax, _mercer
+from mercer import _jax, _jax_sharding, _mercer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form)
     result = product_p.bind(*primals, form=form)
     given = tuple(type(t) is not ad.Zero for t in tangents)
     if not any(given) or not jnp.issubdtype(result.dtype, jnp.floating):
-        return result, ad.Zero.from_primal_value(result)
+        return result, _jax_sharding.zero(result)
     directions = [t for t in tangents if type(t) is not ad.Zero]
     points = primals[: 1 + len(form.turns)]
     return result, tangent_p.bind(*points, *directions, form=form, given=given)

@@ -59,11 +59,9 @@ class JaxCall {
     // The checks of the verb itself, before anything is traced.
     const bool is_field = std::string_view(operation_) == "gradient_field";
     const Formula formula = is_field ? Formula::field(formula_) : Formula(formula_);
-    const Shape batch = ops::broadcast(verb_, batch_shape(formula, x_, z_ ? *z_ : x_, arguments_), extra_);
-    nb::list leading;
-    for (std::int64_t extent : batch) leading.append(extent);
+    ops::broadcast(verb_, batch_shape(formula, x_, z_ ? *z_ : x_, arguments_), extra_);
     return nb::module_::import_("mercer._jax")
-        .attr("call")(verb_, operation_, formula_.to_text(), arrays_, numbers_, settings_, nb::tuple(leading));
+        .attr("call")(verb_, operation_, formula_.to_text(), arrays_, numbers_, settings_);
   }
 
  private:
