@@ -1,5 +1,7 @@
 #include "ir/chain_products.h"
 
+#include <algorithm>
+
 #include "ir/bounded.h"
 #include "ir/ops.h"
 
@@ -14,6 +16,85 @@ bool is_nan(const Expr& e) { return e->op == Op::constant && e->value != e->valu
 bool is_product_or_sum_with_zero(const Expr& e) {
   return e->op == Op::neg || e->op == Op::add || e->op == Op::mul || e->op == Op::div;
 }
+
+// ---- Conditions. Their rules are few, since no simplification comes before they are looked at. ----------------------
+
+Expr either(const Expr& a, const Expr& b) {
+  if (is_zero(a) || is_one(b)) return b;
+  return is_zero(b) || is_one(a) || same(a, b) ? a : make(Op::logical_or, {a, b});
+}
+
+Expr both(const Expr& a, const Expr& b) {
+  if (is_one(a) || is_zero(b)) return b;
+  return is_one(b) || is_zero(a) || same(a, b) ? a : make(Op::logical_and, {a, b});
+}
+
+Expr negated(const Expr& a) { return a->op == Op::constant ? Expr(is_zero(a) ? 1.0 : 0.0) : logical_not(a); }
+
+Expr chosen(const Expr& condition, const Expr& yes, const Expr& no) {
+  if (same(yes, no)) return yes;
+  if (condition->op == Op::constant) return is_zero(condition) ? no : yes;
+  if (!is_boolean(condition)) return where(condition, yes, no);
+  if (is_one(yes)) return either(condition, no);
+  if (is_zero(yes)) return both(logical_not(condition), no);
+  return is_zero(no) ? both(condition, yes) : where(condition, yes, no);
+}
+
+/// A condition where another one is known to be 1 or 0.
+class Known {
+ public:
+  Known(Expr condition, double truth) : condition_(std::move(condition)), truth_(truth) {}
+
+  Expr operator()(const Expr& e) {
+    if (same(e, condition_)) return truth_;
+    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
+    const Expr result = of_arguments(e);
+    seen_.emplace(e, result);
+    return result;
+  }
+
+ private:
+  Expr of_arguments(const Expr& e) {
+    const auto& a = e->args;
+    switch (e->op) {
+      case Op::logical_or: return either((*this)(a[0]), (*this)(a[1]));
+      case Op::logical_and: return both((*this)(a[0]), (*this)(a[1]));
+      case Op::logical_not: return negated((*this)(a[0]));
+      case Op::where: return chosen((*this)(a[0]), (*this)(a[1]), (*this)(a[2]));
+      default: return e;
+    }
+  }
+
+  Expr condition_;
+  double truth_;
+  ExprMap<Expr> seen_;
+};
+
+/// 1 where no branch that `e` takes reads q, else 0.
+class Unread {
+ public:
+  explicit Unread(Expr q) : q_(std::move(q)) {}
+
+  Expr operator()(const Expr& e) {
+    if (same(e, q_)) return 0.0;
+    if (is_leaf(e->op) || is_reduction(e->op) || info(e->op).derivative == nullptr) return 1.0;
+    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
+    const Expr result = of_arguments(e);
+    seen_.emplace(e, result);
+    return result;
+  }
+
+ private:
+  Expr of_arguments(const Expr& e) {
+    if (e->op == Op::where) return chosen(e->args[0], (*this)(e->args[1]), (*this)(e->args[2]));
+    Expr result = 1.0;
+    for (const Expr& a : e->args) result = both(result, (*this)(a));
+    return result;
+  }
+
+  Expr q_;
+  ExprMap<Expr> seen_;
+};
 
 /// Values that a comparison, or the condition of a where, can make 0.
 class Choices {
@@ -31,6 +112,17 @@ class Choices {
     if (!is_product_or_sum_with_zero(e)) return e;
     const Expr found = part_of(e->args[0]);
     return found.empty() && e->op != Op::div && e->args.size() > 1 ? part_of(e->args[1]) : found;
+  }
+
+  /// Whether its choices can make all summands of `e` 0.
+  bool may_vanish(const Expr& e) {
+    if (auto it = vanishes_.find(e); it != vanishes_.end()) return it->second;
+    const auto& a = e->args;
+    const auto any = [&] { return std::any_of(a.begin(), a.end(), [&](const Expr& arg) { return may_vanish(arg); }); };
+    const bool adds = e->op == Op::add || e->op == Op::sub;
+    const bool result = adds ? may_vanish(a[0]) && may_vanish(a[1]) : may_be_zero(e) || (!is_leaf(e->op) && any());
+    vanishes_.emplace(e, result);
+    return result;
   }
 
   /// `e` where `choice`, a part of it as above, has that value.
@@ -70,23 +162,23 @@ class Choices {
     return plus(a, b);
   }
 
-  ExprMap<bool> seen_;
+  ExprMap<bool> seen_, vanishes_;
 };
 
-/// Whether the condition of a where with 0 first says that the sum q of non-negative terms is 0: then each term has its
-/// least value, where its derivative is 0.
-bool says_no_distance(const Expr& choice, const Expr& q) {
-  if (choice->op != Op::where || !is_zero(choice->args[1]) || choice->args[0]->op != Op::equal) return false;
-  const auto& sides = choice->args[0]->args;
+/// Whether a condition says that the sum q of non-negative terms is 0: then each term has its least value, where its
+/// derivative is 0.
+bool says_no_distance(const Expr& condition, const Expr& q) {
+  if (q.empty() || condition->op != Op::equal) return false;
+  const auto& sides = condition->args;
   const bool at_zero = (is_zero(sides[0]) && same(sides[1], q)) || (is_zero(sides[1]) && same(sides[0], q));
   return at_zero && q->op == Op::sum && is_nonnegative(q->args[0]);
 }
 
-/// Whether `factor` may be multiplied by the 0 of a choice. One of parameters alone excludes all values that they make
-/// infinite, so what overflows besides is as the formula is.
-bool is_harmless(const Expr& factor, const Expr& choice) {
+/// Whether `factor` may be multiplied by the 0 of a condition. One of parameters alone excludes all values that they
+/// make infinite, so what overflows besides is as the formula is.
+bool is_harmless(const Expr& factor, const Expr& condition) {
   const Expr e = shorten(factor);
-  return stays_finite(e) || (is_uniform(choice->op == Op::where ? choice->args[0] : choice) && has_no_poles(e));
+  return stays_finite(e) || (is_uniform(condition) && has_no_poles(e));
 }
 
 /// a * b where no branch that a choice excludes in one of them reaches the result from the other.
@@ -95,37 +187,60 @@ class Selected {
   /// `q`: what b is the derivative of, or none.
   explicit Selected(Expr q = {}) : q_(std::move(q)) {}
 
-  Expr operator()(const Expr& a, const Expr& b) {
+  /// `unread`: where b must be kept out, if a may be 0 there.
+  Expr operator()(const Expr& a, const Expr& b, const Expr& unread = 0.0) {
     if (is_zero(a) || is_zero(b)) return 0.0;
     if (is_one(a) || is_nan(b)) return b;
     if (is_one(b) || is_nan(a)) return a;
-    const Expr plain = a * b;
-    if (auto it = seen_.find(plain); it != seen_.end()) return it->second;
-    const Expr result = made(a, b, plain);
-    seen_.emplace(plain, result);
+    const Expr plain = a * b, key = is_zero(unread) ? plain : where(unread, 0.0, plain);
+    if (auto it = seen_.find(key); it != seen_.end()) return it->second;
+    const Expr result = made(a, b, plain, unread);
+    seen_.emplace(key, result);
     return result;
   }
 
  private:
-  Expr made(const Expr& a, const Expr& b, const Expr& plain) {
+  Expr made(const Expr& a, const Expr& b, const Expr& plain, const Expr& unread) {
     const Expr of_a = choices_.part_of(a);
-    if (!of_a.empty() && !is_harmless(b, of_a) && (q_.empty() || !says_no_distance(of_a, q_)))
-      return split(a, of_a, plain, [&](const Expr& branch) { return (*this)(branch, b); });
+    if (!of_a.empty() && excludes(of_a, b, q_) && --splits_left_ >= 0) {
+      const auto product = [&](const Expr& branch, const Expr& known) { return (*this)(branch, b, known); };
+      return split(a, of_a, unread, product);
+    }
     const Expr of_b = q_.empty() ? choices_.part_of(b) : Expr();
-    if (!of_b.empty() && !is_harmless(a, of_b))
-      return split(b, of_b, plain, [&](const Expr& branch) { return (*this)(a, branch); });
-    return plain;
+    if (!of_b.empty() && excludes(of_b, a, {}) && --splits_left_ >= 0) {
+      const auto product = [&](const Expr& branch, const Expr& known) { return (*this)(a, branch, known); };
+      return split(b, of_b, unread, product);
+    }
+    const Expr outside = choices_.may_vanish(a) ? what_excludes(unread, b) : Expr(0.0);
+    return is_zero(outside) ? plain : where(outside, 0.0, plain);
   }
 
-  /// Formulas of very many conditions keep what is left of the product, which is right where its factors are finite.
+  /// Whether a choice must keep the other factor out of a product, which is the derivative of q if one is given.
+  static bool excludes(const Expr& choice, const Expr& other, const Expr& q) {
+    const bool selects = choice->op == Op::where;
+    const Expr& condition = selects ? choice->args[0] : choice;
+    if (selects && is_zero(choice->args[1]) && says_no_distance(condition, q)) return false;
+    return !is_harmless(other, condition);
+  }
+
+  /// What of a condition must keep b out.
+  Expr what_excludes(const Expr& condition, const Expr& b) const {
+    if (is_zero(condition)) return condition;
+    if (condition->op == Op::logical_or)
+      return either(what_excludes(condition->args[0], b), what_excludes(condition->args[1], b));
+    return says_no_distance(condition, q_) || is_harmless(b, condition) ? Expr(0.0) : condition;
+  }
+
   template <class Product>
-  Expr split(const Expr& e, const Expr& choice, const Expr& plain, Product product) {
-    if (--splits_left_ < 0) return plain;
-    const auto branch = [&](const Expr& value) { return product(choices_.with(e, choice, value)); };
+  Expr split(const Expr& e, const Expr& choice, const Expr& unread, Product product) {
     const bool compares = choice->op != Op::where;
-    const Expr yes = branch(compares ? Expr(1.0) : choice->args[1]);
-    const Expr no = branch(compares ? Expr(0.0) : choice->args[2]);
-    return where(compares ? choice : choice->args[0], yes, no);
+    const Expr& condition = compares ? choice : choice->args[0];
+    const auto branch = [&](const Expr& value, double truth) {
+      return product(choices_.with(e, choice, value), Known(condition, truth)(unread));
+    };
+    const Expr yes = branch(compares ? Expr(1.0) : choice->args[1], 1.0);
+    const Expr no = branch(compares ? Expr(0.0) : choice->args[2], 0.0);
+    return where(condition, yes, no);
   }
 
   Expr q_;
@@ -150,6 +265,19 @@ Expr times(const Expr& partial, const Expr& d) {
   return Selected()(partial, d);
 }
 
-Expr times_field(const Expr& factor, const Expr& dq, const Expr& q) { return Selected(q)(factor, dq); }
+Expr unread(const Expr& e, const Expr& q) { return Unread(q)(e); }
+
+Expr unread_by_all(const Expr& t, const Expr& q) {
+  const Expr condition = unread(t, q);
+  return condition->op == Op::constant ? condition : min(condition);
+}
+
+Expr times_total(const Expr& factor, const Expr& dq, const Expr& unread) {
+  return is_zero(unread) ? times(factor, dq) : Selected()(factor, dq, unread);
+}
+
+Expr times_field(const Expr& factor, const Expr& dq, const Expr& q, const Expr& unread) {
+  return Selected(q)(factor, dq, unread);
+}
 
 }  // namespace mercer::ir

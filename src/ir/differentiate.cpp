@@ -218,18 +218,21 @@ class Differentiator {
 
   Expr total(const Expr& e) {
     Expr result = along_variable_(e);
-    for (const Expr& q : reductions_of(e)) result = plus(result, times_total(q, [&] { return shorten(Along(q)(e)); }));
+    for (const Expr& q : reductions_of(e))
+      result = plus(result, by(q, [&] { return shorten(Along(q)(e)); }, [&] { return unread(e, q); }));
     return result;
   }
 
  private:
-  template <class Factor>
-  Expr times_total(const Expr& q, Factor factor) {
+  /// The part of a derivative that comes from the reduction q, which is not read where `unread` is 1.
+  template <class Factor, class Unread>
+  Expr by(const Expr& q, Factor factor, Unread unread) {
     const Expr dq = of_reduction(q);
     if (is_zero(dq)) return dq;
     const Expr f = factor();
+    if (is_zero(f) || is_one(f)) return is_zero(f) ? f : dq;
     // A value of the pair stays a factor where it may: A * φ can be read off the field.
-    return is_zero(f) ? f : is_one(f) ? dq : is_feature_ ? times_field(f, dq, q) : times(f, dq);
+    return is_feature_ ? times_field(f, dq, q, unread()) : times_total(f, dq, unread());
   }
 
   Expr of_reduction(const Expr& r) {
@@ -250,7 +253,8 @@ class Differentiator {
     const Expr direct = along_variable_(t);
     Expr result = is_feature_ ? share(r, direct) : mean(r, direct);
     for (const Expr& q : reductions_of(t)) {
-      result = plus(result, times_total(q, [&] { return shorten(mean(r, shorten(Along(q)(t)))); }));
+      const auto factor = [&] { return shorten(mean(r, shorten(Along(q)(t)))); };
+      result = plus(result, by(q, factor, [&] { return unread_by_all(t, q); }));
     }
     return result;
   }
@@ -276,7 +280,8 @@ class Differentiator {
       result = is_feature_ ? tie_share(t, max(t), direct) : tie_mean(t, direct);
     }
     for (const Expr& q : reductions_of(d)) {
-      result = plus(result, times_total(q, [&] { return simplify(tie_mean(t, shorten(Along(q)(d)))); }));
+      const auto factor = [&] { return simplify(tie_mean(t, shorten(Along(q)(d)))); };
+      result = plus(result, by(q, factor, [&] { return unread_by_all(d, q); }));
     }
     return result;
   }
@@ -293,9 +298,10 @@ class Differentiator {
     Expr result = 0.0;
     if (is_feature_) result = times(exp(t - logsumexp(t)), plus(dd, times(d - r, dt)));
     else if (!is_zero(dt) || !is_zero(dd)) result = mean_of(dt, dd);
-    for (const Expr& q : reductions_of(plus(t, d))) {
+    const Expr both = plus(t, d);
+    for (const Expr& q : reductions_of(both)) {
       const auto factor = [&] { return shorten(mean_of(shorten(Along(q)(t)), shorten(Along(q)(d)))); };
-      result = plus(result, times_total(q, factor));
+      result = plus(result, by(q, factor, [&] { return unread_by_all(both, q); }));
     }
     return result;
   }

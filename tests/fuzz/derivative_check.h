@@ -50,9 +50,7 @@ class DerivativeCheck {
     const long double second = (4 * narrow.central() - middle.central()) / 3;
     const long double size = std::max({std::fabs(second), std::fabs(narrow.left), std::fabs(narrow.right)});
     const long double noise = 0x1p-48L * wide.magnitude / step + 1e-12L, trust = std::fabs(first - second);
-    // NOTE: a factor of the pair that is 0 where a branch is not taken multiplies what that branch gives, NaN too.
     ErrorBound bound(false, in_);
-    bound.every_branch = std::isnan(found);
     if (!std::isfinite(size) || !std::isfinite(trust) || !bound(f, k).known) return ++counts.left_out, "";
     // Slopes of both sides come together as the step does, where f is smooth.
     const long double gap = std::fabs(narrow.right - narrow.left), wide_gap = std::fabs(wide.right - wide.left);

@@ -54,9 +54,6 @@ class ErrorBound {
         huge_(single ? 1e36L : 1e300L),
         in_(inputs) {}
 
-  /// Branches of `where` that are not taken must be known too, and finite.
-  bool every_branch = false;
-
   Range operator()(const Expr& e) { return (*this)(e, in_.k); }
   /// The range of a field at the feature k. Reductions are kept from feature to feature: `e` must outlive the object.
   Range operator()(const Expr& e, std::int64_t k) {
@@ -265,10 +262,6 @@ class ErrorBound {
     if (e->op == Op::where) {
       const Range condition = value(e->args[0], scope);
       if (!condition.known) return Range::unknown();
-      for (std::size_t branch = 1; every_branch && branch <= 2; ++branch) {
-        const Range r = value(e->args[branch], scope);
-        if (!r.known || r.is_special()) return Range::unknown();
-      }
       if (surely_true(condition)) return value(e->args[1], scope);
       if (condition.is(0)) return value(e->args[2], scope);
       return hull(value(e->args[1], scope), value(e->args[2], scope));

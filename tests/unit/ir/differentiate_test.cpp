@@ -212,8 +212,11 @@ TEST(Differentiate, BranchesThatAreNotTakenCountForNothing) {
     const std::vector<Expr> formulas = {
         where(positive, branch, taken), where(logical_not(positive), taken, branch),
         exp(where(positive, branch, taken) / b), taken + where(below, 2.0 * branch, 0.0),
-        where(positive, branch * branch, where(below, branch, taken))};
-    const std::vector<Expr> same_values = {taken, taken, exp(taken / b), taken, taken};
+        where(positive, branch * branch, where(below, branch, taken)),
+        where(positive, branch, taken) * where(1.0 < min(x), branch, taken),
+        square(where(positive, branch, taken) * taken + where(1.0 < min(x), branch, 2.0))};
+    const std::vector<Expr> same_values = {taken, taken, exp(taken / b), taken, taken, square(taken),
+                                           square(taken * taken + 2.0)};
     for (std::size_t i = 0; i < formulas.size(); ++i) {
       for (const Expr& v : {x, z, w}) {
         const Expr field = differentiate(formulas[i], v), expected = differentiate(same_values[i], v);
@@ -222,7 +225,6 @@ TEST(Differentiate, BranchesThatAreNotTakenCountForNothing) {
         const Expr expected_along = differentiate(differentiate_along(same_values[i], v, w), x);
         for (int k = 0; k < 3; ++k) {
           EXPECT_DOUBLE_EQ(pair.at(field, k), pair.at(expected, k)) << formulas[i].to_text() << "\n" << field.to_text();
-          if (i == 2) continue;  // second derivatives of sums of both branches keep their products
           EXPECT_DOUBLE_EQ(pair.at(twice, k), pair.at(expected_twice, k)) << formulas[i].to_text();
           EXPECT_DOUBLE_EQ(pair.at(along, k), pair.at(expected_along, k)) << formulas[i].to_text();
         }
@@ -230,6 +232,30 @@ TEST(Differentiate, BranchesThatAreNotTakenCountForNothing) {
       for (const Expr& v : {p, b})
         EXPECT_DOUBLE_EQ(pair.at(differentiate(formulas[i], v)), pair.at(differentiate(same_values[i], v)))
             << formulas[i].to_text();
+    }
+  }
+}
+
+/// What no term of a reduction reads, and third derivatives.
+TEST(Differentiate, UntakenReductionsInsideOfTerms) {
+  Pair pair = pair_for(3, 25);
+  pair.x = {-0.5, 0.25, 0};
+  const Expr positive = 0.0 < min(x), own = 0.0 < x + 9.0;
+  const auto chosen = [&](const Expr& branch) { return exp(where(positive, branch, x) * z) + where(own, 1.0, branch); };
+  for (const Expr& branch : {sum(sqrt(x)), prod(log(x)), max(asin(x - 9.0)), logsumexp(log(x)), log(sum(log(x)))}) {
+    for (const auto over : {ir::Op::sum, ir::Op::prod, ir::Op::max_over, ir::Op::logsumexp}) {
+      const Expr f = make(over, {chosen(branch)}), expected = make(over, {exp(x * z) + 1.0});
+      Expr field = f, expected_field = expected;
+      for (int order = 1; order <= 3; ++order) {
+        field = differentiate(field, x), expected_field = differentiate(expected_field, x);
+        for (int k = 0; k < 3; ++k)
+          EXPECT_DOUBLE_EQ(pair.at(field, k), pair.at(expected_field, k)) << f.to_text() << " order " << order;
+      }
+      const Expr along = differentiate_along(differentiate_along(f, x, w), x, z);
+      const Expr expected_along = differentiate_along(differentiate_along(expected, x, w), x, z);
+      EXPECT_DOUBLE_EQ(pair.at(along), pair.at(expected_along)) << f.to_text();
+      field = differentiate(along, x), expected_field = differentiate(expected_along, x);
+      EXPECT_DOUBLE_EQ(pair.at(field, 1), pair.at(expected_field, 1)) << f.to_text();
     }
   }
 }
