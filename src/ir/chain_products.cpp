@@ -174,11 +174,17 @@ bool says_no_distance(const Expr& condition, const Expr& q) {
   return at_zero && q->op == Op::sum && is_nonnegative(q->args[0]);
 }
 
-/// Whether `factor` may be multiplied by the 0 of a condition. One of parameters alone excludes all values that they
-/// make infinite, so what overflows besides is as the formula is.
+/// A parameter at a pole, as h == 0.
+bool is_pole_of_parameters(const Expr& e) {
+  if (e->op == Op::logical_or) return is_pole_of_parameters(e->args[0]) && is_pole_of_parameters(e->args[1]);
+  return e->op == Op::equal && is_uniform(e);
+}
+
+/// Whether `factor` may be multiplied by the 0 of a condition. One that excludes all values that parameters make
+/// infinite has no other 0, so what overflows besides is as the formula is.
 bool is_harmless(const Expr& factor, const Expr& condition) {
   const Expr e = shorten(factor);
-  return stays_finite(e) || (is_uniform(condition) && has_no_poles(e));
+  return stays_finite(e) || (is_pole_of_parameters(condition) && has_no_poles(e));
 }
 
 /// a * b where no branch that a choice excludes in one of them reaches the result from the other.

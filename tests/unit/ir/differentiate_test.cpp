@@ -260,6 +260,14 @@ TEST(Differentiate, UntakenReductionsInsideOfTerms) {
   }
 }
 
+TEST(Differentiate, ParametersChooseToo) {
+  Pair pair = pair_for(3, 27);
+  pair.x[0] = std::nan("");
+  const Expr f = where(p, b, prod(x));
+  for (const Expr& field : {differentiate(f, x), differentiate(differentiate(f, x), x)})
+    EXPECT_EQ(pair.at(field, 1), 0) << field.to_text();
+}
+
 /// An extremum of many values depends on as many comparisons: their derivative stays small.
 TEST(Differentiate, ManyBranches) {
   Expr largest = sum(x), nested = 0.0;
