@@ -104,13 +104,14 @@ nb::list py_steps(const Symbol& f, const nb::sequence& along, nb::handle wrt) {
   };
   bool field = is_multiplier(wrt);
   for (nb::handle name : along) field = field || is_multiplier(name);
+  ir::verify(f.expr, field);
   Expr expr = ir::without_ptx(f.expr);
   if (field) expr = sum(target_of("t") * expr);
   int slot = 0;
   for (nb::handle name : along) {
     expr = ir::differentiate_along(expr, target_of(nb::cast<std::string>(name)), ir::leaf(ir::Op::w, ++slot));
   }
-  if (!wrt.is_none()) expr = differentiate(expr, target_of(nb::cast<std::string>(wrt)));
+  if (!wrt.is_none()) expr = ir::differentiate_made(expr, target_of(nb::cast<std::string>(wrt)));
   return steps_of(expr);
 }
 

@@ -31,6 +31,15 @@ def agop(*given):
     return fields.T @ fields
 
 
+def pair_fields(x, z, amplitude, coef, p):
+    differences = x.unsqueeze(-2) - z
+    values = torch.exp(-differences.square().sum(-1) / p).unsqueeze(-1)
+    products = (x @ z.mT).unsqueeze(-1)
+    return torch.einsum(
+        "mn,on,mnk->omk", amplitude, coef, values * (z - 2 * differences / p * products)
+    )
+
+
 PLAIN = {
     "pairwise": pairs,
     "kernel_product": lambda *a: pairs(*a[:-1]) @ a[-1],
@@ -69,6 +78,16 @@ def case(name, device):
                 "mn,on,mnk->omk", a, c, (x.unsqueeze(-2) - z).tanh() * x.unsqueeze(-2) ** 2 * p
             ),
             tuple(values((M, K), (N, K), (M, N), (2, N), (), device=device)),
+        )
+    if name == "gradient_field of pairs":
+        field = mc.differentiate("exp(-sum((x-z)^2)/p)*sum(x*z)", "x")
+        return (
+            lambda *a: mc.gradient_field(field, *a[:-1], p=a[-1]),
+            pair_fields,
+            (
+                *values((M, K), (N, K), (M, N), (2, N), device=device),
+                positive(device=device).detach(),
+            ),
         )
     if name == "kron":
         return (
@@ -125,6 +144,7 @@ def gradients(function):
     return call
 
 
+OTHERS = ["cdist", "the same points", "gradient_field", "gradient_field of pairs", "kron"]
 TRANSFORMS = {
     "jvp of jvp": lambda f: moved(f, 2),
     "three times": lambda f: moved(f, 3),
@@ -157,7 +177,7 @@ def flat(result):
 
 @every_device
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("name", [*PLAIN, "cdist", "the same points", "gradient_field", "kron"])
+@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
 def test_derivatives_in_any_mix_of_modes(name, transform, device):
     torch.manual_seed(0)
     function, plain, given = case(name, device)

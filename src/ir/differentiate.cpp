@@ -320,16 +320,19 @@ bool is_variable(Op op) {
 }  // namespace ir
 
 Expr differentiate(const Expr& expression, const Expr& variable) {
-  require(!variable.empty() && ir::is_variable(variable->op),
-          "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
   ir::verify(expression, true);
-  ir::Differentiator derivative(variable);
-  const Expr result = ir::shorten(derivative.total(ir::shorten(ir::without_ptx(expression))));
-  return ir::simplify(derivative.is_field() ? ir::arrange_field(result) : result);
+  return ir::differentiate_made(expression, variable);
+}
+
+Expr ir::differentiate_made(const Expr& expression, const Expr& variable) {
+  require(!variable.empty() && is_variable(variable->op),
+          "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
+  Differentiator derivative(variable);
+  const Expr result = shorten(derivative.total(shorten(without_ptx(expression))));
+  return simplify(derivative.is_field() ? arrange_field(result) : result);
 }
 
 Expr ir::differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction) {
-  verify(expression);
   Differentiator derivative(variable, direction);
   return simplify(shorten(derivative.total(shorten(without_ptx(expression)))));
 }

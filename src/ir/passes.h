@@ -15,8 +15,11 @@ Expr simplify_keeping_powers(const Expr& e);
 void verify(const Expr& e, bool field = false);
 
 /// The derivative at t = 0 with the feature `variable` (x, z, w) replaced by variable + t * direction at every k, where
-/// `direction` is another feature: a leaf w with a slot above 0, say. A formula like any other.
+/// `direction` is another feature: a leaf w with a slot above 0, say. A formula like any other, if `expression` is one.
 Expr differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction);
+
+/// `differentiate` without verify(): the sum(t * φ) of a field φ may have reductions of both sides inside that sum.
+Expr differentiate_made(const Expr& expression, const Expr& variable);
 
 /// Fields of one pass of the pairs, with what they compare with values of that pass pinned, in both.
 std::vector<Expr> pin_compared(const std::vector<Expr>& fields);
