@@ -9,6 +9,7 @@ STORE  ?=
 SECONDS ?= 3600
 SEED    ?= $(shell date +%s)000
 FUZZ    ?=
+CASES   ?= 10000
 VENV   := .venv
 PY     := $(VENV)/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,7 +25,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python fuzz bench docs lint format stubs asan tsan install-example clean
+.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint format stubs asan tsan install-example clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -77,6 +78,10 @@ test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
 fuzz: $(PACKAGE)  ## random calls for SECONDS from SEED on, a failure as a line that makes it again; FUZZ: more options
 	cmake --build $(BUILD) --target fuzz_calls
 	$(BUILD)/fuzz_calls --seed $(SEED) --seconds $(SECONDS) --jobs $(shell nproc) $(FUZZ)
+
+fuzz-torch: $(PACKAGE) $(REQ_TEST)  ## CASES random nests of PyTorch's transforms from SEED on
+	MERCER_FUZZ_SEED=$(SEED) MERCER_FUZZ_CASES=$(CASES) $(PY) -m pytest -q -n $(shell nproc) --maxfail 5 \
+	  python/tests/test_torch_fuzz.py
 
 bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too where there is one
 	$(PY) -m mercer bench
