@@ -739,7 +739,7 @@ class Preconditioner:
 
     def __reduce__(self) -> tuple: ...
 
-def restored_preconditioner(rows: Any, scale: float, rank: int) -> Preconditioner:
+def restored_preconditioner(rows: Any, scale: float, rank: int, device: int | None = None) -> Preconditioner:
     """What pickle makes a preconditioner of."""
 
 @overload

@@ -31,8 +31,10 @@ from mercer._mercer import (
 )  # fmt: skip
 
 
-def _restored_preconditioner(rows: Any, scale: float, rank: int) -> Preconditioner:
-    return restored_preconditioner(rows, scale, rank)
+def _restored_preconditioner(
+    rows: Any, scale: float, rank: int, device: int | None = None
+) -> Preconditioner:
+    return restored_preconditioner(rows, scale, rank, device)
 
 
 def _restored_operator(f: Any, x: Any, ridge: float, params: dict[str, Any]) -> KernelOperator:

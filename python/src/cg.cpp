@@ -1,8 +1,8 @@
 // mercer.linalg.cg and its preconditioners.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
-#include <cstring>
 #include <optional>
 
 #include "linalg_docs.h"
@@ -58,17 +58,6 @@ nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::hand
   return check ? x.object : nb::object(nb::make_tuple(x.object, info.object, iterations.object));
 }
 
-/// Columns [n, rank] from rows [rank, n], or to them.
-void copy_columns(const Tensor& columns, const Tensor& rows, bool from_rows) {
-  const auto size = static_cast<std::int64_t>(size_of(columns.dtype));
-  for (std::int64_t j = 0; j < columns.shape[1]; ++j)
-    for (std::int64_t i = 0; i < columns.shape[0]; ++i) {
-      char* const at = static_cast<char*>(columns.data) + size * (i * columns.strides[0] + j * columns.strides[1]);
-      char* const in = static_cast<char*>(rows.data) + size * (j * rows.strides[0] + i * rows.strides[1]);
-      std::memcpy(from_rows ? at : in, from_rows ? in : at, static_cast<std::size_t>(size));
-    }
-}
-
 linalg::Preconditioner py_nystrom(nb::handle a, std::int64_t rank, nb::handle ridge, std::uint64_t seed) {
   OperatorCall call("nystrom", a);
   double part = call.kernel() != nullptr ? call.kernel()->ridge : 0;
@@ -92,36 +81,41 @@ linalg::Preconditioner py_pivoted_cholesky(const KernelOperator& kernel, std::in
   return *made;
 }
 
-/// The factor as an array of NumPy, a column a row; and back.
+/// The factor as an array of NumPy, a column a row, and the number of its CUDA device; and back.
 nb::tuple reduced(const linalg::Preconditioner& self) {
-  if (self.device.kind != DeviceKind::cpu)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("Preconditioner: it pickles where it lies on the CPU; on another device make it anew from "
-                            "the operator. Received one on {}.",
-                            self.device.to_text()));
   const auto* inverse = self.apply.target<linalg::LowRankInverse>();  // null where there are no rows
   const Tensor columns = inverse != nullptr ? inverse->factor->columns() : Tensor(nullptr, self.dtype, {0, 0});
   const nb::object numpy = nb::module_::import_("numpy");
   const nb::object rows = numpy.attr("empty")(nb::make_tuple(columns.shape[1], columns.shape[0]),
                                               nb::arg("dtype") = numpy.attr(name_of(self.dtype)));
-  copy_columns(columns, Array(rows, {"Preconditioner", "factor"}, Access::fresh).tensor(), false);
+  if (inverse != nullptr)
+    inverse->factor->copy(Array(rows, {"Preconditioner", "factor"}, Access::fresh).tensor().data, true);
+  const nb::object device = self.device.kind == DeviceKind::cuda ? nb::object(nb::int_(self.device.index)) : nb::none();
   const nb::object restore = nb::module_::import_("mercer.linalg").attr("_restored_preconditioner");
-  return nb::make_tuple(restore, nb::make_tuple(rows, inverse != nullptr ? inverse->scale : 1.0, self.rank));
+  return nb::make_tuple(restore, nb::make_tuple(rows, inverse != nullptr ? inverse->scale : 1.0, self.rank, device));
 }
 
-linalg::Preconditioner restored(nb::handle rows, double scale, std::int64_t rank) {
+linalg::Preconditioner restored(nb::handle rows, double scale, std::int64_t rank, std::optional<int> index) {
   const Array array(rows, {"Preconditioner", "factor"});
   const Tensor& given = array.tensor();
-  const bool fits = given.ndim() == 2 && (given.dtype == Dtype::float32 || given.dtype == Dtype::float64);
-  if (!fits) throw Error(ErrorKind::invalid_argument, "Preconditioner: its factor must be a matrix of floats.");
-  if (given.shape[1] == 0) {
+  const bool fits = given.ndim() == 2 && (given.dtype == Dtype::float32 || given.dtype == Dtype::float64) &&
+                    given.device.kind == DeviceKind::cpu;
+  if (!fits || (given.count() > 0 && (given.strides[1] != 1 || given.strides[0] != given.shape[1])))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("Preconditioner: its factor must be a matrix of floats on the CPU, a row after another. "
+                            "Received {}.",
+                            given.to_text()));
+  const Device device = index ? Device{DeviceKind::cuda, *index} : Device{};
+  const std::int64_t order = given.shape[1];
+  if (order == 0) {
     const auto nothing = [](const Tensor&, const Tensor&, const Queue&) {};
-    return {0, 0, given.dtype, {}, nothing, nothing};
+    return {0, 0, given.dtype, device, nothing, nothing};
   }
-  const std::shared_ptr<TallFactor> factor = cpu::tall_factor(
-      "Preconditioner", given.dtype, given.shape[1], given.shape[0], Context::shared().state().pool);
-  copy_columns(factor->columns(), given, true);
-  return linalg::preconditioner_of({factor, scale}, given.shape[1], rank, given.dtype, {});
+  const std::shared_ptr<TallFactor> factor =
+      index ? cuda::tall_factor("Preconditioner", given.dtype, order, given.shape[0], device)
+            : cpu::tall_factor("Preconditioner", given.dtype, order, given.shape[0], Context::shared().state().pool);
+  factor->copy(given.data, false);
+  return linalg::preconditioner_of({factor, scale}, order, rank, given.dtype, device);
 }
 
 }  // namespace
@@ -135,8 +129,9 @@ void bind_cg(nb::module_& module) {
       .def_prop_ro(
           "rank", [](const Preconditioner& self) { return self.rank; }, "Columns of its factor.")
       .def("__reduce__", reduced, nb::sig("def __reduce__(self) -> tuple"));
-  module.def("restored_preconditioner", restored, "rows"_a, "scale"_a, "rank"_a,
-             nb::sig("def restored_preconditioner(rows: typing.Any, scale: float, rank: int) -> Preconditioner"),
+  module.def("restored_preconditioner", restored, "rows"_a, "scale"_a, "rank"_a, "device"_a = nb::none(),
+             nb::sig("def restored_preconditioner(rows: typing.Any, scale: float, rank: int, "
+                     "device: int | None = None) -> Preconditioner"),
              "What pickle makes a preconditioner of.");
   module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "preconditioner"_a = nb::none(), "tol"_a = nb::none(),
              "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a = true,

@@ -347,6 +347,9 @@ def test_on_cuda(cuda, inverse, dtype):
         again = linalg.cg(operator, right, preconditioner=preconditioner, tol=tol)
         assert cuda.equal(again, solved)
     if inverse != "none":
+        copied = pickle.loads(pickle.dumps(preconditioner))
+        assert (copied.shape, copied.rank) == (preconditioner.shape, preconditioner.rank)
+        assert cuda.equal(linalg.cg(wide[:, ::2], right, preconditioner=copied, tol=tol), again)
         alone = linalg.cg(kernel, right, tol=tol, check=False)[2]
         assert 3 * iterations.max() < alone.max()
     bad = right.clone()

@@ -17,6 +17,8 @@ class TallFactor {
  public:
   virtual ~TallFactor() = default;
   virtual Tensor columns() const = 0;
+  /// The columns to memory of the host, one after another, or from there.
+  virtual void copy(void* host, bool to_host) const = 0;
   /// out = scale (r - F F^T r), both [length, k] with the elements of a column one after another.
   virtual void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const = 0;
   /// The same as a part of a loop in a captured graph; nothing in a rehearsal of the memory.

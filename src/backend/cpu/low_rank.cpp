@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,6 +19,11 @@ class Factor final : public TallFactor {
       : n_(length), rank_(rank), lapack_(need_lapack(op)), pool_(pool), memory_(aligned_array<T>(length * rank)) {}
 
   Tensor columns() const override { return {memory_.as<T>(), dtype_of<T>(), {n_, rank_}, {1, n_}}; }
+
+  void copy(void* host, bool to_host) const override {
+    void* const own = memory_.as<T>();
+    std::memcpy(to_host ? host : own, to_host ? own : host, static_cast<std::size_t>(n_ * rank_) * sizeof(T));
+  }
 
   void apply(double scale, const Tensor& r, const Tensor& out, const Queue&) const override {
     const std::int64_t k = r.shape[1];

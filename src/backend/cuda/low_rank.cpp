@@ -41,6 +41,14 @@ class Factor final : public TallFactor {
 
   Tensor columns() const override { return columns_; }
 
+  void copy(void* host, bool to_host) const override {
+    const DeviceBlas blas("Preconditioner", device_, Queue{}, columns_.dtype);
+    void* const own = columns_.data;
+    const std::int64_t values = columns_.shape[0] * columns_.shape[1];
+    blas.copy(to_host ? host : own, to_host ? own : host, static_cast<std::size_t>(values) * size_of(columns_.dtype));
+    blas.wait();
+  }
+
   void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
     const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
     if (n == 0 || k == 0) return;
