@@ -1,6 +1,7 @@
 #include "codegen/cuda_parts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bit>
 
@@ -88,6 +89,30 @@ std::string power_functions(double p, int mantissa_bits) {
   const float* c = table.coefficients;
   return text + fmt::format("  return mul_add(mul_add(mul_add({}, m, {}), m, {}), m, {});\n}}\n", number(c[3]),
                             number(c[2]), number(c[1]), number(c[0]));
+}
+
+std::string power_functions_of_param(int mantissa_bits) {
+  const ir::PowerFamily family = ir::power_family(mantissa_bits);
+  const auto array = [](const char* type, const char* name, const auto& values) {
+    return fmt::format("__device__ const {} {} = {{{}}};\n", type, name, fmt::join(values, ", "));
+  };
+  const auto floats = [](const std::vector<float>& values) {
+    std::vector<std::string> texts;
+    for (float value : values) texts.push_back(cuda_number(value, Dtype::float32));
+    return texts;
+  };
+  std::vector<std::string> rows;
+  for (const auto& row : family.polynomial) {
+    std::vector<std::string> terms;
+    for (double term : row) terms.push_back(cuda_number(term, Dtype::float64));
+    rows.push_back(fmt::format("{{{}}}", fmt::join(terms, ", ")));
+  }
+  return define("POWER_BITS", mantissa_bits) + define("POWER_TERMS", ir::PowerFamily::kTerms) +
+         define("MIDDLE_POWER", cuda_number(ir::kMiddlePower, Dtype::float64).c_str()) +
+         define("LARGEST_TABLE_POWER", cuda_number(ir::kLargestTablePower, Dtype::float32).c_str()) +
+         array("float", "kCellScales[]", floats(family.scale)) + array("float", "kCellLogs[]", floats(family.log2)) +
+         array("float", "kCellLogRests[]", floats(family.log2_rest)) +
+         array("double", "kPowerTerms[4][POWER_TERMS]", rows) + skeleton({"power_table.cuh"});
 }
 
 std::string epilogue_function(const std::string& body) {

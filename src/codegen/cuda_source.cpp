@@ -170,6 +170,14 @@ std::string differences_text(const plan::GpuTile& tile) {
          product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
 }
 
+/// The table, and the other programs of a parameter's powers.
+std::string powers_text(const GpuPairPlan& plan) {
+  if (!plan.powers) return power_functions(plan.alternative.powers[0].number, plan::kPowerBits);
+  return power_functions_of_param(plan::kPowerBits) + update_function(plan, "update_one", plan.powers.one) +
+         update_function(plan, "update_two", plan.powers.two) +
+         update_function(plan, "update_moderate", plan.powers.moderate);
+}
+
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
@@ -199,7 +207,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("BYTES", plan.bytes) + define("MANY_TILES", by_differences || plan.many_tiles());
   text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
   text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
-  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths);
+  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths) + define("POWER_SLOT", plan.powers.slot);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
   text += define("FIRST_UPDATE", !plan.first_update.code.empty());
   const bool regions =
@@ -212,7 +220,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += tile_epilogue_function(plan);
   if (!plan.first_update.code.empty()) text += update_function(plan, "first_update", plan.first_update);
   if (plan.alternative_eighths > 0) {
-    text += define("THREADS", plan.tile.threads()) + power_functions(plan.alternative.powers[0], plan::kPowerBits);
+    text += define("THREADS", plan.tile.threads()) + powers_text(plan);
     text += update_function(plan, "update_alternative", plan.alternative);
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});

@@ -27,4 +27,16 @@ inline constexpr double kLargestTablePower = 3;
 constexpr int power_table_bytes(int mantissa_bits) { return 2048 << mantissa_bits; }
 PowerTable power_table(double p, int mantissa_bits);
 
+/// What such a table is made from where its exponent is known on the device alone (kernels/cuda/power_table.cuh):
+///   S = scale[cell] 2^(bias - exponent),   T = 2^(p (exponent - bias + log2[cell])),
+///   c[k] = sum over j of polynomial[k][j] (p - kMiddlePower)^j
+/// The cubic takes the power itself at four places, the same for all p; its error is at most 9e-7.
+struct PowerFamily {
+  static constexpr int kTerms = 9;
+  std::vector<float> scale, log2, log2_rest;  // for each cell of the mantissa
+  double polynomial[4][kTerms];
+};
+inline constexpr double kMiddlePower = kLargestTablePower / 2;
+PowerFamily power_family(int mantissa_bits);
+
 }  // namespace mercer::ir

@@ -48,6 +48,7 @@ class Lowering {
   Value pinned_value(const Expr& e);
   std::optional<Product> product(const Expr& e);
   std::optional<Product> power_product(const Expr& base, double exponent);
+  std::optional<Product> table_product(const Expr& base, const Power& exponent);
   Value stream(const Expr& e);
   Value scaled_value(const Expr& e);
 
@@ -66,6 +67,10 @@ class Lowering {
     return has_unit() && by_unit ? builder_.emit(Prim::sqrt_unit, a) : sqrt(a);
   }
   Value unit_power(const Expr& base, const Expr& exponent);
+  bool is_moderate(const Expr& exponent) const {
+    return !options_.moderate_exponent.empty() && same(exponent, options_.moderate_exponent);
+  }
+  int slot_of(const Expr& param) const;
 
   const LowerOptions& options_;
   Builder& builder_;
@@ -103,12 +108,15 @@ Value Lowering::leaf_value(const Expr& e) {
     case Op::accumulator: return builder_.input(Site::accumulator, e->slot);
     case Op::pair_value: return builder_.input(Site::pair_value, e->slot);
     case Op::incoming: return builder_.input(Site::incoming, e->slot);
-    case Op::param:
-      for (std::size_t slot = 0; slot < options_.params.size(); ++slot)
-        if (same(options_.params[slot], e)) return builder_.input(Site::param, static_cast<int>(slot));
-      fail(ErrorKind::compile, "lower: every parameter needs a slot. Received '{}'.", e->name);
+    case Op::param: return builder_.input(Site::param, slot_of(e));
     default: fail(ErrorKind::compile, "lower: '{}' is not a leaf of a split expression.", e.to_text());
   }
+}
+
+int Lowering::slot_of(const Expr& param) const {
+  for (std::size_t slot = 0; slot < options_.params.size(); ++slot)
+    if (same(options_.params[slot], param)) return static_cast<int>(slot);
+  fail(ErrorKind::compile, "lower: every parameter needs a slot. Received '{}'.", param->name);
 }
 
 Value Lowering::stream(const Expr& e) { return builder_.input(e->op == Op::x ? Site::x : Site::z, e->slot); }
@@ -236,6 +244,7 @@ std::optional<Product> Lowering::product(const Expr& e) {
     return Product(a, b);
   }
   if (e->op == Op::pow && e->args[1]->op == Op::constant) return power_product(e->args[0], e->args[1]->value);
+  if (e->op == Op::pow && is_moderate(e->args[1])) return table_product(e->args[0], {0, slot_of(e->args[1])});
   return std::nullopt;
 }
 
@@ -304,6 +313,8 @@ Value Lowering::power_value(const Expr& e) {
     return lower_pow(base_value, exponent_value, facts);
   };
   const bool unit = has_unit() && options_.processor == Processor::gpu_terms && range == Range::nonnegative;
+  if (is_moderate(exponent))
+    if (const auto factors = table_product(e->args[0], {0, slot_of(exponent)})) return factors->first * factors->second;
   if (exponent->op != Op::constant) return unit ? unit_power(e->args[0], exponent) : general();
   const double p = exponent->value;
   if (p == 0) return builder_.number(1);
@@ -322,16 +333,24 @@ Value Lowering::power_value(const Expr& e) {
   return whole > 0 ? power * integer_power(arg(e, 0), whole) : power;
 }
 
-// base^p = 2^(p log2 base), base >= 0. The error grows with |p log2 base|. An unknown exponent may be 0, and 0 * log2 0
-// (or of Inf) must not become NaN: the logarithm then stops at a large number.
+// base^p = 2^(p log2 base), base >= 0. The error grows with |p log2 base|. An unknown exponent may be 0, unless it is
+// moderate, and 0 * log2 0 (or of Inf) must not become NaN: the logarithm then stops at a large number.
 Value Lowering::unit_power(const Expr& base, const Expr& exponent) {
   constexpr double kLargestLog = 0x1p120;
   Value log2 = builder_.emit(Prim::log2_unit, value(base));
-  if (exponent->op != Op::constant) {
+  if (exponent->op != Op::constant && !is_moderate(exponent)) {
     log2 = builder_.emit(Prim::max_nan, log2, builder_.number(-kLargestLog));
     log2 = builder_.emit(Prim::min_nan, log2, builder_.number(kLargestLog));
   }
   return builder_.emit(Prim::exp2_unit, value(exponent) * log2);
+}
+
+/// By a table of the special powers of GPUs, where these are asked for: the program has one table at most.
+std::optional<Product> Lowering::table_product(const Expr& base, const Power& exponent) {
+  Value poly, scale;
+  if (!options_.table_powers || !has_unit() || facts_.range(base) != Range::nonnegative) return std::nullopt;
+  if (!builder_.power(value(base), exponent, poly, scale)) return std::nullopt;
+  return Product(poly, scale);
 }
 
 // base^p as a product of two values, where one is cheaper than the general power and as accurate.
@@ -344,10 +363,8 @@ std::optional<Product> Lowering::power_product(const Expr& base, double p) {
     const Value half = integer_power(b, n / 2);
     return n % 2 == 0 ? Product(half, half) : Product(integer_power(b, n - 1), b);
   }
-  if (options_.table_powers && has_unit() && nonnegative && p > 0 && p <= kLargestTablePower) {
-    Value poly, scale;
-    if (builder_.power(value(base), p, poly, scale)) return Product(poly, scale);
-  }
+  if (p > 0 && p <= kLargestTablePower)
+    if (const auto factors = table_product(base, {p})) return factors;
   const bool narrow = facts_.narrow(base);
   if (nonnegative && !narrow && p > 1 && p < 4 && p + 0.5 == std::floor(p + 0.5)) {
     const Value whole = integer_power(value(base), static_cast<int>(p));

@@ -70,7 +70,7 @@ Value Builder::input(Site site, int slot) {
 Value Builder::number(double value) { return pattern(pattern_of_number(value)); }
 Value Builder::pattern(std::uint64_t bits) { return append({.op = Prim::constant, .bits = bits & all_bits()}); }
 
-bool Builder::power(Value base, double p, Value& poly, Value& scale) {
+bool Builder::power(Value base, const Power& p, Value& poly, Value& scale) {
   if (!program_.powers.empty() && program_.powers[0] != p) return false;
   program_.powers.assign(1, p);
   const Value magnitude = without_sign(base);

@@ -35,7 +35,7 @@ class Builder {
   Value pattern(std::uint64_t bits);
   Value table(std::span<const double, 16> entries, Value index);
   /// |base|^p as a product; see Prim::power_poly. False: the program has another exponent already.
-  bool power(Value base, double p, Value& poly, Value& scale);
+  bool power(Value base, const Power& p, Value& poly, Value& scale);
   /// One output of a user's PTX.
   Value ptx(const std::string& text, std::span<const Value> inputs, int output);
   Value emit(Prim op, Value a, Value b = {}, Value c = {}, std::uint64_t bits = 0);

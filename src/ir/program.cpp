@@ -96,8 +96,9 @@ Pattern<T> table_entry(const Program& program, const Instr& instr, Pattern<T> a)
 
 template <class T>
 Pattern<T> power_of(const Program& program, const Instr& instr, Pattern<T> a) {
-  const double exponent = program.powers[static_cast<std::size_t>(instr.index)];
-  return pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(a)), exponent)));
+  const Power& exponent = program.powers[static_cast<std::size_t>(instr.index)];
+  if (exponent.param >= 0) fail(ErrorKind::unsupported, "run: tables of a parameter's powers are made on GPUs alone.");
+  return pattern_of(static_cast<T>(std::pow(std::fabs(std::bit_cast<T>(a)), exponent.number)));
 }
 
 }  // namespace

@@ -78,13 +78,20 @@ struct Instr {
   std::int32_t d = -1;                  // ptx
 };
 
+/// The exponent of a table: a number, or the parameter of a slot.
+struct Power {
+  double number = 0;
+  int param = -1;
+  bool operator==(const Power&) const = default;
+};
+
 struct Program {
   Dtype type = Dtype::float32;             // float32 or float64
   std::vector<Input> inputs;
   std::vector<Instr> code;                 // in order; operands are indices into it
   std::vector<std::int32_t> outputs;       // instruction indices
   std::vector<std::array<double, 16>> tables;
-  std::vector<double> powers;
+  std::vector<Power> powers;
   std::vector<std::string> ptx{};
   std::string to_text() const;
 };
@@ -141,6 +148,8 @@ struct LowerOptions {
   bool unit_roots = false;
   /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
   bool table_powers = false;
+  /// On GPUs, terms: a parameter that is above 0 and at most kLargestTablePower, whose powers are treated as fixed ones.
+  Expr moderate_exponent{};
   /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
   /// that would lose a NaN.
   bool assume_finite = false;

@@ -351,6 +351,10 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   if (plan->split.states > 0)
     text += section("update, per (m, n, k)",
                     with_slots(plan->update) + (plan->bytes || plan->mixed_sixteenths > 0 ? mean : ""));
+  if (plan->powers)
+    text += section("update where the exponent is above 0 and at most 3", with_slots(plan->powers.moderate)) +
+            section("update where it is 1", with_slots(plan->powers.one)) +
+            section("update where it is 2", with_slots(plan->powers.two));
   if (plan->alternative_eighths > 0)
     text += section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan->alternative_eighths),
                     with_slots(plan->alternative) + mean);

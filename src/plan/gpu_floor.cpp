@@ -19,7 +19,7 @@ GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
 GpuCost mean_update_cost(const GpuPairPlan& plan, bool quantised) {
   constexpr GpuCost kSad{.issue = 1, .fma = 0, .alu = 1, .unit = 0};  // an absolute difference and its sum
   if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
-  const GpuCost cost = count_gpu(plan.update);
+  const GpuCost cost = count_gpu(plan.powers ? plan.powers.moderate : plan.update);
   if (plan.mixed_sixteenths > 0 && quantised) return blend(cost, kSad, plan.mixed_sixteenths / 16.0);
   if (plan.differs)
     return {.issue = cost.issue - 1, .fma = cost.fma - 1, .alu = cost.alu, .unit = cost.unit};

@@ -115,6 +115,15 @@ GpuCost count_gpu(const ir::Program& program);
 /// The mean where this share of the pairs costs `other`.
 GpuCost blend(const GpuCost& cost, const GpuCost& other, double share);
 
+/// The update where the exponent of its powers is a parameter: a block looks at its own (kernels/cuda/power_table.cuh).
+/// The plan's update serves exponents of all kinds, its alternative those that are moderate.
+struct GpuPowers {
+  int slot = -1;         // of the parameter; -1: there is none
+  ir::Program one, two;  // of exponents 1 and 2
+  ir::Program moderate;  // of those above 0 and at most kLargestTablePower
+  explicit operator bool() const { return slot >= 0; }
+};
+
 struct GpuPairPlan {
   GpuPairProblem problem;
   GpuTile tile;
@@ -123,6 +132,7 @@ struct GpuPairPlan {
   ir::Program first_update;       // of the first feature, where that takes fewer instructions; else empty
   ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
   int alternative_eighths = 0;    // of the pairs of a thread
+  GpuPowers powers;
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs

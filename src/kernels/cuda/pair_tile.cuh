@@ -80,7 +80,7 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   __shared__ __align__(16) float zeros[4];
   if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
 #endif
-#if ALTERNATIVE_EIGHTHS
+#if ALTERNATIVE_EIGHTHS && POWER_SLOT < 0
   load_power_table();
 #endif
 #if DIFFERENCES == 1
@@ -104,6 +104,12 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   Block block;
 #endif
   turns.start(block, a, place_of_block, shared, is_wanted);
+#if POWER_SLOT >= 0
+  const float exponent = params_of(a, block.item)[POWER_SLOT];
+  const int power = kind_of_power(exponent);
+  if (power == POWER_TABLE) make_power_table(exponent);
+  __syncthreads();
+#endif
 #if DIFFERENCES == 1
   if (threadIdx.x >= THREADS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24));
@@ -177,6 +183,15 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
           fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
 #elif DOUBLE_PRODUCTS
         multiply_slice(acc, slice, at);
+#elif POWER_SLOT >= 0
+        if (power == POWER_TABLE)
+          accumulate_slice<POWER_TABLE>(acc, slice, at, FEATURES - k0, w, points, params, features);
+        else if (power == POWER_ONE)
+          accumulate_slice<POWER_ONE>(acc, slice, at, FEATURES - k0, w, points, params, features);
+        else if (power == POWER_TWO)
+          accumulate_slice<POWER_TWO>(acc, slice, at, FEATURES - k0, w, points, params, features);
+        else
+          accumulate_slice<POWER_ANY>(acc, slice, at, FEATURES - k0, w, points, params, features);
 #else
         accumulate_slice(acc, slice, at, FEATURES - k0, w, points, params, features);
 #endif

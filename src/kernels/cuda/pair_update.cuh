@@ -90,9 +90,24 @@ MERCER_INLINE void start(Accumulators& acc) {
 #endif
 
 #if DIFFERENCES != 1
+#if POWER_SLOT < 0
+enum { POWER_ANY, POWER_TABLE = POWER_ANY };
+#endif
+// The update by what is known of the exponent that is a parameter (power_table.cuh).
+template <int POWER>
+MERCER_INLINE void update_pair(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,
+                               const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j, REAL features) {
+#if POWER_SLOT >= 0
+  if (POWER == POWER_ONE) return update_one(acc, x, z, w, row, col, params, i, j, features);
+  if (POWER == POWER_TWO) return update_two(acc, x, z, w, row, col, params, i, j, features);
+  if (POWER == POWER_TABLE) return update_moderate(acc, x, z, w, row, col, params, i, j, features);
+#endif
+  update(acc, x, z, w, row, col, params, i, j, features);
+}
+
 // The operands' feature, then they stand at the next. FIRST: the states have no values yet. Pairs go in blocks of two
 // rows and four columns: the compiler then finds registers that collide less in their banks.
-template <bool FIRST = false>
+template <int POWER, bool FIRST = false>
 MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointValues& points, const REAL* params,
                               REAL features) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
@@ -115,7 +130,7 @@ MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointVa
     const int j = MIXED == 1 && i % 2 == 1 ? THREAD_N - 1 - c : c;
 #if ALTERNATIVE_EIGHTHS
     // A checkerboard: neighbours in time take different pipes.
-    if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
+    if (POWER == POWER_TABLE && (j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
       update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
                          points.j[j], features);
       continue;
@@ -135,27 +150,29 @@ MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointVa
       continue;
     }
 #endif
-    update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j], features);
+    update_pair<POWER>(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j],
+                       features);
   }
 }
 
 // The features of a slice, `left` of them at most.
+template <int POWER = POWER_ANY>
 MERCER_INLINE void accumulate_slice(Accumulators& acc, const REAL* slice, const Position& at, int left, const REAL* w,
                                     const PointValues& points, const REAL* params, REAL features) {
 #if MIXED != 1
   Operands from = operands_of(slice, at);
 #endif
 #if FIRST_UPDATE
-  accumulate<true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
+  accumulate<POWER, true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
 #endif
   if (EXACT_FEATURES || WHOLE_SLICES || left >= TILE_K) {
 #pragma unroll UNROLL
     for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
-      accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+      accumulate<POWER>(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
   } else {
 #pragma unroll 1
     for (int kk = 0; kk < left; ++kk)
-      accumulate(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+      accumulate<POWER>(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
   }
 }
 #endif
