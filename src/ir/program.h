@@ -148,7 +148,7 @@ struct LowerOptions {
   bool unit_roots = false;
   /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
   bool table_powers = false;
-  /// On GPUs, terms: a parameter that is above 0 and at most kLargestTablePower, whose powers are treated as fixed ones.
+  /// On GPUs, terms: a parameter that is above 0 and at most kLargestTablePower; its powers are taken as fixed ones.
   Expr moderate_exponent{};
   /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
   /// that would lose a NaN.

@@ -13,6 +13,7 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/gpu_powers.h"
 #include "plan/promotion.h"
 #include "plan/separate_sums.h"
 #include "plan/sum_planes.h"
@@ -149,67 +150,6 @@ Expr with_powers_of_two(const Expr& e) {
 ir::UniformDivisors divisors_of(const GpuPairProblem& problem) {
   if (problem.type != Dtype::float32) return ir::UniformDivisors::divide;
   return problem.normal_reciprocals ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::scaled;
-}
-
-/// The parameter that powers of the updates have as exponent, if all with a parameter have the same one; else empty.
-Expr parameter_of_powers(const std::vector<Expr>& updates) {
-  std::vector<Expr> found;
-  for (const Expr& update : updates)
-    ir::for_each(update, [&](const Expr& e) {
-      if (e->op != Op::pow || e->args[1]->op != Op::param) return;
-      if (found.empty() || !same(found[0], e->args[1])) found.push_back(e->args[1]);
-    });
-  return found.size() == 1 ? found[0] : Expr();
-}
-
-/// A call so small that making a table would take longer than it saves.
-bool is_too_small_for_tables(const GpuSizes& sizes) {
-  return sizes.pairs == GpuSizes::Pairs::very_few && sizes.features >= GpuSizes::Features::some;
-}
-
-/// With powers of a parameter the options say so, and the plan has their programs.
-void add_powers(GpuPairPlan& plan, ir::LowerOptions& options) {
-  const std::vector<Expr> updates = plan.split.updates();
-  const Expr exponent = parameter_of_powers(updates);
-  if (exponent.empty() || is_too_small_for_tables(plan.problem.sizes)) return;
-  const auto lowered_with = [&](double value) {
-    std::vector<Expr> known = updates;
-    for (Expr& update : known) update = ir::simplify(ir::substitute(update, {{exponent, Expr(value)}}));
-    return ir::lower(known, options);
-  };
-  plan.powers.one = lowered_with(1);
-  plan.powers.two = lowered_with(2);
-  options.moderate_exponent = exponent;
-  plan.powers.moderate = ir::lower(updates, options);
-  const std::vector<Expr> leaves = plan.split.param_leaves();
-  const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const Expr& e) { return same(e, exponent); });
-  plan.powers.slot = static_cast<int>(leaf - leaves.begin());
-}
-
-// Fixed powers by table and polynomial for as many pairs as keep the special-function unit and the other pipes equally
-// busy; moderate powers of a parameter, too.
-void add_alternative(GpuPairPlan& plan) {
-  if (plan.problem.type != Dtype::float32 || plan.bytes) return;
-  ir::LowerOptions options = options_of(plan.problem, plan.split, ir::Processor::gpu_terms);
-  add_powers(plan, options);
-  options.table_powers = true;
-  ir::Program other = ir::lower(plan.split.updates(), options);
-  if (plan.powers && (other.powers.empty() || other.powers[0].param < 0)) {
-    plan.powers = {};
-    options.moderate_exponent = {};
-    other = ir::lower(plan.split.updates(), options);
-  }
-  if (other.powers.empty()) return;
-  const GpuCost unit = count_gpu(plan.powers ? plan.powers.moderate : plan.update), table = count_gpu(other);
-  double best = unit.slots();
-  for (int eighths = 1; eighths < 8; ++eighths) {
-    const double slots = blend(unit, table, eighths / 8.0).slots();
-    if (slots >= best) continue;
-    best = slots;
-    plan.alternative_eighths = eighths;
-  }
-  if (plan.alternative_eighths > 0) plan.alternative = std::move(other);
-  else plan.powers = {};
 }
 
 bool sizes_are_few(const GpuPairProblem& problem) {
@@ -717,7 +657,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (plan->bytes) plan->problem.sizes = with_features(plan->problem.sizes, GpuSizes::Features::many);  // words
   if (split.states > 0) {
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
-    add_alternative(*plan);
+    add_alternative(*plan, options_of(problem, split, ir::Processor::gpu_terms));
   }
   plan->bilinear = on_tensor_cores(*plan);
   plan->deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
