@@ -1,0 +1,31 @@
+// Norms whose sums of powers leave the range of numbers before they do.
+//
+//   S = sum over k of w |t|^p,  p > 1        S^(1/p) = L s^(1/p)    L = max |t|,  s = sum of w (|t| / L)^p
+//
+// L and s are the two states of one pass, as in LAPACK's nrm2: L' = max(L, |t|), s' = s (L/L')^p + w (|t|/L')^p. What
+// leaves the range later than S does is written as a function of the norm: roots, powers with exponents between -1 and
+// 1, and logarithms.
+#pragma once
+
+#include "ir/expr.h"
+
+namespace mercer::ir {
+
+/// weight * |base|^power; the weight reads no points.
+struct PowerTerm {
+  Expr weight, base;
+  double power = 0;
+  explicit operator bool() const { return !base.empty(); }
+};
+
+/// What a simplified term is, if it is such a power of one base, never negative but for its weight; else an empty one.
+PowerTerm read_power_term(const Expr& term);
+
+/// Which sums: of both sides, one value a pair; or of one side, one value a point.
+enum class NormsOf : std::uint8_t { pairs, points };
+
+/// A simplified formula with what leaves the range later than such a sum written by its norm. The same values in exact
+/// arithmetic, zeros, infinities and NaN included. `e` itself where there is nothing to write so.
+Expr safe_norms(const Expr& e, NormsOf which = NormsOf::pairs);
+
+}  // namespace mercer::ir
