@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ir/passes.h"
+#include "ir/safe_norm.h"
 
 namespace mercer::plan {
 namespace {
@@ -40,10 +41,19 @@ Expr term_of(const Expr& update, int slot) {
   return {};
 }
 
-/// Differences of two float32 of at least 2^b are 0 or at least 2^(b - 23); up to 2^20 terms are added.
-void narrow(ir::Magnitudes& within, double least_sum, double degree) {
-  within.least = std::max(within.least, std::exp2(23 + std::log2(least_sum) / degree));
-  within.most = std::min(within.most, std::exp2((std::log2(kMostSum) - 20) / degree - 1));
+/// The range of sums of one type: what terms lose below the smallest normal number, in 2^20 of them, is less than the
+/// rounding of a sum from `least` on. Terms of a degree above 16 lose all of it, float64 powers of any degree may.
+struct TypeRange {
+  int mantissa;
+  double least, least_of_high, most;
+};
+constexpr double kLargestGradual = 16;
+constexpr TypeRange kFloat{23, 0x1p-118, 0x1p-96, 0x1p120}, kDouble{52, 0x1p-940, 0x1p-940, 0x1p1016};
+
+/// Differences of two values of at least 2^b are 0 or at least 2^(b - mantissa); up to 2^20 terms are added.
+void narrow(ir::Magnitudes& within, const TypeRange& type, double least_sum, double degree) {
+  within.least = std::max(within.least, std::exp2(type.mantissa + std::log2(least_sum) / degree));
+  within.most = std::min(within.most, std::exp2((std::log2(type.most) - 20) / degree - 1));
 }
 
 /// The guard of terms that read made streams, by squares or magnitudes of their difference.
@@ -71,9 +81,12 @@ CloseSum close_sum(const ir::Split& split, const Expr& term) {
 
 }  // namespace
 
-PairGuard guard_sums(const ir::Split& split) {
-  constexpr double kLargestGradual = 16;  // higher powers flush their subnormal values, lower ones do not
+PairGuard guard_sums(const ir::Split& split, const std::vector<Expr>& outputs, Dtype type) {
+  const bool is_wide = type == Dtype::float64;
+  const auto scales = [](const Expr& e) { return !same(ir::safe_norms(e), e); };
   PairGuard guard;
+  if (is_wide && std::none_of(outputs.begin(), outputs.end(), scales)) return guard;
+  const TypeRange& range = is_wide ? kDouble : kFloat;
   guard.within.most = std::numeric_limits<double>::infinity();
   for (const ir::Reduction& r : split.reductions) {
     if (r.kind != Op::sum) continue;
@@ -84,10 +97,11 @@ PairGuard guard_sums(const ir::Split& split) {
     const bool nonnegative = ir::is_nonnegative(ir::substitute(term, {{ir::leaf(Op::w), Expr(1.0)}}));
     if (const double d = degree(term); nonnegative && d > 1) {
       sum.ranged = true;
-      sum.least = d <= kLargestGradual ? 0x1p-118f : 0x1p-96f;
-      narrow(guard.within, sum.least, d);
+      sum.least = d <= kLargestGradual ? range.least : range.least_of_high;
+      sum.most = range.most;
+      narrow(guard.within, range, sum.least, d);
     }
-    sum.close = close_sum(split, term);
+    if (!is_wide) sum.close = close_sum(split, term);
     if (sum.close.power > 0) sum.close.row_slot = sum.close.col_slot = guard.close_sums++;
     if (sum.ranged || sum.close.power > 0) guard.sums.push_back(sum);
   }

@@ -1,8 +1,8 @@
-// Which sums of a float32 plan may leave the range of normal numbers, or lose digits to the rounding of their streams.
-// The CPU back end looks at those of each tile and computes pairs of them again in float64 (backend/cpu/second_look.h).
+// Which sums of a plan may leave the range of normal numbers, or lose digits to the rounding of their streams. The CPU
+// back end looks at those of each tile and computes pairs of them again (backend/cpu/second_look.h).
 //
 //   sum over k of |x - z|^p          p > 1: leaves the range before its root does
-//   sum over k of (x/|x| - z/|z|)^2  streams are rounded once; their difference is as wrong as they are
+//   sum over k of (x/|x| - z/|z|)^2  float32 streams are rounded once; their difference is as wrong as they are
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ struct CloseSum {
 
 struct SumGuard {
   int state = 0;
-  bool ranged = false;  // computed again below `least` and from kMostSum on
-  float least = 0;
+  bool ranged = false;  // computed again below `least` and from `most` on
+  double least = 0, most = 0;
   CloseSum close;       // and below kCloseSum times that
 };
 
@@ -34,12 +34,11 @@ struct PairGuard {
   int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
 };
 
-inline constexpr float kMostSum = 0x1p120f;
 /// From here on, rounding streams of K features moves a sum by less than 1.4e-6/sqrt(K) of itself, but for data whose
 /// features round alike.
 inline constexpr float kCloseSum = 1 / 65.0f;  // of points of length one a little less than 2^-5
 
-/// The slots are counted from 0.
-PairGuard guard_sums(const ir::Split& split);
+/// The slots are counted from 0. In float64 sums count only where one of the outputs has a form that scales them.
+PairGuard guard_sums(const ir::Split& split, const std::vector<Expr>& outputs, Dtype type);
 
 }  // namespace mercer::plan

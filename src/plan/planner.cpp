@@ -274,8 +274,8 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
   plan->maxima = plan_maxima_sums(split, plan->best().update,
                                      static_cast<int>(plan->best().split.param_leaves().size()),
                                      target_info(problem.target));
-  if (problem.type == Dtype::float32 && !problem.empty_features && plan->maxima.factor == 0)
-    plan->guard = guard_sums(plan->general.split);
+  if (!problem.empty_features && plan->maxima.factor == 0)
+    plan->guard = guard_sums(plan->general.split, problem.outputs, problem.type);
   plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->promoted.assign(split.states, false);
@@ -310,9 +310,10 @@ std::string PairPlan::to_text() const {
   else text += fmt::format("two variants: general, and fast for zeros and magnitudes from {:.2g} to {:.4g}\n",
                            fast.magnitudes.least, fast.magnitudes.most);
   for (const SumGuard& sum : guard.sums)
-    text += fmt::format("acc{}: pairs {}{}{} computed again in float64\n", sum.state,
+    text += fmt::format("acc{}: pairs {}{}{} computed again {}\n", sum.state,
                         sum.ranged ? "out of range" : "", sum.ranged && sum.close.power > 0 ? " or " : "",
-                        sum.close.power > 0 ? "close together" : "");
+                        sum.close.power > 0 ? "close together" : "",
+                        problem.type == Dtype::float64 ? "with scaled sums" : "in float64");
   if (maxima.factor != 0) text += "absolute differences: sums of maxima where the data of a large call allow\n";
   return text;
 }

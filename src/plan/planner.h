@@ -56,7 +56,7 @@ struct PairPlan {
   bool has_fast = false;                  // false: both are the same and `fast` is empty
   MaximaSums maxima;                      // of the best variant; its factor is 0 where there are none
   Sides sides;                            // the same in both variants
-  PairGuard guard;                        // of float32 plans without sums of maxima
+  PairGuard guard;                        // of plans without sums of maxima
   int row_slots = 0, col_slots = 0;       // arrays per point that the programs, or the guard, read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "backend/cpu/choose_maxima.h"
 #include "backend/cpu/second_look.h"
 #include "core/error.h"
+#include "ir/safe_norm.h"
 #include "plan/promotion.h"
 
 namespace mercer::cpu {
@@ -26,6 +29,8 @@ std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector
 const PairProgram& PairProgram::wide() const {
   wide_once_.call([this] {
     plan::PairProblem problem = plan().problem;
+    if (problem.type == Dtype::float64)
+      for (Expr& output : problem.outputs) output = ir::safe_norms(output);
     problem.type = Dtype::float64;
     problem.block_columns = 0;
     wide_ = std::make_unique<const PairProgram>(plan::plan_pairs(problem));
@@ -33,19 +38,26 @@ const PairProgram& PairProgram::wide() const {
   return *wide_;
 }
 
-float PairProgram::output_below(float bound) const {
-  constexpr float kMargin = 1 + 1e-5f;  // of roots that do not quite rise
-  constexpr std::uint32_t kExponents = 255;
+template <class T>
+T PairProgram::output_below(T bound) const {
+  using Bits = std::conditional_t<std::is_same_v<T, float>, std::uint32_t, std::uint64_t>;
+  constexpr T kMargin = T(1 + 1e-5);  // of roots that do not quite rise
+  constexpr int kMantissa = std::numeric_limits<T>::digits - 1, kBias = std::numeric_limits<T>::max_exponent - 1;
+  constexpr std::size_t kExponents = 2 * kBias + 1;
   outputs_once_.call([this] {
     const ir::Program& epilogue = plan().general.epilogue;
-    for (std::uint32_t e = 0; e < kExponents; ++e) {
-      const float sum = e == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(e) - 127);
-      outputs_.push_back(kMargin * ir::run<float>(epilogue, std::vector<float>(epilogue.inputs.size(), sum))[0]);
+    for (std::size_t e = 0; e < kExponents; ++e) {
+      const T sum = e == 0 ? T(0) : std::ldexp(T(1), static_cast<int>(e) - kBias);
+      outputs_.push_back(kMargin * ir::run<T>(epilogue, std::vector<T>(epilogue.inputs.size(), sum))[0]);
     }
   });
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(bound), exponent = (bits + 0x7fffff) >> 23;
-  return exponent < kExponents ? outputs_[exponent] : HUGE_VALF;
+  const auto bits = std::bit_cast<Bits>(bound);
+  const auto exponent = static_cast<std::size_t>((bits + (Bits(1) << kMantissa) - 1) >> kMantissa);
+  return exponent < kExponents ? static_cast<T>(outputs_[exponent]) : std::numeric_limits<T>::infinity();
 }
+
+template float PairProgram::output_below(float) const;
+template double PairProgram::output_below(double) const;
 
 template <class T>
 ParamBlock<T>::ParamBlock(const plan::PairPlan& plan, const std::vector<double>& params, std::int64_t features)
@@ -90,8 +102,7 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
   fused_[0] = totals_ ? nullptr : program.kernels.fused(false);
   fused_[1] = !totals_ && params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
-  if (std::is_same_v<T, float> && !plan().guard.sums.empty())
-    second_pass_ = std::make_shared<const MadeOnce<SecondPass>>();
+  if (!plan().guard.sums.empty()) second_pass_ = std::make_shared<const MadeOnce<SecondPass>>();
 }
 
 template <class T>
@@ -226,8 +237,7 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
     if (!looks) return;
   }
   for (std::int64_t t = 0;; ++t) {
-    if constexpr (std::is_same_v<T, float>)
-      if (fits) t = next_to_look_at(program_, {x, z, x_packer_.slots_size(), out, out_stride, tiles}, t);
+    if (fits) t = next_to_look_at<T>(program_, {x, z, x_packer_.slots_size(), out, out_stride, tiles}, t);
     if (t >= tiles) return;
     const PanelView<T> one = panel_after(x, t);
     T* const of_tile = out + t * tile().rows * out_stride;
@@ -240,8 +250,7 @@ void PairEngine<T>::compute_values(const PanelView<T>& x, const PanelView<T>& z,
 template <class T>
 void PairEngine<T>::look_again(const T* acc, const PanelView<T>& x, const PanelView<T>& z,
                                const ParamBlock<T>& params, T* out, std::int64_t out_stride) const {
-  if constexpr (std::is_same_v<T, float>)
-    second_look(program_, item_, *second_pass_, params_, params, {acc, x, z, out, out_stride});
+  second_look<T>(program_, item_, *second_pass_, params_, params, {acc, x, z, out, out_stride});
 }
 
 template <class T>

@@ -20,10 +20,12 @@ namespace mercer::cpu {
 struct PairProgram {
   explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan) : kernels(plan), packs(*plan) {}
   const plan::PairPlan& plan() const { return kernels.plan(); }
-  /// This program in float64, made when a call first needs it.
+  /// What computes pairs again, in float64, made when a call first needs it: of a float32 plan the same formulas, of a
+  /// float64 plan those whose sums are scaled.
   const PairProgram& wide() const;
   /// Where an output shows its sum (plan::PairGuard): a value that outputs of sums below `bound` do not reach.
-  float output_below(float bound) const;
+  template <class T>
+  T output_below(T bound) const;
   jit::PairKernels kernels;
   PackPrograms packs;
 
@@ -31,7 +33,7 @@ struct PairProgram {
   mutable Once wide_once_;
   mutable std::unique_ptr<const PairProgram> wide_;
   mutable Once outputs_once_;
-  mutable std::vector<float> outputs_;  // of sums that are powers of two, by their exponents
+  mutable std::vector<double> outputs_;  // of sums that are powers of two, by their exponents
 };
 
 /// Parameters and uniforms of one batch item in the computing type.
@@ -43,7 +45,7 @@ struct ParamBlock {
   // Every divisor that the program reads has a normal reciprocal. One answer each: what only the epilogue reads must
   // not change an accumulation that other batch items share.
   bool fast_update = false, fast_epilogue = false;
-  /// In float64, for a second look. `program`: the float32 plan's, whose parameters these are.
+  /// In float64, for a second look. `program`: the plan's whose parameters these are.
   const ParamBlock<double>& again(const PairProgram& program, std::int64_t features) const;
 
  private:

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "core/cpu_features.h"
 
@@ -26,63 +28,101 @@ void by_vectors(const Body& body) {
   body();
 }
 
-// Eight values, wherever they lie: tiles of float32 have a multiple of eight columns.
-constexpr std::int64_t kLanes = 8;
-using Floats __attribute__((vector_size(32), aligned(4), may_alias)) = float;
-using Marks __attribute__((vector_size(32), aligned(4), may_alias)) = std::int32_t;
+// 32 bytes of values, wherever they lie: tiles have a multiple of so many columns.
+template <class T>
+struct LanesOf;
+template <>
+struct LanesOf<float> {
+  using Values __attribute__((vector_size(32), aligned(4), may_alias)) = float;
+  using Marks __attribute__((vector_size(32), aligned(4), may_alias)) = std::int32_t;
+  using Mark = std::uint32_t;  // all bits: a pair needs a second look; none: it does not
+};
+template <>
+struct LanesOf<double> {
+  using Values __attribute__((vector_size(32), aligned(8), may_alias)) = double;
+  using Marks __attribute__((vector_size(32), aligned(8), may_alias)) = std::int64_t;
+  using Mark = std::uint64_t;
+};
+template <class T>
+using Values = typename LanesOf<T>::Values;
+template <class T>
+using Marks = typename LanesOf<T>::Marks;
+template <class T>
+using Mark = typename LanesOf<T>::Mark;
+template <class T>
+constexpr std::int64_t kLanes = 32 / sizeof(T);
 
-const Floats& floats(const float* values) { return *reinterpret_cast<const Floats*>(values); }
-
-using Mark = std::uint32_t;  // all bits: a pair needs a second look; none: it does not
+template <class T>
+const Values<T>& vector(const T* values) {
+  return *reinterpret_cast<const Values<T>*>(values);
+}
 
 /// Whether any mark seen is set. Rows are short: to ask for the answer after each would take longer than the marks.
+template <class T>
 class AnyMark {
  public:
-  void see(const Marks& marks) { all_ |= marks; }
-  Marks& marks() { return all_; }
+  void see(const Marks<T>& marks) { all_ |= marks; }
+  Marks<T>& marks() { return all_; }
   explicit operator bool() const {
-    std::uint64_t pairs[kLanes / 2];
-    std::memcpy(pairs, &all_, sizeof(pairs));
-    return (pairs[0] | pairs[1] | pairs[2] | pairs[3]) != 0;
+    std::uint64_t parts[4];
+    std::memcpy(parts, &all_, sizeof(parts));
+    return (parts[0] | parts[1] | parts[2] | parts[3]) != 0;
   }
 
  private:
-  Marks all_{};
+  Marks<T> all_{};
+};
+
+/// The range of a sum in its type.
+template <class T>
+struct Range {
+  explicit Range(const plan::SumGuard& sum) : least(static_cast<T>(sum.least)), most(static_cast<T>(sum.most)) {}
+  T least, most;
 };
 
 /// Negative weights may make negative sums.
-void mark_out_of_range(const Floats& value, float least, Marks& marks) {
-  marks |= ((value < least) & (value > -least)) | (value >= plan::kMostSum) | (value <= -plan::kMostSum);
+template <class T>
+void mark_out_of_range(const Values<T>& value, const Range<T>& range, Marks<T>& marks) {
+  marks |= ((value < range.least) & (value > -range.least)) | (value >= range.most) | (value <= -range.most);
 }
 
 /// NaN is neither below nor out of range.
-void see_below(const float* values, float bound, std::int64_t count, AnyMark& found) {
-  for (std::int64_t i = 0; i < count; i += kLanes) found.see(floats(values + i) < bound);
+template <class T>
+void see_below(const T* values, T bound, std::int64_t count, AnyMark<T>& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes<T>) found.see(vector(values + i) < bound);
 }
-void see_from(const float* values, float bound, std::int64_t count, AnyMark& found) {
-  for (std::int64_t i = 0; i < count; i += kLanes) found.see(floats(values + i) >= bound);
+template <class T>
+void see_from(const T* values, T bound, std::int64_t count, AnyMark<T>& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes<T>) found.see(vector(values + i) >= bound);
 }
-void see_out_of_range(const float* values, float least, std::int64_t count, AnyMark& found) {
-  for (std::int64_t i = 0; i < count; i += kLanes) mark_out_of_range(floats(values + i), least, found.marks());
+template <class T>
+void see_out_of_range(const T* values, const Range<T>& range, std::int64_t count, AnyMark<T>& found) {
+  for (std::int64_t i = 0; i < count; i += kLanes<T>) mark_out_of_range<T>(vector(values + i), range, found.marks());
 }
 
 /// 0 of none above it. Sizes of points without a number do not count. Bits of floats from 0 on rise as they do.
-float largest(const float* sizes, int count) {
-  const auto infinite = std::bit_cast<std::int32_t>(HUGE_VALF);
-  std::int32_t most = 0;
+template <class T>
+T largest(const T* sizes, int count) {
+  using Bits = std::make_signed_t<Mark<T>>;
+  const auto infinite = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
+  Bits most = 0;
   for (int i = 0; i < count; ++i) {
-    const auto bits = std::bit_cast<std::int32_t>(sizes[i]);
-    most = std::max(most, bits > infinite ? 0 : bits);
+    const auto bits = std::bit_cast<Bits>(sizes[i]);
+    most = std::max(most, bits > infinite ? Bits(0) : bits);
   }
-  return std::bit_cast<float>(most);
+  return std::bit_cast<T>(most);
 }
 
-float close_below(float of_row, float of_col) { return plan::kCloseSum * (of_row + of_col); }
+template <class T>
+T close_below(T of_row, T of_col) {
+  return static_cast<T>(plan::kCloseSum) * (of_row + of_col);
+}
 
 /// Features of a point are read one at a time where a pair may stand as it is: of more pairs float64 takes less.
 constexpr int kMostCompared = 8;
 
-/// A thread's own memory, which serves one tile after the other.
+/// A thread's own memory, which serves one tile after the other. Each type has one: the float64 tiles of a look at
+/// float32 are looked at themselves.
 struct LookMemory {
   AlignedBuffer marks, values;
   std::vector<std::int64_t> marked_rows;
@@ -90,14 +130,16 @@ struct LookMemory {
   TileScratch scratch;
 };
 
+template <class T>
 LookMemory& memory_of_thread() {
   thread_local LookMemory memory;
   return memory;
 }
 
+template <class T>
 class SecondLook {
  public:
-  SecondLook(const PairProgram& program, const PairItem& item, const SummedTile& summed)
+  SecondLook(const PairProgram& program, const PairItem& item, const SummedTile<T>& summed)
       : program_(program), item_(item), summed_(summed), m0_(summed.x.index * tile().rows),
         n0_(summed.z.index * tile().cols()), rows_(std::min<std::int64_t>(tile().rows, item.x.count - m0_)),
         cols_(std::min<std::int64_t>(tile().cols(), item.z.count - n0_)),
@@ -107,12 +149,12 @@ class SecondLook {
   /// points of the tile for all, and pairs that fill the tile up.
   bool finds_any() const {
     const std::int64_t size = std::int64_t{tile().rows} * tile().cols();
-    AnyMark found;
+    AnyMark<T> found;
     for (const plan::SumGuard& sum : guard().sums) {
-      const float* const values = summed_.acc + sum.state * size;
-      if (sum.ranged && far_) see_out_of_range(values, sum.least, size, found);
+      const T* const values = summed_.acc + sum.state * size;
+      if (sum.ranged && far_) see_out_of_range(values, Range<T>(sum), size, found);
       if (sum.close.power == 0) continue;
-      const float *const rows = sizes_of_rows(sum), *const cols = sizes_of_cols(sum);
+      const T *const rows = sizes_of_rows(sum), *const cols = sizes_of_cols(sum);
       see_below(values, close_below(largest(rows, tile().rows), largest(cols, tile().cols())), size, found);
     }
     return static_cast<bool>(found);
@@ -121,12 +163,12 @@ class SecondLook {
   /// Marks the pairs that need it, and some that would stand. False: all would.
   bool mark() {
     const std::int64_t cols = tile().cols();
-    memory_.marks.reserve(rows_ * cols * static_cast<std::int64_t>(sizeof(Mark)));
-    marks_ = memory_.marks.as<Mark>();
+    memory_.marks.reserve(rows_ * cols * static_cast<std::int64_t>(sizeof(Mark<T>)));
+    marks_ = memory_.marks.as<Mark<T>>();
     memory_.marked_rows.clear();
     for (std::int64_t r = 0; r < rows_; ++r) {
-      std::fill_n(marks(r), cols, Mark{0});
-      AnyMark found;
+      std::fill_n(marks(r), cols, Mark<T>{0});
+      AnyMark<T> found;
       for (const plan::SumGuard& sum : guard().sums) mark_row(sum, r, found);
       if (found) memory_.marked_rows.push_back(r);
     }
@@ -166,36 +208,36 @@ class SecondLook {
   const plan::TileShape& tile() const { return program_.plan().tile; }
   const plan::PairGuard& guard() const { return program_.plan().guard; }
   std::int64_t planes() const { return static_cast<std::int64_t>(program_.plan().general.epilogue.outputs.size()); }
-  Mark* marks(std::int64_t r) const { return marks_ + r * tile().cols(); }
-  const float* sums(const plan::SumGuard& sum, std::int64_t r) const {
+  Mark<T>* marks(std::int64_t r) const { return marks_ + r * tile().cols(); }
+  const T* sums(const plan::SumGuard& sum, std::int64_t r) const {
     return summed_.acc + (sum.state * tile().rows + r) * tile().cols();
   }
-  const float* sizes_of_rows(const plan::SumGuard& sum) const {
+  const T* sizes_of_rows(const plan::SumGuard& sum) const {
     return summed_.x.slots + sum.close.row_slot * tile().rows;
   }
-  const float* sizes_of_cols(const plan::SumGuard& sum) const {
+  const T* sizes_of_cols(const plan::SumGuard& sum) const {
     return summed_.z.slots + sum.close.col_slot * tile().cols();
   }
 
-  void mark_row(const plan::SumGuard& sum, std::int64_t r, AnyMark& any) {
-    const float* const values = sums(sum, r);
+  void mark_row(const plan::SumGuard& sum, std::int64_t r, AnyMark<T>& any) {
+    const T* const values = sums(sum, r);
     const bool close = sum.close.power > 0, ranged = sum.ranged && far_;
-    const float of_row = close ? sizes_of_rows(sum)[r] : 0, *const of_cols = close ? sizes_of_cols(sum) : nullptr;
-    const float least = sum.least;
-    Mark* const to = marks(r);
-    for (std::int64_t c = 0, cols = tile().cols(); c < cols; c += kLanes) {
-      const Floats& value = floats(values + c);
-      Marks found{};
-      if (close) found |= value < plan::kCloseSum * (of_row + floats(of_cols + c));
-      if (ranged) mark_out_of_range(value, least, found);
-      *reinterpret_cast<Marks*>(to + c) |= found;
+    const T of_row = close ? sizes_of_rows(sum)[r] : 0, *const of_cols = close ? sizes_of_cols(sum) : nullptr;
+    const Range<T> range(sum);
+    Mark<T>* const to = marks(r);
+    for (std::int64_t c = 0, cols = tile().cols(); c < cols; c += kLanes<T>) {
+      const Values<T>& value = vector(values + c);
+      Marks<T> found{};
+      if (close) found |= value < static_cast<T>(plan::kCloseSum) * (of_row + vector(of_cols + c));
+      if (ranged) mark_out_of_range<T>(value, range, found);
+      *reinterpret_cast<Marks<T>*>(to + c) |= found;
       any.see(found);
     }
   }
 
   bool is_marked(std::int64_t r, std::int64_t c0, std::int64_t c1) const {
-    const Mark* const row = marks(r);
-    Mark found = 0;
+    const Mark<T>* const row = marks(r);
+    Mark<T> found = 0;
     for (std::int64_t c = c0; c < c1; ++c) found |= row[c];
     return found != 0;
   }
@@ -210,7 +252,7 @@ class SecondLook {
   bool all_stand() const {
     int compared = 0;
     for (const std::int64_t r : memory_.marked_rows) {
-      const Mark* const row = marks(r);
+      const Mark<T>* const row = marks(r);
       for (std::int64_t c = 0; c < cols_; ++c)
         if (row[c] != 0 && (++compared > kMostCompared || !stands(r, c))) return false;
     }
@@ -221,7 +263,7 @@ class SecondLook {
     return std::all_of(guard().sums.begin(), guard().sums.end(), settled);
   }
   /// 0 of equal points, or Inf of a point that is not finite.
-  bool stands(float value, std::int64_t r, std::int64_t c) const {
+  bool stands(T value, std::int64_t r, std::int64_t c) const {
     if (value == 0) return is_same_point(r, c);
     return std::isinf(value) && !(is_finite(item_.x, m0_ + r) && is_finite(item_.z, n0_ + c));
   }
@@ -252,68 +294,70 @@ class SecondLook {
       }
   }
   /// Without branches.
-  static void take_row(const Mark* marked, const double* from, float* to, std::int64_t count) {
+  static void take_row(const Mark<T>* marked, const double* from, T* to, std::int64_t count) {
     for (std::int64_t c = 0; c < count; ++c) {
-      const Mark value = std::bit_cast<Mark>(static_cast<float>(from[c])), before = std::bit_cast<Mark>(to[c]);
-      to[c] = std::bit_cast<float>((value & marked[c]) | (before & ~marked[c]));
+      const auto value = std::bit_cast<Mark<T>>(static_cast<T>(from[c])), before = std::bit_cast<Mark<T>>(to[c]);
+      to[c] = std::bit_cast<T>((value & marked[c]) | (before & ~marked[c]));
     }
   }
 
   const PairProgram& program_;
   const PairItem& item_;
-  const SummedTile& summed_;
+  const SummedTile<T>& summed_;
   std::int64_t m0_, n0_, rows_, cols_;  // of the pairs that exist
   bool far_;                            // ranged sums may leave the range
-  LookMemory& memory_ = memory_of_thread();
-  Mark* marks_ = nullptr;  // [row][col]
+  LookMemory& memory_ = memory_of_thread<T>();
+  Mark<T>* marks_ = nullptr;  // [row][col]
 };
 
 /// What outputs of doubtful pairs lie below, or from where on.
+template <class T>
 class OutputBounds {
  public:
-  OutputBounds(const PairProgram& program, const TileRun& run)
+  OutputBounds(const PairProgram& program, const TileRun<T>& run)
       : program_(program), run_(run), sum_(program.plan().guard.sums[0]), rows_(program.plan().tile.rows) {
     if (sum_.ranged && common(run.x.kind, run.z.kind) != PanelKind::finite) {
-      least_ = sum_.least;
-      above_ = program.output_below(plan::kMostSum / 2);
+      least_ = Range<T>(sum_).least;
+      above_ = program.output_below(Range<T>(sum_).most / 2);
     }
     const int cols = program.plan().tile.cols();
     if (sum_.close.power > 0) largest_col_ = largest(run.z.slots + sum_.close.col_slot * cols, cols);
     set(least_);
   }
-  float above() const { return above_; }
-  float below(std::int64_t t) {
+  T above() const { return above_; }
+  T below(std::int64_t t) {
     if (sum_.close.power == 0) return below_;
-    const float* const rows = run_.x.slots + t * run_.slots_size + sum_.close.row_slot * rows_;
-    const float bound = std::max(least_, close_below(largest(rows, rows_), largest_col_));
+    const T* const rows = run_.x.slots + t * run_.slots_size + sum_.close.row_slot * rows_;
+    const T bound = std::max(least_, close_below(largest(rows, rows_), largest_col_));
     if (!(bound <= bound_ && 2 * bound > bound_)) set(bound);  // neighbours are mostly of a size
     return below_;
   }
 
  private:
-  void set(float bound) {
+  void set(T bound) {
     bound_ = bound;
     below_ = program_.output_below(bound);
   }
 
   const PairProgram& program_;
-  const TileRun& run_;
+  const TileRun<T>& run_;
   const plan::SumGuard& sum_;
   int rows_;
-  float least_ = 0, above_ = HUGE_VALF, largest_col_ = 0;
-  float bound_ = 0, below_ = 0;  // of sums, of outputs
+  T least_ = 0, above_ = std::numeric_limits<T>::infinity(), largest_col_ = 0;
+  T bound_ = 0, below_ = 0;  // of sums, of outputs
 };
 
-std::int64_t next_tile(const PairProgram& program, const TileRun& run, std::int64_t from) {
-  OutputBounds bounds(program, run);
+template <class T>
+std::int64_t next_tile(const PairProgram& program, const TileRun<T>& run, std::int64_t from) {
+  OutputBounds<T> bounds(program, run);
   const std::int64_t rows = program.plan().tile.rows, cols = program.plan().tile.cols();
   for (std::int64_t t = from; t < run.tiles; ++t) {
-    AnyMark found;
-    const float below = bounds.below(t);
+    AnyMark<T> found;
+    const T below = bounds.below(t);
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float* const values = run.out + (t * rows + r) * run.out_stride;
+      const T* const values = run.out + (t * rows + r) * run.out_stride;
       see_below(values, below, cols, found);
-      if (bounds.above() < HUGE_VALF) see_from(values, bounds.above(), cols, found);
+      if (bounds.above() < std::numeric_limits<T>::infinity()) see_from(values, bounds.above(), cols, found);
     }
     if (found) return t;
   }
@@ -322,7 +366,8 @@ std::int64_t next_tile(const PairProgram& program, const TileRun& run, std::int6
 
 }  // namespace
 
-std::int64_t next_to_look_at(const PairProgram& program, const TileRun& run, std::int64_t from) {
+template <class T>
+std::int64_t next_to_look_at(const PairProgram& program, const TileRun<T>& run, std::int64_t from) {
   std::int64_t tile = run.tiles;
   by_vectors([&] { tile = next_tile(program, run, from); });
   return tile;
@@ -352,19 +397,29 @@ PanelView<double> SharedPanels::view(std::int64_t p, PackedSide<double>& own) co
   }).view(p);
 }
 
-SecondPass::SecondPass(const PairProgram& program, const PairItem& item, const ParamBlock<float>& params)
-    : engine(program.wide(), item, params.again(program, item.x.features)), x(engine.x_packer()),
+SecondPass::SecondPass(const PairProgram& program, const PairItem& item, const ParamBlock<double>& params)
+    : engine(program.wide(), item, params), x(engine.x_packer()),
       z(engine.z_packer()) {}
 
+template <class T>
 void second_look(const PairProgram& program, const PairItem& item, const MadeOnce<SecondPass>& pass,
-                 const ParamBlock<float>& own, const ParamBlock<float>& params, const SummedTile& tile) {
-  SecondLook look(program, item, tile);
+                 const ParamBlock<T>& own, const ParamBlock<T>& params, const SummedTile<T>& tile) {
+  SecondLook<T> look(program, item, tile);
   bool needed = false;
   by_vectors([&] { needed = look.finds_any() && look.mark(); });
   if (!needed) return;
-  const SecondPass& shared = pass.get([&] { return std::make_unique<SecondPass>(program, item, own); });
-  const ParamBlock<double>& again = params.again(program, item.x.features);
-  by_vectors([&] { look.compute(shared, again, &params == &own); });
+  const auto again = [&](const ParamBlock<T>& of) -> const ParamBlock<double>& {
+    return of.again(program, item.x.features);
+  };
+  const SecondPass& shared = pass.get([&] { return std::make_unique<SecondPass>(program, item, again(own)); });
+  by_vectors([&] { look.compute(shared, again(params), &params == &own); });
 }
+
+template std::int64_t next_to_look_at(const PairProgram&, const TileRun<float>&, std::int64_t);
+template std::int64_t next_to_look_at(const PairProgram&, const TileRun<double>&, std::int64_t);
+template void second_look(const PairProgram&, const PairItem&, const MadeOnce<SecondPass>&, const ParamBlock<float>&,
+                          const ParamBlock<float>&, const SummedTile<float>&);
+template void second_look(const PairProgram&, const PairItem&, const MadeOnce<SecondPass>&, const ParamBlock<double>&,
+                          const ParamBlock<double>&, const SummedTile<double>&);
 
 }  // namespace mercer::cpu
