@@ -253,3 +253,43 @@ def test_close_pairs_of_panels_too_large_to_be_kept(rng):
     units = x / size(x)[:, None], z / size(z)[:, None]
     expected = np.array([((a - units[1]) ** 2).sum(-1) / 2 for a in units[0]])
     assert_relative(mc.cdist(x, z, metric="cosine"), expected)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def on_cuda(request):
+    """Arrays of this type on the first GPU, and back."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    dtype = getattr(torch, request.param)
+    return lambda a: torch.from_numpy(np.asarray(a, "d")).to("cuda", dtype), lambda t: t.cpu().numpy()
+
+
+def points_of_sizes(rng, to_device, to_host, shape):
+    """Points of all sizes that the type has, on the device and as the type has them."""
+    x = rng.normal(size=shape)
+    wide = to_host(to_device(0)).dtype == np.float64
+    sizes = 10.0 ** np.array([-250, -30, 0, 40, 250] if wide else [-30, -19.5, -6, 0, 4.3, 18, 30])
+    x *= np.resize(sizes, len(x))[:, None]
+    x[40:60] = x[:20]
+    there = to_device(x)
+    return there, to_host(there)
+
+
+@pytest.mark.parametrize("shape", [(300, 3), (300, 20), (300, 70), (600, 300)])
+@pytest.mark.parametrize("p", [0.5, 1.3, 2, 3, 10, 20])
+def test_powers_that_leave_the_range_on_cuda(on_cuda, rng, p, shape):
+    x, here = points_of_sizes(rng, *on_cuda, shape)
+    z, other = points_of_sizes(rng, *on_cuda, (70, shape[1]))
+    # Fractional powers have the errors of logarithms, a unit of the last place of numbers up to 32.
+    bound = (CONTRACT if here.dtype == "f" else 2e-13) * {0.5: 3, 1.3: 2}.get(p, 1)
+    expected = norm(here, other, p)
+    assert_relative(on_cuda[1](mc.cdist(x, z, p)), expected, bound)
+    formula = "sqrt(sum((x-z)^2))" if p == 2 else f"sum(abs(x-z)^{p})^(1/{p})"
+    values, _ = mc.knn(formula, x, z, k=5)
+    assert_relative(on_cuda[1](values), np.sort(expected, axis=1)[:, :5], 2 * bound)
+    assert_relative(on_cuda[1](mc.kernel_reduce(formula, x, z, "max")), expected.max(1), bound)
+    chosen = np.eye(70)[:, :9]
+    for columns in (1, 9):
+        product = mc.kernel_product(formula, x, z, on_cuda[0](chosen[:, :columns]))
+        assert_relative(on_cuda[1](product), expected[:, :columns], bound)

@@ -93,6 +93,7 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += guard_text(plan, GuardSource::panels);
   text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.features > 0);
   if (field.problem.features > 0)
     text += amplitude_function(field.beside_amplitude, "beside_amplitude") + phi_function(field.beside_value, "beside");

@@ -28,6 +28,10 @@ std::string power_functions(double p, int mantissa_bits);
 std::string power_functions_of_param(int mantissa_bits);
 std::string epilogue_function(const std::string& body);
 std::string epilogue_function(const plan::GpuPairPlan& plan);
+/// Where a guard finds the points of a pair (kernels/cuda/safe_norms.cuh).
+enum class GuardSource : std::uint8_t { panels, points, rows, values };
+/// What replaces values whose sums leave the range; nothing of a plan without a guard. Its kernel knows all else.
+std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source);
 /// What an epilogue outside of pair_tile.cuh is told.
 std::string epilogue_text(const plan::GpuPairPlan& plan, const std::string& function);
 std::string streams_defines(const plan::GpuPairPlan& plan);

@@ -231,7 +231,10 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += skeleton({"pair_params.cuh", "overlap.cuh"});
   const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
   text += define("REPAIRS", repairs) + (repairs ? skeleton({"store_pair.cuh", "mixed_repair.cuh"}) : "");
-  text += skeleton({"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh"});
+  text += guard_text(plan, plan.direct ? GuardSource::points : doubles ? GuardSource::rows
+                           : by_differences ? GuardSource::values : GuardSource::panels);
+  text += skeleton({"pair_slices.cuh", "pair_update.cuh"}) + (plan.guard ? skeleton({"pair_guard.cuh"}) : "") +
+          skeleton({"pair_consumers.cuh"});
   if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
@@ -244,9 +247,10 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   return text + skeleton({"pair_tile.cuh"});
 }
 
-/// The sum of a pair from the values themselves.
+/// The sum of a pair from the values themselves, and what takes its place out of range.
 std::string row_sums_text(const GpuPairPlan& plan) {
-  return define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted()) +
+  const std::string guard = guard_text(plan, plan::reads_rows(plan) ? GuardSource::rows : GuardSource::panels);
+  return (guard.empty() ? guard : streams_defines(plan) + guard) + define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted()) +
          define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
          skeleton({"row_sums.cuh"});
@@ -377,6 +381,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += wide_defines(tile, plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats) + expanded_text(plan);
   text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += guard_text(plan, GuardSource::panels);
   if (tile.by_warps)
     return text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
            skeleton({"warpgroups.cuh", "bilinear_walk.cuh", "split_pieces.cuh", "wide_pieces.cuh",
@@ -518,6 +523,7 @@ std::string cuda_candidates_source(const GpuPairPlan& plan) {
   text += define("SPLIT", static_cast<bool>(plan.bilinear)) + define("STATES", plan.split.states);
   text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
+  text += guard_text(plan, plan.bilinear ? GuardSource::rows : GuardSource::panels);
   if (plan.bilinear)
     text += define("ROWS", true) + define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
             skeleton({"row_sums.cuh"});

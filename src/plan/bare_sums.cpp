@@ -8,7 +8,7 @@ namespace {
 bool stores_one_sum(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.out == problem.type &&
-         !problem.subtracts && plan.split.states == 1 && plan.planes.empty();
+         !problem.subtracts && plan.split.states == 1 && plan.planes.empty() && !plan.guard;
 }
 
 /// Or what is made of them, and of the number of features.

@@ -14,6 +14,7 @@
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "plan/bilinear.h"
+#include "plan/gpu_guard.h"
 #include "plan/sides.h"
 
 namespace mercer::plan {
@@ -133,6 +134,7 @@ struct GpuPairPlan {
   ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
   int alternative_eighths = 0;    // of the pairs of a thread
   GpuPowers powers;
+  GpuGuard guard;                 // values whose sums leave the range before they do
   bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
   bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
   Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs

@@ -2,6 +2,7 @@
 
 #include "core/integers.h"
 #include "ir/passes.h"
+#include "plan/gpu_guard.h"
 #include "plan/sides.h"
 #include "plan/value_products.h"
 
@@ -25,7 +26,9 @@ std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& ampl
   auto plan = std::make_shared<StoredSums>();
   std::vector<Expr> values = amplitudes;
   for (const Expr& value : beside) values.push_back(ir::simplify(value));
-  plan->split = ir::split_values(values);
+  // Sums that leave the range before their values do would be stored too late for that.
+  const bool guarded = !guarded_outputs(values).sums.empty();
+  if (!guarded) plan->split = ir::split_values(values);
   if (!plan->split || plan->split.reductions.empty() || plan->split.reductions.size() > values.size()) {
     plan->as_they_are = true;
     plan->split = {};

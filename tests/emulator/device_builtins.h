@@ -118,9 +118,13 @@ inline float __double2float_ru(double a) {
 inline int __ffs(unsigned a) { return __builtin_ffs(static_cast<int>(a)); }
 inline int __ffsll(unsigned long long a) { return __builtin_ffsll(static_cast<long long>(a)); }
 inline int __popc(unsigned a) { return __builtin_popcount(a); }
+inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 inline int __clz(unsigned a) { return a == 0 ? 32 : __builtin_clz(a); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
 }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   const std::uint64_t both = static_cast<std::uint64_t>(high) << 32 | low;

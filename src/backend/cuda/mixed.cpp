@@ -179,6 +179,8 @@ void MixedPipes::launch_differences(const PairArguments& values, const MixedArgu
                        kPiecesThreads, mixed);
   }
   PairArguments differences = values;
+  differences.x_rows = static_cast<const float*>(values.x);
+  differences.z_rows = static_cast<const float*>(values.z);
   differences.x = mixed.side[0].pieces;
   differences.z = mixed.side[1].pieces;
   differences.tiles_m = ceil_div(values.m, plan.difference_tile.tile_m);

@@ -223,7 +223,7 @@ struct PairArguments {
   unsigned* area_counts;  // [area of m][area of n] pairs to repair (areas.cuh)
   unsigned* area_pairs;   // [area][area_capacity] row of the area << 16 | column; those beyond have no place
   unsigned area_capacity, dense_area;  // an area of as many pairs is left to repair_areas
-  const float *x_rows, *z_rows;  // of the computing type
+  const float *x_rows, *z_rows;  // of the computing type; of differences by tensor cores, panels of the values
   const double *x_norms, *z_norms;  // of products in float64
   long long row_length;
   struct CandidateArguments found;

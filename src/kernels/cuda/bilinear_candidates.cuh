@@ -31,9 +31,13 @@ struct Consumer {
     for (int part = 0; part < TILE_N / 32; ++part) {
       float values[16];
       const u32 mask = sums_of_pairs(values, sum + part * 16, x, shared.columns, part * 32);
-      if (__any_sync(0xffffffffu, mask != 0)) repair_pairs(values, p, m, n0 + part * 32, mask);
+      u32 far = 0;
+      if (__any_sync(0xffffffffu, mask != 0)) far = repair_pairs(values, p, m, n0 + part * 32, mask);
       const FoldStrip strip = {shared.columns, part * 32 + lane % 4 * 2, m + lane / 4, n0};
       values_of_strip(values, row_slots, params, p, strip);
+#if GUARDED
+      take_safe_values(values, p, m, n0 + part * 32, far);
+#endif
       // Minima of both rows: comparisons into one predicate would wait for each other.
       float least[4];
 #pragma unroll

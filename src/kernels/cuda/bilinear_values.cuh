@@ -1,21 +1,62 @@
 // Sums of a tile of products become values where they are, in registers: for what stores no pairs (bilinear_fold.cuh,
 // bilinear_candidates.cuh). A lane has two rows and 16 of the columns of a strip of 32.
 
-// Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), from the values themselves.
-MERCER_INLINE void repair_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask) {
+// Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), one after the other, by the whole warp:
+// values[pair] = make(row, column, pair), where that pair is there.
+template <class Make>
+MERCER_INLINE void for_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask, const Make& make) {
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (u32 owners = __ballot_sync(0xffffffffu, mask != 0); owners; owners = __ballot_sync(0xffffffffu, mask != 0)) {
     const int owner = __ffs(owners) - 1, pair = __shfl_sync(0xffffffffu, 16 - __ffs(mask), owner);
     const i64 row = m + owner / 4 + (pair & 2 ? 8 : 0), column = n + pair / 4 * 8 + owner % 4 * 2 + pair % 2;
-    const float sum = row < p.m && column < p.n ? (float)direct_sum<1>(p, row, column) : 0.0f;
+    const float value = row < p.m && column < p.n ? make(row, column, pair, owner) : 0.0f;
     if (lane != owner) continue;
     mask &= mask - 1;
 #pragma unroll
     for (int i = 0; i < 16; ++i)
-      if (i == pair) values[i] = sum;
+      if (i == pair) values[i] = value;
   }
 }
+
+// Their sums from the values themselves; which of them are out of range.
+MERCER_INLINE u32 repair_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask) {
+  u32 far = 0;
+  for_pairs(values, p, m, n, mask, [&](i64 row, i64 column, int pair, int owner) {
+    const float sum = (float)direct_sum<1>(p, row, column);
+#if GUARDED
+    if (threadIdx.x % 32 == owner && is_out_of_range(&sum)) far |= 1u << (15 - pair);
+#endif
+    return sum;
+  });
+  return far;
+}
+
+#if GUARDED
+static __device__ __noinline__ float safe_value(const PairArguments& p, i64 m, i64 n) {
+  REAL outputs[OUTPUTS];
+  safe_values<GUARD_LANES>(outputs, p, params_of(p, 0), {m, n, 0, 0});
+  return outputs[0];
+}
+// The values of such pairs.
+MERCER_INLINE void take_safe_values(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 far) {
+  if (!__any_sync(0xffffffffu, far != 0)) return;
+  for_pairs(values, p, m, n, far, [&](i64 row, i64 column, int pair, int owner) {
+    float own = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      if (i == pair) own = values[i];
+    own = __shfl_sync(0xffffffffu, own, owner);
+    if (are_equal<GUARD_LANES>(p, {row, column, 0, 0})) return own;
+    const float value = safe_value(p, row, column);
+#if SUMS_DECIDE
+    return sum_key(own, value);
+#else
+    return value;
+#endif
+  });
+}
+#endif
 
 // A strip of 32 columns of the tile as a lane sees it: its columns are `own` + 8 j and the one after.
 struct FoldStrip {
@@ -184,6 +225,7 @@ template <class Further = NoFurther>
 MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], const PairArguments& p,
                                 const FoldStrip& strip, i64 m, int column, const float (&row_slots)[2][ROW_SLOTS + 1],
                                 const float* params, bool allowed, const Further& further = {}) {
+  u32 far = 0;
   if (allowed) {
 #if HAS_ALLOWANCE
     allowed_sums(values, sum, x, strip.columns, column);
@@ -192,8 +234,11 @@ MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const Poi
     u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
     if (__any_sync(0xffffffffu, mask != 0)) {
       mask = not_allowed(mask, x, strip.columns, column, params);
-      repair_pairs(values, p, m, strip.n0 + column, mask);
+      far = repair_pairs(values, p, m, strip.n0 + column, mask);
     }
   }
   values_of_strip(values, row_slots, params, p, strip, further);
+#if GUARDED
+  take_safe_values(values, p, m, strip.n0 + column, far);
+#endif
 }

@@ -132,6 +132,28 @@ struct FewFeatures {
     }
   }
 
+#if GUARDED
+  // In place of those whose sums are out of range.
+  MERCER_METHOD void take_safe_values(REAL (&values)[ROWS][VECTOR][OUTPUTS],
+                                      const REAL (&states)[ROWS][VECTOR][STATES + (STATES == 0)], i64 n) const {
+    bool any = false;
+#pragma unroll
+    for (int pair = 0; pair < ROWS * VECTOR; ++pair)
+      any = any || is_out_of_range(states[pair / VECTOR][pair % VECTOR]);
+    if (!any) return;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < VECTOR; ++c) {
+        REAL again[OUTPUTS];
+        if (n + c >= a.pairs.n || !is_out_of_range(states[r][c]) || !has_safe_values(again, a.pairs, rows[r].m, n + c))
+          continue;
+#pragma unroll
+        for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = again[p];
+      }
+  }
+#endif
+
   // VECTOR points n from place `at` of the slice on. Unless WHOLE, `count` of them have a part in the sums.
   template <bool WHOLE>
   MERCER_METHOD void take(const REAL* slice, int at, i64 n, int count) {
@@ -178,6 +200,9 @@ struct FewFeatures {
       for (int c = 0; c < VECTOR; ++c)
         epilogue(values[r][c], states[r][c], rows[r].slots, slots[c], params, (REAL)(rows[r].m + p.i_offset),
                  (REAL)(n + c + p.j_offset), features);
+#if GUARDED
+    take_safe_values(values, states, n);
+#endif
 
     // What phi of a pair, or its factor, is multiplied with in the end.
     REAL weights[SUM_OUTPUTS][ROWS][VECTOR];

@@ -60,6 +60,10 @@ MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
   for (int s = 0; s < STATES; ++s)
     if (is_promoted(s)) acc[s] = (REAL)total[s];
 #endif
+#if GUARDED
+  REAL outputs[OUTPUTS];
+  if (is_out_of_range(acc) && has_safe_values(outputs, p, m, n)) return outputs[0];
+#endif
   return at.value(acc);
 }
 
@@ -70,8 +74,13 @@ MERCER_INLINE void compute_again(u64* keys, u32 count, const PairArguments& p, i
   for (u32 i = threadIdx.x / 32; i < count; i += blockDim.x / 32) {
     const i64 n = (u32)keys[i];
     const REAL sum = (REAL)direct_sum<1>(p, m, n);
+    float value = PairPoints(p, m, n).value(&sum);
+#if GUARDED
+    REAL outputs[OUTPUTS];
+    if (is_out_of_range(&sum) && has_safe_values(outputs, p, m, n)) value = outputs[0];
+#endif
     __syncwarp();  // all have read the key
-    if (threadIdx.x % 32 == 0) keys[i] = candidate_key(PairPoints(p, m, n).value(&sum), n);
+    if (threadIdx.x % 32 == 0) keys[i] = candidate_key(value, n);
   }
 #else
   for (u32 i = threadIdx.x; i < count; i += blockDim.x) {

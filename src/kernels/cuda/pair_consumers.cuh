@@ -73,8 +73,8 @@ MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, 
 }
 #endif
 
-MERCER_STEP void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
-                            const TilePlace& place, REAL* scratch) {
+MERCER_INLINE void store_values(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+                                const TilePlace& place, REAL* scratch) {
 #if HAS_FAST_PATH
   constexpr int kLongest = VECTOR_N > VECTOR_M ? VECTOR_N : VECTOR_M;
   const bool whole = place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n && a.out_col == 1 &&
@@ -90,12 +90,27 @@ MERCER_STEP void store_tile(const Accumulators& acc, const PairArguments& a, con
     store_rows(a, params, out, place.m0, place.n0, place.x_set, place.z_set, scratch + threadIdx.x, first);
   }
 }
+
+MERCER_STEP void store_tile(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
+                            const TilePlace& place, REAL* scratch) {
+#if GUARDED
+  const u64 marked = marked_pairs(acc);
+#endif
+  store_values(acc, a, params, out, place, scratch);
+#if GUARDED
+  if (__any_sync(0xffffffffu, marked != 0))
+    store_again(marked, a, params, out, place.m0, place.n0, place.x_set, place.z_set);
+#endif
+}
 #else
 MERCER_INLINE int columns_left(const PairArguments& a, i64 n0) { return a.n - n0 < TILE_N ? (int)(a.n - n0) : TILE_N; }
 
 // Values of the tile for a fold over n.
 MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumulators& acc, const PairArguments& a,
                                const REAL* params, const TilePlace& place, REAL step, REAL* scratch) {
+#if GUARDED && !BY_ROWS
+  const u64 marked = marked_pairs(acc);
+#endif
 #if LONG_EPILOGUE
   // A row's values take the places of its first states.
   REAL* own = scratch + threadIdx.x;
@@ -130,6 +145,10 @@ MERCER_INLINE void tile_values(REAL (&values)[THREAD_M][THREAD_N], const Accumul
                (REAL)a.features);
       values[i][j] = outputs[0];
     }
+#endif
+#if GUARDED && !BY_ROWS
+  take_again<THREAD_M * THREAD_N>(marked, 0, a, params, place,
+                                  [&](int at) -> REAL& { return values[at / THREAD_N][at % THREAD_N]; });
 #endif
 }
 #endif

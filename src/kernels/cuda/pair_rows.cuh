@@ -26,6 +26,9 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands&
     for (int c = 0; c < VECTOR_M; ++c) {
       const int i = first + c;
       REAL values[THREAD_N];
+#if GUARDED
+      u32 marked = 0;
+#endif
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) {
         REAL acc[STATES + (STATES == 0)], outputs[OUTPUTS];
@@ -50,7 +53,13 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands&
 #endif
         epilogue(outputs, acc, points.row[i], points.col[j], numbers, points.i[i], points.j[j], features);
         values[j] = outputs[0];
+#if GUARDED
+        if (is_out_of_range(acc)) marked |= 1u << j;
+#endif
       }
+#if GUARDED
+      take_again<THREAD_N>(marked, i * THREAD_N, a, params, place, [&](int j) -> REAL& { return values[j]; });
+#endif
       fold_row<WHOLE>(fold, i, values, columns, place.n0, left, at);
     }
   }

@@ -1,4 +1,11 @@
 // The values of one pair, computed apart: its sum, through the epilogue, to all that share it.
+MERCER_INLINE void store_outputs(const PairArguments& a, const REAL (&outputs)[OUTPUTS], i64 m, i64 n, i64 member) {
+  OUT* out = (OUT*)a.out + batch_offset(a.members, a.member_out_step, member);
+  OUT value;
+  convert(value, outputs[0]);
+  out[m * a.out_row + n * a.out_col] = value;
+  if (a.symmetric) out[n * a.out_row + m * a.out_col] = value;
+}
 MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
   REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
 #pragma unroll
@@ -7,14 +14,24 @@ MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
   for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[s * a.z_ld + n];
 #pragma unroll 1
   for (i64 member = 0; member < a.member_count; ++member) {
-    const i64 item = batch_offset(a.members, a.member_item_step, member);
-    const REAL* params = params_of(a, item);
-    OUT* out = (OUT*)a.out + batch_offset(a.members, a.member_out_step, member);
+    const REAL* params = params_of(a, batch_offset(a.members, a.member_item_step, member));
     REAL outputs[OUTPUTS];
     epilogue(outputs, &sum, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
-    OUT value;
-    convert(value, outputs[0]);
-    out[m * a.out_row + n * a.out_col] = value;
-    if (a.symmetric) out[n * a.out_row + m * a.out_col] = value;
+    store_outputs(a, outputs, m, n, member);
   }
 }
+
+#if GUARDED
+// A pair whose sum is out of range, by a whole warp.
+static __device__ __noinline__ void store_safely(const PairArguments& a, i64 m, i64 n) {
+  const GuardedPair pair = {m, n, 0, 0};
+  const bool stands = are_equal<GUARD_LANES>(a, pair);
+#pragma unroll 1
+  for (i64 member = 0; member < a.member_count; ++member) {
+    const REAL* params = params_of(a, batch_offset(a.members, a.member_item_step, member));
+    REAL outputs[OUTPUTS];
+    if (!stands) safe_values<GUARD_LANES>(outputs, a, params, pair);
+    if (!stands && threadIdx.x % 32 == 0) store_outputs(a, outputs, m, n, member);
+  }
+}
+#endif

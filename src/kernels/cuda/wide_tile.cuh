@@ -121,6 +121,12 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
       REAL outputs[OUTPUTS];
       epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
                (REAL)(n0 + column + i % 2 + p.j_offset), features);
+#if GUARDED
+      const i64 row = m + 8 * (i / 2), other = n0 + column + i % 2;
+      REAL again[OUTPUTS];
+      if (is_out_of_range(acc[i]) && row < p.m && other < p.n && has_safe_values(again, p, row, other))
+        outputs[0] = again[0];
+#endif
       values[j * 4 + i] = outputs[0];
     }
   }

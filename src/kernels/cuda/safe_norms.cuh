@@ -1,0 +1,156 @@
+// Values of a pair whose sums of powers left the range of normal numbers (plan/gpu_guard.h): the largest |t| of its
+// features, then the sums of powers of |t| in units of that, by one thread or by the LANES of a warp, who all get them.
+// t is multiplied with a power of two first: its reciprocal alone might not be a normal number.
+struct GuardedPair {
+  i64 m, n, x_set, z_set;
+};
+
+#if GUARD_SOURCE == GUARD_POINTS
+#define GUARD_POINT POINT
+#else
+#define GUARD_POINT REAL
+#endif
+
+// The streams of a point.
+template <int STREAMS>
+struct GuardedPoint {
+  const GUARD_POINT* at;
+  i64 step;  // from one feature to the next
+  MERCER_METHOD void read(REAL (&values)[STREAMS + (STREAMS == 0)], int k) const {
+#pragma unroll
+    for (int s = 0; s < STREAMS; ++s) values[s] = widen<REAL>(at[k * step + s * MERCER_PANEL]);
+  }
+  static MERCER_METHOD GuardedPoint in_panels(const void* panels, const PairArguments& a, i64 set, i64 ld, i64 point) {
+    constexpr i64 kStep = STREAMS * MERCER_PANEL;
+    const i64 panel = set * (ld / MERCER_PANEL) + point / MERCER_PANEL;
+    return {(const GUARD_POINT*)panels + panel * a.k * kStep + point % MERCER_PANEL, kStep};
+  }
+};
+MERCER_INLINE GuardedPoint<X_STREAMS> guarded_x(const PairArguments& a, const GuardedPair& pair) {
+#if GUARD_SOURCE == GUARD_POINTS
+  return {(const GUARD_POINT*)a.x + pair.x_set + pair.m * a.x_point, a.x_feature};
+#elif GUARD_SOURCE == GUARD_ROWS
+  return {(const GUARD_POINT*)a.x_rows + pair.m * a.row_length, 1};
+#else
+  return GuardedPoint<X_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.x_rows : a.x, a, pair.x_set, a.x_ld,
+                                            pair.m);
+#endif
+}
+MERCER_INLINE GuardedPoint<Z_STREAMS> guarded_z(const PairArguments& a, const GuardedPair& pair) {
+#if GUARD_SOURCE == GUARD_POINTS
+  return {(const GUARD_POINT*)a.z + pair.z_set + pair.n * a.z_point, a.z_feature};
+#elif GUARD_SOURCE == GUARD_ROWS
+  return {(const GUARD_POINT*)a.z_rows + pair.n * a.row_length, 1};
+#else
+  return GuardedPoint<Z_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.z_rows : a.z, a, pair.z_set, a.z_ld,
+                                            pair.n);
+#endif
+}
+
+// Sums of equal points are 0, and stand.
+template <int LANES>
+MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
+#if GUARD_VANISHES
+  constexpr int kTogether = 8;
+  const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
+  const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
+  if (x.at == z.at && x.step == z.step) return true;
+#pragma unroll 1
+  for (int first = LANES == 1 ? 0 : threadIdx.x % LANES, k0 = 0; k0 < a.features; k0 += LANES * kTogether) {
+    bool differ = false;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int k = k0 + i * LANES + first;
+      REAL xs[X_STREAMS + (X_STREAMS == 0)], zs[Z_STREAMS + (Z_STREAMS == 0)];
+      x.read(xs, k < a.features ? k : 0);
+      z.read(zs, k < a.features ? k : 0);
+#pragma unroll
+      for (int s = 0; s < X_STREAMS; ++s) differ = differ || !(xs[s] == zs[s]);
+    }
+    if (LANES == 1 ? differ : __any_sync(0xffffffffu, differ)) return false;
+  }
+  return true;
+#else
+  return false;
+#endif
+}
+
+MERCER_INLINE float power_below(float a) {
+  const int exponent = 0x7f000000 - (int)(bits_of(a) & 0x7f800000u);
+  return float_of((u32)(exponent > 0x00800000 ? exponent : 0x00800000));
+}
+MERCER_INLINE double power_below(double a) {
+  const i64 exponent = 0x7fe0000000000000ll - (i64)(bits_of(a) & 0x7ff0000000000000ull);
+  return float_of((u64)(exponent > 0x0010000000000000ll ? exponent : 0x0010000000000000ll));
+}
+
+template <int LANES>
+MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
+                               const GuardedPair& pair) {
+  const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
+  const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
+  const REAL i = (REAL)(pair.m + a.i_offset), j = (REAL)(pair.n + a.j_offset), features = (REAL)a.features;
+  REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
+#pragma unroll
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[(pair.x_set * ROW_SLOTS + s) * a.x_ld + pair.m];
+#pragma unroll
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(pair.z_set * COL_SLOTS + s) * a.z_ld + pair.n];
+  const auto for_features = [&](const auto& take) {
+#pragma unroll 4
+    for (int k = LANES == 1 ? 0 : threadIdx.x % LANES; k < a.features; k += LANES) {
+      REAL xs[X_STREAMS + (X_STREAMS == 0)], zs[Z_STREAMS + (Z_STREAMS == 0)];
+      x.read(xs, k);
+      z.read(zs, k);
+      take(xs, zs, GUARD_READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0);
+    }
+  };
+  REAL largest[NORMS] = {}, scales[2 * NORMS], acc[SAFE_STATES];
+  for_features([&](const REAL* xs, const REAL* zs, REAL w) {
+    safe_largest(largest, nullptr, xs, zs, w, row, col, params, i, j, features);
+  });
+#pragma unroll
+  for (int q = 0; q < NORMS; ++q) {
+#pragma unroll
+    for (int offset = LANES / 2; offset >= 1; offset /= 2)
+      largest[q] = max_nan(largest[q], __shfl_xor_sync(0xffffffffu, largest[q], offset));
+    const REAL power = power_below(largest[q]), rest = largest[q] * power;
+    scales[2 * q] = power;
+    scales[2 * q + 1] = rest > 0 && rest < INFINITY ? 1 / rest : (REAL)0;
+  }
+  safe_identity(acc);
+  for_features([&](const REAL* xs, const REAL* zs, REAL w) {
+    safe_update(acc, scales, xs, zs, w, row, col, params, i, j, features);
+  });
+#pragma unroll
+  for (int offset = LANES / 2; offset >= 1; offset /= 2) {
+    REAL others[SAFE_STATES];
+#pragma unroll
+    for (int s = 0; s < SAFE_STATES; ++s) others[s] = __shfl_xor_sync(0xffffffffu, acc[s], offset);
+    safe_merge(acc, others);
+  }
+#pragma unroll
+  for (int s = 0; LANES > 1 && s < SAFE_STATES; ++s) acc[s] = __shfl_sync(0xffffffffu, acc[s], 0);
+#pragma unroll
+  for (int q = 0; q < NORMS; ++q)
+    if (!(largest[q] < INFINITY)) acc[q] = 1;
+  safe_epilogue(outputs, acc, largest, row, col, params, i, j, features);
+}
+
+// Lanes may share the features of a pair unless some state wants them in order.
+#define GUARD_LANES (GUARD_MERGES ? 32 : 1)
+
+#if SUMS_DECIDE
+// Where sums stand for values, which are never negative: below or above all sums in range, in the order of the values.
+MERCER_INLINE float sum_key(float sum, float value) {
+  const u32 least = bits_of((float)GUARD_LEAST), most = bits_of((float)GUARD_MOST), code = bits_of(value) << 1;
+  return float_of(sum < GUARD_LEAST ? __umulhi(code, least) : most + __umulhi(code, 0x7f800000u - most));
+}
+#endif
+
+// By one thread, whose registers are not those of the function; false where values stand.
+static __device__ __noinline__ bool has_safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, i64 m, i64 n) {
+  const GuardedPair pair = {m, n, 0, 0};
+  if (are_equal<1>(a, pair)) return false;
+  safe_values<1>(outputs, a, params_of(a, 0), pair);
+  return true;
+}
