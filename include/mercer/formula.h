@@ -137,12 +137,15 @@ Expr incoming(int slot = 0);   ///< a slot of what is combined with it
 /// Throws invalid_argument when the lengths do not fit together.
 Expr reduce(const Reduce& description);
 
-/// A text of PTX as a function of 1 to 4 inputs: it reads {0}, {1}, ... and writes {out}. `meaning`, an expression over
-/// what the inputs read, says the same in formula: float32 programs of GPUs run the text, everything else (CPUs,
-/// float64, reductions of one side, derivatives) the meaning.
+/// A text of PTX as a function of up to 8 inputs: it reads {0}, {1}, ... and writes {out}. `meaning`, an expression
+/// over what the inputs read, says the same in formula: float32 programs of GPUs run the text, fields of gradient_field
+/// too; everything else (CPUs, float64, reductions of one side, derivatives) the meaning.
 ///
 ///   ptx("sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out};", {x, z}, abs(x - z))
+///   ptx("selp.f32 {out}, {1}, {2}, {0:pred};", {x < z, x, z}, where(x < z, x, z))
 ///
+/// Values are float32. {0:u32}, {out:u32} have the bits of one; {0:pred} is true where the input is not 0 (as NaN),
+/// {out:pred} makes 1 of true and 0 of false.
 /// Registers of its own are declared in it (.reg .f32 t;), and nobody else sees them. It must give the same for the
 /// same inputs and touch nothing else. Throws invalid_argument for a text that cannot be one
 /// (docs/reference/grammar.md); what only the assembler finds is a compile error of the call, with the text.

@@ -140,12 +140,14 @@ def ptx(
     *,
     meaning: Callable[..., ExprLike | Sequence[ExprLike]] | ExprLike | Sequence[ExprLike],
 ) -> Any:
-    """PTX of your own as a function of one to four inputs, inside a formula.
+    """PTX of your own as a function of up to eight inputs, inside a formula.
 
-    The text reads ``{0}``, ``{1}``, … and writes ``{out}``, all of type ``.f32``. ``meaning`` says
+    The text reads ``{0}``, ``{1}``, … and writes ``{out}``, of type ``.f32`` where no other is
+    named: ``{0:u32}`` and ``{out:u32}`` are the bits of a float32; ``{0:pred}`` is a predicate,
+    true where the input is not 0, and ``{out:pred}`` one that becomes 1 or 0. ``meaning`` says
     the same as a formula: a function of the inputs, or an expression that reads nothing else than
-    they do. Float32 programs of GPUs run the text; CPUs, float64, reductions of one side and
-    gradients follow the meaning.
+    they do. Float32 programs of GPUs run the text, in fields of ``gradient_field`` too; CPUs,
+    float64, reductions of one side and derivatives follow the meaning.
 
     >>> gap = mc.ptx(
     ...     "{ .reg .f32 t; sub.f32 t, {0}, {1}; abs.f32 {out}, t; }",

@@ -473,7 +473,7 @@ void bind_custom_reduction(nb::module_& module) {
         lists.add(inputs);
         lists.add(meanings);
         const std::vector<Expr> reads = lists.list(0), means = lists.list(1);
-        const bool one = means.size() == 1 && text.find("{out0}") == std::string::npos;
+        const bool one = means.size() == 1 && text.find("{out0") == std::string::npos;
         nb::list outputs;
         for (const Expr& e : one ? std::vector{mercer::ptx(text, reads, means[0])}
                                  : mercer::ptx_outputs(text, reads, means))

@@ -35,6 +35,77 @@ def test_several_outputs_are_a_tuple():
     assert str(high) == f'ptx("{MIN_MAX}", x, z; out1=max(x, z))'
 
 
+TYPED = {
+    "bits": ("{ .reg .u32 t; and.b32 t, {0:u32}, 0x7fffffff; mov.u32 {out:u32}, t; }",
+             (mc.x - mc.z,), abs, "abs(x-z)"),
+    "a predicate is read": ("selp.f32 {out}, {1}, {2}, {0:pred};", (mc.x < mc.z, mc.x, mc.z),
+                            mc.where, "where(x < z, x, z)"),
+    "a predicate is written": ("setp.lt.f32 {out:pred}, {0}, {1};", (mc.x, mc.z),
+                               lambda a, b: a < b, "where(x < z, 1, 0)"),
+    "a predicate guards": ("{ .reg .f32 t; mov.f32 t, {0}; @!{1:pred} neg.f32 t, t;"
+                           " mov.f32 {out}, t; }", (mc.x, mc.x > mc.z),
+                           lambda a, c: mc.where(c, a, -a), "where(x > z, x, -x)"),
+    "eight inputs": ("{ .reg .f32 t; add.f32 t, {0}, {1}; add.f32 t, t, {2}; add.f32 t, t, {3};"
+                     " add.f32 t, t, {4}; add.f32 t, t, {5}; add.f32 t, t, {6};"
+                     " add.f32 {out}, t, {7}; }", (mc.x, mc.z) * 4,
+                     lambda *v: sum(v[1:], v[0]), "x + z + x + z + x + z + x + z"),
+    "no input": ("mov.f32 {out}, 0f40000000;", (), lambda: 2.0, "2 + 0*x*z"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TYPED)
+def test_values_have_types(rng, case):
+    text, inputs, meaning, plain = TYPED[case]
+    value = mc.ptx(text, inputs, meaning=meaning)
+    assert value.same(mc.parse(str(value)))
+    assert value.same(pickle.loads(pickle.dumps(value)))
+    x, z = rng.standard_normal((7, 5), "f"), rng.standard_normal((9, 5), "f")
+    f = mc.sum(value * mc.x * mc.z)
+    np.testing.assert_array_equal(mc.pairwise(f, x, z), mc.pairwise(f"sum(({plain})*x*z)", x, z))
+    explained = str(mc.explain(f, shape=(4096, 4096, 50), target="sm_90"))
+    assert text in explained
+    if "NVRTC: none" not in mc.info():
+        mc.compile(f, shapes=[(4096, 4096, 32)], devices=["sm_90a"])
+
+
+def test_bits_and_predicates_on_a_gpu(rng):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    x, z = (torch.from_numpy(rng.standard_normal((n, 37), "f")).cuda() for n in (70, 90))
+    for text, inputs, meaning, plain in TYPED.values():
+        value = mc.ptx(text, inputs, meaning=meaning)
+        np.testing.assert_allclose(
+            mc.pairwise(mc.sum(value * mc.x * mc.z), x, z).cpu(),
+            mc.pairwise(f"sum(({plain})*x*z)", x, z).cpu(),
+            rtol=1e-5, atol=1e-4,
+        )  # fmt: skip
+
+
+def field_calls(xp, rng):
+    x, z, amplitude, coef = (
+        xp(rng.standard_normal(shape, "f")) for shape in ((30, 20), (40, 20), (30, 40), (40,))
+    )
+    return lambda phi: mc.gradient_field(phi, x, z, amplitude, coef)
+
+
+def test_fields_take_texts(rng):
+    call = field_calls(lambda a: a, rng)
+    np.testing.assert_array_equal(call(gap()), call(abs(mc.x - mc.z)))
+
+
+def test_fields_run_the_text_on_a_gpu(rng):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    call = field_calls(lambda a: torch.from_numpy(a).cuda(), rng)
+    twice = mc.ptx("sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out}; add.f32 {out}, {out}, {out};",
+                   (mc.x, mc.z), meaning=lambda a, b: abs(a - b))  # fmt: skip
+    np.testing.assert_allclose(
+        call(twice).cpu(), call(2 * abs(mc.x - mc.z)).cpu(), rtol=1e-5, atol=1e-4
+    )
+
+
 def test_on_cpus_it_is_its_meaning(rng):
     x, z = rng.random((7, 5), "f"), rng.random((9, 5), "f")
     f = mc.exp(-mc.sum(gap()) / mc.param("bandwidth"))
@@ -56,8 +127,17 @@ REFUSED = {
                "ptx: every '{' of the text is closed"),
     "quotes": (lambda: mc.ptx('neg.f32 {out}, {0};"', mc.x, meaning=lambda a: -a),
                "ptx: the text is printable ASCII without quotes"),
-    "inputs": (lambda: mc.ptx("neg.f32 {out}, {0};", [mc.x] * 5, meaning=mc.x),
-               "ptx: a text has 1 to 4 inputs. Received 5"),
+    "inputs": (lambda: mc.ptx("neg.f32 {out}, {0};", [mc.x] * 9, meaning=mc.x),
+               "ptx: a text has 0 to 8 inputs. Received 9"),
+    "reads none": (lambda: mc.ptx("neg.f32 {out}, {0};", (), meaning=1.0),
+                   "ptx: a text without inputs reads none, but {0}. Received"),
+    "constant": (lambda: mc.ptx("mov.f32 {out}, 0f3F800000;", (), meaning=mc.x),
+                 "ptx: the meaning is a function of the inputs"),
+    "type": (lambda: mc.ptx("cvt.rn.f32.f64 {out}, {0:f64};", mc.x, meaning=lambda a: a),
+             "ptx: the types of values are f32, u32 and pred, not 'f64'. Received"),
+    "types": (lambda: mc.ptx("not.b32 {out:u32}, {0:u32}; mov.f32 {out:f32}, {0};", mc.x,
+                             meaning=lambda a: a),
+              "ptx: a value has one type in all of its places, but {out:f32} was u32 before"),
     "leaves": (lambda: mc.ptx("neg.f32 {out}, {0};", mc.x, meaning=-mc.z),
                "ptx: the meaning is a function of the inputs"),
     "outputs": (lambda: mc.ptx(MIN_MAX, (mc.x, mc.z), 2, meaning=lambda a, b: a),
@@ -78,6 +158,18 @@ FORBIDDEN = {
     "vote.sync.any.pred p, q, -1; mov.f32 {out}, {0};": COMPUTES,
     "match.any.sync.b32 {out}, {0}, -1;": COMPUTES, "redux.sync.add.s32 {out}, {0}, -1;": COMPUTES,
     "{ .reg .b32 m; activemask.b32 m; mov.f32 {out}, {0}; }": COMPUTES,
+    "@{0:pred} bra OUT; mov.f32 {out}, 0f00000000;": "but not 'bra'",
+    "@!{0:pred} ld.f32 {out}, [t];": "but not 'ld.f32'",
+    "{ L: @{0:pred} st.f32 [t], {0}; mov.f32 {out}, 0f00000000; }": "but not 'st.f32'",
+    "bra.uni OUT; mov.f32 {out}, {0};": COMPUTES,
+    "brx.idx {0:u32}, t; mov.f32 {out}, {0};": COMPUTES,
+    "elect.sync t|p, -1; mov.f32 {out}, {0};": COMPUTES,
+    "mbarrier.arrive.b64 t, [s]; mov.f32 {out}, {0};": COMPUTES,
+    "ldmatrix.sync.aligned.m8n8.x1.b16 {out}, [t]; mov.f32 {out}, {0};": COMPUTES,
+    "setmaxnreg.dec.sync.aligned.u32 24; mov.f32 {out}, {0};": COMPUTES,
+    "mov.u32 {out:u32}, %warpid; add.f32 {out}, {out}, {0};": "but not '%warpid'",
+    "mov.u32 {out:u32}, %lanemask_lt; add.f32 {out}, {out}, {0};": "but not '%lanemask_lt'",
+    "mov.u32 {out:u32}, %ctaid.x; add.f32 {out}, {out}, {0};": "but not '%ctaid.x'",
     "{ .reg .pred p; setp.lt.f32 p, {0}, 0f00000000; @p bra L; L: mov.f32 {out}, {0}; }": COMPUTES,
     "call (t), sinf, ({0}); mov.f32 {out}, {0};": COMPUTES, "ret; mov.f32 {out}, {0};": COMPUTES,
     "trap; mov.f32 {out}, {0};": COMPUTES, "@p ld.f32 {out}, [{0}];": COMPUTES,

@@ -47,13 +47,13 @@ class Statements {
   std::string bits(const char* format, const ir::Instr& instr) const;
   std::string sign_operation(const ir::Instr& instr) const;
   std::string ptx_output(std::size_t index);
-  std::string asm_text(const std::string& ptx) const;
+  std::string asm_text(const std::string& ptx, const ir::PtxTypes& types) const;
 
   const ir::Program& program_;
   const InputName& input_;
   bool wide_;
   std::vector<std::string> names_;
-  std::map<std::array<std::int32_t, 5>, std::size_t> ptx_;  // text and operands, and where they were computed first
+  std::map<std::vector<std::int32_t>, std::size_t> ptx_;  // text and operands, and where they were computed first
   std::string text_;
 };
 
@@ -83,36 +83,55 @@ void Statements::add(std::size_t index) {
 /// The name of one output of a user's PTX; the first of them computes all, as v7_0, v7_1, ....
 std::string Statements::ptx_output(std::size_t index) {
   const ir::Instr& instr = program_.code[index];
-  const auto [place, fresh] = ptx_.try_emplace({instr.index, instr.a, instr.b, instr.c, instr.d}, index);
+  const auto [place, fresh] = ptx_.try_emplace(ir::parts_of_ptx(instr), index);
   const auto output = [&](std::uint64_t o) { return fmt::format("v{}_{}", place->second, o); };
   if (!fresh) return output(instr.bits);
   const std::string& ptx = program_.ptx[static_cast<std::size_t>(instr.index)];
+  const ir::PtxTypes types = ir::ptx_types(ptx, static_cast<std::size_t>(ir::operand_count(instr)));
   std::string declared, writes, reads;
   for (int o = 0; o < ir::ptx_output_count(ptx); ++o) {
     declared += (o > 0 ? ", " : "") + output(static_cast<std::uint64_t>(o));
     writes += fmt::format("{}\"=f\"({})", o > 0 ? ", " : "", output(static_cast<std::uint64_t>(o)));
   }
-  for (int i = 0; i < ir::operand_count(instr); ++i)
-    reads += fmt::format("{}\"f\"({})", i > 0 ? ", " : "", name(ir::operand_of(instr, i)));
+  for (int i = 0; i < ir::operand_count(instr); ++i) {
+    const bool as_bits = types.inputs[static_cast<std::size_t>(i)] == ir::PtxType::u32;
+    const std::string value = name(ir::operand_of(instr, i));
+    reads += fmt::format(fmt::runtime(as_bits ? "{}\"r\"(bits_of({}))" : "{}\"f\"({})"), i > 0 ? ", " : "", value);
+  }
   text_ += fmt::format("{}{}\n  float {};\n", kPtxComment, ptx, declared);
-  text_ += fmt::format("  asm(\"{}\" : {} : {});\n", asm_text(ptx), writes, reads);
+  text_ += fmt::format("  asm(\"{}\" : {} : {});\n", asm_text(ptx, types), writes, reads);
   return output(instr.bits);
 }
 
 /// In braces, so that its registers and labels are its own. A text of several instructions writes its outputs before it
-/// has read all inputs, which may share their registers: it writes others, moved at the end.
-std::string Statements::asm_text(const std::string& ptx) const {
-  const int outputs = ir::ptx_output_count(ptx);
-  const bool direct = ir::ptx_instructions(ptx).size() == 1;
-  std::string body, moves;
+/// has read all inputs, which may share their registers: it writes others, moved at the end, and so does one whose
+/// outputs have other types than floats. Predicates are made of their inputs ahead of the text.
+std::string Statements::asm_text(const std::string& ptx, const ir::PtxTypes& types) const {
+  using ir::PtxType;
+  const std::size_t outputs = types.outputs.size();
+  const auto is_float = [](PtxType type) { return type == PtxType::f32; };
+  const bool direct = ir::ptx_instructions(ptx).size() == 1 &&
+                      std::all_of(types.outputs.begin(), types.outputs.end(), is_float);
+  std::string before, body, after;
+  for (std::size_t i = 0; i < types.inputs.size(); ++i)
+    if (types.inputs[i] == PtxType::pred)
+      before += fmt::format(".reg .pred mercer_in{0}; setp.neu.f32 mercer_in{0}, %{1}, 0f00000000; ", i, outputs + i);
   for (const ir::PtxPart& part : ir::ptx_parts(ptx)) {
-    if (part.kind == ir::PtxPart::input) body += fmt::format("%{}", outputs + part.index);
-    else if (part.kind == ir::PtxPart::output) body += fmt::format("{}{}", direct ? "%" : "mercer_out", part.index);
+    const auto index = static_cast<std::size_t>(part.index);
+    if (part.kind == ir::PtxPart::input && types.inputs[index] == PtxType::pred)
+      body += fmt::format("mercer_in{}", index);
+    else if (part.kind == ir::PtxPart::input) body += fmt::format("%{}", outputs + index);
+    else if (part.kind == ir::PtxPart::output) body += fmt::format("{}{}", direct ? "%" : "mercer_out", index);
     else for (char c : part.text) body += c == '%' ? "%%" : std::string(1, c);
   }
-  if (direct) return fmt::format("{{ {} }}", body);
-  for (int o = 0; o < outputs; ++o) moves += fmt::format(" mov.f32 %{0}, mercer_out{0};", o);
-  return fmt::format("{{ .reg .f32 mercer_out<{}>; {}{} }}", outputs, body, moves);
+  for (std::size_t o = 0; o < outputs && !direct; ++o) {
+    const PtxType type = types.outputs[o];
+    const char* name = is_float(type) ? "f32" : type == PtxType::u32 ? "u32" : "pred";
+    before += fmt::format(".reg .{} mercer_out{}; ", name, o);
+    after += type == PtxType::pred ? fmt::format(" selp.f32 %{0}, 0f3F800000, 0f00000000, mercer_out{0};", o)
+                                   : fmt::format(" mov.b32 %{0}, mercer_out{0};", o);
+  }
+  return fmt::format("{{ {}{}{} }}", before, body, after);
 }
 
 /// An operation on patterns: {0}, {1} stand for the operands' bits, {2} for the shift.

@@ -44,8 +44,11 @@ bool fold_to_constant(Instr& instr, std::uint64_t a, std::uint64_t b, std::uint6
 
 std::size_t Builder::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = key.bits * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(key.op);
-  for (std::int32_t part : {key.a, key.b, key.c, key.index, key.d})
+  const auto add = [&](std::int32_t part) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+  };
+  for (std::int32_t part : {key.a, key.b, key.c, key.index}) add(part);
+  if (key.op == Prim::ptx) std::for_each(key.more.begin(), key.more.end(), add);
   return hash;
 }
 
@@ -98,8 +101,7 @@ Value Builder::ptx(const std::string& text, std::span<const Value> inputs, int o
   const auto index = static_cast<std::int32_t>(found - program_.ptx.begin());
   if (found == program_.ptx.end()) program_.ptx.push_back(text);
   Instr instr{.op = Prim::ptx, .index = index, .bits = static_cast<std::uint64_t>(output)};
-  std::int32_t* const operands[] = {&instr.a, &instr.b, &instr.c, &instr.d};
-  for (std::size_t i = 0; i < inputs.size(); ++i) *operands[i] = inputs[i].id;
+  for (std::size_t i = 0; i < inputs.size(); ++i) operand_of(instr, static_cast<int>(i)) = inputs[i].id;
   return append(instr);
 }
 
@@ -117,7 +119,7 @@ Value Builder::emit(Prim op, Value a, Value b, Value c, std::uint64_t bits) {
 }
 
 Value Builder::append(Instr instr) {
-  const Key key{instr.op, instr.a, instr.b, instr.c, instr.index, instr.bits, instr.d};
+  const Key key{instr.op, instr.a, instr.b, instr.c, instr.index, instr.bits, instr.more};
   const auto [place, fresh] = known_.try_emplace(key, static_cast<std::int32_t>(program_.code.size()));
   if (fresh) program_.code.push_back(instr);
   return {this, place->second};
@@ -212,8 +214,10 @@ Program Builder::finish(const std::vector<Value>& outputs) {
   for (std::size_t i = 0; i < program_.code.size(); ++i) {
     if (!live[i]) continue;
     Instr instr = program_.code[i];
-    for (std::int32_t* operand : {&instr.a, &instr.b, &instr.c, &instr.d})
-      if (*operand >= 0) *operand = moved[static_cast<std::size_t>(*operand)];
+    for (int k = 0; k < operand_count(instr); ++k) {
+      std::int32_t& operand = operand_of(instr, k);
+      if (operand >= 0) operand = moved[static_cast<std::size_t>(operand)];
+    }
     if (instr.op == Prim::input) instr.index = keep(program_.inputs, result.inputs, input_at, instr.index);
     if (instr.op == Prim::power_poly || instr.op == Prim::power_scale) result.powers = program_.powers;
     if (instr.op == Prim::ptx) instr.index = keep(program_.ptx, result.ptx, ptx_at, instr.index);

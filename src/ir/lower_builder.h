@@ -57,7 +57,7 @@ class Builder {
     Prim op;
     std::int32_t a, b, c, index;
     std::uint64_t bits;
-    std::int32_t d;
+    std::array<std::int32_t, 5> more;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {

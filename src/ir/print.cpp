@@ -186,9 +186,10 @@ class Printer {
   }
 
   std::string ptx(const Expr& e, const Scope& scope) {
-    const std::string inputs = list(e->args, 0, e->args.size() - 1, scope);
+    const std::size_t inputs = e->args.size() - 1;
+    const std::string read = inputs == 0 ? "" : ", " + list(e->args, 0, inputs, scope);
     const std::string output = ptx_writes_one(e->name) ? "" : fmt::format("out{}=", e->slot);
-    return fmt::format("ptx(\"{}\", {}; {}{})", e->name, inputs, output, text(e->args.back(), 0, scope));
+    return fmt::format("ptx(\"{}\"{}; {}{})", e->name, read, output, text(e->args.back(), 0, scope));
   }
 
   std::string reduction(const Expr& e, const Scope& scope) {

@@ -21,7 +21,7 @@ constexpr PrimRow kPrims[] = {
     {"floor", 1},      {"ceil", 1},       {"round", 1},       {"large_sine", 2},
     {"bit_and", 2},    {"bit_or", 2},     {"bit_xor", 2},
     {"bit_andnot", 2}, {"shift_left", 1}, {"shift_right", 1}, {"int_add", 2},  {"int_sub", 2},   {"int_max", 2},
-    {"int_to_float", 1}, {"table16", 1},  {"power_poly", 1}, {"power_scale", 1}, {"ptx", 4},
+    {"int_to_float", 1}, {"table16", 1},  {"power_poly", 1}, {"power_scale", 1}, {"ptx", 8},
     {"less", 2},       {"less_equal", 2},  {"equal", 2},    {"not_equal", 2}, {"unordered", 2},
     {"mask_and", 2},   {"mask_or", 2},    {"mask_xor", 2},    {"mask_not", 1}, {"select", 3},
 };
@@ -106,7 +106,14 @@ Pattern<T> power_of(const Program& program, const Instr& instr, Pattern<T> a) {
 int operand_count(Prim p) { return kPrims[static_cast<int>(p)].operands; }
 int operand_count(const Instr& instr) {
   if (instr.op != Prim::ptx) return operand_count(instr.op);
-  return instr.d >= 0 ? 4 : instr.c >= 0 ? 3 : instr.b >= 0 ? 2 : 1;
+  int count = 0;
+  while (count < operand_count(instr.op) && operand_of(instr, count) >= 0) ++count;
+  return count;
+}
+std::vector<std::int32_t> parts_of_ptx(const Instr& instr) {
+  std::vector<std::int32_t> parts{instr.index};
+  for (int i = 0; i < operand_count(instr); ++i) parts.push_back(operand_of(instr, i));
+  return parts;
 }
 const char* name_of(Prim p) { return kPrims[static_cast<int>(p)].name; }
 

@@ -75,7 +75,7 @@ struct Instr {
   std::int32_t a = -1, b = -1, c = -1;  // earlier instructions
   std::int32_t index = 0;               // input, table16, ptx
   std::uint64_t bits = 0;               // constant (pattern of the program's type), shifts, ptx
-  std::int32_t d = -1;                  // ptx
+  std::array<std::int32_t, 5> more{-1, -1, -1, -1, -1};  // of a ptx, from the fourth operand on
 };
 
 /// The exponent of a table: a number, or the parameter of a slot.
@@ -108,10 +108,18 @@ int operand_count(Prim p);           // of a ptx the most
 int operand_count(const Instr& instr);
 const char* name_of(Prim p);
 std::string name_of(const Input& input);  // "x0"
-/// Operand 0, 1, 2 or 3 of an instruction: a, b, c or d.
-inline std::int32_t operand_of(const Instr& instr, int operand) {
-  return operand == 0 ? instr.a : operand == 1 ? instr.b : operand == 2 ? instr.c : instr.d;
+/// Operand 0, 1, 2, ... of an instruction: a, b, c, then what more it has.
+inline std::int32_t& operand_of(Instr& instr, int operand) {
+  return operand == 0   ? instr.a
+         : operand == 1 ? instr.b
+         : operand == 2 ? instr.c
+                        : instr.more[static_cast<std::size_t>(operand) - 3];
 }
+inline std::int32_t operand_of(const Instr& instr, int operand) {
+  return operand_of(const_cast<Instr&>(instr), operand);
+}
+/// The text of a ptx and its operands: what all of its outputs have in common.
+std::vector<std::int32_t> parts_of_ptx(const Instr& instr);
 
 /// All three that a primitive of CPUs may have; -1 for those that it does not have.
 inline std::array<std::int32_t, 3> operands(const Instr& instr) { return {instr.a, instr.b, instr.c}; }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 
@@ -10,6 +12,11 @@ namespace mercer::ir {
 namespace {
 
 constexpr std::size_t kShown = 200;  // of a text in a message
+
+/// {out} or {out:u32}, not {out0}.
+bool is_lone_output(const PtxPart& part) {
+  return part.kind == PtxPart::output && (part.text.starts_with("{out}") || part.text.starts_with("{out:"));
+}
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -55,17 +62,37 @@ void check_braces(std::string_view text) {
   check(open == 0, text, "every '{{' of the text is closed");
 }
 
+std::optional<PtxType> type_named(std::string_view name) {
+  if (name == "f32") return PtxType::f32;
+  if (name == "u32") return PtxType::u32;
+  if (name == "pred") return PtxType::pred;
+  return std::nullopt;
+}
+
+/// One type for each placeholder.
+void check_types(std::string_view text) {
+  std::map<std::pair<int, int>, std::string_view> named;
+  for (const PtxPart& part : ptx_parts(text)) {
+    if (part.type.empty()) continue;
+    check(type_named(part.type).has_value(), text, "the types of values are f32, u32 and pred, not '{}'", part.type);
+    const auto [first, fresh] = named.try_emplace({part.kind, part.index}, part.type);
+    check(fresh || first->second == part.type, text, "a value has one type in all of its places, but {} was {} before",
+          part.text, first->second);
+  }
+}
+
 void check_placeholders(std::string_view text, std::size_t inputs) {
   std::vector<bool> reads(inputs), writes(kMostPtxOutputs);
   bool alone = false, numbered = false;
   for (const PtxPart& part : ptx_parts(text)) {
     const auto index = static_cast<std::size_t>(part.index);
     if (part.kind == PtxPart::input) {
+      check(inputs > 0, text, "a text without inputs reads none, but {}", part.text);
       check(index < inputs, text, "the inputs of the text are {{0}} to {{{}}}, not {}", inputs - 1, part.text);
       reads[index] = true;
     } else if (part.kind == PtxPart::output) {
       check(index < kMostPtxOutputs, text, "a text has at most {} outputs, not {}", kMostPtxOutputs, part.text);
-      (part.text == "{out}" ? alone : numbered) = true;
+      (is_lone_output(part) ? alone : numbered) = true;
       writes[index] = true;
     }
   }
@@ -79,12 +106,12 @@ void check_placeholders(std::string_view text, std::size_t inputs) {
 // What computes and nothing else, by the word before the first dot. Memory, barriers, votes and shuffles of lanes,
 // jumps and calls are not among them: a text runs for each pair and feature, in any lane, wherever a kernel needs it.
 constexpr std::string_view kComputing[] = {
-    "abs",  "add",   "addc",  "and",   "bfe",   "bfi",     "bfind", "bmsk",  "brev",     "clz",   "cnot",  "copysign",
-    "cos",  "cvt",   "div",   "dp2a",  "dp4a",  "ex2",     "fma",   "fns",   "lg2",      "lop3",  "mad",   "mad24",
-    "madc", "max",   "min",   "mov",   "mul",   "mul24",   "neg",   "not",   "or",       "popc",  "prmt",  "rcp",
-    "rem",  "rsqrt", "sad",   "selp",  "set",   "setp",    "shf",   "shl",   "shr",      "sin",   "slct",  "sqrt",
-    "sub",  "subc",  "szext", "tanh",  "testp", "vabsdiff", "vadd",  "vmad",  "vmax",     "vmin",  "vset",  "vshl",
-    "vshr", "vsub",  "xor"};
+    "abs", "add", "addc", "and", "bfe", "bfi", "bfind", "bmsk", "brev", "clz", "cnot", "copysign", "cos", "cvt",
+    "div", "dp2a", "dp4a", "ex2", "fma", "fns", "lg2", "lop3", "mad", "mad24", "madc", "max", "min", "mov", "mul",
+    "mul24", "neg", "not", "or", "popc", "prmt", "rcp", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shl",
+    "shr", "sin", "slct", "sqrt", "sub", "subc", "szext", "tanh", "testp", "vabsdiff", "vabsdiff2", "vabsdiff4",
+    "vadd", "vadd2", "vadd4", "vavrg2", "vavrg4", "vmad", "vmax", "vmax2", "vmax4", "vmin", "vmin2", "vmin4", "vset",
+    "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor"};
 constexpr std::string_view kDeclaring[] = {".reg",  ".v2",  ".v4",    ".pred", ".b8",     ".b16",  ".b32",
                                            ".b64",  ".b128", ".s8",    ".s16",  ".s32",    ".s64",  ".u8",
                                            ".u16",  ".u32", ".u64",   ".f16",  ".f16x2",  ".bf16", ".bf16x2",
@@ -168,13 +195,17 @@ void check_meaning(const std::vector<Expr>& inputs, const Expr& meaning) {
   }
 }
 
-/// "{12}" or "{out}" or "{out1}" at the start of `text`.
+/// "{12}" or "{out}" or "{out1}", or such with a type as "{0:u32}", at the start of `text`.
 std::optional<PtxPart> placeholder(std::string_view text) {
   const std::size_t end = text.find('}');
   if (!text.starts_with('{') || end == std::string_view::npos) return std::nullopt;
   PtxPart part{PtxPart::input, text.substr(0, end + 1), 0};
   std::string_view inside = text.substr(1, end - 1);
-  if (inside == "out") return PtxPart{PtxPart::output, part.text, 0};
+  if (const std::size_t colon = inside.find(':'); colon != std::string_view::npos && colon + 1 < inside.size()) {
+    part.type = inside.substr(colon + 1);
+    inside = inside.substr(0, colon);
+  }
+  if (inside == "out") return PtxPart{PtxPart::output, part.text, 0, part.type};
   if (inside.starts_with("out")) {
     part.kind = PtxPart::output;
     inside.remove_prefix(3);
@@ -214,7 +245,21 @@ int ptx_output_count(std::string_view text) {
   return last + 1;
 }
 
-bool ptx_writes_one(std::string_view text) { return text.find("{out}") != std::string_view::npos; }
+bool ptx_writes_one(std::string_view text) {
+  const std::vector<PtxPart> parts = ptx_parts(text);
+  return std::any_of(parts.begin(), parts.end(), is_lone_output);
+}
+
+PtxTypes ptx_types(std::string_view text, std::size_t inputs) {
+  PtxTypes types{std::vector<PtxType>(inputs, PtxType::f32),
+                 std::vector<PtxType>(static_cast<std::size_t>(ptx_output_count(text)), PtxType::f32)};
+  for (const PtxPart& part : ptx_parts(text)) {
+    if (part.type.empty()) continue;
+    (part.kind == PtxPart::input ? types.inputs : types.outputs)[static_cast<std::size_t>(part.index)] =
+        type_named(part.type).value();
+  }
+  return types;
+}
 
 std::vector<std::string_view> ptx_instructions(std::string_view text) {
   std::vector<std::string_view> found;
@@ -224,7 +269,8 @@ std::vector<std::string_view> ptx_instructions(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     const auto skip_to = [&](std::size_t from) { statement.remove_prefix(std::min(from, statement.size())); };
     skip_to(statement.find_first_not_of(" {}"));
-    if (const std::size_t colon = statement.find(':'); colon < statement.find(' ')) skip_to(colon + 1);  // a label
+    // A label.
+    if (const std::size_t colon = statement.find(':'); colon < statement.find_first_of(" @{")) skip_to(colon + 1);
     skip_to(statement.find_first_not_of(" "));
     if (statement.starts_with('@')) skip_to(statement.find_first_not_of(' ', statement.find(' ')));
     if (!statement.empty() && statement[0] != '.') found.push_back(statement.substr(0, statement.find(' ')));
@@ -238,11 +284,12 @@ Expr ptx_node(std::string_view given, std::vector<Expr> inputs, const Expr& mean
   node.name = tidied(given);
   node.slot = output;
   check(!node.name.empty(), node.name, "the text has at least one instruction");
-  require(!inputs.empty() && inputs.size() <= kMostPtxInputs, "ptx: a text has 1 to {} inputs. Received {}.",
-          kMostPtxInputs, inputs.size());
+  require(inputs.size() <= kMostPtxInputs, "ptx: a text has 0 to {} inputs. Received {}.", kMostPtxInputs,
+          inputs.size());
   for (const Expr& e : inputs) require(!e.empty(), "ptx: every input must be an expression. Received an empty one.");
   require(!meaning.empty(), "ptx: a meaning is needed. Received an empty expression.");
   check_braces(node.name);
+  check_types(node.name);
   check_placeholders(node.name, inputs.size());
   check_instructions(node.name);
   check(!ptx_instructions(node.name).empty(), node.name, "the text has at least one instruction");

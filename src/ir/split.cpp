@@ -91,6 +91,12 @@ Expr with_mapped_args(const Expr& e, Map map) {
   return with_args(e, std::move(args));
 }
 
+Expr with_meaning(const Expr& e, const Expr& meaning) {
+  std::vector<Expr> args = e->args;
+  args.back() = meaning;
+  return with_args(e, std::move(args));
+}
+
 bool reads_x_side(const Uses& u) { return u.x || u.row || u.index_i; }
 bool reads_z_side(const Uses& u) { return u.z || u.col || u.index_j; }
 
@@ -363,9 +369,9 @@ class PairValues {
     if (auto found = memo.find(e); found != memo.end()) return found->second;
     Expr result = e;
     if (has_free_feature(e, free_)) {
-      std::vector<Expr> args;
-      for (const Expr& arg : e->args) args.push_back((*this)(arg, pinned || e->op == Op::pinned));
-      result = with_args(e, std::move(args));
+      result = with_mapped_args(e, [&](const Expr& arg) { return (*this)(arg, pinned || e->op == Op::pinned); });
+      // Values of the pair that its meaning needs are none of the field's. What it still tells is its sign.
+      if (e->op == Op::ptx) result = with_meaning(result, is_nonnegative(e->args.back()) ? 1.0 : -1.0);
     } else if (!is_uniform(e)) {
       result = leaf(Op::pair_value, static_cast<int>(outputs_.size()));
       outputs_.push_back(pinned && !is_leaf(e->op) && !is_reduction(e->op) ? make(Op::pinned, {e}) : e);
@@ -382,10 +388,11 @@ class PairValues {
 
 }  // namespace
 
-FieldSplit split_field(const Expr& field, const Expr& beside) {
+FieldSplit split_field(const Expr& field, const Expr& beside, bool keep_ptx) {
   FieldSplit out;
-  std::vector<Expr> fields{by_meaning(field)};
-  if (!beside.empty()) fields.push_back(by_meaning(beside));
+  const auto kept = [&](const Expr& e) { return keep_ptx ? e : by_meaning(e); };
+  std::vector<Expr> fields{kept(field)};
+  if (!beside.empty()) fields.push_back(kept(beside));
   fields = pin_compared(fields);
   PairValues values(out.pair_outputs);
   Uniforms uniforms(out.params, out.uniforms);
@@ -401,12 +408,13 @@ bool reads_pairs(const Expr& phi) {
   return found;
 }
 
-FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides) {
+FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides, bool keep_ptx) {
   FieldSplit out;
   if (pairs_sides || reads_pairs(phi))
-    out = split_field(phi);
+    out = split_field(phi, {}, keep_ptx);
   else
-    out.field = Uniforms(out.params, out.uniforms)(by_meaning(phi));  // row and col are cheap to read there
+    // Row and col are cheap to read there.
+    out.field = Uniforms(out.params, out.uniforms)(keep_ptx ? phi : by_meaning(phi));
   out.field = leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size())) * out.field;
   return out;
 }

@@ -85,12 +85,13 @@ struct FieldSplit {
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;
 };
-FieldSplit split_field(const Expr& field, const Expr& beside = {});
+/// `keep_ptx`: as SplitOptions have it.
+FieldSplit split_field(const Expr& field, const Expr& beside = {}, bool keep_ptx = false);
 /// Whether φ has values of the pair: reductions, indices.
 bool reads_pairs(const Expr& phi);
 /// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where
 /// φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with reductions alone.
-FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false);
+FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, bool keep_ptx = false);
 
 /// Values of a pair that are functions of its reductions, of row, col and parameters alone.
 struct ValueSplit {

@@ -289,10 +289,11 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
 
 /// Functions of row and col are cheap to read for each feature, but where the rest is x - z or z, a product of matrices
 /// is much less than what reads them.
-ir::FieldSplit amplitude_field(const Expr& phi) {
-  const ir::FieldSplit field = ir::split_amplitude_field(phi);
+ir::FieldSplit amplitude_field(const Expr& phi, Dtype type) {
+  const bool keep_ptx = type == Dtype::float32;
+  const ir::FieldSplit field = ir::split_amplitude_field(phi, false, keep_ptx);
   if (plan::factors_of(field.field)) return field;
-  const ir::FieldSplit stored = ir::split_amplitude_field(phi, true);
+  const ir::FieldSplit stored = ir::split_amplitude_field(phi, true, keep_ptx);
   return plan::factors_of(stored.field).linear == plan::FieldFactors::Linear::none ? field : stored;
 }
 
@@ -310,7 +311,7 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, c
   };
   const std::string text = cache_key(formula.is_field, weighs, further.without_weight, further.weights, formula.key);
   gradient.field = field_kernels(text, job, use, context, [&] {
-    if (formula.is_field) return amplitude_field(formula.expression);
+    if (formula.is_field) return amplitude_field(formula.expression, job.type);
     const ir::FieldSplit field = field_of(formula, further);
     return weighed(field, field.field);
   });

@@ -415,7 +415,7 @@ GpuCost blend(const GpuCost& cost, const GpuCost& other, double share) {
 GpuCost count_gpu(const ir::Program& program) {
   using ir::Prim;
   GpuCost cost;
-  std::set<std::array<std::int32_t, 5>> texts;
+  std::set<std::vector<std::int32_t>> texts;
   const std::uint64_t sign = std::uint64_t(1) << (program.type == Dtype::float64 ? 63 : 31);
   const auto is_constant = [&](std::int32_t id, std::uint64_t bits) {
     const ir::Instr& instr = program.code[static_cast<std::size_t>(id)];
@@ -439,7 +439,7 @@ GpuCost count_gpu(const ir::Program& program) {
       case Prim::power_scale: break;  // read together
       case Prim::ptx:
         // Once for all of its outputs.
-        if (texts.insert({instr.index, instr.a, instr.b, instr.c, instr.d}).second)
+        if (texts.insert(ir::parts_of_ptx(instr)).second)
           add_ptx(cost, program.ptx[static_cast<std::size_t>(instr.index)]);
         break;
       case Prim::sqrt: cost.issue += 8, cost.fma += 6, cost.unit += 1; break;

@@ -73,6 +73,7 @@ const TileRow kTiles[] = {
     {.name = "wide", .text = kL1, .everywhere = true},
     {.name = "long", .text = "sum(where(abs(x-z) < 1, square(x-z)/2, abs(x-z)-0.5))"},
     {.name = "two-units", .text = "sum(abs(x-z)^1.3)", .everywhere = true},
+    {.name = "parameter-power", .text = "sum(abs(x-z)^p)"},
     {.name = "one-unit", .text = "sum(sqrt(abs(x-z)))"},
     {.name = "whole-slices", .text = kL1, .sizes = kWhole},
     {.name = "deep", .text = kL1, .sizes = kSeveral},

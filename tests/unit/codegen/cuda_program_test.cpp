@@ -34,10 +34,24 @@ TEST(CudaProgram, SeveralWriteARegisterOfTheirOwn) {
   EXPECT_EQ(cuda_text_of({ptx("{ .reg .f32 %t; sub.f32 %t, {0}, {1}; abs.f32 {out}, %t; }", {x, z}, abs(x - z))}),
             "  // PTX of the formula: { .reg .f32 %t; sub.f32 %t, {0}, {1}; abs.f32 {out}, %t; }\n"
             "  float v2_0;\n"
-            "  asm(\"{ .reg .f32 mercer_out<1>; { .reg .f32 %%t; sub.f32 %%t, %1, %2; abs.f32 mercer_out0, %%t; } "
-            "mov.f32 %0, mercer_out0; }\" : \"=f\"(v2_0) : \"f\"(x), \"f\"(z));\n"
+            "  asm(\"{ .reg .f32 mercer_out0; { .reg .f32 %%t; sub.f32 %%t, %1, %2; abs.f32 mercer_out0, %%t; } "
+            "mov.b32 %0, mercer_out0; }\" : \"=f\"(v2_0) : \"f\"(x), \"f\"(z));\n"
             "  const float result0 = v2_0;\n"
             "  out[0] = result0;\n");
+}
+
+TEST(CudaProgram, BitsAndPredicatesAreMadeOfFloats) {
+  EXPECT_EQ(cuda_text_of({ptx("selp.u32 {out:u32}, {1:u32}, 0, {0:pred};", {x, z}, z)}),
+            "  // PTX of the formula: selp.u32 {out:u32}, {1:u32}, 0, {0:pred};\n"
+            "  float v2_0;\n"
+            "  asm(\"{ .reg .pred mercer_in0; setp.neu.f32 mercer_in0, %1, 0f00000000; .reg .u32 mercer_out0; "
+            "selp.u32 mercer_out0, %2, 0, mercer_in0; mov.b32 %0, mercer_out0; }\" "
+            ": \"=f\"(v2_0) : \"f\"(x), \"r\"(bits_of(z)));\n"
+            "  const float result0 = v2_0;\n"
+            "  out[0] = result0;\n");
+  const std::string written = cuda_text_of({ptx("setp.lt.f32 {out:pred}, {0}, {1};", {x, z}, x < z)});
+  EXPECT_NE(written.find(".reg .pred mercer_out0; setp.lt.f32 mercer_out0, %1, %2; "
+                         "selp.f32 %0, 0f3F800000, 0f00000000, mercer_out0; }"), std::string::npos) << written;
 }
 
 TEST(CudaProgram, OneTextServesAllOutputs) {
@@ -46,8 +60,8 @@ TEST(CudaProgram, OneTextServesAllOutputs) {
   EXPECT_EQ(cuda_text_of({outputs[1], outputs[0]}),
             "  // PTX of the formula: min.f32 {out0}, {0}, {1}; max.f32 {out1}, {0}, {1};\n"
             "  float v2_0, v2_1;\n"
-            "  asm(\"{ .reg .f32 mercer_out<2>; min.f32 mercer_out0, %2, %3; max.f32 mercer_out1, %2, %3; "
-            "mov.f32 %0, mercer_out0; mov.f32 %1, mercer_out1; }\" "
+            "  asm(\"{ .reg .f32 mercer_out0; .reg .f32 mercer_out1; min.f32 mercer_out0, %2, %3; "
+            "max.f32 mercer_out1, %2, %3; mov.b32 %0, mercer_out0; mov.b32 %1, mercer_out1; }\" "
             ": \"=f\"(v2_0), \"=f\"(v2_1) : \"f\"(x), \"f\"(z));\n"
             "  const float result0 = v2_1;\n"
             "  const float result1 = v2_0;\n"

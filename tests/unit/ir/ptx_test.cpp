@@ -67,8 +67,12 @@ TEST(Ptx, MistakesAreNamed) {
        "ptx: the text writes either {out} or {out0}, {out1}, ..., not both."},
       {"mov.f32 {out1}, {0};", 1, "ptx: the text writes all of its outputs, but not {out0}."},
       {"mov.f32 {out9}, {0};", 1, "ptx: a text has at most 4 outputs, not {out9}."},
-      {"mov.f32 {out}, {0};", 0, "ptx: a text has 1 to 4 inputs. Received 0."},
-      {"mov.f32 {out}, {0};", 5, "ptx: a text has 1 to 4 inputs. Received 5."},
+      {"mov.f32 {out}, {0};", 0, "ptx: a text without inputs reads none, but {0}."},
+      {"mov.f32 {out}, {0};", 9, "ptx: a text has 0 to 8 inputs. Received 9."},
+      {"mov.b64 {out:b64}, {0};", 1, "ptx: the types of values are f32, u32 and pred, not 'b64'."},
+      {"not.b32 {out}, {0:u32}; mov.b32 {out}, {0:pred};", 1,
+       "ptx: a value has one type in all of its places, but {0:pred} was u32 before."},
+      {"@{0:pred} st.f32 [t], {1}; mov.f32 {out}, {1};", 2, "ptx: the text computes and does nothing else"},
       {"mov.f32 {out0}, {0};", 1, "ptx: a text of one meaning writes {out}"},
       {"ld.global.f32 {out}, [{0}];", 1, "ptx: the text computes and does nothing else"},
       {"{ L: bar.sync 0; mov.f32 {out}, {0}; }", 1, "ptx: the text computes and does nothing else"},
@@ -115,6 +119,18 @@ TEST(Ptx, InstructionsAreCountedAndPlaceholdersFound) {
   EXPECT_EQ(parts[1].index, 1);
   EXPECT_EQ(parts[3].kind, PtxPart::output);
   EXPECT_EQ(parts[3].index, 2);
+}
+
+TEST(Ptx, ValuesHaveTypes) {
+  using enum PtxType;
+  using Types = std::vector<PtxType>;
+  const char* text = "@{1:pred} add.u32 {out1:u32}, {0}, {0:u32}; mov.f32 {out0}, {2};";
+  const PtxTypes types = ptx_types(text, 3);
+  EXPECT_EQ(types.inputs, (Types{u32, pred, f32}));
+  EXPECT_EQ(types.outputs, (Types{f32, u32}));
+  EXPECT_EQ(ptx_instructions(text), (std::vector<std::string_view>{"add.u32", "mov.f32"}));
+  EXPECT_TRUE(ptx_writes_one("setp.lt.f32 {out:pred}, {0}, {1};"));
+  EXPECT_FALSE(ptx_writes_one("mov.u32 {out0:u32}, {0:u32};"));
 }
 
 TEST(Ptx, OracleAndDerivativeFollowTheMeaning) {

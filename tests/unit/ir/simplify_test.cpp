@@ -124,6 +124,25 @@ TEST(PowerTables, AreAsAccurateAsTheySay) {
     }
 }
 
+/// Of all exponents at once, but for the rounding of the coefficients.
+TEST(PowerTables, ACubicOfEveryExponent) {
+  const PowerFamily family = power_family(2);
+  const auto coefficient = [&](int k, double p) {
+    double sum = 0;
+    for (int j = PowerFamily::kTerms; j-- > 0;) sum = sum * (p - kMiddlePower) + family.polynomial[k][j];
+    return sum;
+  };
+  for (double p = 0x1p-9; p <= kLargestTablePower; p += 0x1p-7) {
+    const double c[4] = {coefficient(0, p), coefficient(1, p), coefficient(2, p), coefficient(3, p)};
+    for (double m = 8.0 / 9; m <= 10.0 / 9; m += 1e-3)
+      EXPECT_NEAR((((c[3] * m + c[2]) * m + c[1]) * m + c[0]) / std::pow(m, p), 1, 9e-7) << m << "^" << p;
+  }
+  for (double p : {1.0, 2.0, 3.0})
+    for (int k = 0; k < 4; ++k) EXPECT_NEAR(coefficient(k, p), k == p ? 1 : 0, 1e-10) << p;
+  for (std::size_t cell = 0; cell < 4; ++cell)
+    EXPECT_NEAR(double(family.log2[cell]) + family.log2_rest[cell], -std::log2(double(family.scale[cell])), 1e-14);
+}
+
 TEST(Nonnegative, Table) {
   for (const Expr& e : {abs(x), x * x, exp(x), sum(square(x)), sqrt(sum(abs(x))), prod(exp(x)), min(abs(x - z)),
                         Expr(0.0), where(x < z, abs(x), 2.0), pow(abs(x), p), max(0.0, x), abs(x) / (abs(x) + abs(z)),

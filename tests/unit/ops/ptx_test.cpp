@@ -28,6 +28,19 @@ const Row kRows[] = {
      "sum(abs(x)*abs(z)) + sum(abs(x))"},
     {"reduce(abs(x - z), ptx(\"add.f32 {out}, {0}, {1};\", a, t; a + t), 0)", "sum(abs(x - z))"},
     {"sum(abs(x - z))*ptx(\"mul.f32 {out}, {0}, {0};\", b; b*b)", "sum(abs(x - z))*(b*b)"},
+    // Bits and predicates, as inputs, outputs and registers; of many inputs and of none.
+    {"sum(ptx(\"{ .reg .u32 t; and.b32 t, {0:u32}, 0x7fffffff; mov.u32 {out:u32}, t; }\", x - z; abs(x - z)))",
+     "sum(abs(x - z))"},
+    {"sum(ptx(\"selp.f32 {out}, {1}, {2}, {0:pred};\", x < z, x, z; where(x < z, x, z))*abs(z))",
+     "sum(where(x < z, x, z)*abs(z))"},
+    {"sum(ptx(\"setp.lt.f32 {out:pred}, {0}, {1};\", x, z; x < z))", "sum(where(x < z, 1, 0))"},
+    {"sum(ptx(\"{ .reg .f32 t; mov.f32 t, {0}; @{2:pred} neg.f32 t, t; add.f32 {out}, t, {1}; }\", x, z, z < 0; "
+     "where(z < 0, z - x, z + x)))",
+     "sum(where(z < 0, z - x, z + x))"},
+    {"sum(ptx(\"{ .reg .f32 t<3>; fma.rn.f32 t0, {0}, {1}, {2}; fma.rn.f32 t1, {3}, {4}, t0; fma.rn.f32 t2, {5}, {6}, "
+     "t1; add.f32 {out}, t2, {7}; }\", x, z, x, x, x, z, z, b; x*z + x + x*x + z*z + b))",
+     "sum(x*z + x + x*x + z*z + b)"},
+    {"sum(abs(x - z))*ptx(\"mov.f32 {out}, 0f40000000;\"; 2)", "2*sum(abs(x - z))"},
 };
 
 Arguments arguments_for(const char* text, const Array& row) {
@@ -127,6 +140,51 @@ TEST(PtxCalls, EveryKernelCompiles) {
     EXPECT_TRUE(written) << row.user;
     for (const jit::CudaSource& source : sources_of(row.user, Dtype::float64))
       EXPECT_EQ(source.text.find("PTX of the formula"), std::string::npos) << row.user;
+  }
+}
+
+/// In terms that read the points, a value of the pair, or a value of one side.
+TEST(PtxCalls, FieldsRunTheText) {
+  if (testing_support::kSanitized) GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
+  MERCER_NEEDS_NVRTC();
+  const char* const fields[] = {
+      "ptx(\"sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out};\", x, z; abs(x - z))",
+      "ptx(\"fma.rn.f32 {out}, {0}, {1}, {2};\", sum(abs(x - z)), x, z; sum(abs(x - z))*x + z)",
+      "(x - z)*ptx(\"mul.f32 {out}, {0}, {0};\", row; row*row)"};
+  jit::CudaCompiler compiler(FileCache({}, 0), {});
+  for (const char* text : fields)
+    for (const Dtype dtype : kWide) {
+      CompileRequest request;
+      request.verbs = {"gradient_field"};
+      request.shapes = {{1, 4096, 4096, 20}};
+      request.dtypes = {dtype};
+      request.devices = {{{DeviceKind::cuda, 0}, "sm_90a"}};
+      bool written = false;
+      const Formula field = Formula::field(parse(text));
+      for (const jit::CudaSource& source : ops::cuda_sources(field, request, request.devices[0])) {
+        const bool has_text = source.text.find("PTX of the formula") != std::string::npos;
+        written = written || has_text;
+        if (has_text) EXPECT_NO_THROW(compiler.compile_now(source)) << text;
+      }
+      EXPECT_EQ(written, dtype == Dtype::float32) << text;
+    }
+}
+
+TEST(PtxCalls, FieldsComputeTheFormula) {
+  const char *user = "ptx(\"sub.f32 {out}, {0}, {1}; mul.f32 {out}, {out}, {2};\", x, z, sum(abs(x - z)); "
+                     "(x - z)*sum(abs(x - z)))",
+             *plain = "(x - z)*sum(abs(x - z))";
+  for (const Dtype dtype : kWide) {
+    const Array x = normal(dtype, {19, 33}, 1), z = normal(dtype, {40, 33}, 2), coef = normal(dtype, {40}, 3),
+                amplitude = normal(dtype, {19, 40}, 4);
+    on_each_target([&](TestContext& context) {
+      const Array got(dtype, {19, 33}), wanted(dtype, {19, 33});
+      gradient_field(parse(user), x, z, amplitude, coef, got, {}, context);
+      gradient_field(parse(plain), x, z, amplitude, coef, wanted, {}, context);
+      each_index({19, 33}, [&](const Shape& i) {
+        EXPECT_NEAR(read(got, i), read(wanted, i), 4000 * unit(dtype)) << i[0] << "," << i[1];
+      });
+    });
   }
 }
 
