@@ -64,8 +64,13 @@ def test_values_have_types(rng, case):
     np.testing.assert_array_equal(mc.pairwise(f, x, z), mc.pairwise(f"sum(({plain})*x*z)", x, z))
     explained = str(mc.explain(f, shape=(4096, 4096, 50), target="sm_90"))
     assert text in explained
-    if "NVRTC: none" not in mc.info():
-        mc.compile(f, shapes=[(4096, 4096, 32)], devices=["sm_90a"])
+
+
+@pytest.mark.skipif("NVRTC: none" in mc.info(), reason="needs NVRTC")
+def test_values_of_all_types_compile():
+    values = [mc.ptx(text, read, meaning=meaning) for text, read, meaning, _ in TYPED.values()]
+    total = sum(values[1:], values[0]) * mc.x * mc.z
+    assert mc.compile(mc.sum(total), shapes=[(4096, 4096, 32)], devices=["sm_90a"])
 
 
 def test_bits_and_predicates_on_a_gpu(rng):

@@ -28,19 +28,15 @@ const Row kRows[] = {
      "sum(abs(x)*abs(z)) + sum(abs(x))"},
     {"reduce(abs(x - z), ptx(\"add.f32 {out}, {0}, {1};\", a, t; a + t), 0)", "sum(abs(x - z))"},
     {"sum(abs(x - z))*ptx(\"mul.f32 {out}, {0}, {0};\", b; b*b)", "sum(abs(x - z))*(b*b)"},
-    // Bits and predicates, as inputs, outputs and registers; of many inputs and of none.
-    {"sum(ptx(\"{ .reg .u32 t; and.b32 t, {0:u32}, 0x7fffffff; mov.u32 {out:u32}, t; }\", x - z; abs(x - z)))",
-     "sum(abs(x - z))"},
-    {"sum(ptx(\"selp.f32 {out}, {1}, {2}, {0:pred};\", x < z, x, z; where(x < z, x, z))*abs(z))",
-     "sum(where(x < z, x, z)*abs(z))"},
-    {"sum(ptx(\"setp.lt.f32 {out:pred}, {0}, {1};\", x, z; x < z))", "sum(where(x < z, 1, 0))"},
-    {"sum(ptx(\"{ .reg .f32 t; mov.f32 t, {0}; @{2:pred} neg.f32 t, t; add.f32 {out}, t, {1}; }\", x, z, z < 0; "
-     "where(z < 0, z - x, z + x)))",
-     "sum(where(z < 0, z - x, z + x))"},
-    {"sum(ptx(\"{ .reg .f32 t<3>; fma.rn.f32 t0, {0}, {1}, {2}; fma.rn.f32 t1, {3}, {4}, t0; fma.rn.f32 t2, {5}, {6}, "
-     "t1; add.f32 {out}, t2, {7}; }\", x, z, x, x, x, z, z, b; x*z + x + x*x + z*z + b))",
-     "sum(x*z + x + x*x + z*z + b)"},
-    {"sum(abs(x - z))*ptx(\"mov.f32 {out}, 0f40000000;\"; 2)", "2*sum(abs(x - z))"},
+    // Bits and predicates, as inputs, outputs and registers; of eight inputs and of none.
+    {"sum(ptx(\"{ .reg .u32 t; and.b32 t, {0:u32}, 0x7fffffff; mov.u32 {out:u32}, t; }\", x - z; abs(x - z))"
+     " + ptx(\"selp.f32 {out}, {1}, {2}, {0:pred};\", x < z, x, z; where(x < z, x, z))"
+     " + ptx(\"setp.lt.f32 {out:pred}, {0}, {1};\", x, z; x < z))*ptx(\"mov.f32 {out}, 0f40000000;\"; 2)",
+     "sum(abs(x - z) + where(x < z, x, z) + where(x < z, 1, 0))*2"},
+    {"sum(ptx(\"{ .reg .f32 t; mov.f32 t, {0}; @{2:pred} neg.f32 t, t; fma.rn.f32 t, {1}, {3}, t; fma.rn.f32 t, {4}, "
+     "{5}, t; fma.rn.f32 t, {6}, {7}, t; mov.f32 {out}, t; }\", x, z, z < 0, x, x, x, z, b; "
+     "where(z < 0, -x, x) + z*x + x*x + z*b))",
+     "sum(where(z < 0, -x, x) + z*x + x*x + z*b)"},
 };
 
 Arguments arguments_for(const char* text, const Array& row) {
