@@ -122,12 +122,11 @@ TEST(Ptx, InstructionsAreCountedAndPlaceholdersFound) {
 }
 
 TEST(Ptx, ValuesHaveTypes) {
-  using enum PtxType;
   using Types = std::vector<PtxType>;
   const char* text = "@{1:pred} add.u32 {out1:u32}, {0}, {0:u32}; mov.f32 {out0}, {2};";
   const PtxTypes types = ptx_types(text, 3);
-  EXPECT_EQ(types.inputs, (Types{u32, pred, f32}));
-  EXPECT_EQ(types.outputs, (Types{f32, u32}));
+  EXPECT_EQ(types.inputs, (Types{PtxType::u32, PtxType::pred, PtxType::f32}));
+  EXPECT_EQ(types.outputs, (Types{PtxType::f32, PtxType::u32}));
   EXPECT_EQ(ptx_instructions(text), (std::vector<std::string_view>{"add.u32", "mov.f32"}));
   EXPECT_TRUE(ptx_writes_one("setp.lt.f32 {out:pred}, {0}, {1};"));
   EXPECT_FALSE(ptx_writes_one("mov.u32 {out0:u32}, {0:u32};"));
@@ -200,7 +199,7 @@ TEST(Ptx, OneTextForAllOutputsAndNoneThatNobodyReads) {
   const Program wide =
       lower({ptx("fma.rn.f32 {out}, {0}, {1}, {2}; add.f32 {out}, {out}, {3};", four, sum_of_four)}, options);
   EXPECT_EQ(operand_count(wide.code.back()), 4);
-  EXPECT_EQ(wide.code.back().d, 3);
+  EXPECT_EQ(operand_of(wide.code.back(), 3), 3);
 }
 
 TEST(Ptx, SplitKeepsItInTheTermAndHoistsItsInputs) {
