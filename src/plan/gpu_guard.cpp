@@ -218,6 +218,25 @@ class GuardMaker {
 
 }  // namespace
 
+namespace {
+
+/// A sum of powers is 0, or above it, where its norm is.
+Expr compared_with_zero(const Expr& e, const std::vector<Expr>& sums) {
+  return ir::rewrite(e, [&](const Expr& node) {
+    const bool compares = node->op == Op::equal || node->op == Op::not_equal || node->op == Op::less ||
+                          node->op == Op::less_equal;
+    if (!compares) return node;
+    std::vector<Expr> args = node->args;
+    for (std::size_t i : {0, 1})
+      for (std::size_t q = 0; q < sums.size(); ++q)
+        if (ir::is_constant(args[1 - i], 0) && same(args[i], sums[q]))
+          args[i] = leaf(Op::pair_value, static_cast<int>(q));
+    return ir::with_args(node, std::move(args));
+  });
+}
+
+}  // namespace
+
 GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs) {
   GuardedOutputs guarded;
   guarded.outputs = outputs;
@@ -240,7 +259,7 @@ GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs) {
   for (Expr& output : guarded.outputs) {
     const Expr safe = ir::substitute(ir::safe_norms(output), norms);
     any = any || !same(safe, output);
-    output = safe;
+    output = compared_with_zero(safe, guarded.sums);
   }
   return any ? guarded : GuardedOutputs{};
 }

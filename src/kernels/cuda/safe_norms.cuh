@@ -1,6 +1,7 @@
 // Values of a pair whose sums of powers left the range of normal numbers (plan/gpu_guard.h): the largest |t| of its
 // features, then the sums of powers of |t| in units of that, by one thread or by the LANES of a warp, who all get them.
 // t is multiplied with a power of two first: its reciprocal alone might not be a normal number.
+#define SAFE_UNROLL (MERCER_QUICK ? 1 : 4)
 struct GuardedPair {
   i64 m, n, x_set, z_set;
 };
@@ -51,7 +52,7 @@ MERCER_INLINE GuardedPoint<Z_STREAMS> guarded_z(const PairArguments& a, const Gu
 template <int LANES>
 MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
 #if GUARD_VANISHES
-  constexpr int kTogether = 8;
+  constexpr int kTogether = MERCER_QUICK ? 1 : 8;
   const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
   const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
   if (x.at == z.at && x.step == z.step) return true;
@@ -84,28 +85,31 @@ MERCER_INLINE double power_below(double a) {
   return float_of((u64)(exponent > 0x0010000000000000ll ? exponent : 0x0010000000000000ll));
 }
 
+// take(x, z, w) for the features of a lane.
+template <int LANES, class Take>
+MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair, const Take& take) {
+  const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
+  const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
+#pragma unroll SAFE_UNROLL
+  for (int k = LANES == 1 ? 0 : threadIdx.x % LANES; k < a.features; k += LANES) {
+    REAL xs[X_STREAMS + (X_STREAMS == 0)], zs[Z_STREAMS + (Z_STREAMS == 0)];
+    x.read(xs, k);
+    z.read(zs, k);
+    take(xs, zs, GUARD_READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0);
+  }
+}
+
 template <int LANES>
 MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
                                const GuardedPair& pair) {
-  const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
-  const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
   const REAL i = (REAL)(pair.m + a.i_offset), j = (REAL)(pair.n + a.j_offset), features = (REAL)a.features;
   REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
 #pragma unroll
   for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[(pair.x_set * ROW_SLOTS + s) * a.x_ld + pair.m];
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(pair.z_set * COL_SLOTS + s) * a.z_ld + pair.n];
-  const auto for_features = [&](const auto& take) {
-#pragma unroll 4
-    for (int k = LANES == 1 ? 0 : threadIdx.x % LANES; k < a.features; k += LANES) {
-      REAL xs[X_STREAMS + (X_STREAMS == 0)], zs[Z_STREAMS + (Z_STREAMS == 0)];
-      x.read(xs, k);
-      z.read(zs, k);
-      take(xs, zs, GUARD_READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0);
-    }
-  };
   REAL largest[NORMS] = {}, scales[2 * NORMS], acc[SAFE_STATES];
-  for_features([&](const REAL* xs, const REAL* zs, REAL w) {
+  for_features<LANES>(a, pair, [&](const REAL* xs, const REAL* zs, REAL w) {
     safe_largest(largest, nullptr, xs, zs, w, row, col, params, i, j, features);
   });
 #pragma unroll
@@ -118,7 +122,7 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
     scales[2 * q + 1] = rest > 0 && rest < INFINITY ? 1 / rest : (REAL)0;
   }
   safe_identity(acc);
-  for_features([&](const REAL* xs, const REAL* zs, REAL w) {
+  for_features<LANES>(a, pair, [&](const REAL* xs, const REAL* zs, REAL w) {
     safe_update(acc, scales, xs, zs, w, row, col, params, i, j, features);
   });
 #pragma unroll

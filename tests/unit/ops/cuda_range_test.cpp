@@ -48,11 +48,13 @@ double value_at(const Tensor& t, std::int64_t i, std::int64_t k) {
   return t.dtype == Dtype::float64 ? static_cast<const double*>(t.data)[place] : static_cast<const float*>(t.data)[place];
 }
 double distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n, double p) {
-  long double sum = 0;
+  std::vector<long double> gaps;
   for (std::int64_t k = 0; k < x.shape[1]; ++k)
-    sum += std::pow(std::abs(static_cast<long double>(value_at(x, m, k)) - value_at(z, n, k)),
-                    static_cast<long double>(p));
-  return static_cast<double>(std::pow(sum, 1 / static_cast<long double>(p)));
+    gaps.push_back(std::abs(static_cast<long double>(value_at(x, m, k)) - value_at(z, n, k)));
+  const long double most = *std::max_element(gaps.begin(), gaps.end());
+  long double sum = 0;
+  for (const long double gap : gaps) sum += std::pow(gap / most, static_cast<long double>(p));
+  return most == 0 ? 0 : static_cast<double>(most * std::pow(sum, 1 / static_cast<long double>(p)));
 }
 
 void expect_distance(double value, const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n, const Norm& norm,
@@ -163,6 +165,31 @@ TEST(CudaRange, Folds) {
           expect_folds(norm, k, type, context);
           if (::testing::Test::HasFailure()) return;
         }
+  });
+}
+
+/// The sum over n of coef[n] (x - z) / |x - z|: unit vectors, whatever the distances.
+void expect_gradients(std::int64_t k, Dtype type, TestContext& context) {
+  const std::int64_t m = 70, n = 90;
+  const Array x = points_of_sizes(m, k, 1, type), z = points_of_sizes(n, k, 2, type);
+  const Tensor other = z, here = x;
+  Array coef(type, {n}), out(type, {m, k});
+  double size = 0;
+  for (std::int64_t j = 0; j < n; ++j) coef.set({j}, 1 + static_cast<double>(j % 7)), size += coef(j);
+  kernel_gradient("sqrt(sum((x-z)^2))", x, &other, coef, out, {}, context);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t f = 0; f < k; ++f) {
+      double wanted = 0;
+      for (std::int64_t j = 0; j < n; ++j)
+        if (const double d = distance(here, other, i, j, 2); d > 0) wanted += coef(j) * ((x(i, f) - z(j, f)) / d);
+      ASSERT_NEAR(out(i, f), wanted, (type == Dtype::float64 ? 1e-13 : 1e-6) * size) << k << " features at " << i;
+    }
+}
+
+TEST(CudaRange, Gradients) {
+  on_cuda([](TestContext& context) {
+    for (Dtype type : {Dtype::float32, Dtype::float64})
+      for (std::int64_t k : {3, 40}) expect_gradients(k, type, context);
   });
 }
 
