@@ -280,6 +280,9 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
 std::string cuda_finish_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
+  if (plan.guard)
+    text += streams_defines(plan) + define("POINT", element_type(plan.problem.points)) + define("SAFE_UNROLL", 1) +
+            guard_text(plan, GuardSource::points);
   if (!plan.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
             skeleton({"overlap.cuh", "allowance.cuh"});

@@ -8,7 +8,7 @@ namespace {
 bool stores_one_sum(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.out == problem.type &&
-         !problem.subtracts && plan.split.states == 1 && plan.planes.empty() && !plan.guard;
+         !problem.subtracts && plan.split.states == 1 && plan.planes.empty();
 }
 
 /// Or what is made of them, and of the number of features.
@@ -17,12 +17,19 @@ bool sum_reads_params(const GpuPairPlan& plan) {
          reads_params(plan.sides) || !plan.bilinear.uniforms.empty() || !plan.accumulation_params.empty();
 }
 
+/// Values out of range are made of the points as they lie.
+bool guards_points(const GpuPairPlan& plan) {
+  return are_points(plan.sides.x_streams) && are_points(plan.sides.z_streams) &&
+         !reads_site(plan.guard.largest, {ir::Site::w}) && !reads_site(plan.guard.update, {ir::Site::w});
+}
+
 }  // namespace
 
 std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
   using enum ir::Site;
   if (!stores_one_sum(plan) || sum_reads_params(plan)) return nullptr;
   if (reads_site(plan.epilogue, {row, col, index_i, index_j})) return nullptr;
+  if (plan.guard && !guards_points(plan)) return nullptr;
   // Items of a batch that share sums share the least of their allowances too.
   const bool has_allowance = !plan.allowance.outputs.empty();
   if (has_allowance && !plan.problem.by_value) return nullptr;
@@ -32,6 +39,7 @@ std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
   bare->split.params.clear();
   bare->split.uniforms.clear();
   bare->uniforms = {};
+  bare->guard = {};
   bare->reciprocals.clear();
   ir::LowerOptions options;
   options.type = plan.problem.type;

@@ -119,6 +119,11 @@ inline int __ffs(unsigned a) { return __builtin_ffs(static_cast<int>(a)); }
 inline int __ffsll(unsigned long long a) { return __builtin_ffsll(static_cast<long long>(a)); }
 inline int __popc(unsigned a) { return __builtin_popcount(a); }
 inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
+inline unsigned __brev(unsigned a) {
+  unsigned reversed = 0;
+  for (int bit = 0; bit < 32; ++bit) reversed |= (a >> bit & 1) << (31 - bit);
+  return reversed;
+}
 inline int __clz(unsigned a) { return a == 0 ? 32 : __builtin_clz(a); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);

@@ -126,12 +126,27 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   run_pairwise(*kernels.bare->sums, job, out, symmetric, workspace);
   params.run(kernels.bare->uniforms, workspace);
   PairArguments a{};
-  BatchWalk members{.extent = job.batch, .steps = {params.item_steps(), out.batch_strides}};
+  const bool guarded = static_cast<bool>(kernels.plan->guard);  // some values are made again of the points
+  const auto steps_of = [&](const JobSide& side) {
+    std::vector<std::int64_t> steps = guarded ? side.points.batch_strides : std::vector<std::int64_t>{};
+    steps.resize(job.batch.size(), 0);
+    return steps;
+  };
+  BatchWalk members{.extent = job.batch,
+                    .steps = {params.item_steps(), out.batch_strides, steps_of(job.x), steps_of(job.z)}};
   members.merge(job.op);
   a.members = members.axes();
   a.member_count = job.items;
   members.write(0, a.member_item_step);
   members.write(1, a.member_out_step);
+  members.write(2, a.x_step);
+  members.write(3, a.z_step);
+  a.x = job.x.points.data;
+  a.z = job.z.points.data;
+  a.x_point = job.x.point_stride;
+  a.x_feature = job.x.feature_stride;
+  a.z_point = job.z.point_stride;
+  a.z_feature = job.z.feature_stride;
   a.out = out.data;
   a.out_row = out.row_stride;
   a.out_col = out.col_stride;

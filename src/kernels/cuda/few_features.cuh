@@ -146,7 +146,8 @@ struct FewFeatures {
 #pragma unroll
       for (int c = 0; c < VECTOR; ++c) {
         REAL again[OUTPUTS];
-        if (n + c >= a.pairs.n || !is_out_of_range(states[r][c]) || !has_safe_values(again, a.pairs, rows[r].m, n + c))
+        if (n + c >= a.pairs.n || !is_out_of_range(states[r][c]) ||
+            !has_safe_values(again, a.pairs, params_of(a.pairs, 0), rows[r].m, n + c, 0, 0))
           continue;
 #pragma unroll
         for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = again[p];

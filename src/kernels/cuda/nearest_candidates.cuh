@@ -62,7 +62,7 @@ MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
 #endif
 #if GUARDED
   REAL outputs[OUTPUTS];
-  if (is_out_of_range(acc) && has_safe_values(outputs, p, m, n)) return outputs[0];
+  if (is_out_of_range(acc) && has_safe_values(outputs, p, params_of(p, 0), m, n, 0, 0)) return outputs[0];
 #endif
   return at.value(acc);
 }
@@ -77,7 +77,7 @@ MERCER_INLINE void compute_again(u64* keys, u32 count, const PairArguments& p, i
     float value = PairPoints(p, m, n).value(&sum);
 #if GUARDED
     REAL outputs[OUTPUTS];
-    if (is_out_of_range(&sum) && has_safe_values(outputs, p, m, n)) value = outputs[0];
+    if (is_out_of_range(&sum) && has_safe_values(outputs, p, params_of(p, 0), m, n, 0, 0)) value = outputs[0];
 #endif
     __syncwarp();  // all have read the key
     if (threadIdx.x % 32 == 0) keys[i] = candidate_key(value, n);

@@ -1,7 +1,9 @@
 // Values of a pair whose sums of powers left the range of normal numbers (plan/gpu_guard.h): the largest |t| of its
 // features, then the sums of powers of |t| in units of that, by one thread or by the LANES of a warp, who all get them.
 // t is multiplied with a power of two first: its reciprocal alone might not be a normal number.
+#ifndef SAFE_UNROLL
 #define SAFE_UNROLL (MERCER_QUICK ? 1 : 4)
+#endif
 struct GuardedPair {
   i64 m, n, x_set, z_set;
 };
@@ -52,7 +54,7 @@ MERCER_INLINE GuardedPoint<Z_STREAMS> guarded_z(const PairArguments& a, const Gu
 template <int LANES>
 MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
 #if GUARD_VANISHES
-  constexpr int kTogether = MERCER_QUICK ? 1 : 8;
+  constexpr int kTogether = 2 * SAFE_UNROLL;
   const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
   const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
   if (x.at == z.at && x.step == z.step) return true;
@@ -85,19 +87,61 @@ MERCER_INLINE double power_below(double a) {
   return float_of((u64)(exponent > 0x0010000000000000ll ? exponent : 0x0010000000000000ll));
 }
 
-// take(x, z, w) for the features of a lane.
-template <int LANES, class Take>
-MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair, const Take& take) {
+// take(x, z, w) for the features first, first + STEP, ...
+template <int STEP, class Take>
+MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair, int first, const Take& take) {
   const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
   const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
 #pragma unroll SAFE_UNROLL
-  for (int k = LANES == 1 ? 0 : threadIdx.x % LANES; k < a.features; k += LANES) {
+  for (int k = first; k < a.features; k += STEP) {
     REAL xs[X_STREAMS + (X_STREAMS == 0)], zs[Z_STREAMS + (Z_STREAMS == 0)];
     x.read(xs, k);
     z.read(zs, k);
     take(xs, zs, GUARD_READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0);
   }
 }
+
+// The states of a pair: of the features that are alike but for multiples of 32, then of these by halves, 0 and 16, 8 and
+// 24, ... A lane has its own ones, or a thread has all of them in that order, so that both have the same bits.
+#if GUARD_MERGES
+MERCER_INLINE void merge_lanes(REAL (&acc)[SAFE_STATES]) {
+#pragma unroll
+  for (int offset = 16; offset >= 1; offset /= 2) {
+    REAL others[SAFE_STATES];
+#pragma unroll
+    for (int s = 0; s < SAFE_STATES; ++s) others[s] = __shfl_xor_sync(0xffffffffu, acc[s], offset);
+    safe_merge(acc, others);
+  }
+#pragma unroll
+  for (int s = 0; s < SAFE_STATES; ++s) acc[s] = __shfl_sync(0xffffffffu, acc[s], 0);
+}
+template <class Add>
+MERCER_INLINE void add_in_order(REAL (&acc)[SAFE_STATES], const Add& add) {
+  REAL before[5][SAFE_STATES];
+#pragma unroll 1
+  for (int place = 0; place < 32; ++place) {
+    REAL own[SAFE_STATES];
+    safe_identity(own);
+    add(own, (int)(__brev((u32)place) >> 27));
+    bool merges = true;
+#pragma unroll
+    for (int level = 0; level < 5; ++level) {
+      const bool is_second = place >> level & 1;
+      if (merges && is_second) {
+        safe_merge(before[level], own);
+#pragma unroll
+        for (int s = 0; s < SAFE_STATES; ++s) own[s] = before[level][s];
+      }
+#pragma unroll
+      for (int s = 0; s < SAFE_STATES; ++s)
+        if (merges && !is_second) before[level][s] = own[s];
+      merges = merges && is_second;
+    }
+#pragma unroll
+    for (int s = 0; s < SAFE_STATES; ++s) acc[s] = own[s];
+  }
+}
+#endif
 
 template <int LANES>
 MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
@@ -109,7 +153,8 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
 #pragma unroll
   for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(pair.z_set * COL_SLOTS + s) * a.z_ld + pair.n];
   REAL largest[NORMS] = {}, scales[2 * NORMS], acc[SAFE_STATES];
-  for_features<LANES>(a, pair, [&](const REAL* xs, const REAL* zs, REAL w) {
+  const int lane = LANES == 1 ? 0 : threadIdx.x % 32;
+  for_features<LANES>(a, pair, lane, [&](const REAL* xs, const REAL* zs, REAL w) {
     safe_largest(largest, nullptr, xs, zs, w, row, col, params, i, j, features);
   });
 #pragma unroll
@@ -121,19 +166,23 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
     scales[2 * q] = power;
     scales[2 * q + 1] = rest > 0 && rest < INFINITY ? 1 / rest : (REAL)0;
   }
-  safe_identity(acc);
-  for_features<LANES>(a, pair, [&](const REAL* xs, const REAL* zs, REAL w) {
-    safe_update(acc, scales, xs, zs, w, row, col, params, i, j, features);
-  });
-#pragma unroll
-  for (int offset = LANES / 2; offset >= 1; offset /= 2) {
-    REAL others[SAFE_STATES];
-#pragma unroll
-    for (int s = 0; s < SAFE_STATES; ++s) others[s] = __shfl_xor_sync(0xffffffffu, acc[s], offset);
-    safe_merge(acc, others);
+  const auto add = [&](REAL (&sums)[SAFE_STATES], int first) {
+    for_features<GUARD_MERGES ? 32 : 1>(a, pair, first, [&](const REAL* xs, const REAL* zs, REAL w) {
+      safe_update(sums, scales, xs, zs, w, row, col, params, i, j, features);
+    });
+  };
+#if GUARD_MERGES
+  if (LANES == 1) {
+    add_in_order(acc, add);
+  } else {
+    safe_identity(acc);
+    add(acc, lane);
+    merge_lanes(acc);
   }
-#pragma unroll
-  for (int s = 0; LANES > 1 && s < SAFE_STATES; ++s) acc[s] = __shfl_sync(0xffffffffu, acc[s], 0);
+#else
+  safe_identity(acc);
+  add(acc, 0);
+#endif
 #pragma unroll
   for (int q = 0; q < NORMS; ++q)
     if (!(largest[q] < INFINITY)) acc[q] = 1;
@@ -152,9 +201,10 @@ MERCER_INLINE float sum_key(float sum, float value) {
 #endif
 
 // By one thread, whose registers are not those of the function; false where values stand.
-static __device__ __noinline__ bool has_safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, i64 m, i64 n) {
-  const GuardedPair pair = {m, n, 0, 0};
+static __device__ __noinline__ bool has_safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
+                                                    const REAL* params, i64 m, i64 n, i64 x_set, i64 z_set) {
+  const GuardedPair pair = {m, n, x_set, z_set};
   if (are_equal<1>(a, pair)) return false;
-  safe_values<1>(outputs, a, params_of(a, 0), pair);
+  safe_values<1>(outputs, a, params, pair);
   return true;
 }

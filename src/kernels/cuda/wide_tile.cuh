@@ -124,7 +124,8 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
 #if GUARDED
       const i64 row = m + 8 * (i / 2), other = n0 + column + i % 2;
       REAL again[OUTPUTS];
-      if (is_out_of_range(acc[i]) && row < p.m && other < p.n && has_safe_values(again, p, row, other))
+      if (is_out_of_range(acc[i]) && row < p.m && other < p.n &&
+          has_safe_values(again, p, params, row, other, 0, 0))
         outputs[0] = again[0];
 #endif
       values[j * 4 + i] = outputs[0];
