@@ -33,10 +33,16 @@ MERCER_INLINE u32 repair_pairs(float (&values)[16], const PairArguments& p, i64 
 }
 
 #if GUARDED
-static __device__ __noinline__ float safe_value(const PairArguments& p, i64 m, i64 n) {
+// In place of `own`, which stands where points are equal.
+static __device__ __noinline__ float safe_value(float own, const PairArguments& p, i64 m, i64 n) {
+  if (are_equal<GUARD_LANES>(p, {m, n, 0, 0})) return own;
   REAL outputs[OUTPUTS];
   safe_values<GUARD_LANES>(outputs, p, params_of(p, 0), {m, n, 0, 0});
+#if SUMS_DECIDE
+  return sum_key(own, outputs[0]);
+#else
   return outputs[0];
+#endif
 }
 // The values of such pairs.
 MERCER_INLINE void take_safe_values(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 far) {
@@ -46,14 +52,7 @@ MERCER_INLINE void take_safe_values(float (&values)[16], const PairArguments& p,
 #pragma unroll
     for (int i = 0; i < 16; ++i)
       if (i == pair) own = values[i];
-    own = __shfl_sync(0xffffffffu, own, owner);
-    if (are_equal<GUARD_LANES>(p, {row, column, 0, 0})) return own;
-    const float value = safe_value(p, row, column);
-#if SUMS_DECIDE
-    return sum_key(own, value);
-#else
-    return value;
-#endif
+    return safe_value(__shfl_sync(0xffffffffu, own, owner), p, row, column);
   });
 }
 #endif

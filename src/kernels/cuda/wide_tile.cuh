@@ -88,6 +88,9 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
                              const REAL* params, int stage, i64 m, i64 n0, int own) {
   const REAL* const weights = (const REAL*)p.w;
   const REAL features = (REAL)p.features;
+#if GUARDED
+  u32 marked = 0;
+#endif
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int column = own + 8 * j;
@@ -122,15 +125,23 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
       epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
                (REAL)(n0 + column + i % 2 + p.j_offset), features);
 #if GUARDED
-      const i64 row = m + 8 * (i / 2), other = n0 + column + i % 2;
-      REAL again[OUTPUTS];
-      if (is_out_of_range(acc[i]) && row < p.m && other < p.n &&
-          has_safe_values(again, p, params, row, other, 0, 0))
-        outputs[0] = again[0];
+      if (is_out_of_range(acc[i])) marked |= 1u << (j * 4 + i);
 #endif
       values[j * 4 + i] = outputs[0];
     }
   }
+#if GUARDED
+#pragma unroll 1
+  for (; marked; marked &= marked - 1) {
+    const int place = __ffs(marked) - 1;
+    const i64 row = m + place / 2 % 2 * 8, column = n0 + own + place / 4 * 8 + place % 2;
+    REAL again[OUTPUTS];
+    if (row >= p.m || column >= p.n || !has_safe_values(again, p, params, row, column, 0, 0)) continue;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      if (i == place) values[i] = again[0];
+  }
+#endif
 }
 #endif
 
