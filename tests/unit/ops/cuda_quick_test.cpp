@@ -236,6 +236,8 @@ class BareSums : public QuickPairs {
   std::vector<OfKnownSum> calls() {
     // A feature far from the others makes integers coarse: what sums may lose decides whether they serve, and shows.
     const Draw far = [](double, double u, std::int64_t k, std::int64_t) { return k == 0 ? 1000 : u; };
+    // Whose sums are 0.
+    const Draw tiny = [](double g, double, std::int64_t, std::int64_t) { return g * 1e-25; };
     const std::string c = fresh();
     return {
         {.name = "mixed_pipes", .features = 160, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c,
@@ -263,6 +265,10 @@ class BareSums : public QuickPairs {
          .out = Dtype::float16, .is_bare = false},
         {.name = "quotients", .features = 70, .of_store = "sum((x-z)^2)",
          .formula = "1/(1 + sum((x-z)^2)*" + c + ")", .column_major = true},
+        {.name = "tiny_cubes", .features = 20, .of_store = "sum(abs(x-z)^3)",
+         .formula = "sum(abs(x-z)^3)^(1/3)*" + c, .draw = tiny},
+        {.name = "tiny_squares", .features = 70, .of_store = "sum((x-z)^2)", .formula = "sqrt(sum((x-z)^2))*" + c,
+         .draw = tiny},
         {.name = "neighbours", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z))*" + c},
         {.name = "indices", .features = 20, .of_store = "sum(abs(x-z))", .formula = "sum(abs(x-z)) + i*" + c,
          .is_bare = false},
@@ -294,7 +300,8 @@ TEST_P(BareSumsOf, TheSecondCallHasTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Calls, BareSumsOf,
                          ::testing::Values("mixed_pipes", "allowance", "differences", "squares", "maxima", "doubles",
                                            "symmetric", "arrays", "mixed_arrays", "square_doubles",
-                                           "items_with_arrays", "features", "half_precision", "quotients", "indices"),
+                                           "items_with_arrays", "features", "half_precision", "quotients", "indices",
+                                           "tiny_cubes", "tiny_squares"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(BareSums, NeighboursHaveKernelsOfTheirOwn) {
