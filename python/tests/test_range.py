@@ -24,9 +24,25 @@ def gaps(x, z):
     return np.abs(x.astype(EXTENDED)[:, None] - z.astype(EXTENDED)[None])
 
 
-def norm(x, z, p):
-    p = EXTENDED(p)
-    return (gaps(x, z) ** p).sum(-1) ** (1 / p)
+def largest_gap(gap):
+    """For gaps of which some powers leave the range of long double too; 1 of equal points."""
+    largest = gap.max(-1, keepdims=True)
+    return np.where(largest == 0, 1, largest)
+
+
+def norm(x, z, p, w=1):
+    gap, p = gaps(x, z), EXTENDED(p)
+    largest = largest_gap(gap)
+    return largest[..., 0] * (w * (gap / largest) ** p).sum(-1) ** (1 / p)
+
+
+def norm_slopes(x, z, p, w=1):
+    """w (|d| / D)^(p - 1) sign(d) [m, n, k]; 0 of equal features."""
+    d, p = x.astype(EXTENDED)[:, None] - z.astype(EXTENDED)[None], EXTENDED(p)
+    gap = np.abs(d) / largest_gap(np.abs(d))
+    size = (w * gap**p).sum(-1, keepdims=True) ** (1 / p)
+    ratio = np.where(gap == 0, 1, gap / np.where(size == 0, 1, size))
+    return w * np.sign(d) * ratio ** (p - 1)
 
 
 def assert_relative(result, expected, bound=CONTRACT):
@@ -76,6 +92,83 @@ def test_ends_of_the_range_by_hand(target):
         np.testing.assert_equal(mc.cdist(point, far), [[value]])
 
 
+SCALES = {
+    "f": [1e-36, 1e-23, 1e-6, 1, 1e6, 1e19, 1e36],
+    "d": [1e-305, 1e-200, 1e-60, 1, 1e60, 1e200, 1e305],
+}
+
+
+def norm_bound(dtype):
+    """In float64 the rounding of 1/p shows, times the logarithm of a sum, at most 712."""
+    return CONTRACT if dtype == "f" else 1e-13
+
+
+@pytest.mark.parametrize("p", [1.3, 2, 2.5, 3, 7, 10, 20, 100])
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_norms_of_any_size(target, rng, dtype, p):
+    for scale in SCALES[dtype]:
+        x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-3))
+        x, z = x * x.dtype.type(scale), z * z.dtype.type(scale)
+        z[1] = x[1]
+        expected = norm(x, z, p)
+        result = mc.cdist(x, z, p)
+        assert_relative(result, expected, norm_bound(dtype))
+        assert result[1, 1] == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("f", 1e-20), ("f", 1e30), ("d", 1e-200), ("d", 1e200)]
+)
+@pytest.mark.parametrize("p", [2, 10])
+def test_every_verb_takes_norms_of_any_size(target, rng, dtype, scale, p):
+    x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-3))
+    x, z = x * x.dtype.type(scale), z * z.dtype.type(scale)
+    bound, expected = norm_bound(dtype), norm(x, z, p)
+    f = mc.kernel(f"sum(abs(x-z)^{p})^(1/{p})")
+    assert_relative(mc.pairwise(f, x, z), expected, bound)
+    assert_relative(mc.pairwise(f, x, x), norm(x, x, p), bound)
+    assert_relative(
+        mc.pairwise(f * f / scale, x, z), expected * expected / EXTENDED(scale), 3 * bound
+    )
+    assert_relative(mc.knn(f, x, z, k=3)[0], np.sort(expected, axis=1)[:, :3], bound)
+    assert_relative(mc.kernel_reduce(f, x, z, "max"), expected.max(1), bound)
+    w = rng.uniform(0.1, 4, x.shape[1]).astype(dtype)
+    assert_relative(mc.cdist(x, z, p, w=w), norm(x, z, p, w.astype(EXTENDED)), bound)
+    laplace = np.exp(-expected / EXTENDED(5 * scale))
+    v = rng.random((29, 2)).astype(dtype)
+    k = mc.kernel(f"exp(-sum(abs(x-z)^{p})^(1/{p})/h)")
+    assert_relative(
+        mc.kernel_product(k, x, z, v, h=5 * scale), laplace @ v.astype(EXTENDED), 4 * bound
+    )
+    logarithm = mc.pairwise(f"log(sum(abs(x-z)^{p}))", x, z)
+    np.testing.assert_allclose(logarithm, (p * np.log(expected)).astype("d"), rtol=bound)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_weights_and_length_scales_of_any_size(target, rng, dtype):
+    x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-3))
+    least = {"f": 1e-25, "d": 1e-170}[dtype]
+    for size in (least, 1 / least):
+        w = (size * rng.uniform(0.1, 4, x.shape[1])).astype(dtype)
+        exact = w.astype(EXTENDED)
+        assert_relative(mc.cdist(x, z, 2, w=w), norm(x, z, 2, exact), norm_bound(dtype))
+        scaled = mc.pairwise("sqrt(sum(((x-z)/w)^2))", x, z, w=w)
+        assert_relative(scaled, norm(x, z, 2, 1 / (exact * exact)), norm_bound(dtype))
+        by_number = mc.pairwise("sqrt(sum(((x-z)/h)^2))", x, z, h=float(w[0]))
+        assert_relative(by_number, norm(x, z, 2) / exact[0], norm_bound(dtype))
+    x[:, 0], w = x[:, 0] + x.dtype.type(1e30 if dtype == "f" else 1e300), np.ones(x.shape[1], dtype)
+    w[0] = 0  # of an infinite power
+    assert_relative(mc.cdist(x, z, 2, w=w), norm(x[:, 1:], z[:, 1:], 2), norm_bound(dtype))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1, 1e200, 1e300])
+def test_float64_points_of_any_size_make_unit_points(target, rng, scale):
+    x, z = (scale * rng.normal(size=(13, 21)) for _ in range(2))
+    expected = (unit(x)[:, None] * unit(z)[None]).sum(-1)
+    assert np.abs(mc.pairwise("cosine_similarity", x, z) - expected).max() <= 4e-15
+    assert np.abs(mc.cdist(x, z, metric="cosine") - (1 - expected)).max() <= 4e-15
+
+
 def test_kernels_and_products_of_such_distances(target, rng):
     x, z = mixed(rng, 3e4, 1e-4)
     v = rng.random((29, 2)).astype("f")
@@ -95,6 +188,108 @@ def test_gradients_of_euclidean_distances(target, rng, scale):
     expected = np.einsum("n,mnk->mk", coef.astype(EXTENDED), unit)
     error = np.abs(mc.kernel_gradient("euclidean", x, z, coef) - expected)
     assert error.max() <= 1e-6 * np.abs(coef).sum()
+
+
+def slope_bound(dtype, p):
+    """Of a row's norm. In float64 a norm that is rounded has the power p - 1."""
+    return CONTRACT * (max(1, p / 20) + 1 / p) if dtype == "f" else 1e-13 + 1e-15 * p
+
+
+def assert_rows(result, exact, sizes, bound):
+    """exact, sizes [m, n, k]: the terms of a row's sum, and their sizes."""
+    row = np.linalg.norm(sizes.sum(1).astype("d"), axis=-1, keepdims=True)
+    error = np.abs(np.asarray(result).astype(EXTENDED) - exact.sum(1)) / row
+    assert np.all(error <= bound), float(np.nanmax(error))
+
+
+@pytest.mark.parametrize("p", [0.3, 0.7, 1.3, 2, 2.5, 3, 4, 7, 10, 20, 100])
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_slopes_of_norms_of_any_size(target, rng, dtype, p):
+    f = mc.kernel("sum(abs(x-z)^p)^(1/p)")
+    for scale in SCALES[dtype]:
+        x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-1))
+        x, z = x * x.dtype.type(scale), z * z.dtype.type(scale)
+        z[1], z[3, :4] = x[1], x[2, :4]
+        coef = rng.normal(size=29).astype(dtype)
+        terms = coef.astype(EXTENDED)[:, None] * norm_slopes(x, z, p)
+        assert_rows(
+            mc.kernel_gradient(f, x, z, coef, p=p), terms, np.abs(terms), slope_bound(dtype, p)
+        )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("f", 1e-30), ("f", 1e30), ("d", 1e-250), ("d", 1e250)]
+)
+@pytest.mark.parametrize("p", [2, 3, 10])
+def test_every_derivative_of_norms_of_any_size(target, rng, dtype, scale, p):
+    x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-1))
+    x, z = x * x.dtype.type(scale), z * z.dtype.type(scale)
+    f, bound = mc.kernel(f"sum(abs(x-z)^{p})^(1/{p})"), slope_bound(dtype, p)
+    amplitude = rng.normal(size=(29, 29)).astype(dtype)
+    slopes = norm_slopes(x, z, p)
+    terms = amplitude.astype(EXTENDED)[..., None] * slopes
+    ones = np.ones(29, dtype)
+    assert_rows(
+        mc.gradient_field(mc.differentiate(f, "x"), x, z, amplitude, ones),
+        terms,
+        np.abs(terms),
+        bound,
+    )
+    inner = mc.kernel_agop(f, x, z, ones)
+    rows = slopes.sum(1).astype("d")
+    assert np.abs(inner - rows.T @ rows).max() <= 8 * bound * np.linalg.norm(rows) ** 2
+    laplace = np.exp(-norm(x, z, p) / EXTENDED(5 * scale))[..., None]
+    terms = -laplace / EXTENDED(5) * slopes
+    gradient = mc.kernel_gradient(f"exp(-sum(abs(x-z)^{p})^(1/{p})/h)*h", x, z, ones, h=5 * scale)
+    assert_rows(gradient, 5 * terms, 5 * np.abs(terms), 3 * bound)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("f", 1e-30), ("f", 1e30), ("d", 1e-200), ("d", 1e200)]
+)
+def test_slopes_of_few_features_by_products(target, rng, dtype, scale):
+    x, z = (scale * rng.normal(size=(150, 2)) for _ in range(2))
+    x, z = x.astype(dtype), z.astype(dtype)
+    for p in (3, 10, 20):
+        terms = norm_slopes(x, z, p)
+        gradient = mc.kernel_gradient(f"sum(abs(x-z)^{p})^(1/{p})", x, z, np.ones(150, dtype))
+        assert_rows(gradient, terms, np.abs(terms), slope_bound(dtype, p))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("f", 1e-30), ("f", 1e30), ("d", 1e-200), ("d", 1e200)]
+)
+@pytest.mark.parametrize("p", [2, 3, 10])
+def test_backwards_of_norms_of_any_size(dtype, scale, p):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(p)
+    x, z = (points.astype(dtype) for points in mixed(rng, 1, 1e-1))
+    x, z = x * x.dtype.type(scale), z * z.dtype.type(scale)
+    w = rng.uniform(0.5, 2, x.shape[1]).astype(dtype)
+    leaves = [torch.tensor(a, requires_grad=True) for a in (x, z, w)]
+    cotangent = rng.normal(size=(29, 29)).astype(dtype)
+    mc.cdist(leaves[0], leaves[1], p, w=leaves[2]).backward(torch.tensor(cotangent))
+    exact, c, bound = (
+        w.astype(EXTENDED),
+        cotangent.astype(EXTENDED)[..., None],
+        slope_bound(dtype, p),
+    )
+    terms = c * norm_slopes(x, z, p, exact)
+    assert_rows(leaves[0].grad, terms, np.abs(terms), bound)
+    terms = -np.swapaxes(terms, 0, 1)
+    assert_rows(leaves[1].grad, terms, np.abs(terms), bound)
+    size = norm(x, z, p, exact)[..., None]
+    by_w = c * size / p * (gaps(x, z) / size) ** EXTENDED(p)
+    error = np.abs(leaves[2].grad.numpy().astype(EXTENDED) - by_w.sum((0, 1)))
+    assert np.all(error <= 20 * bound * np.abs(by_w).sum())
+
+
+def test_pairs_within_the_range_keep_their_bits_beside_others(target, rng):
+    x, z = (rng.normal(size=(29, 11)).astype("f") for _ in range(2))
+    far = np.concatenate([x, np.float32(1e12) * x])
+    for p in (3, 10):
+        f = mc.kernel(f"sum(abs(x-z)^{p})^(1/{p})")
+        np.testing.assert_array_equal(mc.pairwise(f, far, z)[:29], mc.pairwise(f, x, z))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.7, 0.9])

@@ -99,16 +99,36 @@ Expr norm_of(const PowerTerm& term) {
   return simplify(reduce(r));
 }
 
-/// p, or the half integer that it is but for rounding.
-double rounded_exponent(double p) {
-  const double half = std::round(2 * p) / 2;
-  return std::abs(p - half) <= 0x1p-51 * std::abs(half) ? half : p;
-}
-
 bool contains(const Expr& e, const Expr& part) {
   bool found = false;
   for_each(e, [&](const Expr& n) { found |= same(n, part); });
   return found;
+}
+
+bool is_of(const Expr& sum, NormsOf which) {
+  const Uses& u = uses(sum);
+  const bool x_side = u.x || u.row || u.index_i, z_side = u.z || u.col || u.index_j;
+  return (x_side && z_side) == (which == NormsOf::pairs);
+}
+
+SumOfPowers unless_read(const Expr& e, const SumOfPowers& found) {
+  return found && !contains(e, found.sum) ? found : SumOfPowers{};
+}
+
+SumOfPowers find_sum(const Expr& e, NormsOf which) {
+  switch (e->op) {
+    case Op::neg: return find_sum(e->args[0], which);
+    case Op::div: return unless_read(e->args[1], find_sum(e->args[0], which));
+    case Op::mul:
+      for (const std::size_t i : {0, 1})
+        if (SumOfPowers found = unless_read(e->args[1 - i], find_sum(e->args[i], which))) return found;
+      return {};
+    case Op::sum: {
+      const PowerTerm term = is_of(e, which) ? read_power_term(e->args[0]) : PowerTerm{};
+      return term && term.power > 1 ? SumOfPowers{e, term.base, term.power} : SumOfPowers{};
+    }
+    default: return {};
+  }
 }
 
 class Rewriter {
@@ -123,6 +143,9 @@ class Rewriter {
         case Op::pow: return is_number(node->args[1]) ? power(node, node->args[1]->value) : node;
         case Op::log:
         case Op::log2: return logarithm(node);
+        case Op::equal:
+        case Op::not_equal:
+        case Op::less: return comparison(node);
         default: return node;
       }
     });
@@ -134,31 +157,9 @@ class Rewriter {
     double power = 0;
     explicit operator bool() const { return !sum.empty(); }
   };
-
-  bool is_asked_for(const Expr& sum) const {
-    const Uses& u = uses(sum);
-    const bool x_side = u.x || u.row || u.index_i, z_side = u.z || u.col || u.index_j;
-    return (x_side && z_side) == (which_ == NormsOf::pairs);
-  }
-
-  /// The sum of powers that e is, times anything else.
   Scaled scaled_sum(const Expr& e) const {
-    switch (e->op) {
-      case Op::neg: return scaled_sum(e->args[0]);
-      case Op::div: return contains_no(e->args[1], scaled_sum(e->args[0]));
-      case Op::mul:
-        for (const std::size_t i : {0, 1})
-          if (Scaled found = contains_no(e->args[1 - i], scaled_sum(e->args[i]))) return found;
-        return {};
-      case Op::sum: {
-        const PowerTerm term = is_asked_for(e) ? read_power_term(e->args[0]) : PowerTerm{};
-        return term && term.power > 1 ? Scaled{e, norm_of(term), term.power} : Scaled{};
-      }
-      default: return {};
-    }
-  }
-  static Scaled contains_no(const Expr& e, const Scaled& found) {
-    return found && !contains(e, found.sum) ? found : Scaled{};
+    const SumOfPowers found = find_sum(e, which_);
+    return found ? Scaled{found.sum, norm_of(read_power_term(found.sum->args[0])), found.power} : Scaled{};
   }
 
   static Expr at(const Expr& e, const Scaled& s, double value) { return substitute(e, {{s.sum, Expr(value)}}); }
@@ -185,10 +186,25 @@ class Rewriter {
     return joined(e, s, s.power * make(e->op, {s.norm}), [](const Expr& a, const Expr& b) { return a + b; });
   }
 
+  /// S with 0.
+  Expr comparison(const Expr& e) const {
+    const Expr &zero = e->args[0], &sum = e->args[1];
+    if (!is_number(zero) || zero->value != 0 || sum->op != Op::sum) return e;
+    const Scaled s = scaled_sum(sum);
+    return s ? make(e->op, {zero, s.norm}) : e;
+  }
+
   NormsOf which_;
 };
 
 }  // namespace
+
+double rounded_exponent(double p) {
+  const double half = std::round(2 * p) / 2;
+  return std::abs(p - half) <= 0x1p-51 * std::abs(half) ? half : p;
+}
+
+SumOfPowers sum_of_powers(const Expr& e) { return find_sum(e, NormsOf::pairs); }
 
 PowerTerm read_power_term(const Expr& term) {
   int steps = 256;

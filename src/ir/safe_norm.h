@@ -21,6 +21,18 @@ struct PowerTerm {
 /// What a simplified term is, if it is such a power of one base, never negative but for its weight; else an empty one.
 PowerTerm read_power_term(const Expr& term);
 
+/// S times anything else, which stands in `e` of sum_of_powers.
+struct SumOfPowers {
+  Expr sum, base;
+  double power = 0;
+  explicit operator bool() const { return !sum.empty(); }
+};
+/// The only sum over pairs of powers above 1 that e is, times anything that does not read it; else an empty one.
+SumOfPowers sum_of_powers(const Expr& e);
+
+/// p, or the half integer that it is but for rounding.
+double rounded_exponent(double p);
+
 /// Which sums: of both sides, one value a pair; or of one side, one value a point.
 enum class NormsOf : std::uint8_t { pairs, points };
 

@@ -10,6 +10,7 @@
 #include "ir/ops.h"
 #include "ir/passes.h"
 #include "ir/ptx.h"
+#include "ir/safe_field.h"
 
 namespace mercer::ir {
 namespace {
@@ -388,16 +389,41 @@ class PairValues {
 
 }  // namespace
 
-FieldSplit split_field(const Expr& field, const Expr& beside, bool keep_ptx) {
+namespace {
+
+/// Puts values in the place of leaves that stand for them, within the range and beyond it.
+void take_scaled_values(FieldSplit& out, const std::vector<ScaledFields::Value>& values) {
+  out.again = out.pair_outputs;
+  for (std::size_t p = 0; p < out.pair_outputs.size(); ++p)
+    for (const ScaledFields::Value& value : values) {
+      if (!same(out.pair_outputs[p], value.leaf)) continue;
+      out.pair_outputs[p] = value.plain;
+      out.again[p] = value.beyond;
+      if (value.is_unit) out.units.push_back(static_cast<int>(p));
+      break;
+    }
+  out.scaled = out.field;
+  out.scaled_beside = out.beside;
+  out.field = simplify(without_units(out.field, out.units));
+  if (!out.beside.empty()) out.beside = simplify(without_units(out.beside, out.units));
+}
+
+}  // namespace
+
+FieldSplit split_field(const Expr& field, const Expr& beside, const FieldOptions& options) {
   FieldSplit out;
-  const auto kept = [&](const Expr& e) { return keep_ptx ? e : by_meaning(e); };
+  const auto kept = [&](const Expr& e) { return options.keep_ptx ? e : by_meaning(e); };
   std::vector<Expr> fields{kept(field)};
   if (!beside.empty()) fields.push_back(kept(beside));
   fields = pin_compared(fields);
+  ScaledFields scaled;
+  if (options.most_scale > 0) scaled = scaled_fields(fields, options.most_scale);
+  if (!scaled.values.empty()) fields = scaled.fields;
   PairValues values(out.pair_outputs);
   Uniforms uniforms(out.params, out.uniforms);
   out.field = uniforms(values(fields[0]));
   if (!beside.empty()) out.beside = uniforms(values(fields[1]));
+  if (!scaled.values.empty()) take_scaled_values(out, scaled.values);
   return out;
 }
 
@@ -408,14 +434,16 @@ bool reads_pairs(const Expr& phi) {
   return found;
 }
 
-FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides, bool keep_ptx) {
+FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides, const FieldOptions& options) {
   FieldSplit out;
   if (pairs_sides || reads_pairs(phi))
-    out = split_field(phi, {}, keep_ptx);
+    out = split_field(phi, {}, options);
   else
     // Row and col are cheap to read there.
-    out.field = Uniforms(out.params, out.uniforms)(keep_ptx ? phi : by_meaning(phi));
-  out.field = leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size())) * out.field;
+    out.field = Uniforms(out.params, out.uniforms)(options.keep_ptx ? phi : by_meaning(phi));
+  const Expr amplitude = leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()));
+  out.field = amplitude * out.field;
+  if (!out.units.empty()) out.scaled = amplitude * out.scaled;
   return out;
 }
 

@@ -81,17 +81,24 @@ struct FieldSplit {
   std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms
   Expr beside;                  // another one over the same, or empty
+  // Of pairs whose sums of powers leave the range (ir/safe_field.h), empty where there are none:
+  std::vector<Expr> again;             // values in place of pair_outputs
+  std::vector<int> units;              // pair values that are 1 within the range
+  Expr scaled, scaled_beside;          // the fields, which read units
   std::vector<Expr> params;     // parameter slots of the field, as in Split
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;
 };
-/// `keep_ptx`: as SplitOptions have it.
-FieldSplit split_field(const Expr& field, const Expr& beside = {}, bool keep_ptx = false);
+struct FieldOptions {
+  bool keep_ptx = false;  // as SplitOptions have it
+  double most_scale = 0;  // the largest unit; 0: fields have none
+};
+FieldSplit split_field(const Expr& field, const Expr& beside = {}, const FieldOptions& options = {});
 /// Whether φ has values of the pair: reductions, indices.
 bool reads_pairs(const Expr& phi);
 /// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where
 /// φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with reductions alone.
-FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, bool keep_ptx = false);
+FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, const FieldOptions& options = {});
 
 /// Values of a pair that are functions of its reductions, of row, col and parameters alone.
 struct ValueSplit {

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/key.h"
+#include "ir/safe_field.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "ops/cpu_field.h"
@@ -160,24 +161,29 @@ class CpuBackward {
     const Formula::Prepared& formula = call.formula();
     std::optional<ir::FieldSplit> made;
     const auto split = [&]() -> const ir::FieldSplit& {
-      if (!made) made = ops::field_of(formula, further);
+      if (!made) made = ops::field_of(formula, further, ir::most_scale(call.type()));
       return *made;
     };
     plan::PairProblem problem = ops::block_problem(call, context);
     const std::string text = cache_key("backward", formula.key, further.names());
     pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
-      std::vector<Expr> values = split().pair_outputs;
-      ops::add_outputs(values, formula.expression, further);
-      for (const Expr& value : values) problem.outputs.push_back(ir::simplify(value));
+      const auto with_further = [&](std::vector<Expr> values) {
+        ops::add_outputs(values, formula.expression, further);
+        for (Expr& value : values) value = ir::simplify(value);
+        return values;
+      };
+      problem.outputs = with_further(split().pair_outputs);
+      if (!split().again.empty()) problem.again = with_further(split().again);
       return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
     });
     planes_count_ = static_cast<int>(pairs_->plan().problem.outputs.size());
     first_further_ = planes_count_ - static_cast<int>(further.by.size()) - further.product;
     const ops::PlaneShape planes = ops::plane_shape(pairs_.get());
-    const auto of_field = [&](Expr ir::FieldSplit::*phi) {
+    const auto of_field = [&](Expr ir::FieldSplit::*phi, Expr ir::FieldSplit::*scaled) {
       const std::string key = cache_key(text, phi == &ir::FieldSplit::field, has_plane());
       return ops::cpu_field(key, planes, problem, 1, call.features(), context, [&] {
         ir::FieldSplit field = split();
+        if (!field.units.empty()) field.scaled = weighed(field.*scaled);
         field.field = weighed(field.*phi);
         return field;
       });
@@ -189,9 +195,9 @@ class CpuBackward {
         return field;
       });
     };
-    main_ = of_field(&ir::FieldSplit::field);
+    main_ = of_field(&ir::FieldSplit::field, &ir::FieldSplit::scaled);
     if (further.product && factors_ > 1) product_ = of_plane(planes, plane_value(planes_count_ - 1), factors_);
-    if (further.weights) beside_ = of_field(&ir::FieldSplit::beside);
+    if (further.weights) beside_ = of_field(&ir::FieldSplit::beside, &ir::FieldSplit::scaled_beside);
     // The contraction of u with v', whose features are the points.
     if (factors_ > 1) factor_ = of_plane({static_cast<int>(factors_), 0}, plane_value(0), planes.width);
   }

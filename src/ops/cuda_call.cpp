@@ -291,9 +291,9 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
 /// is much less than what reads them.
 ir::FieldSplit amplitude_field(const Expr& phi, Dtype type) {
   const bool keep_ptx = type == Dtype::float32;
-  const ir::FieldSplit field = ir::split_amplitude_field(phi, false, keep_ptx);
+  const ir::FieldSplit field = ir::split_amplitude_field(phi, false, {.keep_ptx = keep_ptx});
   if (plan::factors_of(field.field)) return field;
-  const ir::FieldSplit stored = ir::split_amplitude_field(phi, true, keep_ptx);
+  const ir::FieldSplit stored = ir::split_amplitude_field(phi, true, {.keep_ptx = keep_ptx});
   return plan::factors_of(stored.field).linear == plan::FieldFactors::Linear::none ? field : stored;
 }
 

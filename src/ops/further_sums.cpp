@@ -11,12 +11,15 @@ std::string FurtherSums::names() const {
   return names + (product ? "product " : "") + (weights ? "w " : "") + (without_weight ? "without weight" : "");
 }
 
-ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further) {
+ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further, double most_scale) {
   const Expr by_weights = further.weights ? ir::simplify(differentiate(formula.expression, weights())) : Expr();
-  ir::FieldSplit field = ir::split_field(formula.field(), by_weights);
+  ir::FieldSplit field = ir::split_field(formula.field(), by_weights, {.most_scale = most_scale});
   if (!further.without_weight) return field;
-  const plan::WeightedField weighted = plan::weighted_field(field.field);
-  if (!weighted.rest.empty()) field.field = ir::simplify(weighted.rest);
+  for (Expr* const phi : {&field.field, &field.scaled}) {
+    if (phi->empty()) continue;
+    const plan::WeightedField weighted = plan::weighted_field(*phi);
+    if (!weighted.rest.empty()) *phi = ir::simplify(weighted.rest);
+  }
   return field;
 }
 

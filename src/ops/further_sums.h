@@ -24,7 +24,7 @@ struct FurtherSums {
 };
 
 /// The field of the gradient, and beside it that of the sums by w, where these are asked for.
-ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further);
+ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further, double most_scale = 0);
 /// The values of the pairs that the other sums are of, the product's last.
 void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further);
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/key.h"
+#include "ir/safe_field.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
 #include "ops/coefficients.h"
@@ -87,15 +88,19 @@ struct Programs {
 /// Of the gradient of a formula, or of a field whose amplitude the caller gives.
 Programs make_programs(const PairCall& call, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
+  const double most = ir::most_scale(call.type());
   const auto split = [&] {
-    return formula.is_field ? ir::split_amplitude_field(formula.expression) : ir::split_field(formula.field());
+    return formula.is_field ? ir::split_amplitude_field(formula.expression, false, {.most_scale = most})
+                            : ir::split_field(formula.field(), {}, {.most_scale = most});
   };
   plan::PairProblem problem = ops::block_problem(call, context);
   const std::string text = cache_key(formula.is_field, formula.key);
   Programs programs;
   if (!formula.is_field || formula.reads_pairs) {
     programs.pairs = context.state().pairs.get(ops::key_of(text, problem), [&] {
-      problem.outputs = split().pair_outputs;
+      const ir::FieldSplit of = split();
+      problem.outputs = of.pair_outputs;
+      problem.again = of.again;
       return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
     });
   }

@@ -23,6 +23,7 @@ struct CloseSum {
 struct SumGuard {
   int state = 0;
   bool ranged = false;  // computed again below `least` and from `most` on
+  bool scaled = false;  // terms have factors that are no points: infinite ones times a weight of 0 are no numbers
   double least = 0, most = 0;
   CloseSum close;       // and below kCloseSum times that
 };
@@ -30,6 +31,8 @@ struct SumGuard {
 struct PairGuard {
   std::vector<SumGuard> sums;
   ir::Magnitudes within;  // points of these magnitudes keep all ranged sums inside; see PanelKind
+  // Those whose terms read weights, or parameters, if these are 0 or between 1 / most and most.
+  double most_weight = 0, most_param = 0;  // 0: none read them
   bool shows_in_output = false;  // one sum, with which the only output rises: of a fused kernel the output is looked at
   int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
 };
@@ -38,7 +41,9 @@ struct PairGuard {
 /// features round alike.
 inline constexpr float kCloseSum = 1 / 65.0f;  // of points of length one a little less than 2^-5
 
+struct PairProblem;
+
 /// The slots are counted from 0. In float64 sums count only where one of the outputs has a form that scales them.
-PairGuard guard_sums(const ir::Split& split, const std::vector<Expr>& outputs, Dtype type);
+PairGuard guard_sums(const ir::Split& split, const PairProblem& problem);
 
 }  // namespace mercer::plan

@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "ir/passes.h"
+#include "ir/safe_field.h"
+#include "ir/safe_norm.h"
 #include "plan/gpu_field.h"
 #include "plan/promotion.h"
 #include "plan/registers.h"
@@ -117,7 +119,11 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   const TargetInfo& target = target_info(problem.target);
   PairVariant variant;
   const auto divisors = fast ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::divide;
-  variant.split = ir::split(problem.outputs, {.uniform_divisors = divisors, .hoist = true});
+  std::vector<Expr> outputs = problem.outputs;
+  // Once per point, so that it costs nothing; of float32 points such sums are in float64.
+  if (problem.type == Dtype::float64)
+    for (Expr& output : outputs) output = ir::safe_norms(output, ir::NormsOf::points);
+  variant.split = ir::split(outputs, {.uniform_divisors = divisors, .hoist = true});
   const ir::Split& split = variant.split;
   variant.identity = numbers_of(split.identities());
   ir::LowerOptions options;
@@ -148,23 +154,23 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
 
 bool same_code(const ir::Program& a, const ir::Program& b) { return a.to_text() == b.to_text(); }
 
-/// Takes a pair value that is a factor of φ out of it; -1 when there is none.
-int take_scale(Expr& phi) {
+/// Takes a pair value that is a factor of φ, and no unit, out of it; -1 when there is none.
+int take_scale(Expr& phi, const std::vector<int>& units) {
   if (phi->op == Op::neg) {
     Expr inner = phi->args[0];
-    const int slot = take_scale(inner);
+    const int slot = take_scale(inner, units);
     if (slot >= 0) phi = -inner;
     return slot;
   }
   if (phi->op != Op::mul) return -1;
   for (int side = 0; side < 2; ++side) {
     const Expr factor = phi->args[side], rest = phi->args[1 - side];
-    if (factor->op == Op::pair_value) {
+    if (factor->op == Op::pair_value && std::find(units.begin(), units.end(), factor->slot) == units.end()) {
       phi = rest;
       return factor->slot;
     }
     Expr inner = factor;
-    const int slot = take_scale(inner);
+    const int slot = take_scale(inner, units);
     if (slot < 0) continue;
     phi = inner * rest;
     return slot;
@@ -172,9 +178,9 @@ int take_scale(Expr& phi) {
   return -1;
 }
 
-std::vector<int> take_scales(Expr& phi) {
+std::vector<int> take_scales(Expr& phi, const std::vector<int>& units) {
   std::vector<int> slots;
-  for (int slot = take_scale(phi); slot >= 0; slot = take_scale(phi)) slots.push_back(slot);
+  for (int slot = take_scale(phi, units); slot >= 0; slot = take_scale(phi, units)) slots.push_back(slot);
   return slots;
 }
 
@@ -275,7 +281,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
                                      static_cast<int>(plan->best().split.param_leaves().size()),
                                      target_info(problem.target));
   if (!problem.empty_features && plan->maxima.factor == 0)
-    plan->guard = guard_sums(plan->general.split, problem.outputs, problem.type);
+    plan->guard = guard_sums(plan->general.split, problem);
   plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->promoted.assign(split.states, false);
@@ -318,6 +324,12 @@ std::string PairPlan::to_text() const {
   return text;
 }
 
+FieldSource FieldPlan::scaled_source() const {
+  FieldSource of = source(false);
+  of.program = scaled_program;
+  return of;
+}
+
 FieldSource FieldPlan::source(bool fast) const {
   const int lanes = target_info(target).lanes(type);
   FieldSource source{target, vectors, lanes, outputs, rows, holds, n_capacity, pair_stride};
@@ -339,12 +351,17 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   ir::LowerOptions options;
   options.type = problem.type;
   options.params = problem.field.param_leaves();
-  Expr phi = problem.field.field;
+  plan->units = problem.field.units;
+  Expr phi = plan->units.empty() ? problem.field.field : problem.field.scaled;
   if (const WeightedField weighted = weighted_field(phi); !weighted.rest.empty()) {
     phi = ir::simplify(weighted.rest);
     plan->weight = lower_uniforms({weighted.weight}, {});
   }
-  plan->scale_slots = take_scales(phi);
+  plan->scale_slots = take_scales(phi, plan->units);
+  if (!plan->units.empty()) {
+    plan->scaled_program = lowered({ir::simplify(phi)}, options, target);
+    phi = ir::simplify(ir::without_units(phi, plan->units));
+  }
   plan->program = lowered({phi}, options, target);
   plan->fast_program = plan->program;
   plan->magnitudes = take_finite(plan->fast_program, {phi}, options, target, false);

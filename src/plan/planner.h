@@ -32,6 +32,7 @@ inline constexpr double kLeastGain = 1.5;
 /// What one pass over pairs computes.
 struct PairProblem {
   std::vector<Expr> outputs;          // simplified; one, but for gradients
+  std::vector<Expr> again;            // of pairs that are computed again; empty: the outputs
   Dtype type = Dtype::float32;        // computing type
   Target target = Target::interpreter;
   bool empty_features = false;        // K = 0: identities must be exact
@@ -112,8 +113,11 @@ struct FieldPlan {
   ir::Program fast_program;           // for rows of x and z of these magnitudes
   ir::Magnitudes magnitudes = ir::kModerate;
   bool has_fast = false;
+  std::vector<int> units;             // pair values; where one of them is not 1, the scaled program runs
+  ir::Program scaled_program;         // without outputs: none
 
   FieldSource source(bool fast) const;
+  FieldSource scaled_source() const;
 };
 
 std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem);

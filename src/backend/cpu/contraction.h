@@ -5,7 +5,8 @@
 // in registers; points n of a panel lie together, and so many of them that the first-level cache keeps them from rows
 // to rows. Sums over n run in the computing type over these points, at most a block, then in double. Planes that are
 // factors of φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). The fast variant
-// of φ runs where all values of the rows of x and of the block of z are of its magnitudes.
+// of φ runs where all values of the rows of x and of the block of z are of its magnitudes, the scaled one where sums of
+// powers left the range (ir/safe_field.h).
 #pragma once
 
 #include <algorithm>
@@ -43,6 +44,7 @@ constexpr auto scale_table(std::index_sequence<OUTPUTS...>) {
 struct ContractionScratch {
   AlignedBuffer scaled, row, row_values, one, partial, sums;
   std::vector<std::uint8_t> finite;  // of rows that go together
+  std::vector<std::uint8_t> beyond;  // those of a block where a unit is not 1
 };
 /// Rows m0 … m0 + count - 1, and points n0 … n0 + present - 1.
 struct PlaneBlock {
@@ -190,6 +192,7 @@ class Contraction {
     std::int64_t first, end;
   };
   void add_rows(const Rows& rows, ContractionScratch& w) const {
+    find_units(rows, w);
     for (std::int64_t t = 0; t < tiles(); ++t)
       for (std::int64_t r = rows.first; r < round_up(rows.end, std::int64_t{plan_.rows}); ++r)
         scale_coefficients(rows, t, r, w);
@@ -202,14 +205,27 @@ class Contraction {
       }
   }
 
+  void find_units(const Rows& rows, ContractionScratch& w) const {
+    if (plan_.units.empty()) return;
+    w.beyond.assign(w.finite.size(), 0);
+    for (const int slot : plan_.units)
+      for (std::int64_t r = rows.first; r < rows.end; ++r) {
+        const T* const units = rows.planes + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
+        bool all_one = true;
+        for (std::int64_t n = 0; n < rows.block.present; ++n) all_one &= units[n] == T(1);
+        w.beyond[static_cast<std::size_t>(r / plan_.rows)] |= static_cast<std::uint8_t>(!all_one);
+      }
+  }
+
   /// The rows from r on that go together, points from n on, features from k0 on, a tile of outputs.
   void add_points(const Rows& all, std::int64_t n, std::int64_t k0, std::int64_t t, std::int64_t r,
                   ContractionScratch& w) const {
     const PlaneBlock& block = all.block;
     const std::int64_t rows = std::min<std::int64_t>(plan_.rows, all.end - r);
     const std::int64_t of_z = block.n0 / width_;
-    const bool fast = w.finite[static_cast<std::size_t>(r / plan_.rows)] && z_finite_[of_z];
-    const jit::FieldKernel& kernel = fast ? *field_.fast_kernel : *field_.kernel;
+    const auto group = static_cast<std::size_t>(r / plan_.rows);
+    const bool fast = w.finite[group] && z_finite_[of_z], beyond = !plan_.units.empty() && w.beyond[group] != 0;
+    const jit::FieldKernel& kernel = beyond ? field_.scaled_kernel() : fast ? *field_.fast_kernel : *field_.kernel;
     plan::FieldArgs args{};
     args.params = params_.data();
     args.row = w.row_values.as<T>() + 2 * r;

@@ -75,6 +75,13 @@ struct FieldProgram {
   explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source(false))) {
     if (p->has_fast) fast_kernel = jit::compile(p->source(true));
   }
+  /// That of a plan with units, compiled when a call first needs it.
+  const jit::FieldKernel& scaled_kernel() const {
+    return scaled_.get([this] { return jit::compile(plan->scaled_source()); });
+  }
+
+ private:
+  MadeOnce<jit::FieldKernel> scaled_;
 };
 /// A field: out[o, m, k] = row_scale[m] * sum over n of coef[o, n] φ(x[m, k], z[n, k], planes of the pairs).
 struct FieldItem {

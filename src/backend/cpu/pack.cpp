@@ -339,9 +339,13 @@ PanelKind Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const 
     fill_stages(inputs, slots);
   }
   if (slots) add_sizes(values, 0, points_.features, slots);
-  if (!all_within(side_.magnitudes, values, values_size())) return PanelKind::general;
-  const bool looks = side_.within.least > 0;
-  return looks && !all_within(side_.within, values, values_size()) ? PanelKind::far : PanelKind::finite;
+  const ir::Magnitudes &fast = side_.magnitudes, &within = side_.within;
+  const bool looks = within.least > 0;
+  if (!looks) return all_within(fast, values, values_size()) ? PanelKind::finite : PanelKind::general;
+  const ir::Magnitudes both{std::max(fast.least, within.least), std::min(fast.most, within.most)};  // one pass, mostly
+  if (!looks_always_ && all_within(both, values, values_size())) return PanelKind::finite;
+  if (!all_within(fast, values, values_size())) return PanelKind::general;
+  return !looks_always_ && all_within(within, values, values_size()) ? PanelKind::finite : PanelKind::far;
 }
 
 template <class T>

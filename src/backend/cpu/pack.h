@@ -96,6 +96,8 @@ class Packer {
   }
   /// Panels have no values from now on: the engine packs some features at a time where it needs them.
   void use_parts(std::int64_t features) { part_ = features; }
+  /// No panel is finite from now on: what scales its sums is out of what the guard reckons with.
+  void look_always() { looks_always_ = true; }
   std::int64_t part_size() const { return part_ * streams_ * width_; }
   PanelKind pack(std::int64_t panel, T* values, T* slots) const;
   /// What parts of a panel are made of: values of its points, stage 0.
@@ -128,7 +130,7 @@ class Packer {
   const double* weights_;
   const std::vector<double>& params_;
   std::shared_ptr<const MaximaOf<T>> maxima_;
-  bool rows_ = false;
+  bool rows_ = false, looks_always_ = false;
   std::int64_t part_ = 0;
 };
 

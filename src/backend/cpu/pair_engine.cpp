@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "backend/cpu/choose_maxima.h"
 #include "backend/cpu/second_look.h"
 #include "core/error.h"
+#include "ir/safe_field.h"
 #include "ir/safe_norm.h"
 #include "plan/promotion.h"
 
@@ -29,8 +31,11 @@ std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector
 const PairProgram& PairProgram::wide() const {
   wide_once_.call([this] {
     plan::PairProblem problem = plan().problem;
-    if (problem.type == Dtype::float64)
-      for (Expr& output : problem.outputs) output = ir::safe_norms(output);
+    if (!problem.again.empty()) problem.outputs = std::exchange(problem.again, {});
+    for (Expr& output : problem.outputs) {
+      output = ir::safe_powers(output);
+      if (problem.type == Dtype::float64) output = ir::safe_norms(output);
+    }
     problem.type = Dtype::float64;
     problem.block_columns = 0;
     wide_ = std::make_unique<const PairProgram>(plan::plan_pairs(problem));
@@ -88,6 +93,18 @@ const ParamBlock<double>& ParamBlock<T>::again(const PairProgram& program, std::
   });
 }
 
+namespace {
+
+/// Whether all are 0 or between 1 / most and most; so they are where there is no such bound.
+bool are_moderate(const double* values, std::int64_t count, double most) {
+  return most == 0 || std::all_of(values, values + count, [&](double value) {
+    const double size = std::abs(value);
+    return size == 0 || (size >= 1 / most && size <= most);
+  });
+}
+
+}  // namespace
+
 template <class T>
 PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, const ParamBlock<T>& params)
     : program_(program), item_(item), params_(params),
@@ -102,7 +119,15 @@ PairEngine<T>::PairEngine(const PairProgram& program, const PairItem& item, cons
   fused_[0] = totals_ ? nullptr : program.kernels.fused(false);
   fused_[1] = !totals_ && params.fast_update && params.fast_epilogue ? program.kernels.fused(true) : nullptr;
   if (item.weights) weights_.assign(item.weights, item.weights + item.x.features);
-  if (!plan().guard.sums.empty()) second_pass_ = std::make_shared<const MadeOnce<SecondPass>>();
+  if (plan().guard.sums.empty()) return;
+  second_pass_ = std::make_shared<const MadeOnce<SecondPass>>();
+  const plan::PairGuard& guard = plan().guard;
+  const double* const weights = item.weights;
+  if (are_moderate(params.wide.data(), std::ssize(params.wide), guard.most_param) &&
+      (weights == nullptr || are_moderate(weights, item.x.features, guard.most_weight)))
+    return;
+  x_packer_.look_always();
+  z_packer_.look_always();
 }
 
 template <class T>

@@ -76,17 +76,20 @@ class AnyMark {
 /// The range of a sum in its type.
 template <class T>
 struct Range {
-  explicit Range(const plan::SumGuard& sum) : least(static_cast<T>(sum.least)), most(static_cast<T>(sum.most)) {}
+  explicit Range(const plan::SumGuard& sum)
+      : least(static_cast<T>(sum.least)), most(static_cast<T>(sum.most)), scaled(sum.scaled) {}
   T least, most;
+  bool scaled;
 };
 
 /// Negative weights may make negative sums.
 template <class T>
 void mark_out_of_range(const Values<T>& value, const Range<T>& range, Marks<T>& marks) {
   marks |= ((value < range.least) & (value > -range.least)) | (value >= range.most) | (value <= -range.most);
+  if (range.scaled) marks |= value != value;
 }
 
-/// NaN is neither below nor out of range.
+/// NaN is neither below nor, but for scaled sums, out of range.
 template <class T>
 void see_below(const T* values, T bound, std::int64_t count, AnyMark<T>& found) {
   for (std::int64_t i = 0; i < count; i += kLanes<T>) found.see(vector(values + i) < bound);
@@ -262,10 +265,10 @@ class SecondLook {
     const auto settled = [&](const plan::SumGuard& sum) { return stands(sums(sum, r)[c], r, c); };
     return std::all_of(guard().sums.begin(), guard().sums.end(), settled);
   }
-  /// 0 of equal points, or Inf of a point that is not finite.
+  /// 0 of equal points, or what a point gives that is not finite.
   bool stands(T value, std::int64_t r, std::int64_t c) const {
     if (value == 0) return is_same_point(r, c);
-    return std::isinf(value) && !(is_finite(item_.x, m0_ + r) && is_finite(item_.z, n0_ + c));
+    return !std::isfinite(value) && !(is_finite(item_.x, m0_ + r) && is_finite(item_.z, n0_ + c));
   }
   static double feature(const Points& points, std::int64_t p, std::int64_t k) {
     return read_element(points.data, points.dtype, p * points.point_stride + k * points.feature_stride);
