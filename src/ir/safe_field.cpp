@@ -210,13 +210,14 @@ class FieldScaler {
     for (const SumOfPowers& sum : sums_in(of.pair)) {
       const Expr t = of_sides_ ? substitute(sum.base, {{leaf(Op::x), leaf(Op::row)}, {leaf(Op::z), leaf(Op::col)}})
                                : sum.base;
-      const double degree = Degree(t)(of.feature);
-      if (!(degree > 1)) continue;
+      const Expr feature = t->op == Op::sub ? substitute(of.feature, {{t->args[1] - t->args[0], -t}}) : of.feature;
+      const double degree = Degree(t)(feature);
+      if (!(degree > (uses(of.pair).param ? 0 : 1))) continue;
       const Expr norm = pow(sum.sum, 1 / sum.power), scale = scale_of(norm);
       const auto amplitude = Absorber(sum, norm, scale)(of.pair, -degree);
       if (!amplitude) continue;
       const Expr r = value({{}, 1.0, scale, true}), a = value({{}, of.pair, *amplitude});
-      return a * substitute(of.feature, {{t, t * r}});
+      return a * substitute(feature, {{t, t * r}});
     }
     return e;
   }

@@ -57,6 +57,11 @@ TEST(SafeField, KeepsValues) {
   }
 }
 
+TEST(SafeField, TakesParametersAsLargeAsNorms) {
+  for (const double p : {1.3, 2.0})
+    EXPECT_FALSE(scaled_fields({field_of(exp(-norm(p) / h))}, most_scale(Dtype::float64)).values.empty()) << p;
+}
+
 TEST(SafeField, LeavesWhatStaysWithinTheRange) {
   for (const Expr& e : {field_of(norm(2)), field_of(norm(1.3)), field_of(norm(0.5)), field_of(sum(pow(abs(d), 10.0))),
                         field_of(exp(-sum(pow(abs(d), 3.0)) / h)), field_of(max(abs(d)))})
