@@ -27,8 +27,8 @@ struct ScaledFields {
   std::vector<Value> values;
 };
 
-/// Simplified fields with A and r as leaves (pair_value, with slots from kFirstScaled on) wherever b > 1, or b > 0 and A
-/// reads parameters, which may be as large: powers of t and S alone stay within the range for other b. Without values
+/// Simplified fields with A and r as leaves (pair_value, with slots from kFirstScaled on) wherever b > 1, or b > 0 and
+/// A reads parameters, which may be as large: powers of t and S alone stay within the range for other b. Without values
 /// where there are none.
 ScaledFields scaled_fields(const std::vector<Expr>& fields, double most_scale);
 inline constexpr int kFirstScaled = 1 << 20;

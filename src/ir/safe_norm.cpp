@@ -105,36 +105,18 @@ bool contains(const Expr& e, const Expr& part) {
   return found;
 }
 
-bool is_of(const Expr& sum, NormsOf which) {
+/// One value a pair.
+bool is_of_pairs(const Expr& sum) {
   const Uses& u = uses(sum);
-  const bool x_side = u.x || u.row || u.index_i, z_side = u.z || u.col || u.index_j;
-  return (x_side && z_side) == (which == NormsOf::pairs);
+  return (u.x || u.row || u.index_i) && (u.z || u.col || u.index_j);
 }
 
 SumOfPowers unless_read(const Expr& e, const SumOfPowers& found) {
   return found && !contains(e, found.sum) ? found : SumOfPowers{};
 }
 
-SumOfPowers find_sum(const Expr& e, NormsOf which) {
-  switch (e->op) {
-    case Op::neg: return find_sum(e->args[0], which);
-    case Op::div: return unless_read(e->args[1], find_sum(e->args[0], which));
-    case Op::mul:
-      for (const std::size_t i : {0, 1})
-        if (SumOfPowers found = unless_read(e->args[1 - i], find_sum(e->args[i], which))) return found;
-      return {};
-    case Op::sum: {
-      const PowerTerm term = is_of(e, which) ? read_power_term(e->args[0]) : PowerTerm{};
-      return term && term.power > 1 ? SumOfPowers{e, term.base, term.power} : SumOfPowers{};
-    }
-    default: return {};
-  }
-}
-
 class Rewriter {
  public:
-  explicit Rewriter(NormsOf which) : which_(which) {}
-
   Expr operator()(const Expr& e) {
     return rewrite(e, [this](const Expr& node) {
       switch (node->op) {
@@ -158,7 +140,7 @@ class Rewriter {
     explicit operator bool() const { return !sum.empty(); }
   };
   Scaled scaled_sum(const Expr& e) const {
-    const SumOfPowers found = find_sum(e, which_);
+    const SumOfPowers found = sum_of_powers(e);
     return found ? Scaled{found.sum, norm_of(read_power_term(found.sum->args[0])), found.power} : Scaled{};
   }
 
@@ -193,8 +175,6 @@ class Rewriter {
     const Scaled s = scaled_sum(sum);
     return s ? make(e->op, {zero, s.norm}) : e;
   }
-
-  NormsOf which_;
 };
 
 }  // namespace
@@ -204,7 +184,21 @@ double rounded_exponent(double p) {
   return std::abs(p - half) <= 0x1p-51 * std::abs(half) ? half : p;
 }
 
-SumOfPowers sum_of_powers(const Expr& e) { return find_sum(e, NormsOf::pairs); }
+SumOfPowers sum_of_powers(const Expr& e) {
+  switch (e->op) {
+    case Op::neg: return sum_of_powers(e->args[0]);
+    case Op::div: return unless_read(e->args[1], sum_of_powers(e->args[0]));
+    case Op::mul:
+      for (const std::size_t i : {0, 1})
+        if (SumOfPowers found = unless_read(e->args[1 - i], sum_of_powers(e->args[i]))) return found;
+      return {};
+    case Op::sum: {
+      const PowerTerm term = is_of_pairs(e) ? read_power_term(e->args[0]) : PowerTerm{};
+      return term && term.power > 1 ? SumOfPowers{e, term.base, term.power} : SumOfPowers{};
+    }
+    default: return {};
+  }
+}
 
 PowerTerm read_power_term(const Expr& term) {
   int steps = 256;
@@ -212,8 +206,8 @@ PowerTerm read_power_term(const Expr& term) {
   return reader.read(term) ? reader.term() : PowerTerm{};
 }
 
-Expr safe_norms(const Expr& e, NormsOf which) {
-  const Expr result = Rewriter(which)(e);
+Expr safe_norms(const Expr& e) {
+  const Expr result = Rewriter()(e);
   return same(result, e) ? e : simplify(result);
 }
 

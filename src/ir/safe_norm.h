@@ -33,11 +33,8 @@ SumOfPowers sum_of_powers(const Expr& e);
 /// p, or the half integer that it is but for rounding.
 double rounded_exponent(double p);
 
-/// Which sums: of both sides, one value a pair; or of one side, one value a point.
-enum class NormsOf : std::uint8_t { pairs, points };
-
 /// A simplified formula with what leaves the range later than such a sum written by its norm. The same values in exact
 /// arithmetic, zeros, infinities and NaN included. `e` itself where there is nothing to write so.
-Expr safe_norms(const Expr& e, NormsOf which = NormsOf::pairs);
+Expr safe_norms(const Expr& e);
 
 }  // namespace mercer::ir

@@ -9,7 +9,6 @@
 #include "core/integers.h"
 #include "ir/passes.h"
 #include "ir/safe_field.h"
-#include "ir/safe_norm.h"
 #include "plan/gpu_field.h"
 #include "plan/promotion.h"
 #include "plan/registers.h"
@@ -119,11 +118,7 @@ PairVariant make_variant(const PairProblem& problem, bool fast) {
   const TargetInfo& target = target_info(problem.target);
   PairVariant variant;
   const auto divisors = fast ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::divide;
-  std::vector<Expr> outputs = problem.outputs;
-  // Once per point, so that it costs nothing; of float32 points such sums are in float64.
-  if (problem.type == Dtype::float64)
-    for (Expr& output : outputs) output = ir::safe_norms(output, ir::NormsOf::points);
-  variant.split = ir::split(outputs, {.uniform_divisors = divisors, .hoist = true});
+  variant.split = ir::split(problem.outputs, {.uniform_divisors = divisors, .hoist = true});
   const ir::Split& split = variant.split;
   variant.identity = numbers_of(split.identities());
   ir::LowerOptions options;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,7 @@ class Contraction {
       : field_(*item.program), plan_(*field_.plan), item_(item), features_(item.z.features),
         cols_(plan_.source(false).cols()), padded_(round_up(features_, cols_)), rows_(rows), width_(width),
         padded_rows_(round_up(rows, std::int64_t{plan_.rows})) {
+    if (!plan_.units.empty()) ones_.assign(width_, T(1));
     const std::vector<double> params = with_uniforms(plan_.uniforms, item.params, features_);
     params_.assign(params.begin(), params.end());
     points_ = std::clamp<std::int64_t>(kPointBytes / (cols_ * static_cast<std::int64_t>(sizeof(T))), 1, width_);
@@ -211,9 +213,8 @@ class Contraction {
     for (const int slot : plan_.units)
       for (std::int64_t r = rows.first; r < rows.end; ++r) {
         const T* const units = rows.planes + r * width_ + slot * static_cast<std::int64_t>(plan_.pair_stride);
-        bool all_one = true;
-        for (std::int64_t n = 0; n < rows.block.present; ++n) all_one &= units[n] == T(1);
-        w.beyond[static_cast<std::size_t>(r / plan_.rows)] |= static_cast<std::uint8_t>(!all_one);
+        const bool all_one = std::memcmp(units, ones_.data(), rows.block.present * sizeof(T)) == 0;
+        if (!all_one) w.beyond[static_cast<std::size_t>(r / plan_.rows)] = 1;
       }
   }
 
@@ -288,7 +289,7 @@ class Contraction {
   std::int64_t features_, cols_, padded_, rows_, width_;
   std::int64_t padded_rows_;                // up to those that go together
   std::int64_t points_ = 0, together_ = 0;  // n of one run of the kernel; rows whose coefficients are made together
-  std::vector<T> params_, weights_, z_values_;
+  std::vector<T> params_, weights_, z_values_, ones_;
   std::vector<double> factors_;             // of the results of a feature
   AlignedBuffer z_, coef_;
   std::vector<std::uint8_t> z_finite_;      // per block of width_ points
