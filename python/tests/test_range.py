@@ -438,7 +438,9 @@ def on_cuda(request):
     if not torch.cuda.is_available():
         pytest.skip("PyTorch sees no GPU")
     dtype = getattr(torch, request.param)
-    return lambda a: torch.from_numpy(np.asarray(a, "d")).to("cuda", dtype), lambda t: t.cpu().numpy()
+    return lambda a: torch.from_numpy(np.asarray(a, "d")).to(
+        "cuda", dtype
+    ), lambda t: t.cpu().numpy()
 
 
 def points_of_sizes(rng, to_device, to_host, shape):

@@ -7,7 +7,8 @@ namespace mercer::codegen {
 namespace {
 
 constexpr const char* kOfFeature = "const REAL* x, const REAL* z, REAL w, ";
-constexpr const char* kOfPair = "const REAL* row, const REAL* col,\n    const REAL* params, REAL i, REAL j, REAL features";
+constexpr const char* kOfPair =
+    "const REAL* row, const REAL* col,\n    const REAL* params, REAL i, REAL j, REAL features";
 
 std::string function(const char* head, const std::string& parameters, const std::string& body) {
   return fmt::format("MERCER_INLINE {}(\n    {}) {{\n{}}}\n", head, parameters, body);

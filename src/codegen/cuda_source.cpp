@@ -250,7 +250,8 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
 /// The sum of a pair from the values themselves, and what takes its place out of range.
 std::string row_sums_text(const GpuPairPlan& plan) {
   const std::string guard = guard_text(plan, plan::reads_rows(plan) ? GuardSource::rows : GuardSource::panels);
-  return (guard.empty() ? guard : streams_defines(plan) + guard) + define("STATES", 1) + define("READS_WEIGHTS", plan.bilinear.weighted()) +
+  return (guard.empty() ? guard : streams_defines(plan) + guard) + define("STATES", 1) +
+         define("READS_WEIGHTS", plan.bilinear.weighted()) +
          define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
          skeleton({"row_sums.cuh"});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "ir/passes.h"
 #include "ir/safe_norm.h"
@@ -264,9 +263,20 @@ GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs) {
   return any ? guarded : GuardedOutputs{};
 }
 
-GpuGuard guard_pairs(ir::Split& split, const GuardedOutputs& guarded, const ir::SplitOptions& options, Dtype type) {
-  if (guarded.sums.empty()) return {};
-  return GuardMaker(split, guarded, options, type).make();
+bool GpuGuard::serves_products(double factor) const {
+  constexpr double kMost = 0x1p16;
+  const double size = std::abs(factor);
+  return states.empty() || (size >= 1 / kMost && size <= kMost);
+}
+
+ir::Split split_guarded(const std::vector<Expr>& outputs, const GuardedOutputs& guarded,
+                        const ir::SplitOptions& options, Dtype type, GpuGuard& guard) {
+  if (guarded.sums.empty()) return ir::split(outputs, options);
+  std::vector<Expr> all = outputs;
+  all.insert(all.end(), guarded.sums.begin(), guarded.sums.end());
+  ir::Split split = ir::split(all, options);
+  guard = GuardMaker(split, guarded, options, type).make();
+  return guard ? split : ir::split(outputs, options);
 }
 
 }  // namespace mercer::plan

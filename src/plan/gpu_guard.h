@@ -28,6 +28,9 @@ struct GpuGuard {
   ir::Program epilogue;  // reads L as pair value q
   explicit operator bool() const { return !states.empty(); }
   int norms() const { return static_cast<int>(states.size()); }
+  /// Whether sums on tensor cores, times a factor, leave the range only where they cancel: points whose sizes would let
+  /// others do so have no pieces there.
+  bool serves_products(double factor) const;
 };
 
 /// What outputs would read of norms, before they are split.
@@ -37,8 +40,9 @@ struct GuardedOutputs {
 };
 GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs);
 
-/// Of a split whose last outputs are those sums, which it gives up. Uniforms that only a guard reads join the split's.
-/// An empty guard where there are none.
-GpuGuard guard_pairs(ir::Split& split, const GuardedOutputs& guarded, const ir::SplitOptions& options, Dtype type);
+/// The split of outputs, and the guard that `guarded` makes of it, if any. Uniforms that only a guard reads are the
+/// split's, too.
+ir::Split split_guarded(const std::vector<Expr>& outputs, const GuardedOutputs& guarded,
+                        const ir::SplitOptions& options, Dtype type, GpuGuard& guard);
 
 }  // namespace mercer::plan

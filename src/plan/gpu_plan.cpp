@@ -245,11 +245,7 @@ Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == outputs;
   const Bilinear found = serves ? bilinear_of(plan.split) : Bilinear{};
   const bool is_number = problem.type == Dtype::float64 || std::isnormal(static_cast<float>(found.factor));
-  // Sums of points that products carry leave no range then, but where they cancel.
-  constexpr double kMostGuarded = 0x1p16;
-  const double size = std::abs(found.factor);
-  const bool is_guarded = !plan.guard || (size >= 1 / kMostGuarded && size <= kMostGuarded);
-  return is_number && is_guarded ? found : Bilinear{};
+  return is_number && plan.guard.serves_products(found.factor) ? found : Bilinear{};
 }
 
 GpuTile double_tile(const GpuPairPlan& plan) {
@@ -641,30 +637,18 @@ GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
   return sizes;
 }
 
-/// Outputs that may read norms in place of sums, with the guard that does.
-ir::Split split_guarded(std::vector<Expr> outputs, const GuardedOutputs& guarded, const ir::SplitOptions& options,
-                        GpuPairPlan& plan) {
-  if (guarded.sums.empty()) return ir::split(outputs, options);
-  const std::vector<Expr> own = outputs;
-  outputs.insert(outputs.end(), guarded.sums.begin(), guarded.sums.end());
-  ir::Split split = ir::split(outputs, options);
-  plan.guard = guard_pairs(split, guarded, options, plan.problem.type);
-  return plan.guard ? split : ir::split(own, options);
-}
-
 std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
   plan->planes = planes.plans;
   std::vector<Expr> outputs = planes.plans.empty() ? problem.outputs : planes.outputs;
   const bool single = problem.type == Dtype::float32;
-  const bool is_guarded = planes.plans.empty() && !problem.rank_field;
-  GuardedOutputs guarded = is_guarded ? guarded_outputs(outputs) : GuardedOutputs{};
+  auto guarded = planes.plans.empty() && !problem.rank_field ? guarded_outputs(outputs) : GuardedOutputs{};
   if (single)
     for (std::vector<Expr>* list : {&outputs, &guarded.outputs})
       for (Expr& output : *list) output = with_powers_of_two(output);
   const ir::SplitOptions splitting{.uniform_divisors = divisors_of(problem), .hoist = true, .keep_ptx = single};
-  plan->split = split_guarded(outputs, guarded, splitting, *plan);
+  plan->split = split_guarded(outputs, guarded, splitting, problem.type, plan->guard);
   const ir::Split& split = plan->split;
   if (!plan->planes.empty()) {
     read_planes(plan->split, plan->planes.size());

@@ -72,8 +72,8 @@ MERCER_INLINE void for_marked(u64 marked, int first, const PairArguments& a, con
 }
 
 #if CONSUMER == 0
-static __device__ __noinline__ void store_again(u64 marked, const PairArguments& a, const REAL* params, OUT* out, i64 m0,
-                                                i64 n0, i64 x_set, i64 z_set) {
+static __device__ __noinline__ void store_again(u64 marked, const PairArguments& a, const REAL* params, OUT* out,
+                                                i64 m0, i64 n0, i64 x_set, i64 z_set) {
   for_marked(marked, 0, a, params, {m0, n0, x_set, z_set},
              [&](int, const GuardedPair& pair, const REAL (&outputs)[OUTPUTS]) {
 #pragma unroll

@@ -101,8 +101,8 @@ MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair,
   }
 }
 
-// The states of a pair: of the features that are alike but for multiples of 32, then of these by halves, 0 and 16, 8 and
-// 24, ... A lane has its own ones, or a thread has all of them in that order, so that both have the same bits.
+// The states of a pair: of the features that are alike but for multiples of 32, then of these by halves, 0 and 16, 8
+// and 24, ... A lane has its own ones, or a thread has all of them in that order, so that both have the same bits.
 #if GUARD_MERGES
 MERCER_INLINE void merge_lanes(REAL (&acc)[SAFE_STATES]) {
 #pragma unroll

@@ -45,7 +45,8 @@ struct Norm {
 
 double value_at(const Tensor& t, std::int64_t i, std::int64_t k) {
   const std::int64_t place = i * t.strides[0] + k * t.strides[1];
-  return t.dtype == Dtype::float64 ? static_cast<const double*>(t.data)[place] : static_cast<const float*>(t.data)[place];
+  if (t.dtype == Dtype::float64) return static_cast<const double*>(t.data)[place];
+  return static_cast<const float*>(t.data)[place];
 }
 double distance(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n, double p) {
   std::vector<long double> gaps;
