@@ -21,7 +21,7 @@ struct PowerTerm {
 /// What a simplified term is, if it is such a power of one base, never negative but for its weight; else an empty one.
 PowerTerm read_power_term(const Expr& term);
 
-/// S times anything else, which stands in `e` of sum_of_powers.
+/// A sum of powers of one base.
 struct SumOfPowers {
   Expr sum, base;
   double power = 0;

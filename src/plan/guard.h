@@ -31,7 +31,7 @@ struct SumGuard {
 struct PairGuard {
   std::vector<SumGuard> sums;
   ir::Magnitudes within;  // points of these magnitudes keep all ranged sums inside; see PanelKind
-  // Those whose terms read weights, or parameters, if these are 0 or between 1 / most and most.
+  // Weights and parameters in their terms must be 0 or between 1 / most and most for that.
   double most_weight = 0, most_param = 0;  // 0: none read them
   bool shows_in_output = false;  // one sum, with which the only output rises: of a fused kernel the output is looked at
   int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
