@@ -35,7 +35,7 @@ struct CompileRequest {
   };
 
   /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop; or
-  /// gradient_field, of a formula made by Formula::field.
+  /// gradient_field, of a formula made by Formula::field or fold.
   std::vector<std::string> verbs = {"pairwise"};
   std::vector<Sizes> shapes;
   std::vector<Dtype> dtypes = {Dtype::float32};  // of x and z

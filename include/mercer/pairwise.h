@@ -44,6 +44,14 @@ class Formula {
   Formula(const char* text) : Formula(std::string_view(text)) {}  // NOLINT(google-explicit-constructor)
   /// A field: x, z and w stand outside reductions too, for the values at one feature. For gradient_field alone.
   static Formula field(const Expr& phi);
+  /// A field whose values at the points n are combined by a reduction of any kind, in place of a sum: the outermost
+  /// operation, whose term is read at one feature and reads the arrays of the call as the parameters `coef` and
+  /// `amplitude`, each or neither. For gradient_field alone; a sum of coef * amplitude * phi is the field of phi.
+  ///
+  ///   max(coef * amplitude * abs(x - z))      reduce(coef * sign(x - z), 0.5 * a + t, 0)      in the order of n
+  ///
+  /// Identities are numbers, `finish` reads states, parameters and row.
+  static Formula fold(const Expr& reduction);
   const Expr& expression() const;  ///< simplified
   bool symmetric() const;          ///< f(x, z) = f(z, x), row and i swapped with col and j
   const Prepared& prepared() const { return *prepared_; }
@@ -164,11 +172,16 @@ void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tenso
 /// out[..., o, m, k] = sum_n coef[..., o, n] * amplitude[..., m, n] * phi(x[m, k], z[n, k]); phi is read at one
 /// feature, a reduction in it is a value of the pair, as in what differentiate(f, x) gives. amplitude [..., M, N]; coef
 /// and out as above.
-/// With Formula::field(phi) in place of phi, repeated calls find it ready.
+/// With Formula::field(phi) in place of phi, repeated calls find it ready. With Formula::fold(r) the points n are
+/// combined as r says; amplitude and coef are null where its term reads none; without coef out is [..., M, K]. Of no
+/// points z it is what r makes of its identities.
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor& amplitude,
                     const Tensor& coef, const Tensor& out, const Arguments& arguments = {},
+                    Context& context = Context::shared());
+void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor* amplitude,
+                    const Tensor* coef, const Tensor& out, const Arguments& arguments = {},
                     Context& context = Context::shared());
 
 /// Bytes of scratch memory that a call on CUDA arrays takes, exactly; 0 on the CPU. `call` makes it with the arguments

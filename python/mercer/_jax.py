@@ -108,6 +108,9 @@ def _call(
             return _jax_folds.knn(pairs, int(settings["k"]))
         case "kernel_agop":
             return _jax_folds.agop(pairs, matrices["coef"])
+        case "gradient_fold":
+            result = _jax_folds.fold(pairs, matrices)
+            return result[..., 0, :, :] if single else result
     wrt = "x" if operation == "kernel_gradient" else "t"
     result = _jax_pairs.field(pairs, wrt, matrices["coef"], matrices.get("amplitude"))
     return result[..., 0, :, :] if single else result

@@ -3,16 +3,17 @@
     reduce  [..., M]        "max", "min", "argmax", "argmin", "logsumexp"; a sum is a product
     knn     [..., M, k]     the smallest values and their indices
     agop    [..., K, K]     the average gradient outer product of coef [..., O, N]
+    fold    [..., O, M, K]  a reduction over n of a field; [..., M, K] where it reads no coef
 
-Values are differentiated by the pairs that they are of (docs/design/autograd.md); indices and agop
-have no derivative.
+Values are differentiated by the pairs that they are of (docs/design/autograd.md); indices, agop and
+fold have no derivative.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +25,9 @@ from jax.interpreters import ad, batching, mlir
 from mercer import _jax_pairs, _jax_sharding, _mercer
 from mercer._derived import leaves, parsed
 from mercer._jax_pairs import Form, Pairs
+
+
+_OPERATIONS = {"knn": "knn", "agop": "kernel_agop", "fold": "gradient_fold"}
 
 
 def reduce(pairs: Pairs, kind: str) -> Any:
@@ -46,6 +50,10 @@ def agop(pairs: Pairs, coef: Any) -> Any:
     return _bind(pairs, "agop", coef=coef)[0]
 
 
+def fold(pairs: Pairs, matrices: Mapping[str, Any]) -> Any:
+    return _bind(pairs, "fold", **matrices)[0]
+
+
 def _bind(pairs: Pairs, kind: str, count: int = 0, **matrices: Any) -> list[Any]:
     form, operands = _jax_pairs.formed(pairs, kind, **matrices)
     bind = functools.partial(folds_p.bind, form=form, count=count)
@@ -57,8 +65,11 @@ def _bind(pairs: Pairs, kind: str, count: int = 0, **matrices: Any) -> list[Any]
 
 def _results(form: Form, shapes: Sequence[Sequence[int]], count: int) -> list[tuple]:
     """Axes, shape and dtype of each result."""
-    points = dict(zip(form.operands, shapes, strict=True))["x"]
-    batch, (m, k) = form.batch(shapes), points[-2:]
+    by = dict(zip(form.operands, shapes, strict=True))
+    batch, (m, k) = form.batch(shapes), by["x"][-2:]
+    if form.kind == "fold":
+        outputs = (by["coef"][-2],) if "coef" in by else ()
+        return [("omk" if outputs else "mk", (*batch, *outputs, m, k), "")]
     if form.kind == "agop":
         return [("kl", (*batch, k, k), "")]
     if form.kind == "knn":
@@ -97,6 +108,8 @@ def _rule(operands: Sequence[Any], form: Form) -> Any:
     own = [axes for axes, _, _ in _results(form, [o.shape for o in operands], 1)]
     if form.kind == "agop":
         return _jax_pairs.rule_of(operands, form, own, ("m",), ("n", "l", "o"))
+    if form.kind == "fold":
+        return _jax_pairs.rule_of(operands, form, own, (), ("n",))
     if form.kind in ("max", "min"):
         return _jax_pairs.rule_of(operands, form, own, ("n",), (), form.kind)
     return _jax_pairs.rule_of(operands, form, own, (), ("n", "q"))
@@ -118,11 +131,11 @@ def _lowered(*operands: Any, form: Form, count: int) -> Any:
 
 def _computed(operands: Sequence[Any], form: Form, count: int) -> Any:
     pairs, matrices = _jax_pairs.unpacked(operands, form)
-    settings = {"knn": {"k": np.int64(count)}, "agop": {}}.get(form.kind, {"reduce": form.kind})
-    operation = {"knn": "knn", "agop": "kernel_agop"}.get(form.kind, "kernel_reduce")
+    operation = _OPERATIONS.get(form.kind, "kernel_reduce")
+    settings = {"knn": {"k": np.int64(count)}, "kernel_reduce": {"reduce": form.kind}}
     types = _types(form, [o.shape for o in operands], count, pairs.type)
     arrays = {**pairs.arrays, **matrices}
-    found = _jax_pairs.engine(operation, pairs, arrays, types, **settings)
+    found = _jax_pairs.engine(operation, pairs, arrays, types, **settings.get(operation, {}))
     halves = [r[..., 0] if r.dtype == np.int32 else r for r in found]
     return tuple(halves) if len(halves) > 1 else halves[0]
 
@@ -133,10 +146,11 @@ def _computed(operands: Sequence[Any], form: Form, count: int) -> Any:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form, count: int) -> tuple:
     results = folds_p.bind(*primals, form=form, count=count)
     zeros = [_jax_sharding.zero(r) for r in results]
-    if form.kind == "agop" and any(type(t) is not ad.Zero for t in tangents):
+    if form.kind in ("agop", "fold") and any(type(t) is not ad.Zero for t in tangents):
         raise NotImplementedError(
-            "kernel_agop: must not be differentiated for arrays of JAX, where it has no "
-            "derivative. Received a call of which one is asked; arrays of PyTorch have it"
+            f"{form.verb}: must not be differentiated for arrays of JAX, where "
+            f"{'the verb' if form.kind == 'agop' else 'a combine other than a sum'} has no "
+            "derivative. Received a call of which one is asked"
         )
     if form.kind.startswith("arg") or all(type(t) is ad.Zero for t in tangents):
         return results, zeros

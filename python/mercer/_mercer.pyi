@@ -497,13 +497,18 @@ def kernel_agop(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT | None, coef: mercer._types.ArrayT | None, *, combine: str | None = None, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n, k]).
 
     phi: a formula read at one feature, such as "sign(x-z)*abs(x-z)^(p-1)"; a reduction in it is a value of the pair, as in
     what differentiate(f, "x") gives. amplitude: [..., M, N]; coef: [..., O, N], or [N] (then out is [..., M, K]).
     kernel_gradient makes phi of a formula.
+    combine: how the points n are combined in place of this sum: "sum", "prod", "max", "min" or "logsumexp" of phi over n;
+    or "reduce", where phi is a reduction of your own, mercer.reduce(...), taken over n in order and not over the features.
+    phi is the whole term then: it reads the arrays as parameters of the names amplitude and coef, and what it does not read
+    is None; without coef out is [..., M, K]. A sum of coef*amplitude*phi is the field of phi. Any other has no derivative:
+    tensors that require a gradient are refused (NotImplementedError).
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -48,6 +48,7 @@ class JaxCall {
 
   void read_extras(const Extras& extras) {
     for (const auto& [name, object] : extras.arrays) {
+      if (object.is_none()) continue;
       const Tensor tensor = add_input(name, object);
       ops::check_computing_type(verb_, name, tensor, compute_type(x_.dtype));
       if (tensor.ndim() > 2) extra_ = ops::broadcast(verb_, extra_, ops::leading(tensor, 2));
@@ -57,8 +58,10 @@ class JaxCall {
 
   nb::object run() {
     // The checks of the verb itself, before anything is traced.
-    const bool is_field = std::string_view(operation_) == "gradient_field";
-    const Formula formula = is_field ? Formula::field(formula_) : Formula(formula_);
+    const std::string_view operation = operation_;
+    const Formula formula = operation == "gradient_fold"    ? Formula::fold(formula_)
+                            : operation == "gradient_field" ? Formula::field(formula_)
+                                                            : Formula(formula_);
     ops::broadcast(verb_, batch_shape(formula, x_, z_ ? *z_ : x_, arguments_), extra_);
     return nb::module_::import_("mercer._jax")
         .attr("call")(verb_, operation_, formula_.to_text(), arrays_, numbers_, settings_);

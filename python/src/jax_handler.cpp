@@ -95,8 +95,9 @@ class FfiCall {
     return outputs_[index];
   }
   /// nullptr for the same points.
-  const Tensor* columns() const {
-    const auto found = arrays_.find("z");
+  const Tensor* columns() const { return known("z"); }
+  const Tensor* known(const char* name) const {
+    const auto found = arrays_.find(name);
     return found == arrays_.end() ? nullptr : &found->second;
   }
 
@@ -242,6 +243,8 @@ void FfiCall::run() const {
     kernel_gradient(formula_of(formula), x, z, array("coef"), out, arguments_);
   } else if (operation == "kernel_agop") {
     kernel_agop(formula_of(formula), x, z, array("coef"), out, arguments_);
+  } else if (operation == "gradient_fold") {
+    gradient_field(Formula::fold(parse(formula)), x, z ? *z : x, known("amplitude"), known("coef"), out, arguments_);
   } else if (operation == "gradient_field") {
     gradient_field(parse(formula), x, z ? *z : x, array("amplitude"), array("coef"), out, arguments_);
   } else {

@@ -2,6 +2,7 @@
 // gave none, and runs without the GIL.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <cmath>
 #include <map>
@@ -55,18 +56,28 @@ nb::object call_torch(Verb verb, const std::string& formula, nb::handle x, nb::h
       .attr("call")(verb.name, verb.operation, formula, x, z, arrays, settings, options.params);
 }
 
+[[noreturn]] void refuse_fold(Verb verb) {
+  fail(ErrorKind::unsupported,
+       "{}: with combine=, but for a sum of coef*amplitude*phi, it has no derivative and PyTorch cannot trace it; "
+       "detach the tensors, or call it outside of what is traced. Received a tensor that requires a gradient or is "
+       "traced.",
+       verb.name);
+}
+
 /// A verb on arrays of any library: `run(call)` where they are memory, else through JAX or PyTorch, which are handed
 /// `extras()` as well. For gradient_field the formula is a field.
 template <class MakeExtras, class Run>
 nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options,
                     nb::handle out, const MakeExtras& extras, const Run& run) {
   const Formula::Prepared& prepared = formula.prepared();
-  if (is_jax(x)) return call_jax(verb.name, verb.operation, prepared.written, x, z, extras(), options, out);
+  const char* operation = prepared.is_fold ? "gradient_fold" : verb.operation;
+  if (is_jax(x)) return call_jax(verb.name, operation, prepared.written, x, z, extras(), options, out);
   try {
     Call call(verb.name, formula, x, z, options);
     return run(call);
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
+    if (prepared.is_fold) refuse_fold(verb);
   }
   const bool is_whole = prepared.written.node() == prepared.expression.node();
   return call_torch(verb, is_whole ? prepared.key : prepared.written.to_text(), x, z, extras(), options, out);
@@ -176,10 +187,11 @@ nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::
                   [&](Call& call) { return knn_into(call, k, out); });
 }
 
-/// The shape of a gradient: coefficients [N] give [..., M, K], [..., O, N] give [..., O, M, K].
-Shape gradient_shape(const Call& call, const Tensor& coef, const Shape& extra = {}) {
-  Shape batch = call.batch(coef.ndim() > 2 ? ops::broadcast(call.verb(), leading(coef, 2), extra) : extra);
-  if (coef.ndim() > 1) batch.push_back(coef.shape[coef.ndim() - 2]);
+/// The shape of a gradient: coefficients [N], or none, give [..., M, K], [..., O, N] give [..., O, M, K].
+Shape gradient_shape(const Call& call, const Tensor* coef, const Shape& extra = {}) {
+  const int axes = coef == nullptr ? 1 : coef->ndim();
+  Shape batch = call.batch(axes > 2 ? ops::broadcast(call.verb(), leading(*coef, 2), extra) : extra);
+  if (axes > 1) batch.push_back(coef->shape[axes - 2]);
   return joined(std::move(batch), {call.rows(), call.x().shape.back()});
 }
 
@@ -193,7 +205,7 @@ nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::hand
     const Tensor& coefficients = call.input(coef, "coef");
     const Tensor* view = nullptr;
     nb::object result = call.output(
-        out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients); }, view);
+        out, "out", call.compute_dtype(), [&] { return gradient_shape(call, &coefficients); }, view);
     call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
     return result;
   });
@@ -306,19 +318,30 @@ nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle c
   });
 }
 
+void require_given(const char* verb, const char* name, nb::handle array, bool is_read) {
+  if (is_read && array.is_none())
+    fail(ErrorKind::invalid_argument, "{}: the formula reads {}; give it. Received None.", verb, name);
+}
+
 nb::object py_gradient_field(nb::handle phi, nb::handle x, nb::handle z, nb::handle amplitude, nb::handle coef,
-                             nb::handle out, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
-                             nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
+                             const std::optional<std::string>& combine, nb::handle out, nb::handle row, nb::handle col,
+                             nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
+                             nb::handle progress, nb::kwargs params) {
   Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
-  const Formula field = find_field(phi, "gradient_field", &options.params);
+  const char* verb = "gradient_field";
+  const Formula field =
+      combine ? find_fold(phi, verb, *combine, &options.params) : find_field(phi, verb, &options.params);
+  const Formula::Prepared& prepared = field.prepared();
+  require_given(verb, "amplitude", amplitude, prepared.reads_amplitude);
+  require_given(verb, "coef", coef, prepared.reads_coef);
   const auto extras = [&] { return Extras{{{"amplitude", amplitude}, {"coef", coef}}, {}}; };
   return run_verb({"gradient_field", "gradient_field"}, field, x, z, options, out, extras, [&](Call& call) {
-    const Tensor& amplitudes = call.input(amplitude, "amplitude");
-    const Tensor& coefficients = call.input(coef, "coef");
+    const Tensor* amplitudes = amplitude.is_none() ? nullptr : &call.input(amplitude, "amplitude");
+    const Tensor* coefficients = coef.is_none() ? nullptr : &call.input(coef, "coef");
     const Tensor* view = nullptr;
     nb::object result = call.output(
-        out, "out", call.compute_dtype(), [&] { return gradient_shape(call, coefficients, leading(amplitudes, 2)); },
-        view);
+        out, "out", call.compute_dtype(),
+        [&] { return gradient_shape(call, coefficients, amplitudes ? leading(*amplitudes, 2) : Shape{}); }, view);
     const Tensor& columns = call.z() != nullptr ? *call.z() : call.x();
     call.run([&] {
       gradient_field(call.formula(), call.x(), columns, amplitudes, coefficients, *view, call.arguments());
@@ -412,7 +435,8 @@ void bind_verbs(nb::module_& module) {
              nb::arg(), nb::kw_only(), MERCER_OPTIONS, nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
-  module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a, "coef"_a, nb::kw_only(),
+  module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a.none(), "coef"_a.none(),
+             nb::kw_only(), "combine"_a = nb::none(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
 #undef MERCER_OPTIONS
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),

@@ -200,6 +200,30 @@ Formula find_field(nb::handle object, const char* verb, nb::dict* params) {
   return found(object, verb, false, nullptr, params, &Symbol::field);
 }
 
+namespace {
+
+/// A reduction by its name in formulas; over the points here.
+Expr combined(const Expr& term, const std::string& combine, const char* verb) {
+  using Reduction = Expr (*)(const Expr&);
+  static const std::pair<const char*, Reduction> kReductions[] = {
+      {"sum", mercer::sum}, {"prod", mercer::prod}, {"max", mercer::max}, {"min", mercer::min},
+      {"logsumexp", mercer::logsumexp}};
+  for (const auto& [name, reduction] : kReductions)
+    if (combine == name) return reduction(term);
+  if (combine == "reduce") return term;
+  fail(ErrorKind::invalid_argument,
+       "{}: combine must be sum, prod, max, min or logsumexp, of which phi is the term, or reduce, where phi is a "
+       "reduction itself (mercer.reduce). Received \"{}\".", verb, combine);
+}
+
+}  // namespace
+
+Formula find_fold(nb::handle object, const char* verb, const std::string& combine, nb::dict* params) {
+  const Symbol symbol = find_symbol(object, verb);
+  add_carried(symbol, params);
+  return prepared(combined(symbol.expr, combine, verb), [](const Expr& e) { return Formula::fold(e); });
+}
+
 Symbol find_symbol(nb::handle object, const char* verb) {
   if (const Symbol* symbol = nullptr; nb::try_cast(object, symbol) && symbol != nullptr) return *symbol;
   if (PyUnicode_Check(object.ptr())) return symbol_of_text(object, false, nullptr);

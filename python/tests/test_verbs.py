@@ -176,6 +176,104 @@ def test_a_field_with_values_of_the_pair(rng, points, library):
     assert_close(result, np.einsum("on,mn,mnk->omk", coef, amplitude, derivative))
 
 
+def logsumexp(t):
+    top = t.max(0)
+    return top + np.log(np.exp(t - top).sum(0))
+
+
+def smoothed(t):
+    state = np.zeros_like(t[0])
+    for term in t:
+        state = 0.5 * state + term
+    return np.tanh(state)
+
+
+COEF, AMPLITUDE = mc.param("coef"), mc.param("amplitude")
+FOLDS = {
+    # phi, combine, the terms by c[o, n], a[m, n] and the gaps, and what becomes of them over n
+    "max": ("coef*amplitude*sign(x-z)*h", "max",
+            lambda c, a, d: c * a * np.sign(d) * 2, lambda t: t.max(0)),
+    "min": ("coef + amplitude*(x-z)/h", "min", lambda c, a, d: c + a * d / 2, lambda t: t.min(0)),
+    "prod": ("1 + coef*amplitude*(x-z)/h", "prod",
+             lambda c, a, d: 1 + c * a * d / 2, lambda t: t.prod(0)),
+    "logsumexp": ("coef*abs(x-z)*amplitude/h", "logsumexp",
+                  lambda c, a, d: c * a * abs(d) / 2, logsumexp),
+    "sum": ("h*coef*amplitude*(x-z)", "sum", lambda c, a, d: 2 * c * a * d, lambda t: t.sum(0)),
+    "sum of others": ("exp(-abs(coef*amplitude*(x-z)/h))", "sum",
+                      lambda c, a, d: np.exp(-abs(c * a * d / 2)), lambda t: t.sum(0)),
+    "in order": (
+        mc.reduce(COEF * AMPLITUDE * (mc.x - mc.z) / mc.param("h"), lambda s, t: 0.5 * s + t, 0.0,
+                  finish=lambda s: mc.tanh(s)), "reduce",
+        lambda c, a, d: c * a * d / 2, smoothed,
+    ),
+    "of text": ("reduce(coef*amplitude*(x-z)/h, 0.5*a + t, 0, finish=tanh(a))", "reduce",
+                lambda c, a, d: c * a * d / 2, smoothed),
+    "of a function": (lambda x, z, coef, amplitude, h: coef * amplitude * (x - z) / h, "max",
+                      lambda c, a, d: c * a * d / 2, lambda t: t.max(0)),
+    "two states": (
+        mc.reduce((COEF * mc.x * mc.param("h"), abs(AMPLITUDE)),
+                  lambda s, t: (s[0] + t[0], mc.max(s[1], t[1])), (0.0, 0.0),
+                  finish=lambda s: s[0] / s[1]), "reduce", None, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_a_field_with_points_combined(rng, points, library, name):
+    x, z, x_exact, z_exact = points
+    amplitude, coef = rng.normal(size=(M, N)).astype("f"), rng.normal(size=(2, N)).astype("f")
+    phi, combine, terms, fold = FOLDS[name]
+    arrays = to_library(library, amplitude), to_library(library, coef)
+    result = mc.gradient_field(phi, x, z, *arrays, combine=combine, h=2.0)
+    if terms is None:
+        sums = 2 * (coef.astype("d") @ np.ones(N))[:, None, None] * x_exact
+        expected = sums / abs(amplitude.astype("d")).max(1)[:, None]
+    else:
+        c, a = coef.astype("d")[:, None, :, None], amplitude.astype("d")[None, :, :, None]
+        all_terms = terms(c, a, differences(x_exact, z_exact)) + np.zeros((2, M, N, K))
+        expected = fold(np.moveaxis(all_terms, 2, 0))
+    assert_close(result, expected)
+    out = to_library(library, np.empty((2, M, K), "f"))
+    assert mc.gradient_field(phi, x, z, *arrays, combine=combine, h=2.0, out=out) is out
+    assert_close(out, expected)
+
+
+def test_a_fold_need_not_read_the_arrays(rng, points, library):
+    x, z, x_exact, z_exact = points
+    gaps = abs(differences(x_exact, z_exact))
+    result = mc.gradient_field("abs(x-z)", x, z, None, None, combine="max")
+    assert_close(result, gaps.max(1))
+    coef = rng.random((3, N)).astype("f")
+    result = mc.gradient_field(
+        "coef*abs(x-z)", x, z, None, to_library(library, coef), combine="min"
+    )
+    assert_close(result, (coef[:, None, :, None] * gaps).min(2))
+    assert_close(mc.gradient_field("abs(x-z)", x, None, None, None, combine="min"), 0 * x_exact)
+    near = mc.gradient_field("where(sum(abs(x-z)) < 6, z, -9)", x, z, None, None, combine="max")
+    inside = gaps.sum(-1)[..., None] < 6
+    assert_close(near, np.where(inside, z_exact, -9).max(1))
+
+
+def test_folds_that_are_refused(points):
+    x, z, *_ = points
+    ones = x @ z.T
+    for phi, arrays, combine, words in (
+        ("abs(x-z)", (ones, None), "max", "amplitude was given, but the term does not read it"),
+        ("coef*x", (None, None), "max", "the formula reads coef; give it"),
+        ("x", (None, None), "median", "combine must be sum, prod, max, min or logsumexp"),
+        ("x-z", (None, None), "reduce", "outermost operation is a reduction"),
+        (
+            "reduce(x, 0.5*a + t, 0, finish=a*col)",
+            (None, None),
+            "reduce",
+            "finish reads the states",
+        ),
+        ("x-z", (None, None), None, "the formula reads amplitude; give it"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mc.gradient_field(phi, x, z, *arrays, combine=combine)
+
+
 def test_a_function_for_each_verb(rng, points, library):
     x, z, x_exact, z_exact = points
 

@@ -40,6 +40,20 @@ VERBS = {
         mc.differentiate(POWER, "x"), x, z, a["amplitude"], a["coef"], p=1.3, h=2.0
     ),
 }  # fmt: skip
+# Without derivatives, and not for tracers.
+FOLDS = {
+    "gradient_field of the largest": lambda x, z, a: mc.gradient_field(
+        "coef + amplitude*abs(x-z)/h", x, z, a["amplitude"], a["coef"], combine="max", h=2.0
+    ),
+    "gradient_field in order": lambda x, z, a: mc.gradient_field(
+        "reduce(coef*(x-z)*exp(-sum(abs(x-z))/h), 0.5*a + t, 0, finish=tanh(a))", x, z, None,
+        a["coefs"], combine="reduce", h=30.0,
+    ),
+    "gradient_field without arrays": lambda x, z, a: mc.gradient_field(
+        "abs(x-z)", x, z, None, None, combine="logsumexp"
+    ),
+}  # fmt: skip
+VERBS |= FOLDS
 
 
 def further_arrays(rng, lead, m, n, k):

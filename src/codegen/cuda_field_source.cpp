@@ -54,6 +54,32 @@ std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
   return text + weight_text({}, plan.problem.type) + phi_function(plan.program);
 }
 
+/// A fold's states: where they start, what becomes of them at a point n and in the end.
+std::string fold_functions(const plan::GpuFieldPlan& plan) {
+  const ir::FieldFold& fold = plan.problem.field.fold;
+  std::string identity, summed = "false";
+  for (std::size_t s = 0; s < plan.identity.size(); ++s) {
+    identity += fmt::format("  state[{}] = {};\n", s, cuda_number(plan.identity[s], plan.problem.type));
+    if (fold.summed[s]) summed += fmt::format(" || s == {}", s);
+  }
+  const auto name = [](const Input& input) {
+    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
+    if (input.site == Site::incoming) return std::string("coef");
+    if (input.site == Site::accumulator) return fmt::format("state[{}]", input.slot);
+    return site_name(input);
+  };
+  const auto state = [](std::size_t s) { return fmt::format("state[{}]", s); };
+  return "MERCER_INLINE void identity(REAL (&state)[STATES]) {\n" + identity + "}\n" +
+         "MERCER_INLINE bool is_summed(int s) { return " + summed + "; }\n" +
+         "MERCER_INLINE void combine(REAL (&state)[STATES], REAL coef, REAL x, REAL z, REAL w, const REAL* row,\n"
+         "                           const REAL* col, const REAL* pair, const REAL* params, REAL features) {\n" +
+         cuda_statements(plan.program, name, state) + "}\n" +
+         "MERCER_INLINE REAL finished(const REAL (&state)[STATES], const REAL* row, const REAL* params, REAL features) "
+         "{\n" +
+         cuda_statements(plan.finish, name, [](std::size_t) { return std::string("const REAL value"); }) +
+         "  return value;\n}\n";
+}
+
 /// Stages of 64 points whose ranks fit the codes of 16-bit floats.
 constexpr int kCodeStages = 94;
 std::string field_product_defines(const plan::GpuFieldPlan& plan) {
@@ -72,7 +98,10 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
   text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
   text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
-  text += define("MARKED", plan.on_tensor_cores());
+  text += define("MARKED", plan.on_tensor_cores()) + define("FOLDS", plan.folds()) + define("STATES", plan.states());
+  if (plan.folds())
+    return text + define("FACTORS", std::int64_t{0}) + weight_text({}, plan.problem.type) + fold_functions(plan) +
+           skeleton({"field.cuh"});
   // What tensor cores leave may have amplitudes and factors of all sizes; several outputs, a weight each, lost by it.
   const bool factors = plan.factors && plan.problem.outputs == 1 && !plan.on_tensor_cores();
   return text + phi_functions(plan, factors) + skeleton({"field.cuh"});

@@ -151,7 +151,7 @@ InterpretedField::InterpretedField(const plan::FieldSource& source)
 
 void InterpretedField::operator()(const plan::FieldArgs& args) const {
   const std::int64_t size = source_.rows * source_.outputs * source_.cols();
-  std::memset(args.acc, 0, size * size_of(program_.program().type));
+  if (source_.states == 0) std::memset(args.acc, 0, size * size_of(program_.program().type));
   for (int r = 0; r < source_.rows && args.n > 0; ++r) run_row(args, r);
 }
 
@@ -161,8 +161,8 @@ void InterpretedField::run_row(const plan::FieldArgs& args, std::int64_t r) cons
   const std::int64_t cols = source_.cols(), size = static_cast<std::int64_t>(element);
   const std::int64_t row = r * source_.row_stride, pair = r * source_.pair_row, coef = r * source_.coef_row;
   std::vector<LaneInput> inputs(program.inputs.size());
-  std::vector<void*> outputs(source_.outputs);
-  for (int o = 0; o < source_.outputs; ++o) outputs[o] = at(args.acc, (r * source_.outputs + o) * cols, element);
+  std::vector<void*> outputs(source_.results());
+  for (int o = 0; o < source_.results(); ++o) outputs[o] = at(args.acc, (r * source_.results() + o) * cols, element);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Input& in = program.inputs[i];
     LaneInput& lane = inputs[i];

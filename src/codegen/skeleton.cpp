@@ -14,6 +14,7 @@ int point_slot(const Input& input) {
 
 ir::Program with_contraction(const plan::FieldSource& source) {
   ir::Program program = source.program;
+  if (source.states > 0) return program;
   const std::int32_t phi = program.outputs[0];
   program.outputs.clear();
   auto append = [&](ir::Instr instr) {

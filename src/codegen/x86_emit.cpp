@@ -437,7 +437,7 @@ class FieldEmitter {
         program_(with_contraction(source)) {}
 
   std::vector<std::uint8_t> emit() {
-    const int sums = s_.rows * s_.outputs * s_.vectors;
+    const int sums = s_.rows * s_.results() * s_.vectors;
     x_ = sums;
     z_ = x_ + (s_.holds ? s_.rows * s_.vectors : 0);
     coef_ = z_ + (s_.rows > 1 ? s_.vectors : 0);
@@ -458,7 +458,10 @@ class FieldEmitter {
     MERCER_LOAD(z_stride, FieldArgs, loop);
     MERCER_LOAD(n, FieldArgs, count);
     emitter.pin_constants();
-    for (int r = 0; r < sums; ++r) a.zero(a.reg(r));
+    for (int r = 0; r < sums; ++r) {
+      if (s_.states > 0) a.move(a.reg(r), a.ptr[a.acc + r * a.vector_bytes()]);
+      else a.zero(a.reg(r));
+    }
     for (int r = x_; r < z_; ++r) a.move(a.reg(r), a.ptr[a.x + (r - x_) * a.vector_bytes()]);
     Xbyak::Label again, done;
     a.test(a.count, a.count);
@@ -486,7 +489,7 @@ class FieldEmitter {
     for (int o = 0; s_.holds && o < s_.outputs; ++o)
       a.broadcast(a.reg(coef_ + o), a.out + (row * s_.coef_row + o) * element_);
     for (const Input& input : program_.inputs) inputs.push_back(bind(input, row));
-    for (int o = 0; o < s_.outputs; ++o) outputs.push_back(Binding::registers((row * s_.outputs + o) * s_.vectors));
+    for (int o = 0; o < s_.results(); ++o) outputs.push_back(Binding::registers((row * s_.results() + o) * s_.vectors));
     emitter.emit(inputs, outputs);
   }
 
@@ -505,7 +508,7 @@ class FieldEmitter {
       case Site::incoming:
         return s_.holds ? Binding::shared_register(coef_ + input.slot)
                         : Binding::broadcast(a.out, input.slot * element_);
-      case Site::accumulator: return Binding::registers((row * s_.outputs + input.slot) * s_.vectors);
+      case Site::accumulator: return Binding::registers((row * s_.results() + input.slot) * s_.vectors);
       default: refuse_input("field", input.site);
     }
   }

@@ -320,7 +320,7 @@ bool is_variable(Op op) {
 }  // namespace ir
 
 Expr differentiate(const Expr& expression, const Expr& variable) {
-  ir::verify(expression, true);
+  ir::verify(expression, ir::Form::field);
   return ir::differentiate_made(expression, variable);
 }
 

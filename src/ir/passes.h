@@ -1,9 +1,15 @@
 // Passes over expressions. Each takes and returns values; verify() may stand between any two of them.
 #pragma once
 
+#include <cstdint>
+
 #include "ir/expr.h"
 
 namespace mercer::ir {
+
+/// What an expression is a formula of: values of pairs; of pairs and features; such values, combined over the points n
+/// by its outermost operation (ir/fold.h).
+enum class Form : std::uint8_t { pairs, field, fold };
 
 /// Constant folding, algebraic rules, canonical order of commutative arguments. Bit-exact on NaN, Inf and zeros.
 Expr simplify(const Expr& e);
@@ -11,8 +17,8 @@ Expr simplify(const Expr& e);
 Expr simplify_keeping_powers(const Expr& e);
 
 /// Throws Error(invalid_argument) with the broken rule: a state leaf outside reduce, a two-sided reduction inside
-/// another one, x or z outside reductions (unless `field` is true), wrong arity, internal leaves in a user formula.
-void verify(const Expr& e, bool field = false);
+/// another one, x or z outside reductions (but in a field or a fold), wrong arity, internal leaves in a user formula.
+void verify(const Expr& e, Form form = Form::pairs);
 
 /// The derivative at t = 0 with the feature `variable` (x, z, w) replaced by variable + t * direction at every k, where
 /// `direction` is another feature: a leaf w with a slot above 0, say. A formula like any other, if `expression` is one.

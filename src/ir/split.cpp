@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "ir/fold.h"
+#include "ir/machine.h"
 #include "ir/ops.h"
 #include "ir/passes.h"
 #include "ir/ptx.h"
@@ -15,63 +17,7 @@
 namespace mercer::ir {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-/// A reduction over k in its general form: states that start at `identity` and follow `update`.
-struct Machine {
-  std::vector<Expr> identity, update, merge;
-  Expr finish;
-};
-
 Expr acc(int slot) { return leaf(Op::accumulator, slot); }
-
-/// logsumexp keeps (m, s) with value m + log(s), rescaling by one exponential per term:
-/// e = exp(-|t - m|), s' = t > m ? s e + 1 : s + e. Equal values (infinite ones too) count as e = 1.
-Machine logsumexp_machine(const Expr& t) {
-  auto step = [](const Expr& m, const Expr& s, const Expr& other, const Expr& weight) {
-    Expr gap = where(equal(other, m), Expr(0.0), abs(other - m));
-    Expr e = exp(-gap);
-    return where(other > m, s * e + weight, s + e * weight);
-  };
-  Machine machine;
-  machine.identity = {Expr(-kInf), Expr(0.0)};
-  machine.update = {max(acc(0), t), step(acc(0), acc(1), t, Expr(1.0))};
-  machine.merge = {max(acc(0), incoming(0)), step(acc(0), acc(1), incoming(0), incoming(1))};
-  machine.finish = acc(0) + log(acc(1));
-  return machine;
-}
-
-Machine reduce_machine(const Node& node) {
-  const int states = node.slot;
-  auto part = [&](int block, int s) { return node.args[block * states + s]; };
-  ExprMap<Expr> terms, merged;
-  for (int s = 0; s < states; ++s) {
-    terms[leaf(Op::state, s)] = acc(s);
-    terms[leaf(Op::incoming, s)] = part(0, s);
-    merged[leaf(Op::state, s)] = acc(s);
-  }
-  Machine machine;
-  for (int s = 0; s < states; ++s) {
-    machine.update.push_back(substitute(part(1, s), terms));
-    machine.identity.push_back(part(2, s));
-    if (node.has_merge && node.associative) machine.merge.push_back(substitute(part(3, s), merged));
-  }
-  machine.finish = substitute(node.args.back(), merged);
-  return machine;
-}
-
-/// `node` is a reduction whose arguments hold no other reduction any more.
-Machine machine_of(const Node& node) {
-  const Expr& t = node.args[0];
-  switch (node.op) {
-    case Op::sum: return {{0.0}, {acc(0) + t}, {acc(0) + incoming(0)}, acc(0)};
-    case Op::prod: return {{1.0}, {acc(0) * t}, {acc(0) * incoming(0)}, acc(0)};
-    case Op::max_over: return {{-kInf}, {max(acc(0), t)}, {max(acc(0), incoming(0))}, acc(0)};
-    case Op::min_over: return {{kInf}, {min(acc(0), t)}, {min(acc(0), incoming(0))}, acc(0)};
-    case Op::logsumexp: return logsumexp_machine(t);
-    default: return reduce_machine(node);
-  }
-}
 
 /// Moves the machine's local slots 0 … S-1 to first … first + S - 1.
 Expr shift_slots(const Expr& e, int states, int first) {
@@ -444,6 +390,84 @@ FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides, const FieldO
   const Expr amplitude = leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()));
   out.field = amplitude * out.field;
   if (!out.units.empty()) out.scaled = amplitude * out.scaled;
+  return out;
+}
+
+namespace {
+
+/// Terms, and combines that read indices, with leaves for values of the pair.
+Expr with_pair_values(const Expr& fold, std::vector<Expr>& outputs) {
+  if (!fold_reads_pairs(fold)) return fold;  // row and col are cheap to read there
+  PairValues values(outputs);
+  const std::size_t states = fold->op == Op::reduce ? static_cast<std::size_t>(fold->slot) : 1;
+  std::vector<Expr> args = fold->args;
+  const std::vector<Expr> terms = pin_compared({args.begin(), args.begin() + static_cast<std::ptrdiff_t>(states)});
+  for (std::size_t s = 0; s < args.size(); ++s) {
+    if (s < states) {
+      args[s] = values(terms[s]);
+      continue;
+    }
+    for (const Op index : {Op::index_i, Op::index_j})
+      if (index == Op::index_i ? uses(args[s]).index_i : uses(args[s]).index_j)
+        args[s] = substitute(args[s], {{leaf(index), values(leaf(index))}});
+  }
+  return with_args(fold, std::move(args));
+}
+
+/// Slots of states that `finish` reads, or that are read by the updates of such.
+std::vector<bool> needed_states(const Machine& machine) {
+  std::vector<bool> needed(machine.update.size(), false);
+  std::vector<Expr> open{machine.finish};
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    for_each(e, [&](const Expr& n) {
+      if (n->op != Op::accumulator || needed[static_cast<std::size_t>(n->slot)]) return;
+      needed[static_cast<std::size_t>(n->slot)] = true;
+      open.push_back(machine.update[static_cast<std::size_t>(n->slot)]);
+    });
+  }
+  if (std::find(needed.begin(), needed.end(), true) == needed.end()) needed[0] = true;  // of a constant result
+  return needed;
+}
+
+bool reads_slot(const Expr& e, int slot) {
+  bool found = false;
+  for_each(e, [&](const Expr& n) { found = found || (n->op == Op::accumulator && (slot < 0 || n->slot == slot)); });
+  return found;
+}
+
+/// Whether state `slot` is the sum of its terms.
+bool is_summed(const std::vector<Expr>& updates, int slot) {
+  for (int s = 0; s < static_cast<int>(updates.size()); ++s)
+    if (s != slot && reads_slot(updates[static_cast<std::size_t>(s)], slot)) return false;
+  const Expr& e = updates[static_cast<std::size_t>(slot)];
+  const auto is_own = [&](std::size_t i) { return same(e->args[i], acc(slot)); };
+  if (e->op == Op::add) return (is_own(0) && !reads_slot(e->args[1], -1)) || (is_own(1) && !reads_slot(e->args[0], -1));
+  if (e->op == Op::sub) return is_own(0) && !reads_slot(e->args[1], -1);
+  return e->op == Op::fma && is_own(2) && !reads_slot(e->args[0], -1) && !reads_slot(e->args[1], -1);
+}
+
+}  // namespace
+
+FieldSplit split_fold(const Expr& fold) {
+  FieldSplit out;
+  const Machine machine = machine_of(*with_pair_values(by_meaning(fold), out.pair_outputs));
+  const std::vector<bool> needed = needed_states(machine);
+  ExprMap<Expr> leaves{{amplitude_leaf(), leaf(Op::pair_value, static_cast<int>(out.pair_outputs.size()))},
+                       {coef_leaf(), leaf(Op::incoming)}};
+  int states = 0;
+  for (std::size_t s = 0; s < needed.size(); ++s)
+    if (needed[s]) leaves[acc(static_cast<int>(s))] = acc(states++);
+  Uniforms uniforms(out.params, out.uniforms);
+  const auto taken = [&](const Expr& e) { return uniforms(simplify(substitute(e, leaves))); };
+  for (std::size_t s = 0; s < needed.size(); ++s) {
+    if (!needed[s]) continue;
+    out.fold.update.push_back(taken(machine.update[s]));
+    out.fold.identity.push_back(machine.identity[s]);
+  }
+  out.fold.finish = taken(machine.finish);
+  for (int s = 0; s < states; ++s) out.fold.summed.push_back(is_summed(out.fold.update, s));
   return out;
 }
 

@@ -76,10 +76,22 @@ struct SplitOptions {
 /// Splits verified, simplified expressions that share one pass over the features.
 Split split(const std::vector<Expr>& outputs, const SplitOptions& options = {});
 
+/// How the points n of a fold are combined (ir/fold.h), in place of a sum of coef[o, n] φ. States that no result
+/// needs are left out.
+struct FieldFold {
+  std::vector<Expr> identity;  // numbers
+  std::vector<Expr> update;    // the new states, over accumulators and what φ reads; coef[o, n] is incoming(0)
+  std::vector<bool> summed;    // states that terms are added to and nothing else reads: partial sums may be added up
+  Expr finish;                 // over accumulators, row, parameters and uniforms
+  int states() const { return static_cast<int>(update.size()); }
+  explicit operator bool() const { return !update.empty(); }
+};
+
 /// A field (the derivative by a feature) in two passes: the pair values, then φ per (m, n, k).
 struct FieldSplit {
   std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
-  Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms
+  Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms; empty with a fold
+  FieldFold fold;
   Expr beside;                  // another one over the same, or empty
   // Of pairs whose sums of powers leave the range (ir/safe_field.h), empty where there are none:
   std::vector<Expr> again;             // values in place of pair_outputs
@@ -99,6 +111,9 @@ bool reads_pairs(const Expr& phi);
 /// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where
 /// φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with reductions alone.
 FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, const FieldOptions& options = {});
+
+/// The same of a fold: its amplitude is pair value number pair_outputs.size(), if it reads one.
+FieldSplit split_fold(const Expr& fold);
 
 /// Values of a pair that are functions of its reductions, of row, col and parameters alone.
 struct ValueSplit {

@@ -53,6 +53,16 @@ class Verifier {
     for (const Expr& a : e->args) check(a, p);
   }
 
+  /// A reduction over the features; or over the points, whose terms have reductions over the features of any kind.
+  void check_terms(const Expr& e, bool over_features) {
+    if (e->op == Op::reduce) {
+      check_parts(*e);
+      return check_reduce(*e, over_features);
+    }
+    check_arity(*e, 1);
+    check(e->args[0], {.name = "the term of a reduction", .features = true, .in_reduction = over_features});
+  }
+
  private:
   static void check_arity(const Node& n, std::size_t arity) {
     require(n.args.size() == arity, "formula: {} takes {} argument{}. Received {}.", name_of(n.op), arity,
@@ -90,11 +100,8 @@ class Verifier {
 
   void check_reduction(const Expr& e, const Place& p) {
     require(p.reductions, "formula: no reduction stands in {}. Received {}(...).", p.name, name_of(e->op));
-    if (e->op == Op::reduce) check_parts(*e);
-    else check_arity(*e, 1);
     if (p.in_reduction) check_one_sided(e);
-    if (e->op == Op::reduce) return check_reduce(*e);
-    check(e->args[0], {.name = "the term of a reduction", .features = true, .in_reduction = true});
+    check_terms(e, true);
   }
 
   static void check_one_sided(const Expr& e) {
@@ -113,9 +120,9 @@ class Verifier {
     require(!n.associative || n.has_merge, "reduce: an associative reduction needs `merge`. Received none.");
   }
 
-  void check_reduce(const Node& n) {
+  void check_reduce(const Node& n, bool over_features) {
     const std::array<Place, 4> places{{
-        {.name = "the term of reduce", .features = true, .in_reduction = true},
+        {.name = "the term of reduce", .features = true, .in_reduction = over_features},
         {.name = "the combine of reduce", .features = true, .in_reduction = true, .states = n.slot, .incoming = true,
          .reductions = false},
         {.name = "the identity of reduce", .reductions = false},
@@ -132,10 +139,11 @@ class Verifier {
 
 }  // namespace
 
-void verify(const Expr& e, bool field) {
+void verify(const Expr& e, Form form) {
   require(!e.empty(), "formula: an expression is needed. Received an empty one.");
+  if (form == Form::fold) return Verifier().check_terms(e, false);
   // A field's reductions may be two-sided: they are values of the pair, not of the feature.
-  Verifier().check(e, {.name = "an expression outside every reduction", .features = field});
+  Verifier().check(e, {.name = "an expression outside every reduction", .features = form == Form::field});
 }
 
 }  // namespace mercer::ir

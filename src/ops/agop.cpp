@@ -36,7 +36,7 @@ class OuterProducts {
   OuterProducts(const PairCall& call, const Formula& f, const Tensor& x, const Tensor& z, const Tensor& coef,
                 const Tensor& out, const Arguments& arguments, Context& context)
       : call_(call), f_(f), x_(x), z_(z), coef_(coef), out_(out), arguments_(arguments), context_(context),
-        shape_(call.op(), coef) {
+        shape_(call.op(), &coef) {
     size_ = static_cast<std::int64_t>(size_of(call.type()));
     const std::int64_t m = call.m(), k = call.features();
     const std::int64_t outputs = std::max<std::int64_t>(1, shape_.outputs);
@@ -212,7 +212,7 @@ void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tens
 void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                  const Arguments& arguments, Context& context) {
   const char* op = "kernel_agop";
-  const ops::Coefficients shape(op, coef);
+  const ops::Coefficients shape(op, &coef);
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, shape.axes)});
   shape.check(call, coef);
   ops::check_output_type(op, out, call.type());

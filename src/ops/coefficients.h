@@ -6,17 +6,17 @@
 
 namespace mercer::ops {
 
-/// coef [..., O, N], or [N] for one output that has no axis.
+/// coef [..., O, N], or [N], or none for one output that has no axis.
 struct Coefficients {
   bool single;
   int axes;
   std::int64_t outputs;
 
-  Coefficients(const char* op, const Tensor& coef) {
-    check_input(op, "coef", coef, 1);
-    single = coef.ndim() == 1;
+  Coefficients(const char* op, const Tensor* coef) {
+    if (coef != nullptr) check_input(op, "coef", *coef, 1);
+    single = coef == nullptr || coef->ndim() == 1;
     axes = single ? 1 : 2;
-    outputs = single ? 1 : coef.shape[coef.ndim() - 2];
+    outputs = single ? 1 : coef->shape[coef->ndim() - 2];
   }
 
   void check(const PairCall& call, const Tensor& coef) const {

@@ -85,8 +85,10 @@ class SampleCall {
   void field(Context& context) {
     const Shape coef = columns_ == 1 ? Shape{n_} : Shape{columns_, n_};
     const Shape out = columns_ == 1 ? Shape{m_, k_} : Shape{columns_, m_, k_};
-    gradient_field(formula_, x_, z_, matrix_of(type_, m_, n_, Layout::row), zeros(type_, coef), output(type_, out),
-                   arguments_, context);
+    const Formula::Prepared& reads = formula_.prepared();
+    const Tensor amplitude = matrix_of(type_, m_, n_, Layout::row), coefs = zeros(type_, coef);
+    gradient_field(formula_, x_, z_, reads.reads_amplitude ? &amplitude : nullptr, reads.reads_coef ? &coefs : nullptr,
+                   output(type_, reads.reads_coef ? out : Shape{m_, k_}), arguments_, context);
   }
 
  private:

@@ -83,7 +83,7 @@ RecentCache<cuda::PairKernels>& pairs_of(const cuda::PairJob& job, Context& cont
 /// A field of stored values of the pairs. `amplitude`: of one more plane, which the caller gives.
 struct FieldUse {
   std::int64_t outputs = 1;
-  bool amplitude = false, may_be_linear = true;
+  bool amplitude = false, may_be_linear = true, may_be_products = true;
 };
 
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
@@ -93,7 +93,8 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   problem.type = job.type;
   problem.outputs = static_cast<int>(std::min(use.outputs, plan::kFieldOutputs));
   const bool pays =
-      job.type == Dtype::float32 && job.hardware().capability() == 90 && context.precision() != Precision::direct &&
+      use.may_be_products && job.type == Dtype::float32 && job.hardware().capability() == 90 &&
+      context.precision() != Precision::direct &&
       plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
   problem.product_outputs = pays ? plan::most_product_outputs(use.outputs) : 0;
   problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
@@ -269,7 +270,8 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
     return columns == 0 || plan::pays_product_beside(job.type, job.features, columns, of_products);
   };
   const std::string key = cache_key(
-      formula.is_field ? "values of a field" : "values of a gradient", formula.key, job.type, job.x.points.dtype,
+      formula.is_fold ? "values of a fold" : formula.is_field ? "values of a field" : "values of a gradient",
+      formula.key, job.type, job.x.points.dtype,
       problem.bytes, job.device, problem.product, problem.plane_product, problem.sizes, field.linear != nullptr,
       field.has_units(), further.names(), plan::columns_at_once(columns), pays(false), pays(true));
   return kept(pairs_of(job, context), key, job, [&] {
@@ -302,15 +304,18 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, c
                                Context& context, const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
   const bool weighs = !weights.of_outputs() && (weights.of_matrix() || weights.count > 1);
-  FieldUse use{weights.of_outputs() ? weights.count : 1, formula.is_field || weighs};
+  FieldUse use{weights.of_outputs() ? weights.count : 1,
+               (formula.is_field && formula.reads_amplitude) || weighs, !formula.is_fold, !formula.is_fold};
   CudaGradient gradient;
   const auto weighed = [&](ir::FieldSplit field, const Expr& phi) {
     const Expr weight = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size()));
     field.field = weighs ? weight * phi : phi;
     return field;
   };
-  const std::string text = cache_key(formula.is_field, weighs, further.without_weight, further.weights, formula.key);
+  const std::string text = cache_key(static_cast<int>(formula.form), weighs, further.without_weight, further.weights,
+                                     formula.key);
   gradient.field = field_kernels(text, job, use, context, [&] {
+    if (formula.is_fold) return ir::split_fold(formula.expression);
     if (formula.is_field) return amplitude_field(formula.expression, job.type);
     const ir::FieldSplit field = field_of(formula, further);
     return weighed(field, field.field);

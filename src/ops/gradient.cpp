@@ -24,36 +24,42 @@ using ops::Shape;
 struct Contraction : ops::Coefficients {
   int out_axes;
 
-  Contraction(const char* op, const Tensor& coef) : Coefficients(op, coef), out_axes(single ? 2 : 3) {}
+  Contraction(const char* op, const Tensor* coef) : Coefficients(op, coef), out_axes(single ? 2 : 3) {}
 
-  void check(const PairCall& call, const Tensor& coef, const Tensor& out, std::vector<const Tensor*> inputs) const {
-    Coefficients::check(call, coef);
+  void check(const PairCall& call, const Tensor* coef, const Tensor& out, std::vector<const Tensor*> inputs) const {
+    if (coef != nullptr) {
+      Coefficients::check(call, *coef);
+      inputs.push_back(coef);
+    }
     ops::check_output_type(call.op(), out, call.type());
     Shape expected = call.batch();
     if (!single) expected.push_back(outputs);
     expected.insert(expected.end(), {call.m(), call.features()});
-    inputs.push_back(&coef);
     ops::check_output(call.op(), out, expected, inputs);
   }
 
-  void fill(cpu::FieldItem& item, const PairCall& call, std::int64_t index, const Tensor& coef,
+  void fill(cpu::FieldItem& item, const PairCall& call, std::int64_t index, const Tensor* coef,
             const Tensor& out) const {
-    item.coef = ops::element(coef, call.offset(index, ops::batch_strides(coef, axes, call.batch())));
-    item.coef_dtype = coef.dtype;
     item.outputs = outputs;
-    item.coef_output_stride = single ? 0 : coef.strides[coef.ndim() - 2];
-    item.coef_point_stride = coef.strides.back();
+    if (coef != nullptr) {
+      item.coef = ops::element(*coef, call.offset(index, ops::batch_strides(*coef, axes, call.batch())));
+      item.coef_dtype = coef->dtype;
+      item.coef_output_stride = single ? 0 : coef->strides[coef->ndim() - 2];
+      item.coef_point_stride = coef->strides.back();
+    }
     item.out = ops::element(out, call.offset(index, ops::batch_strides(out, out_axes, call.batch())));
     item.out_output_stride = single ? 0 : out.strides[out.ndim() - 3];
     item.out_row_stride = out.strides[out.ndim() - 2];
     item.out_feature_stride = out.strides.back();
   }
 
-  cuda::FieldJob job(const PairCall& call, const Tensor& coef, const Tensor& out) const {
+  cuda::FieldJob job(const PairCall& call, const Tensor* coef, const Tensor& out) const {
     cuda::FieldJob job;
-    job.coef.array = {coef.data, coef.dtype, ops::batch_strides(coef, axes, call.batch())};
-    job.coef.row_stride = single ? 0 : coef.strides[coef.ndim() - 2];
-    job.coef.col_stride = coef.strides.back();
+    if (coef != nullptr) {
+      job.coef.array = {coef->data, coef->dtype, ops::batch_strides(*coef, axes, call.batch())};
+      job.coef.row_stride = single ? 0 : coef->strides[coef->ndim() - 2];
+      job.coef.col_stride = coef->strides.back();
+    }
     job.outputs = outputs;
     job.out = out.data;
     job.out_output_stride = single ? 0 : out.strides[out.ndim() - 3];
@@ -69,7 +75,7 @@ struct Programs {
   std::shared_ptr<const cpu::PairProgram> pairs;
   std::shared_ptr<const cpu::FieldProgram> field;
 
-  cpu::GradientItem item(const PairCall& call, std::int64_t index, const Contraction& contraction, const Tensor& coef,
+  cpu::GradientItem item(const PairCall& call, std::int64_t index, const Contraction& contraction, const Tensor* coef,
                          const Tensor& out) const {
     cpu::GradientItem item;
     item.item = call.item(index);
@@ -90,11 +96,12 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
   const Formula::Prepared& formula = call.formula();
   const double most = ir::most_scale(call.type());
   const auto split = [&] {
+    if (formula.is_fold) return ir::split_fold(formula.expression);
     return formula.is_field ? ir::split_amplitude_field(formula.expression, false, {.most_scale = most})
                             : ir::split_field(formula.field(), {}, {.most_scale = most});
   };
   plan::PairProblem problem = ops::block_problem(call, context);
-  const std::string text = cache_key(formula.is_field, formula.key);
+  const std::string text = cache_key(static_cast<int>(formula.form), formula.key);
   Programs programs;
   if (!formula.is_field || formula.reads_pairs) {
     programs.pairs = context.state().pairs.get(ops::key_of(text, problem), [&] {
@@ -186,20 +193,20 @@ void gradient_by_products(const char* op, const Formula& f, const Tensor& x, con
 void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& coef, const Tensor& out,
                      const Arguments& arguments, Context& context) {
   const char* op = "kernel_gradient";
-  const Contraction contraction(op, coef);
+  const Contraction contraction(op, &coef);
   const PairCall call(op, f, x, z, arguments, false, {ops::leading(coef, contraction.axes)});
-  contraction.check(call, coef, out, call.inputs());
+  contraction.check(call, &coef, out, call.inputs());
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
-    return kernels.run(job, contraction.job(call, coef, out));
+    return kernels.run(job, contraction.job(call, &coef, out));
   }
   if (pays_products(call, f, x, z, contraction.outputs))
     return gradient_by_products(op, f, x, z, coef, contraction.single, out, arguments, context);
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
-    cpu::gradient(programs.pairs.get(), programs.item(call, index, contraction, coef, out), run);
+    cpu::gradient(programs.pairs.get(), programs.item(call, index, contraction, &coef, out), run);
   });
 }
 
@@ -210,28 +217,50 @@ void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Ten
 
 void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor& amplitude,
                     const Tensor& coef, const Tensor& out, const Arguments& arguments, Context& context) {
+  gradient_field(field, x, z, &amplitude, &coef, out, arguments, context);
+}
+
+namespace {
+
+/// An array that a fold does not read is refused, as one is missed that it reads.
+void check_given(const char* op, const char* name, bool is_read, bool is_given) {
+  require(is_read || !is_given, "{}: {} was given, but the term does not read it.", op, name);
+  require(is_given || !is_read, "{}: the formula reads {}; give it. Received none.", op, name);
+}
+
+}  // namespace
+
+void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, const Tensor* amplitude,
+                    const Tensor* coef, const Tensor& out, const Arguments& arguments, Context& context) {
   const char* op = "gradient_field";
-  require(field.prepared().is_field, "{}: the formula must be made by Formula::field. Received another.", op);
-  ops::check_input(op, "amplitude", amplitude, 2);
+  const Formula::Prepared& prepared = field.prepared();
+  require(prepared.is_field, "{}: the formula must be made by Formula::field or fold. Received another.", op);
+  check_given(op, "amplitude", prepared.reads_amplitude, amplitude != nullptr);
+  check_given(op, "coef", prepared.reads_coef, coef != nullptr);
+  if (amplitude != nullptr) ops::check_input(op, "amplitude", *amplitude, 2);
   const Contraction contraction(op, coef);
-  const PairCall call(op, field, x, &z, arguments, false,
-                      {ops::leading(coef, contraction.axes), ops::leading(amplitude, 2)});
-  ops::check_matrix(call, "amplitude", amplitude);
+  std::vector<Shape> batches;
+  if (coef != nullptr) batches.push_back(ops::leading(*coef, contraction.axes));
+  if (amplitude != nullptr) batches.push_back(ops::leading(*amplitude, 2));
+  const PairCall call(op, field, x, &z, arguments, false, batches);
   std::vector<const Tensor*> inputs = call.inputs();
-  inputs.push_back(&amplitude);
+  if (amplitude != nullptr) {
+    ops::check_matrix(call, "amplitude", *amplitude);
+    inputs.push_back(amplitude);
+  }
   contraction.check(call, coef, out, inputs);
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
     const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
-    operands.amplitude = ops::matrix_operand(call, amplitude);
+    if (amplitude != nullptr) operands.amplitude = ops::matrix_operand(call, *amplitude);
     return kernels.run(job, operands);
   }
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::GradientItem item = programs.item(call, index, contraction, coef, out);
-    ops::fill_amplitude(item, call, index, amplitude);
+    if (amplitude != nullptr) ops::fill_amplitude(item, call, index, *amplitude);
     cpu::gradient(programs.pairs.get(), item, run);
   });
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "ir/fold.h"
 #include "ir/log_power.h"
 #include "ir/split.h"
 #include "plan/weight_form.h"
@@ -24,6 +25,12 @@ std::vector<Expr> params_of(const Expr& expression) {
   return params;
 }
 
+bool contains(const Expr& expression, const Expr& part) {
+  bool found = false;
+  ir::for_each(expression, [&](const Expr& e) { found = found || same(e, part); });
+  return found;
+}
+
 /// Powers with a number as exponent have faster programs than powers in general.
 std::vector<Expr> exponents_of(const Expr& expression) {
   std::vector<Expr> exponents;
@@ -39,25 +46,32 @@ std::vector<Expr> exponents_of(const Expr& expression) {
 
 }  // namespace
 
-Formula::Prepared::Prepared(const Expr& given, bool field) : is_field(field) {
+Formula::Prepared::Prepared(const Expr& given, ir::Form of)
+    : form(of), is_field(of != ir::Form::pairs), is_fold(of == ir::Form::fold) {
   require(!given.empty(), "formula: must not be empty.");
-  ir::verify(given, is_field);
-  expression = ir::with_log_powers(ir::simplify(given));
+  if (is_fold) ir::verify_fold(given);
+  else ir::verify(given, form);
+  const Expr read = is_fold ? ir::with_fold_leaves(given) : given;
+  expression = ir::with_log_powers(ir::simplify(read));
   // What the formula names may be given, also what a rule removed.
   names = ir::uses(given);
-  params = params_of(given);
+  params = params_of(read);
   exponents = exponents_of(expression);
-  reads_pairs = is_field && ir::reads_pairs(expression);
+  reads_pairs = is_fold ? ir::fold_reads_pairs(expression) : is_field && ir::reads_pairs(expression);
   uses = ir::uses(expression);
   symmetric = !is_field && ir::is_symmetric(expression);
-  key = expression.to_text();
+  key = is_fold ? ir::with_fold_names(expression).to_text() : expression.to_text();
+  if (is_fold) {
+    reads_amplitude = contains(read, ir::amplitude_leaf());
+    reads_coef = contains(read, ir::coef_leaf());
+  }
   const bool names_no_more = names.w == uses.w && names.row == uses.row && names.col == uses.col &&
                              params.size() == params_of(expression).size();
-  written = names_no_more ? expression : given;
+  written = names_no_more && !is_fold ? expression : given;
 }
 
 const Formula::Prepared& Formula::Prepared::swapped() const {
-  swap_once_.call([this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression), is_field); });
+  swap_once_.call([this] { swapped_ = std::make_unique<Prepared>(ir::swap_sides(expression), form); });
   return *swapped_;
 }
 
@@ -96,13 +110,19 @@ std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vec
   return bound_.get(bits, [&] {
     ir::ExprMap<Expr> numbers;
     for (std::size_t p = 0; p < exponents.size(); ++p) numbers[exponents[p]] = Expr(values[p]);
-    return std::make_shared<const Prepared>(ir::substitute(expression, numbers), is_field);
+    return std::make_shared<const Prepared>(ir::substitute(expression, numbers), form);
   });
 }
 
 Formula::Formula(const Expr& expression) : prepared_(std::make_shared<const Prepared>(expression)) {}
 Formula::Formula(std::string_view text) : Formula(parse(text)) {}
-Formula Formula::field(const Expr& phi) { return Formula(std::make_shared<const Prepared>(phi, true)); }
+Formula Formula::field(const Expr& phi) { return Formula(std::make_shared<const Prepared>(phi, ir::Form::field)); }
+Formula Formula::fold(const Expr& reduction) {
+  require(!reduction.empty(), "gradient_field: must not be empty.");
+  ir::verify_fold(reduction);
+  if (const Expr phi = ir::field_of_fold(reduction); !phi.empty()) return field(phi);
+  return Formula(std::make_shared<const Prepared>(reduction, ir::Form::fold));
+}
 const Expr& Formula::expression() const { return prepared_->expression; }
 bool Formula::symmetric() const { return prepared_->symmetric; }
 

@@ -14,8 +14,7 @@
 namespace mercer {
 
 struct Formula::Prepared {
-  /// `is_field`: x, z and w stand outside reductions too, for the values at one feature.
-  explicit Prepared(const Expr& expression, bool is_field = false);
+  explicit Prepared(const Expr& expression, ir::Form form = ir::Form::pairs);
 
   Expr expression;                    // simplified and verified
   std::string key;                    // its text: equal keys mean equal programs
@@ -24,8 +23,11 @@ struct Formula::Prepared {
   std::vector<Expr> exponents;        // those in an exponent: a number given there becomes part of the program
   ir::Uses uses;
   ir::Uses names;                     // of the formula as written, of which simplification may have removed some
-  bool is_field = false;
+  ir::Form form = ir::Form::pairs;
+  bool is_field = false;              // or a fold
+  bool is_fold = false;
   bool reads_pairs = false;           // a field with values of the pair: reductions, indices
+  bool reads_amplitude = true, reads_coef = true;  // a fold need not
   bool symmetric = false;
 
   /// The formula with the sides swapped (made once).

@@ -285,7 +285,7 @@ std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
   const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads_col;
   const std::int64_t coef_row = round_up(problem.outputs, vector);
   std::int64_t elements = 2 * (rows * (kSlice + vector) + kSlice * coef_row);
-  if (n > kChunk) elements += kThreads * problem.outputs * thread_r * thread_f;
+  if (n > kChunk) elements += kThreads * problem.outputs * states() * thread_r * thread_f;
   return elements * element;
 }
 
@@ -370,6 +370,34 @@ int thread_features(std::int64_t k) {
   return best;
 }
 
+namespace {
+
+/// A tile whose sums or states fit the registers, and what it reads shared memory.
+void choose_tile(GpuFieldPlan& plan) {
+  const GpuFieldProblem& problem = plan.problem;
+  const int words = (problem.type == Dtype::float64 ? 2 : 1) * plan.states();
+  const auto fits = [&] { return problem.outputs * plan.thread_r * plan.thread_f * words <= kAccumulatorWords; };
+  // What products leave is marked by 64 features, of which a tile is a part.
+  if (fits() && !plan.on_tensor_cores()) plan.thread_f = problem.thread_features;
+  while (!fits() && plan.thread_r * plan.thread_f > 1)
+    (plan.thread_f >= plan.thread_r ? plan.thread_f : plan.thread_r) /= 2;
+  // Each plane takes as many rows as the tile has.
+  while (plan.shared_bytes(kChunk + 1) > problem.shared_per_block && plan.thread_r * plan.thread_f > 1)
+    (plan.thread_r > 1 ? plan.thread_r : plan.thread_f) /= 2;
+}
+
+/// Outputs of a fold are passes where several would not leave a thread a row and a feature.
+void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
+  const ir::FieldFold& fold = plan.problem.field.fold;
+  plan.program = ir::lower(fold.update, options);
+  plan.finish = ir::lower({fold.finish}, options);
+  plan.identity = numbers_of(fold.identity);
+  const int words = plan.problem.type == Dtype::float64 ? 2 : 1;
+  plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
+}
+
+}  // namespace
+
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
   auto plan = std::make_shared<GpuFieldPlan>();
   plan->problem = problem;
@@ -377,12 +405,13 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   options.type = problem.type;
   options.params = problem.field.param_leaves();
   options.processor = ir::Processor::gpu_terms;
-  plan->program = ir::lower({problem.field.field}, options);
+  if (problem.field.fold) plan_fold(*plan, options);
+  else plan->program = ir::lower({problem.field.field}, options);
   plan->uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
-  plan->reads_row = reads_site(plan->program, {ir::Site::row});
+  plan->reads_row = reads_site(plan->program, {ir::Site::row}) || reads_site(plan->finish, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
   plan->reads_weights = reads_site(plan->program, {ir::Site::w});
-  plan->factors = factors_of(problem.field.field, problem.type);
+  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
   if (problem.features > 0) plan_beside(*plan, options);
   if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
@@ -395,16 +424,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
     if (problem.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
     plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
   }
-  const int words = problem.type == Dtype::float64 ? 2 : 1;
-  // What products leave is marked by 64 features, of which a tile is a part.
-  if (problem.outputs * plan->thread_r * plan->thread_f * words <= kAccumulatorWords && !plan->on_tensor_cores())
-    plan->thread_f = problem.thread_features;
-  while (problem.outputs * plan->thread_r * plan->thread_f * words > kAccumulatorWords &&
-         plan->thread_r * plan->thread_f > 1)
-    (plan->thread_f >= plan->thread_r ? plan->thread_f : plan->thread_r) /= 2;
-  // Each plane takes as many rows as the tile has.
-  while (plan->shared_bytes(kChunk + 1) > problem.shared_per_block && plan->thread_r * plan->thread_f > 1)
-    (plan->thread_r > 1 ? plan->thread_r : plan->thread_f) /= 2;
+  choose_tile(*plan);
   return plan;
 }
 

@@ -102,7 +102,9 @@ struct GpuFieldProblem {
 
 struct GpuFieldPlan {
   GpuFieldProblem problem;
-  ir::Program program;   // one output: φ
+  ir::Program program;   // one output: φ; or of a fold one for each state, of one output
+  std::vector<double> identity;  // of a fold
+  ir::Program finish;            // of a fold
   ir::Program uniforms;  // float64
   int thread_r = 4, thread_f = 4;
   bool reads_row = false, reads_col = false, reads_weights = false;
@@ -120,6 +122,8 @@ struct GpuFieldPlan {
     return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
   bool on_tensor_cores() const { return products || linear; }
+  bool folds() const { return static_cast<bool>(problem.field.fold); }
+  int states() const { return folds() ? problem.field.fold.states() : 1; }
   bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }

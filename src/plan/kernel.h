@@ -22,7 +22,8 @@
 // fused    update, then the epilogue on the registers; a run of `tiles` panels of x, one below the other, against one
 //          panel of z in one call
 // field    acc[o][c]    = sum over n of coef[n][o] * program(x[c], z[n][c], w[c], pair[·][n], col[·][n], row[·], …)
-//                         for one row of x; c runs over features
+//                         for one row of x; c runs over features. With states, acc[o][s][c] follows output (o, s) of
+//                         the program, which reads coef[n][o] itself, and starts at what it holds
 //
 // Strides within a kernel are part of its source, strides between rows of the caller's memory are arguments.
 #pragma once
@@ -75,7 +76,7 @@ struct FieldArgs {
   const void* col;        // [slot], n_capacity elements apart, each [n]
   const void* pair;       // [slot], pair_stride elements apart, each [rows][n], pair_row apart
   const void* coef;       // [rows][n][outputs], coef_row apart
-  void* acc;              // [rows][outputs][cols]
+  void* acc;              // [rows][outputs][states, if any][cols]
   std::int64_t z_stride;  // bytes from one row of z to the next
   std::int64_t n;
 };
@@ -125,7 +126,9 @@ struct FieldSource {
   int n_capacity = 0;           // elements between the slots of col
   int pair_stride = 0;          // elements between the slots of pair
   int row_stride = kFirstStageSlot, pair_row = 0, coef_row = 0;  // elements between two rows
-  ir::Program program = {};     // one output: φ
+  int states = 0;               // of each o, one output of the program each; 0: a sum
+  ir::Program program = {};     // one output: φ; or outputs * states
+  int results() const { return outputs * (states == 0 ? 1 : states); }
   int cols() const { return vectors * lanes; }
 };
 

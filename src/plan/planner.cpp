@@ -22,6 +22,9 @@ using ir::Op;
 constexpr std::int64_t kShortestChunk = 64;
 /// More outputs of a field than this are tiled like so many.
 constexpr std::int64_t kMostOutputs = 64;
+/// A fold's terms are long, and what several outputs share of them is little.
+constexpr std::int64_t kMostFoldOutputs = 4;
+constexpr int kInterpretedVectors = 16;
 
 /// Sums of powers of differences that are no subnormal numbers where data are narrow.
 std::vector<bool> normal_slots(const ir::Split& split) {
@@ -330,9 +333,53 @@ FieldSource FieldPlan::source(bool fast) const {
   FieldSource source{target, vectors, lanes, outputs, rows, holds, n_capacity, pair_stride};
   source.pair_row = n_capacity;
   source.coef_row = scale_slots.empty() ? 0 : n_capacity * outputs;
+  source.states = fold.states();
   source.program = fast ? fast_program : program;
   return source;
 }
+
+FieldSource FieldPlan::finish_source() const {
+  FieldSource of_states = source(false);
+  of_states.program = finish;
+  return of_states;
+}
+
+namespace {
+
+/// Of the first `outputs` of a tile: slots of their states one behind the other, and their coefficients.
+std::vector<Expr> of_outputs(const std::vector<Expr>& states, int outputs) {
+  const int count = static_cast<int>(states.size());
+  std::vector<Expr> all;
+  for (int o = 0; o < outputs; ++o) {
+    ir::ExprMap<Expr> own{{ir::leaf(Op::incoming), ir::leaf(Op::incoming, o)}};
+    for (int s = 0; s < count; ++s) own[ir::leaf(Op::accumulator, s)] = ir::leaf(Op::accumulator, o * count + s);
+    for (const Expr& state : states) all.push_back(ir::substitute(state, own));
+  }
+  return all;
+}
+
+/// States in registers, of as many outputs as there is room for beside what the terms take.
+void plan_fold(FieldPlan& plan, const FieldProblem& problem, const ir::LowerOptions& options) {
+  const TargetInfo& target = target_info(problem.target);
+  plan.fold = problem.field.fold;
+  plan.identity = numbers_of(plan.fold.identity);
+  const bool interpreted = problem.target == Target::interpreter;
+  int outputs = static_cast<int>(std::clamp<std::int64_t>(problem.outputs, 1, interpreted ? 1 : kMostFoldOutputs));
+  for (;; outputs /= 2) {
+    plan.program = lowered(of_outputs(plan.fold.update, outputs), options, target);
+    plan.vectors = interpreted ? kInterpretedVectors : fold_vectors(plan.program, problem.features, problem.target);
+    if (plan.vectors > 0 || outputs == 1) break;
+  }
+  plan.outputs = outputs;
+  plan.vectors = std::max(plan.vectors, 1);
+  std::vector<Expr> finish;
+  for (int s = 0; s < plan.fold.states(); ++s) finish.push_back(ir::leaf(Op::accumulator, s));
+  if (same(plan.fold.finish, finish[0])) return;
+  finish[0] = plan.fold.finish;
+  plan.finish = lowered(of_outputs(finish, outputs), options, target);
+}
+
+}  // namespace
 
 std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   const TargetInfo& target = target_info(problem.target);
@@ -346,6 +393,10 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   ir::LowerOptions options;
   options.type = problem.type;
   options.params = problem.field.param_leaves();
+  if (problem.field.fold) {
+    plan_fold(*plan, problem, options);
+    return plan;
+  }
   plan->units = problem.field.units;
   Expr phi = plan->units.empty() ? problem.field.field : problem.field.scaled;
   if (const WeightedField weighted = weighted_field(phi); !weighted.rest.empty()) {

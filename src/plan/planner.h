@@ -104,6 +104,9 @@ struct FieldPlan {
   int outputs = 1, vectors = 1, rows = 1;  // of one kernel
   bool holds = false;                 // FieldSource
   int n_capacity = 0, pair_stride = 0;
+  ir::FieldFold fold;                 // of a fold; `program` has its states of each output of a kernel
+  std::vector<double> identity;
+  ir::Program finish;                 // what becomes of the states, the result first; without outputs: as they are
   std::vector<int> scale_slots;       // φ is these pair values times `program`: the driver folds them into the
                                       // coefficients
   std::vector<Expr> params;
@@ -116,8 +119,10 @@ struct FieldPlan {
   std::vector<int> units;             // pair values; where one of them is not 1, the scaled program runs
   ir::Program scaled_program;         // without outputs: none
 
+  int states() const { return fold ? fold.states() : 1; }
   FieldSource source(bool fast) const;
   FieldSource scaled_source() const;
+  FieldSource finish_source() const;
 };
 
 std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem);

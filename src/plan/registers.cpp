@@ -218,6 +218,18 @@ TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   return tile;
 }
 
+int fold_vectors(const ir::Program& program, std::int64_t features, Target target) {
+  constexpr int kMostVectors = 4;
+  const TargetInfo& info = target_info(target);
+  const int states = static_cast<int>(program.outputs.size()), lanes = info.lanes(program.type);
+  const std::int64_t needed = std::clamp<std::int64_t>(ceil_div(features, lanes), 1, kMostVectors);
+  for (int vectors = static_cast<int>(needed); vectors >= 1; --vectors) {
+    const int taken = states * vectors + temporaries(program, vectors, info.embedded_broadcast) + vectors;
+    if (taken <= info.registers && masks_fit(program, vectors, info)) return vectors;
+  }
+  return 0;
+}
+
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target) {
   constexpr int kMostVectors = 4;
   constexpr double kLatency = 4, kLoads = 2, kLoop = 1;  // cycles; loads a cycle; what a turn of the loop has beside

@@ -85,7 +85,12 @@ def kernel_agop(f, x, z, coef, **options):
     return _call("kernel_agop", "kernel_agop", f, x, z, {"coef": coef}, {}, **options)
 
 
-def gradient_field(phi, x, z, amplitude, coef, **options):
+def gradient_field(phi, x, z, amplitude, coef, combine=None, **options):
+    if combine is not None:
+        raise NotImplementedError(
+            "gradient_field: combine= is not offered where torch.compile traces; call it outside "
+            f"of the compiled function. Received combine={combine!r}"
+        )
     arrays = {"amplitude": amplitude, "coef": coef}
     return _call("gradient_field", "gradient_field", phi, x, z, arrays, {}, **options)
 

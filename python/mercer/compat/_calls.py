@@ -179,9 +179,20 @@ def _check_last_stride(name: str, tensor: torch.Tensor) -> None:
 
 
 def field(
-    phi: mc.Expr, a: Any, b: Any, c: Any, d: Any, out: Any, hypers: dict[str, Any], debug: bool
+    phi: mc.Expr,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any,
+    out: Any,
+    hypers: dict[str, Any],
+    debug: bool,
+    combine: str | None = None,
 ) -> torch.Tensor:
-    """out[o, n, m] = sum over k of c[o, k] a[k, m] phi(d[n, m], b[n, k]), of checked arrays."""
+    """out[o, n, m] = sum over k of c[o, k] a[k, m] phi(d[n, m], b[n, k]), of checked arrays.
+
+    With combine, what gradient_field makes of phi, which need not read a and c.
+    """
     length = batch_of({"out": out}, 3, batch_of({"a": a, "b": b, "c": c, "d": d}, 2))
     length = batch_of(hypers, 0, length)
     params = check_hypers(hypers, length, a.device)
@@ -195,6 +206,13 @@ def field(
         raise ValueError(f"Expected shape {shape} for out, got {tuple(whole.shape)}")
     a, b, c, d = a.detach(), b.detach(), c.detach(), d.detach()
     points = d.mT.expand(length, shape[3], shape[2])
+    reads_a, reads_c = (combine is None or n in phi.parameters for n in ("amplitude", "coef"))
+    place = out if reads_c else out[:, 0]
+    amplitude, coef = a.mT if reads_a else None, c if reads_c else None
     with announced(phi) if debug else SILENT:
-        mc.gradient_field(phi, points, b.mT, a.mT, c, out=out.mT, **params)
+        mc.gradient_field(
+            phi, points, b.mT, amplitude, coef, out=place.mT, combine=combine, **params
+        )
+    if not reads_c:
+        out[:, 1:] = out[:, :1]
     return whole

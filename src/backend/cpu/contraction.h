@@ -7,6 +7,9 @@
 // factors of φ are folded into the coefficients, once per (m, n, o) instead of once per (m, n, k). The fast variant
 // of φ runs where all values of the rows of x and of the block of z are of its magnitudes, the scaled one where sums of
 // powers left the range (ir/safe_field.h).
+//
+// A fold has states in place of a sum. Between two runs of the kernel they lie where sums do, as doubles, which hold
+// values of the computing type as they are; states that are sums start each run at zero, as sums do.
 #pragma once
 
 #include <algorithm>
@@ -84,9 +87,9 @@ class Contraction {
     w.sums.reserve(rows_ * state() * sizeof(double));
     w.row.reserve(padded_rows_ * padded_ * sizeof(T));
     w.one.reserve(padded_ * sizeof(T));
-    w.partial.reserve(plan_.rows * plan_.outputs * cols_ * sizeof(T));
+    w.partial.reserve(plan_.rows * plan_.outputs * plan_.states() * cols_ * sizeof(T));
     w.scaled.reserve(together_ * tiles() * width_ * plan_.outputs * sizeof(T));
-    std::fill_n(w.sums.as<double>(), rows_ * state(), 0.0);
+    start_states(w.sums.as<double>());
     w.finite.assign(static_cast<std::size_t>(padded_rows_ / plan_.rows), field_.fast_kernel != nullptr);
     for (std::int64_t r = 0; r < padded_rows_; ++r) pack_x(m0, r, count, w);
     w.row_values.reserve(2 * padded_rows_ * sizeof(T));
@@ -105,14 +108,64 @@ class Contraction {
   }
 
   void end(std::int64_t m0, std::int64_t count, ContractionScratch& w) const {
-    for (std::int64_t r = 0; r < count; ++r) write_row(m0 + r, w.sums.as<double>() + r * state());
+    for (std::int64_t r = 0; r < count; ++r) {
+      if (field_.finish) finish_row(r, w);
+      write_row(m0 + r, w.sums.as<double>() + r * state());
+    }
   }
 
  private:
   static constexpr auto kScale = scale_table<T>(std::make_index_sequence<plan::kMostFieldOutputs>());
 
   std::int64_t tiles() const { return ceil_div(item_.outputs, plan_.outputs); }
-  std::int64_t state() const { return tiles() * plan_.outputs * padded_; }
+  std::int64_t of_tile() const { return std::int64_t{plan_.outputs} * plan_.states(); }
+  std::int64_t state() const { return tiles() * of_tile() * padded_; }
+  bool is_summed(std::int64_t slot) const {
+    return !plan_.fold || plan_.fold.summed[static_cast<std::size_t>(slot % plan_.states())];
+  }
+
+  /// [row][output][state][padded_]
+  void start_states(double* to) const {
+    const std::int64_t lines = rows_ * tiles() * of_tile();
+    for (std::int64_t line = 0; line < lines; ++line) {
+      const auto slot = static_cast<std::size_t>(line % plan_.states());
+      std::fill_n(to + line * padded_, padded_, plan_.fold ? plan_.identity[slot] : 0.0);
+    }
+  }
+
+  /// What a run of the kernel starts with, of the features from k0 on; and what it leaves.
+  void load_states(const double* states, T* partial) const {
+    for (std::int64_t s = 0; s < of_tile(); ++s, partial += cols_, states += padded_) {
+      if (is_summed(s)) std::fill_n(partial, cols_, T(0));
+      else std::transform(states, states + cols_, partial, [](double value) { return static_cast<T>(value); });
+    }
+  }
+  void store_states(const T* partial, double* states) const {
+    for (std::int64_t s = 0; s < of_tile(); ++s, partial += cols_, states += padded_) {
+      if (!is_summed(s)) std::copy_n(partial, cols_, states);
+      else
+        for (std::int64_t c = 0; c < cols_; ++c) states[c] += static_cast<double>(partial[c]);
+    }
+  }
+
+  /// The results of a fold take the place of its first states: one step of a kernel of its own, of no point n.
+  void finish_row(std::int64_t r, ContractionScratch& w) const {
+    T* const partial = w.partial.as<T>();
+    plan::FieldArgs args{};
+    args.params = params_.data();
+    args.row = w.row_values.as<T>() + 2 * r;
+    args.acc = partial;
+    args.n = 1;
+    for (std::int64_t t = 0; t < tiles(); ++t)
+      for (std::int64_t k0 = 0; k0 < padded_; k0 += cols_) {
+        double* const states = w.sums.as<double>() + r * state() + t * of_tile() * padded_ + k0;
+        for (std::int64_t s = 0; s < of_tile(); ++s)
+          for (std::int64_t c = 0; c < cols_; ++c) partial[s * cols_ + c] = static_cast<T>(states[s * padded_ + c]);
+        (*field_.finish)(args);
+        for (std::int64_t s = 0; s < of_tile(); s += plan_.states())
+          std::copy_n(partial + s * cols_, cols_, states + s * padded_);
+      }
+  }
 
   /// z as [panel of features][point][cols_], in the computing type, padded with zeros.
   void pack_points(const RunOptions& run) {
@@ -156,6 +209,10 @@ class Contraction {
     const std::int64_t points = item_.z.count;
     coef_ = aligned_array<T>(checked_product({tiles(), points, plan_.outputs}));
     T* target = coef_.as<T>();
+    if (item_.coef == nullptr) {
+      std::fill_n(target, tiles() * points * plan_.outputs, T(0));
+      return;
+    }
     for (std::int64_t t = 0; t < tiles(); ++t)
       for (std::int64_t n = 0; n < points; ++n)
         for (int h = 0; h < plan_.outputs; ++h) {
@@ -239,14 +296,12 @@ class Contraction {
     args.z = z_.as<T>() + k0 * item_.z.count + (block.n0 + n) * cols_;
     args.w = weights_.data() + k0;
     args.coef = (plan_.scale_slots.empty() ? coefficients(block, t) : scaled(all, t, r, w)) + n * plan_.outputs;
+    const auto states = [&](std::int64_t i) {
+      return w.sums.as<double>() + ((r + i) * tiles() + t) * of_tile() * padded_ + k0;
+    };
+    if (plan_.fold) load_states(states(0), w.partial.as<T>());  // its rows go one by one
     kernel(args);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      double* sums = w.sums.as<double>() + ((r + i) * tiles() + t) * plan_.outputs * padded_ + k0;
-      const T* partial = w.partial.as<T>() + i * plan_.outputs * cols_;
-      for (int h = 0; h < plan_.outputs; ++h)
-        for (std::int64_t c = 0; c < cols_; ++c)
-          sums[h * padded_ + c] += static_cast<double>(partial[h * cols_ + c]);
-    }
+    for (std::int64_t i = 0; i < rows; ++i) store_states(w.partial.as<T>() + i * of_tile() * cols_, states(i));
   }
 
   /// [n][outputs of the tile], of all rows; and of row r, times the pair values that are factors of φ.
@@ -279,7 +334,8 @@ class Contraction {
     for (std::int64_t o = 0; o < item_.outputs; ++o) {
       T* row = static_cast<T*>(item_.out) + o * item_.out_output_stride + m * item_.out_row_stride;
       for (std::int64_t k = 0; k < features_; ++k)
-        row[k * item_.out_feature_stride] = static_cast<T>(own * factors_[k] * sums[o * padded_ + k]);
+        row[k * item_.out_feature_stride] =
+            static_cast<T>(own * factors_[k] * sums[o * plan_.states() * padded_ + k]);
     }
   }
 

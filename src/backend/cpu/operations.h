@@ -72,8 +72,10 @@ void nearest(const PairProgram& program, const PairItem& item, const std::vector
 struct FieldProgram {
   std::shared_ptr<const plan::FieldPlan> plan;
   std::unique_ptr<jit::FieldKernel> kernel, fast_kernel;  // fast_kernel: null when one program serves all data
+  std::unique_ptr<jit::FieldKernel> finish;               // of a fold whose result is not its first state
   explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source(false))) {
     if (p->has_fast) fast_kernel = jit::compile(p->source(true));
+    if (!p->finish.outputs.empty()) finish = jit::compile(p->finish_source());
   }
   /// That of a plan with units, compiled when a call first needs it.
   const jit::FieldKernel& scaled_kernel() const {
@@ -83,13 +85,13 @@ struct FieldProgram {
  private:
   MadeOnce<jit::FieldKernel> scaled_;
 };
-/// A field: out[o, m, k] = row_scale[m] * sum over n of coef[o, n] φ(x[m, k], z[n, k], planes of the pairs).
+/// A field: out[o, m, k] = row_scale[m] * sum over n of coef[o, n] φ(x[m, k], z[n, k], planes of the pairs); or a fold.
 struct FieldItem {
   std::shared_ptr<const FieldProgram> program;
   Points x, z;                    // x [M, K], without data where φ reads none; z [N, K]
   const double* weights = nullptr;  // [K], or null where φ reads none
   std::vector<double> params;
-  const void* coef = nullptr;     // [O, N]
+  const void* coef = nullptr;     // [O, N], or null where a fold reads none
   Dtype coef_dtype = Dtype::float32;
   std::int64_t outputs = 1, coef_output_stride = 0, coef_point_stride = 0;
   Points row_scale;               // [M, 1]; without data: ones

@@ -25,9 +25,10 @@ FieldContraction::FieldContraction(const FieldKernels& kernels, const PairJob& j
     partial_ = workspace.add(splits_ * pass_ * rows.part * job.features * size_);
 }
 
-/// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none.
+/// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none, and
+/// none of a fold, whose states follow one n after the other.
 std::int64_t FieldContraction::choose_splits() const {
-  if (linear_ || stored_) return 1;
+  if (linear_ || stored_ || plan_.folds()) return 1;
   const std::int64_t blocks = products_
                                   ? products_->blocks(rows_.part)
                                   : ceil_div(rows_.part, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());

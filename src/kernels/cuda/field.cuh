@@ -14,6 +14,8 @@
 // With FACTORS φ is SCALE amplitude(pairs' values) factor(x, z, w), times weight_of(w) where that is WEIGHTED: the
 // amplitude goes to the coefficients, once for all features of a thread.
 //
+// With FOLDS a thread has STATES of each in place of a sum, which follow combine() n by n; finished() makes results.
+//
 // Sums are promoted every FIELD_CHUNK points to shared memory. blockIdx.z: a range of n, with partial results.
 #define FIELD_THREADS 256
 #define THREADS_F 16
@@ -28,8 +30,11 @@
 #define FIELD_CHUNK 512
 
 struct FieldTile {
-  REAL value[OUTPUTS][THREAD_R][THREAD_F];
+  REAL value[OUTPUTS][THREAD_R][THREAD_F][STATES];
 };
+#if !FOLDS
+MERCER_INLINE bool is_summed(int) { return true; }
+#endif
 
 // Rows of one array into a slice, `left` points of them; those behind the last row repeat it.
 MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count, i64 left) {
@@ -83,7 +88,13 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
     for (int r = 0; r < THREAD_R; ++r)
 #pragma unroll
-      for (int f = 0; f < THREAD_F; ++f) acc.value[o][r][f] = 0;
+      for (int f = 0; f < THREAD_F; ++f) {
+#if FOLDS
+        identity(acc.value[o][r][f]);
+#else
+        acc.value[o][r][f][0] = 0;
+#endif
+      }
 
   auto copy = [&](i64 slice) {
     if (slice < end) {
@@ -123,13 +134,19 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #endif
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
+#if FOLDS
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; ++o)
+          combine(acc.value[o][r][f], weights[o], x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
+#else
 #if FACTORS
         const REAL value = factor(x[r][f], z[f], w[f], params, features);
 #else
         const REAL value = phi(x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
 #endif
 #pragma unroll
-        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f] = mul_add(weights[o], value, acc.value[o][r][f]);
+        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f][0] = mul_add(weights[o], value, acc.value[o][r][f][0]);
+#endif
       }
     }
   };
@@ -140,12 +157,16 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
       for (int r = 0; r < THREAD_R; ++r)
 #pragma unroll
-        for (int f = 0; f < THREAD_F; ++f, ++slot) {
-          REAL& sum = promoted[slot * FIELD_THREADS + threadIdx.x];
-          const REAL total = first_time ? acc.value[o][r][f] : sum + acc.value[o][r][f];
-          if (!last) sum = total;
-          acc.value[o][r][f] = last ? total : (REAL)0;
-        }
+        for (int f = 0; f < THREAD_F; ++f)
+#pragma unroll
+          for (int s = 0; s < STATES; ++s, ++slot) {
+            if (!is_summed(s)) continue;
+            REAL& sum = promoted[slot * FIELD_THREADS + threadIdx.x];
+            REAL& own = acc.value[o][r][f][s];
+            const REAL total = first_time ? own : sum + own;
+            if (!last) sum = total;
+            own = last ? total : (REAL)0;
+          }
   };
 
   copy(first);
@@ -207,8 +228,12 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
-        if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k))
-          out[o * a.out_output + m * a.out_row + k * a.out_feature] =
-              WEIGHTED ? acc.value[o][r][f] * weight_of(w[f]) : acc.value[o][r][f];
+        if (o >= a.outputs || m >= a.m || k >= a.k || !is_marked(a, m, k)) continue;
+#if FOLDS
+        const REAL value = finished(acc.value[o][r][f], row[r], params, features);
+#else
+        const REAL value = WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
+#endif
+        out[o * a.out_output + m * a.out_row + k * a.out_feature] = value;
       }
 }

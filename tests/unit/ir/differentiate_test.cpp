@@ -48,7 +48,7 @@ Pair pair_for(int features, unsigned seed) {
 void check_field(const Expr& f, const Expr& v, Pair pair) {
   auto& values = v->op == Op::x ? pair.x : v->op == Op::z ? pair.z : pair.w;
   const Expr field = differentiate(f, v);
-  ASSERT_NO_THROW(verify(field, true)) << field.to_text();
+  ASSERT_NO_THROW(verify(field, Form::field)) << field.to_text();
   for (std::size_t k = 0; k < values.size(); ++k) {
     const auto at = static_cast<std::int64_t>(k);
     const long double expected = slope([&] { return pair.wide_at(f, at); }, values[k]);
@@ -61,7 +61,7 @@ void check_field(const Expr& f, const Expr& v, Pair pair) {
 void check_value(const Expr& f, const Expr& v, double Pair::* member, Pair pair) {
   double& value = v->op == Op::param ? pair.params.at(v->name) : pair.*member;
   const Expr derivative = differentiate(f, v);
-  ASSERT_NO_THROW(verify(derivative, false)) << derivative.to_text();
+  ASSERT_NO_THROW(verify(derivative)) << derivative.to_text();
   const long double expected = slope([&] { return pair.wide_at(f); }, value);
   EXPECT_NEAR(pair.at(derivative), static_cast<double>(expected), 1e-8 * (1 + std::abs(expected)))
       << "d/d" << v.to_text() << " " << f.to_text() << "\n = " << derivative.to_text();

@@ -14,7 +14,7 @@ const auto [x, z] = points();
 /// The message of the refusal; empty when there is none.
 std::string refusal(const Expr& e, bool field = false) {
   try {
-    verify(e, field);
+    verify(e, field ? Form::field : Form::pairs);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
     EXPECT_NE(std::string(error.what()).find("Received"), std::string::npos) << error.what();

@@ -193,26 +193,54 @@ def accumulation(value: Value, state: str, registers: Mapping[str, mc.Expr]) -> 
 
     And whether it is known not to be negative.
     """
-    writer = Writer(registers)
     found = addends(value, state)
     if found == []:  # the state is never written
         return _mercer.constant(0.0), True
     if found is not None:
-        term = product(writer, found[0])
-        for addend in found[1:]:
-            term = term + product(writer, addend)
-        positive = all(
-            sign > 0 and (
-                (len(factors) == 2 and _same(*factors))
-                or all(map(writer.is_not_negative, factors))
-            )
-            for sign, factors in found
-        )  # fmt: skip
-        return mc.sum(term), positive
-    return _ordered(value, state, registers), False
+        writer = Writer(registers)
+        return mc.sum(_term(writer, found)), _is_positive(writer, found)
+    return _ordered(value, state, registers, lambda e: e), False
 
 
-def _ordered(value: Value, state: str, registers: Mapping[str, mc.Expr]) -> mc.Expr:
+def fold(
+    value: Value, state: str, registers: Mapping[str, mc.Expr], end: Value, parameters: Any
+) -> mc.Expr:
+    """The same over the points of a field, as one reduction that ends with an epilogue."""
+    writer, found = Writer(registers), addends(value, state)
+    positive = found is not None and _is_positive(writer, found)
+
+    def finish(e: mc.Expr) -> mc.Expr:
+        not_negative = frozenset({state} if positive else ())
+        return Writer({state: e, **parameters}, not_negative).write(end)
+
+    if found is None:
+        return _ordered(value, state, registers, finish)
+    term = _term(writer, found) if found else mc.x * 0
+    return mc.reduce(term, lambda s, t: s + t if found else s, 0.0, finish=finish)
+
+
+def _term(writer: Writer, found: list[Addend]) -> mc.Expr:
+    term = product(writer, found[0])
+    for addend in found[1:]:
+        term = term + product(writer, addend)
+    return term
+
+
+def _is_positive(writer: Writer, found: list[Addend]) -> bool:
+    return all(
+        sign > 0 and (
+            (len(factors) == 2 and _same(*factors)) or all(map(writer.is_not_negative, factors))
+        )
+        for sign, factors in found
+    )  # fmt: skip
+
+
+def _ordered(
+    value: Value,
+    state: str,
+    registers: Mapping[str, mc.Expr],
+    finish: Callable[[mc.Expr], mc.Expr],
+) -> mc.Expr:
     """A reduction whose terms are the largest parts without the state that read a point."""
     points = {name for name in registers if not name.startswith("hyper.")}
     parts: list[Value] = []
@@ -237,4 +265,4 @@ def _ordered(value: Value, state: str, registers: Mapping[str, mc.Expr]) -> mc.E
         return (inner.write(value), *incoming[1:])
 
     zeros = (0.0,) * len(terms)
-    return mc.reduce(tuple(terms), combine, zeros, finish=lambda states: states[0])
+    return mc.reduce(tuple(terms), combine, zeros, finish=lambda states: finish(states[0]))

@@ -1,17 +1,14 @@
 """mm_kermac.hyper_semiring_gradient: sums over points of functions of features, and the zoo.
 
 out[o, n, m] = epilogue(e), where e starts at 0 and becomes accumulate(c[o, k],
-multiply(d[n, m], b[n, k], a[k, m]), e) for each k. Where that adds products c a phi(d, b), it is
-one call of ``mercer.gradient_field``. Anything else is one call of ``mercer.pairwise`` for each n,
-with c, a, b and d as points, weights and values per point. Neither makes an array of O x N x M x K
-values.
+multiply(d[n, m], b[n, k], a[k, m]), e) for each k. That is one call of ``mercer.gradient_field``:
+of phi where products c a phi(d, b) are added, of a reduction over the points otherwise. Neither
+makes an array of O x N x M x K values.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,8 +26,8 @@ from mercer.compat.mm_ptx._machine import Limits, Value
 
 __all__ = ["HyperSemiringGradientKernel", "NormL1", "NormL2", "NormLp"]
 
-_POINTS = {"d": mc.x, "b": mc.z}  # of a field
-_EACH = {"c": mc.x, "a": mc.z, "b": mc.w, "d": mc.col}  # of pairs (o, m) at one n
+_POINTS = {"d": mc.x, "b": mc.z}
+_ARRAYS = {"c": mc.param("coef"), "a": mc.param("amplitude")}  # of a reduction over the points
 
 
 class HyperSemiringGradientKernel:
@@ -94,11 +91,12 @@ class _Plan:
         self.epilogue: mc.Expr | None = None
         self.is_plain = False  # one field of the arrays as they are
         if self.field is None:
-            self.each = _each_of(step, factor, end, parameters)
-            self.arrays = _arrays_of(self.each, "w", "col")
+            registers = {**_POINTS, **_ARRAYS, **parameters}
+            registers["diff"] = _formulas.Writer(registers).write(factor)
+            self.fold = _formulas.fold(step, "e", registers, end, parameters)
         elif not _formulas.is_register(end, "e"):
             self.epilogue = _formulas.Writer({"e": mc.row, **parameters}).write(end)
-            self.arrays = _arrays_of(self.epilogue, "row")
+            self.reads_row = _reads_row(self.epilogue)
         else:
             phi, with_a, with_c = self.field
             self.is_plain = with_a and with_c and len(phi.parameters) == len(hypers)
@@ -114,7 +112,8 @@ class _Plan:
         result = whole if whole.ndim == 4 else whole.unsqueeze(0)
         _calls.check_hypers(hypers, length, a.device)
         if self.field is None:
-            self._run_each(a, b, c, d, hypers, result, debug)
+            read = _read(self.fold, hypers)
+            _calls.field(self.fold, a, b, c, d, result, read, debug, "reduce")
             return whole
         phi, with_a, with_c = self.field
         one = a.new_ones((1, 1))
@@ -131,26 +130,9 @@ class _Plan:
         points = values.new_empty((length, values.shape[1], 0))
         params = _calls.check_hypers(_read(self.epilogue, hypers), length, result.device)
         column = values.new_empty((1, 0))
-        arrays = {"row": values} if self.arrays else {}
+        arrays = {"row": values} if self.reads_row else {}
         values = mc.pairwise(self.epilogue, points, column, **arrays, **params)
         result.copy_(values.view(result.shape))
-
-    def _run_each(
-        self, a: Any, b: Any, c: Any, d: Any, hypers: dict[str, Any], result: Any, debug: bool
-    ) -> None:
-        length, _, n, _ = result.shape
-        a, b, c, d = (t.detach().expand(length, *t.shape[-2:]) for t in (a, b, c, d))
-        hypers = {name: value.expand(length) for name, value in _read(self.each, hypers).items()}
-        announced = _calls.announced(self.each) if debug else _calls.SILENT
-        with announced:
-            for item in range(length):
-                params = {name: value[item] for name, value in hypers.items()}
-                params = _calls.check_hypers(params, 1, a.device)
-                for feature in range(n):
-                    arrays = {"w": b[item, feature], "col": d[item, feature]}
-                    arrays = {name: arrays[name] for name in self.arrays}
-                    place = result[item, :, feature]
-                    mc.pairwise(self.each, c[item], a[item].mT, out=place, **arrays, **params)
 
 
 def _field_of(
@@ -191,30 +173,19 @@ def _factors(values: Sequence[Value], factor: Value) -> list[Value]:
     return found
 
 
-def _each_of(step: Value, factor: Value, end: Value, parameters: Mapping[str, mc.Expr]) -> mc.Expr:
-    registers = {**_EACH, **parameters}
-    registers["diff"] = _formulas.Writer(registers).write(factor)
-    total, positive = _formulas.accumulation(step, "e", registers)
-    not_negative = frozenset({"e"} if positive else ())
-    return _formulas.Writer({"e": total, **parameters}, not_negative).write(end)
-
-
 def _read(f: Any, hypers: dict[str, Any]) -> dict[str, Any]:
     known = f.parameters
     return {name: value for name, value in hypers.items() if name in known}
 
 
-def _arrays_of(f: mc.Expr, *names: str) -> tuple[str, ...]:
-    """Which of the arrays w, row and col a call must be given: the engine refuses those that its
-    simpler form of the formula does not read."""
+def _reads_row(f: mc.Expr) -> bool:
+    """Whether a call must be given row: the engine refuses what a simpler form does not read."""
     one, params = torch.ones(1, dtype=torch.float32), dict.fromkeys(f.parameters, 1.0)
-    for count in range(len(names), -1, -1):
-        for some in itertools.combinations(names, count):
-            with contextlib.suppress(ValueError):
-                arrays = dict.fromkeys(some, one)
-                mc.workspace_size("pairwise", f, one[None], one[None], **arrays, **params)
-                return some
-    return names
+    try:
+        mc.workspace_size("pairwise", f, one[None], one[None], row=one, **params)
+    except ValueError:
+        return False
+    return True
 
 
 def _output(out: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
