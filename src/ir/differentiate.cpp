@@ -19,16 +19,20 @@
 //
 // Products are made by ir/chain_products.h: a branch that is not taken reaches none.
 //
+// A user's reduce goes by ir/reduce_rules.h: as an expression of these, or with the derivatives of its states beside
+// them.
+//
 // In a direction d the variable v is the feature v + t d at all k, and along(v) = d instead of 1: as for a parameter.
 #include <algorithm>
 #include <limits>
 
 #include "core/error.h"
+#include "ir/along.h"
 #include "ir/arrange.h"
 #include "ir/chain_products.h"
-#include "ir/ops.h"
 #include "ir/passes.h"
 #include "ir/ptx.h"
+#include "ir/reduce_rules.h"
 
 namespace mercer {
 namespace ir {
@@ -136,10 +140,6 @@ Expr mean(const Expr& r, const Expr& d) {
 
 // ---- The derivative. ------------------------------------------------------------------------------------------------
 
-bool matches(const Expr& e, const Expr& target) {  // parameters by name: defaults may differ
-  return target->op == Op::param ? e->op == Op::param && e->name == target->name : same(e, target);
-}
-
 /// The reductions that `e` reads, outermost ones only.
 std::vector<Expr> reductions_of(const Expr& e) {
   std::vector<Expr> found;
@@ -154,55 +154,6 @@ std::vector<Expr> reductions_of(const Expr& e) {
   }
   return found;
 }
-
-/// Whether an exponential in it may overflow.
-bool has_exponential(const Expr& e) {
-  bool found = false;
-  for_each(e, [&](const Expr& n) { found |= n->op == Op::exp || n->op == Op::exp2 || n->op == Op::expm1; });
-  return found;
-}
-
-/// The part of the derivative of self = a / below that the divisor gives, with exponentials in the latter: those of
-/// -self (d / below) cancel, where (self / below) d would be 0 times infinity. An infinite divisor gives 0.
-Expr by_divisor(const Expr& self, const Expr& below, const Expr& d) {
-  const Expr infinite = equal(abs(below), kInf);
-  const Expr singular = make(Op::logical_or, {equal(below, 0.0), infinite});
-  return where(singular, 0.0, -times(self, times(rcp(below), d)));
-}
-
-/// Partial derivatives by one node, times `step`; reductions and all other leaves are held.
-class Along {
- public:
-  explicit Along(Expr target, Expr step = 1.0) : target_(std::move(target)), step_(std::move(step)) {}
-
-  Expr operator()(const Expr& e) {
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const Expr result = matches(e, target_) ? step_ : is_leaf(e->op) || is_reduction(e->op) ? Expr(0.0) : chain(e);
-    seen_.emplace(e, result);
-    return result;
-  }
-
- private:
-  Expr chain(const Expr& e) {
-    std::vector<Expr> d;
-    for (const Expr& a : e->args) d.push_back((*this)(a));
-    const OpInfo& row = info(e->op);
-    if (row.derivative == nullptr || std::all_of(d.begin(), d.end(), is_zero)) return 0.0;
-    // By its own rule: a branch not taken must not reach the result, whatever its derivative is.
-    if (e->op == Op::where) return where(e->args[0], d[1], d[2]);
-    const std::vector<Expr> partials = row.derivative(e->args, e);
-    Expr total = 0.0;
-    const bool divides = e->op == Op::div || e->op == Op::rcp;
-    for (std::size_t i = 0; i < d.size(); ++i) {
-      const bool is_divisor = divides && i + 1 == d.size() && has_exponential(d[i]);
-      total = plus(total, is_divisor ? by_divisor(e, e->args[i], d[i]) : times(partials[i], d[i]));
-    }
-    return total;
-  }
-
-  Expr target_, step_;
-  ExprMap<Expr> seen_;
-};
 
 bool is_feature(Op op) { return op == Op::x || op == Op::z || op == Op::w; }
 
@@ -265,10 +216,37 @@ class Differentiator {
       case Machine::tie_mean: return of_tie_mean(r);
       case Machine::soft_mean: return of_soft_mean(r);
       default:
-        fail(ErrorKind::unsupported,
-             "differentiate: a reduce with its own combine has no known derivative; write it with sum, prod, max, min "
-             "or logsumexp. Received a reduce of {} state{}.", r->slot, r->slot == 1 ? "" : "s");
+        return of_custom(r);
     }
+  }
+
+  Expr of_custom(const Expr& r) {
+    if (const Expr known = separated(r); !known.empty()) return total(shorten(known));
+    const auto along = [&](Along& partial) { return moved(r, [&](const Expr& e) { return partial(e); }); };
+    if (is_feature_) refuse_feature(r);
+    Expr result = is_feature_ ? Expr(0.0) : along(along_variable_);
+    std::vector<Expr> inner;
+    for (const Expr& part : r->args)
+      for (const Expr& q : reductions_of(part))
+        if (std::none_of(inner.begin(), inner.end(), [&](const Expr& known) { return same(known, q); }))
+          inner.push_back(q);
+    for (const Expr& q : inner)
+      result = plus(result, times_total(q, [&] {
+                      Along partial(q);
+                      return shorten(along(partial));
+                    }));
+    return result;
+  }
+
+  /// Of the feature itself, not of reductions of one side inside the terms.
+  void refuse_feature(const Expr& r) {
+    for (std::size_t p = 0; p < r->args.size(); ++p)
+      if (!is_zero(shorten(along_variable_(r->args[p]))))
+        fail(ErrorKind::unsupported,
+             "differentiate: by x, z or w this reduce has no known derivative. By these the states must each follow "
+             "themselves alone, by a sum, a product, max, min, a norm (a^p + t)^(1/p) or logsumexp of their terms, so "
+             "that the weight of a term follows from the result; by parameters, row and col any reduce has one. "
+             "Received {}.", r.to_text());
   }
 
   /// The ties are locally constant: the mean of the derivatives of d.
