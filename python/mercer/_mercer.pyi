@@ -537,7 +537,7 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     and for negative sizes, NotImplementedError for what the target cannot run.
     """
 
-def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
+def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None:
     """
     Compiles ahead of time what the calls of every combination of these lists will need.
 
@@ -547,7 +547,7 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
       which takes NVRTC and no GPU.
     - verbs: "pairwise", "kernel_matrix", "cdist", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
       "kernel_agop"; or "gradient_field" alone, with phi for f.
-    - columns: of v in kernel_product; rows of coef in kernel_gradient and gradient_field.
+    - columns: of v in kernel_product; rows of coef in kernel_gradient and gradient_field. combine: of gradient_field.
     - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
       left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
       arrays, and those that are left out get both.

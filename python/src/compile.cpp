@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
+
 #include "docs.h"
 #include "gil.h"
 #include "mercer/error.h"
@@ -106,15 +108,16 @@ CompileRequest request_of(nb::handle shapes, nb::handle dtypes, nb::handle layou
   return request;
 }
 
-Formula formula_of(nb::handle f, nb::handle verbs, nb::kwargs& params) {
-  for (const std::string& name : list_of(verbs, "verbs", text_of))
-    if (name == "gradient_field") return find_field(f, "compile");
+Formula formula_of(nb::handle f, nb::handle verbs, nb::handle combine, nb::kwargs& params) {
+  const std::vector<std::string> names = list_of(verbs, "verbs", text_of);
+  if (!combine.is_none()) return find_fold(f, "compile", text_of(combine), nullptr);
+  if (std::find(names.begin(), names.end(), "gradient_field") != names.end()) return find_field(f, "compile");
   return compiled_formula(f, "compile", params);
 }
 
 void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts, nb::handle devices,
-                nb::handle verbs, std::int64_t columns, nb::kwargs params) {
-  const Formula formula = formula_of(f, verbs, params);
+                nb::handle verbs, std::int64_t columns, nb::handle combine, nb::kwargs params) {
+  const Formula formula = formula_of(f, verbs, combine, params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const CallSettings settings;
   const Unlocked unlocked;
@@ -123,7 +126,7 @@ void py_compile(nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle l
 
 void py_write_store(const std::string& folder, nb::handle f, nb::handle shapes, nb::handle dtypes, nb::handle layouts,
                     nb::handle devices, nb::handle verbs, std::int64_t columns, nb::kwargs params) {
-  const Formula formula = formula_of(f, verbs, params);
+  const Formula formula = formula_of(f, verbs, nb::none(), params);
   const CompileRequest request = request_of(shapes, dtypes, layouts, devices, verbs, columns, params);
   const Unlocked unlocked;
   ops::write_cuda_store(folder, formula, request);
@@ -134,8 +137,8 @@ void py_write_store(const std::string& folder, nb::handle f, nb::handle shapes, 
 void bind_compile(nb::module_& module) {
   module.def("compile", py_compile, "f"_a, nb::kw_only(), "shapes"_a, "dtypes"_a = nb::make_tuple("float32"),
              "layouts"_a = nb::make_tuple("row"), "devices"_a = nb::make_tuple("cpu"),
-             "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "params"_a, nb::sig(kCompileSignature),
-             kCompileDoc);
+             "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "combine"_a = nb::none(), "params"_a,
+             nb::sig(kCompileSignature), kCompileDoc);
   module.def("write_cuda_store", py_write_store, "folder"_a, "f"_a, nb::kw_only(), "shapes"_a,
              "dtypes"_a = nb::make_tuple("float32"), "layouts"_a = nb::make_tuple("row"), "devices"_a,
              "verbs"_a = nb::make_tuple("pairwise"), "columns"_a = 1, "params"_a,

@@ -195,7 +195,7 @@ inline constexpr char kCompileSignature[] =
     "collections.abc.Sequence[typing.Any] = ('float32',), layouts: collections.abc.Sequence[str | tuple[str, str, "
     "str]] "
     "= ('row',), devices: collections.abc.Sequence[int | str] = ('cpu',), verbs: collections.abc.Sequence[str] = "
-    "('pairwise',), columns: int = 1, **params: float) -> None";
+    "('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None";
 inline constexpr char kCompileDoc[] =
     R"doc(Compiles ahead of time what the calls of every combination of these lists will need.
 
@@ -205,7 +205,7 @@ inline constexpr char kCompileDoc[] =
   which takes NVRTC and no GPU.
 - verbs: "pairwise", "kernel_matrix", "cdist", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
   "kernel_agop"; or "gradient_field" alone, with phi for f.
-- columns: of v in kernel_product; rows of coef in kernel_gradient and gradient_field.
+- columns: of v in kernel_product; rows of coef in kernel_gradient and gradient_field. combine: of gradient_field.
 - params: numbers that the calls will give. Only those in exponents matter: they become part of the code. Others may be
   left out, as may an exponent that the calls will give as an array; CUDA has code of its own for numbers and for
   arrays, and those that are left out get both.

@@ -129,6 +129,18 @@ def test_rules(options, words):
         mc.compile("l1", **(SIZES | options))
 
 
+def test_folds():
+    rng = np.random.default_rng(0)
+    x, z, coef = (rng.random(shape, np.float32) for shape in ((40, 5), (30, 5), (2, 30)))
+    phi = "reduce(coef*(x-z), 0.25*a + t, 0)"
+    mc.compile(phi, shapes=[(40, 30, 5)], verbs=["gradient_field"], columns=2, combine="reduce")
+    before = mc.plan_count()
+    mc.gradient_field(phi, x, z, None, coef, combine="reduce")
+    assert mc.plan_count() == before
+    with pytest.raises(ValueError, match="gradient_field takes a field"):
+        mc.compile("abs(x-z)", shapes=[(40, 30, 5)], combine="max")
+
+
 def test_fields():
     mc.compile("x-z", shapes=[(40, 30, 5)], verbs=["gradient_field"], columns=2)
     rule = "gradient_field takes a field.* Received pairwise with a field"
