@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import mercer as mc
 import numpy as np
 import pytest
 
@@ -424,6 +425,21 @@ def test_gradients(draw, device, name):
         gradient(multiply, accumulate, epilogue, *(t[i] for t in batched)) for i in range(L)
     ]
     assert_close(kernel(*batched, hypers), torch.stack(expected), 1e-4)
+
+
+def test_any_accumulation_is_one_call(draw, device, monkeypatch):
+    calls = []
+
+    def counted(name):
+        verb = getattr(mc, name)
+        monkeypatch.setattr(mc, name, lambda *a, **o: (calls.append(name), verb(*a, **o))[1])
+
+    kernel = HyperSemiringGradientKernel(*GRADIENTS["maximum"][:3])
+    batched, hypers = arrays(draw, L), {"w": torch.tensor(0.5, device=device)}
+    for name in mc._verbs.NAMES:
+        counted(name)
+    kernel(*batched, hypers)
+    assert calls == ["gradient_field"]
 
 
 @pytest.mark.parametrize("seed", range(30))
