@@ -228,12 +228,12 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
-        if (o >= a.outputs || m >= a.m || k >= a.k || !is_marked(a, m, k)) continue;
+        if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k))
+          out[o * a.out_output + m * a.out_row + k * a.out_feature] =
 #if FOLDS
-        const REAL value = finished(acc.value[o][r][f], row[r], params, features);
+              finished(acc.value[o][r][f], row[r], params, features);
 #else
-        const REAL value = WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
+              WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
 #endif
-        out[o * a.out_output + m * a.out_row + k * a.out_feature] = value;
       }
 }
