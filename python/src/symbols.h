@@ -98,7 +98,7 @@ Formula find_formula(nb::handle object, const char* verb, bool weighted = false,
 Formula compiled_formula(nb::handle object, const char* verb, nb::dict& options);
 /// What gradient_field was given for phi.
 Formula find_field(nb::handle object, const char* verb, nb::dict* params = nullptr);
-/// The same where the points are combined by a reduction of this name, whose term phi is; or by phi itself, "reduce".
+/// A fold: the points are combined by a reduction of this name, whose term phi is; or by phi itself, "reduce".
 Formula find_fold(nb::handle object, const char* verb, const std::string& combine, nb::dict* params);
 /// The same as an expression, not yet prepared.
 Symbol find_symbol(nb::handle object, const char* verb);

@@ -238,7 +238,7 @@ class Differentiator {
     return result;
   }
 
-  /// Of the feature itself, not of reductions of one side inside the terms.
+  /// Refuses what reads the feature itself, not only reductions of one side inside the terms.
   void refuse_feature(const Expr& r) {
     for (std::size_t p = 0; p < r->args.size(); ++p)
       if (!is_zero(shorten(along_variable_(r->args[p]))))

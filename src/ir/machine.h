@@ -14,7 +14,7 @@ struct Machine {
   Expr finish;              // over accumulator leaves
 };
 
-/// Of a reduction whose arguments hold no other reduction any more.
+/// `node` is a reduction whose arguments hold no other reduction any more.
 Machine machine_of(const Node& node);
 
 }  // namespace mercer::ir

@@ -19,7 +19,7 @@
 
 namespace mercer::ir {
 
-/// The same value of known reductions, or an empty expression.
+/// r as an expression of known reductions, or an empty one.
 Expr separated(const Expr& r);
 
 /// The derivative of expressions along one thing, the states and terms of a reduce held.

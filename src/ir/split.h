@@ -112,7 +112,7 @@ bool reads_pairs(const Expr& phi);
 /// φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with reductions alone.
 FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, const FieldOptions& options = {});
 
-/// The same of a fold: its amplitude is pair value number pair_outputs.size(), if it reads one.
+/// A fold in two passes: its amplitude is pair value number pair_outputs.size(), if it reads one.
 FieldSplit split_fold(const Expr& fold);
 
 /// Values of a pair that are functions of its reductions, of row, col and parameters alone.

@@ -28,7 +28,7 @@ std::vector<Expr> separable() {
       parse("c = x - sum(x)/K; reduce(c*z*p, a + t*t, 0)")};
 }
 
-/// Those whose steps depend on what came before.
+/// Reductions whose steps depend on what came before.
 std::vector<Expr> ordered() {
   return {parse("reduce(p*x*z, 0.9*a + t, 0)"), parse("reduce(x-z, p*a + tanh(t), 1, finish=exp(-a*a/b))"),
           parse("reduce((x*z, w), (a0*t1 + sin(a1*t0), a1 + p*t0*a0), (1, 0), finish=a0*a1 + row)"),

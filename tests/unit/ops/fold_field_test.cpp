@@ -32,7 +32,7 @@ struct Place {
   std::int64_t m, n;
 };
 using Term = std::function<double(const Place&)>;
-/// Of the terms of all n, in order, and a value of the row.
+/// What becomes of the terms of all n, in order, and of a value of the row.
 using Combine = std::function<double(const std::vector<double>& terms, double row)>;
 
 struct FoldCase {

@@ -205,7 +205,7 @@ def accumulation(value: Value, state: str, registers: Mapping[str, mc.Expr]) -> 
 def fold(
     value: Value, state: str, registers: Mapping[str, mc.Expr], end: Value, parameters: Any
 ) -> mc.Expr:
-    """The same over the points of a field, as one reduction that ends with an epilogue."""
+    """This state over the points of a field, as one reduction that ends with an epilogue."""
     writer, found = Writer(registers), addends(value, state)
     positive = found is not None and _is_positive(writer, found)
 
