@@ -26,7 +26,6 @@ from mercer import _jax_pairs, _jax_sharding, _mercer
 from mercer._derived import leaves, parsed
 from mercer._jax_pairs import Form, Pairs
 
-
 _OPERATIONS = {"knn": "knn", "agop": "kernel_agop", "fold": "gradient_fold"}
 
 
