@@ -62,8 +62,9 @@ void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const Opt
 void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, const Tensor& logdet,
                      const Options& options = {}, Context& context = Context::shared());
 
-/// lu holds L below its diagonal (whose own is of ones) and U on and above it: a = P L U. pivots [..., n] int64: P is
-/// the product of the swaps of the rows i and pivots[i], i = 0 first, counted from 0.
+/// lu [..., m, n] of any a [..., m, n] holds L below its diagonal (whose own is of ones) and U on and above it: a =
+/// P L U. pivots [..., min(m, n)] int64: P is the product of the swaps of the rows i and pivots[i], i = 0 first and
+/// counted from 0.
 void lu_factor(const Tensor& a, const Tensor& lu, const Tensor& pivots, const Options& options = {},
                Context& context = Context::shared());
 

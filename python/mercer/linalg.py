@@ -1,11 +1,11 @@
 """Linear algebra of kernel machines: Cholesky, LU, eigenvalues, and what is solved with them.
 
-Matrices are ``[..., n, n]``, of float32 or float64, in arrays of NumPy, PyTorch, CuPy and other
-libraries that speak DLPack, but for JAX; tensors that require gradients are refused
-(NotImplementedError). Leading axes are batches and broadcast, strides are honoured. On the CPU
-OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small matrix for
-each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and kernels of
-Mercer's own, in the current stream.
+Matrices are ``[..., n, n]``, those of ``lu_factor`` ``[..., m, n]``, of float32 or float64, in
+arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack, but for JAX; tensors that
+require gradients are refused (NotImplementedError). Leading axes are batches and broadcast, strides
+are honoured. On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads``
+says: a small matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and
+cuBLAS do, and kernels of Mercer's own, in the current stream.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ nb::object py_inv_quad_logdet(nb::handle a, nb::handle b, bool lower, bool overw
 
 nb::object py_lu_factor(nb::handle a, bool overwrite_a, bool check, nb::handle out, nb::handle workspace) {
   LinalgCall call("lu_factor", "a", a, overwrite_a, workspace);
-  const ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
+  const ops::DenseCall checked(call.verb(), "a", call.a(), call.options(), ops::DenseCall::Matrices::any);
   const auto [given_lu, given_pivots] = pair_of(out, call.verb(), "out", "lu, pivots");
   const Output lu = overwrite_a ? call.in_place(a, call.a(), given_lu, "overwrite_a")
                                 : call.output(given_lu, "out[0]", checked.type(), call.a().shape, Layout::columns);

@@ -87,13 +87,14 @@ arguments, info and errors: those of cholesky.)doc";
 inline constexpr char kLuFactorDoc[] =
     R"doc(LU with partial pivoting, a = P L U, as (lu, pivots).
 
-a: [..., n, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
-out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., n]; row i
-changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy.
+a: [..., m, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
+out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., min(m,
+n)]; row i changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy. lu_solve takes the factors of
+square matrices.
 
-check: with True a singular matrix raises LinAlgError, which names the first and its zero pivot, counted from 1. With
-False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position; or -1 for a matrix that holds
-NaN or an infinity. The lu of such matrices is NaN, the others are right.)doc";
+check: with True a zero pivot, as of a singular matrix, raises LinAlgError, which names the first such matrix and the
+pivot, counted from 1. With False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position;
+or -1 for a matrix that holds NaN or an infinity. The lu of such matrices is NaN, the others are right.)doc";
 
 inline constexpr char kLuSolveDoc[] =
     R"doc(Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).

@@ -104,6 +104,22 @@ def test_getrf_and_getrs(draw, overwrite, by_columns):
     assert_close(x, torch.linalg.solve(seen, wanted.mT).mT, 1e-9)
 
 
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(("m", "n"), [(5, 8), (8, 5)])
+def test_getrf_of_any_shape(draw, m, n, by_columns):
+    a = draw(m, n).double()
+    if by_columns:
+        a = a.mT.contiguous().mT
+    lu, ipiv = linalg.cusolver_getrf(a)
+    assert lu.shape == a.shape
+    assert lu.stride() == a.stride()
+    expected = torch.linalg.lu_factor(wide(a if by_columns else a.mT))
+    assert_close(wide(lu if by_columns else lu.mT), expected.LU, 1e-9)
+    assert ipiv.tolist() == expected.pivots.tolist()
+    with pytest.raises(ValueError, match="a must be square"):
+        linalg.cusolver_getrs(lu, ipiv, draw(3, n).double())
+
+
 def test_data_without_an_answer(draw):
     a = torch.zeros_like(draw(N, N))
     with pytest.raises(ValueError, match=r"info of getrf is not equal to 0: 1"):
@@ -118,9 +134,12 @@ def test_data_without_an_answer(draw):
 def test_refused(draw):
     a = draw(N, N)
     for call in (linalg.cusolver_eigh, linalg.cusolver_getrf, linalg.cusolver_mg_eigh):
-        for wrong in (draw(N), draw(B, N, N), draw(N, N + 1), a.half()):
+        for wrong in (draw(N), draw(B, N, N), a.half()):
             with pytest.raises(ValueError):
                 call(wrong)
+    for call in (linalg.cusolver_eigh, linalg.cusolver_mg_eigh):
+        with pytest.raises(ValueError, match="must be square"):
+            call(draw(N, N + 1))
     for wrong in (a, draw(B, N, N + 1), draw(B, N, N).half()):
         with pytest.raises(ValueError):
             linalg.cusolver_batched_eigh(wrong)

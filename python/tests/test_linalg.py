@@ -165,6 +165,36 @@ def test_spectra(home, dtype, spectrum):
         assert np.abs(some - w[subset[0] : subset[1] + 1]).max() <= 20 * 60 * unit(dtype) * norm(a)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(0, 4), (4, 0), (1, 7), (7, 1), (60, 150), (700, 30)])
+def test_lu_of_any_shape(home, m, n, dtype):
+    values = np.random.default_rng(2).normal(size=(2, m, n)).astype(dtype)
+    a = home.array(values)
+    lu, pivots = linalg.lu_factor(a)
+    assert tuple(lu.shape) == (2, m, n)
+    assert tuple(pivots.shape) == (2, min(m, n))
+    least, multiple = min(m, n), 64 * max(m, n) * unit(dtype)
+    for given, both, swaps in zip(values.astype("d"), to_numpy(lu), to_numpy(pivots), strict=True):
+        permuted = given.copy()
+        for i, other in enumerate(swaps):
+            permuted[[i, other]] = permuted[[other, i]]
+        factors = both.astype("d")
+        lower, upper = np.tril(factors, -1)[:, :least] + np.eye(m, least), np.triu(factors)[:least]
+        assert norm(lower @ upper - permuted) <= multiple * norm(given)
+    (again, _), info = linalg.lu_factor(a, check=False, overwrite_a=True)
+    assert again is a
+    assert to_numpy(info).tolist() == [0, 0]
+    assert norm(to_numpy(again) - to_numpy(lu)) <= multiple * norm(values)
+
+
+def test_lu_that_is_not_square_serves_no_system():
+    factors = linalg.lu_factor(np.ones((3, 5)) + np.eye(3, 5))
+    with pytest.raises(ValueError, match=r"lu_solve: lu must have the shape \[..., n, n\]"):
+        linalg.lu_solve(factors, np.ones(3))
+    with pytest.raises(mc.LinAlgError, match="pivot 2 is zero"):
+        linalg.lu_factor(np.ones((3, 5)))
+
+
 def test_like_scipy(rng):
     a, general, b = kernel(30, "d"), rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
     for lower in (True, False):

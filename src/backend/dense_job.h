@@ -56,7 +56,8 @@ struct DenseJob {
   const Queue* queue = nullptr;
   std::vector<std::int64_t> outer = {}, inner = {};  // extents of the batch axes along which a varies, and of the rest
   std::int64_t matrices = 1, repeats = 1;            // their products
-  std::int64_t order = 0;
+  std::int64_t rows = 0, cols = 0;                   // of a, which is square but for lu_factor
+  std::int64_t order = 0;                            // the smaller of the two
   bool lower = true;  // which triangle of a is read
   std::int64_t part_bytes = kDenseBytes;
   std::int64_t blocked_from = kBlockedFrom;

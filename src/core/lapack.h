@@ -44,9 +44,9 @@ class Lapack {
   /// leading minor that is not positive.
   template <class T>
   std::int64_t potrf(bool lower, std::int64_t n, T* a, std::int64_t stride) const;
-  /// P a = L U; row i went to where row pivots[i] was, counted from 0. > 0: the first zero on the diagonal of U.
+  /// P a = L U of a [m, n]; row i went where row pivots[i] was, counted from 0. > 0: the first zero on U's diagonal.
   template <class T>
-  std::int64_t getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
+  std::int64_t getrf(std::int64_t m, std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const;
   /// The lower or the upper triangle of c [n, n] = alpha a a^T + beta c, a [n, k], or of a^T a, a [k, n], when
   /// transposed; the other one is left alone.
   template <class T>

@@ -142,8 +142,8 @@ std::int64_t Lapack::potrf(bool lower, std::int64_t n, T* a, std::int64_t stride
 }
 
 template <class T>
-std::int64_t Lapack::getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const {
-  return getrf_parts<T>(n, n, a, stride, pivots);
+std::int64_t Lapack::getrf(std::int64_t m, std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) const {
+  return getrf_parts<T>(m, n, a, stride, pivots);
 }
 
 template <class T>
@@ -151,6 +151,13 @@ std::int64_t Lapack::getrf_parts(std::int64_t m, std::int64_t n, T* a, std::int6
                                  std::int64_t* pivots) const {
   if (n <= kThin / 2 || product_of(m, n, n) <= most_operations()) return getrf_at_once<T>(m, n, a, stride, pivots);
   stop_if_cancelled();
+  if (n > m) {  // the columns beside have no pivots
+    const std::int64_t failed = getrf_parts<T>(m, m, a, stride, pivots);
+    T* const beside = at(a, stride, 0, m);
+    swap_rows(beside, n - m, stride, pivots, 0, m);
+    trsm<T>(false, true, false, true, m, n - m, a, stride, beside, stride);
+    return failed;
+  }
   const std::int64_t half = half_of(n), rest = n - half;
   const std::int64_t failed = getrf_parts<T>(m, half, a, stride, pivots);
   T *const above = at(a, stride, 0, half), *const corner = at(a, stride, half, half);
@@ -167,7 +174,7 @@ std::int64_t Lapack::getrf_parts(std::int64_t m, std::int64_t n, T* a, std::int6
 // NOLINTBEGIN: one line a type and function.
 #define MERCER_INSTANTIATE(T)                                                                                          \
   template std::int64_t Lapack::potrf(bool, std::int64_t, T*, std::int64_t) const;                                     \
-  template std::int64_t Lapack::getrf(std::int64_t, T*, std::int64_t, std::int64_t*) const;                            \
+  template std::int64_t Lapack::getrf(std::int64_t, std::int64_t, T*, std::int64_t, std::int64_t*) const;              \
   template void Lapack::gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, T, const T*, std::int64_t,          \
                              const T*, std::int64_t, T, T*, std::int64_t) const;                                       \
   template void Lapack::syrk(bool, bool, std::int64_t, std::int64_t, T, const T*, std::int64_t, T, T*, std::int64_t)   \

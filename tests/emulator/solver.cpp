@@ -100,9 +100,9 @@ int potrf(int uplo, std::int64_t n, T* a, std::int64_t stride) {
 }
 
 template <class T>
-int getrf(std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) {
-  const int info = static_cast<int>(lapack().getrf(n, a, stride, pivots));
-  for (std::int64_t i = 0; i < n; ++i) ++pivots[i];
+int getrf(std::int64_t m, std::int64_t n, T* a, std::int64_t stride, std::int64_t* pivots) {
+  const int info = static_cast<int>(lapack().getrf(m, n, a, stride, pivots));
+  for (std::int64_t i = 0; i < std::min(m, n); ++i) ++pivots[i];
   return info;
 }
 
@@ -212,7 +212,7 @@ int getrf_batched(void* handle, int n, T* const* a, int lda, int* pivots, int* i
     return told(false, "getrfBatched");
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
   for (int i = 0; i < batch; ++i) {
-    info[i] = getrf(n, a[i], lda, found.data());
+    info[i] = getrf(n, n, a[i], lda, found.data());
     std::copy(found.begin(), found.end(), pivots + std::int64_t{n} * i);
   }
   return kSuccess;
@@ -266,15 +266,15 @@ int cusolverDnXpotrf(void* handle, void*, int uplo, std::int64_t n, int type, vo
 }
 int cusolverDnXgetrf_bufferSize(void* handle, void*, std::int64_t m, std::int64_t n, int type, const void*,
                                 std::int64_t lda, int computed, std::size_t* device_bytes, std::size_t* host_bytes) {
-  return asks(serves(handle) && m == n && lda >= n && computed == type, device_bytes, host_bytes, "Xgetrf_bufferSize");
+  return asks(serves(handle) && lda >= m && computed == type, device_bytes, host_bytes, "Xgetrf_bufferSize");
 }
 int cusolverDnXgetrf(void* handle, void*, std::int64_t m, std::int64_t n, int type, void* a, std::int64_t lda,
                      std::int64_t* pivots, int computed, void* buffer, std::size_t bytes, void* host,
                      std::size_t host_bytes, int* info) {
-  if (!serves(handle) || m != n || computed != type || !is_matrix(a, n, n, lda, type) || !is_device(pivots, n * 8) ||
+  if (!serves(handle) || computed != type || !is_matrix(a, m, n, lda, type) || !is_device(pivots, std::min(m, n) * 8) ||
       !are_ints(info, 1) || !takes_buffers(buffer, bytes, host, host_bytes))
     return told(false, "Xgetrf");
-  *info = with_type(type, a, [&](auto* matrix) { return getrf(n, matrix, lda, pivots); });
+  *info = with_type(type, a, [&](auto* matrix) { return getrf(m, n, matrix, lda, pivots); });
   return kSuccess;
 }
 int cusolverDnXgetrs(void* handle, void*, int op, std::int64_t n, std::int64_t columns, int type, const void* a,

@@ -1,4 +1,4 @@
-// LU with partial pivoting: a = P L U, and a^T = P L U where rows are what lies together:
+// LU with partial pivoting: a = P L U, and, of a square a, a^T = P L U where rows are what lies together:
 //
 //   a x = b:    x = U^-1 L^-1 P^T b         a^T x = b:  x = P L^-T U^-T b
 #include "backend/cpu/dense_run.h"
@@ -25,23 +25,27 @@ template <class T>
 std::int64_t factor_columns(const Lapack& lapack, Matrix<T> a, Matrix<T> columns, bool is_there, std::int64_t* pivots) {
   const bool finite = is_there ? all_finite(columns, Part::all) : copy(a, columns);
   if (!finite) return kNotFinite;
-  return columns.rows == 0 ? 0 : lapack.getrf(columns.rows, columns.data, columns.stride(), pivots);
+  if (columns.rows == 0 || columns.cols == 0) return 0;
+  return lapack.getrf(columns.rows, columns.cols, columns.data, columns.stride(), pivots);
 }
 
 template <class T>
 void lu_factor_of(const DenseJob& job, const DenseArray& a, const DenseArray& lu, const DenseArray& pivots,
                   const DenseArray& info, const DenseTools& tools) {
   const std::int64_t n = job.order;
-  const bool direct = item<T>(job, lu, 0).suits_lapack(), in_place = lu.data == a.data;
+  const Matrix<T> model = item<T>(job, lu, 0);
+  const bool direct = model.is_column_major() || (job.rows == job.cols && model.suits_lapack());
+  const bool in_place = lu.data == a.data;
   Layout layout;
   const std::int64_t pivot_memory = layout.add<std::int64_t>({n});
-  const std::int64_t matrix_memory = direct ? 0 : layout.add<T>({n, n});
+  const std::int64_t matrix_memory = direct ? 0 : layout.add<T>({job.rows, job.cols});
   for_each_matrix(job, tools, layout, [&](std::int64_t matrix, char* memory) {
     auto* const found = reinterpret_cast<std::int64_t*>(memory + pivot_memory);
     const Matrix<T> given = item<T>(job, a, matrix), target = item<T>(job, lu, matrix);
     const bool by_rows = direct && !target.is_column_major();  // the columns of the memory are factored, then it turns
     const Matrix<T> columns =
-        direct ? as_columns(target) : packed_columns(reinterpret_cast<T*>(memory + matrix_memory), n, n);
+        direct ? as_columns(target)
+               : packed_columns(reinterpret_cast<T*>(memory + matrix_memory), job.rows, job.cols);
     if (by_rows && in_place) transpose_in_place(columns);
     const std::int64_t failed = factor_columns(tools.lapack, given, columns, in_place && direct, found);
     set_info(job, info, matrix, failed);

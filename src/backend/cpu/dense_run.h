@@ -41,7 +41,7 @@ template <class Body>
 void for_each_matrix(const DenseJob& job, const DenseTools& tools, const Layout& layout, const Body& body) {
   constexpr std::int64_t kTasksPerWorker = 8;
   const int threads = tools.pool.threads();
-  const bool each = takes_matrix_each(job.matrices, job.order, threads);
+  const bool each = takes_matrix_each(job.matrices, std::max(job.rows, job.cols), threads);
   const int workers = each ? static_cast<int>(std::min<std::int64_t>(threads, job.matrices)) : 1;
   const AlignedBuffer memory(checked_product({workers, layout.bytes()}));
   const LapackThreads setting(tools.lapack, each ? 1 : threads);

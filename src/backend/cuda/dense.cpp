@@ -38,7 +38,7 @@ bool suits(const DenseArray& m) {
   return is_column_major(m) || is_column_major(turned);
 }
 
-std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(job.order, 1); }
+std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(job.rows, 1); }
 
 /// Orders from which an upper triangle is turned by a copy: cuSOLVER takes longer for it (docs/kernels/cholesky.md).
 constexpr std::int64_t kTurnedFrom = 128;
@@ -169,7 +169,8 @@ bool lu_by_blocks(const DenseJob& job) {
   const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
   const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);
   const std::int64_t from = job.matrices == 1 ? job.lu.from : std::max(job.lu.from, kMostBeside + 1);
-  const bool wanted = job.type == Dtype::float32 && job.order >= std::max<std::int64_t>(from, 1);
+  const bool wanted =
+      job.type == Dtype::float32 && job.rows == job.cols && job.order >= std::max<std::int64_t>(from, 1);
   return wanted && SplitLu::serves(device, job.order);
 }
 
@@ -202,7 +203,7 @@ class LuRun {
       return;
     }
     std::size_t device = 0, host = 0;
-    run_.check(run_.library().getrf_size(run_.handles().solver(), nullptr, job.order, job.order, run_.type(), a_.data,
+    run_.check(run_.library().getrf_size(run_.handles().solver(), nullptr, job.rows, job.cols, run_.type(), a_.data,
                                          least_stride(job), run_.type(), &device, &host),
                "cusolverDnXgetrf_bufferSize");
     run_.add_buffer(device, host);
@@ -230,7 +231,7 @@ class LuRun {
                               run_.said());
     if (!run_.together())
       return run_.check(
-          run_.library().getrf(run_.handles().solver(), nullptr, job_.order, job_.order, run_.type(), home.data,
+          run_.library().getrf(run_.handles().solver(), nullptr, job_.rows, job_.cols, run_.type(), home.data,
                                home.stride, static_cast<std::int64_t*>(run_.pivots()), run_.type(), run_.buffer(),
                                run_.buffer_bytes(), run_.host_buffer(), run_.host_bytes(), run_.said()),
           "cusolverDnXgetrf");

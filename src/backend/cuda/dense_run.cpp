@@ -32,8 +32,9 @@ bool suits(const DenseArray& m) { return is_column_major(m) || is_column_major(t
 
 DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo& info)
     : job_(job), needs_(needs), info_(info), library_(need_cuda_solver(job.op)) {
-  const std::int64_t n = job.order;
-  require(n <= std::numeric_limits<int>::max(), "{}: orders on CUDA must fit in 32 bits. Received {}.", job.op, n);
+  const std::int64_t n = job.order, largest = std::max(job.rows, job.cols);
+  require(largest <= std::numeric_limits<int>::max(), "{}: orders on CUDA must fit in 32 bits. Received {}.", job.op,
+          largest);
   place_.op = job.op;
   place_.device = job.device;
   place_.queue = job.queue;
@@ -44,10 +45,10 @@ DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo
   lanes_.emplace_back(place_, place_.stream());
   kernels_ = dense_kernels(place_);
 
-  together_ = job.matrices > 1 && n <= needs.most_together;
+  together_ = job.matrices > 1 && n <= needs.most_together && job.rows == job.cols;
   // Routines of batches want no gaps; alone, vectors of four values should fit.
-  scratch_stride_ = std::max<std::int64_t>(together_ ? n : round_up(n, std::int64_t{4}), 1);
-  const std::int64_t matrix_bytes = scratch_stride_ * std::max<std::int64_t>(n, 1) * size();
+  scratch_stride_ = std::max<std::int64_t>(together_ ? n : round_up(job.rows, std::int64_t{4}), 1);
+  const std::int64_t matrix_bytes = checked_product({scratch_stride_, std::max<std::int64_t>(job.cols, 1), size()});
   if (together_)
     chunk_ = std::clamp<std::int64_t>(job.part_bytes / matrix_bytes, 1, std::min(kMostMatrices, job.matrices));
   part_columns_ = std::clamp<std::int64_t>(job.part_bytes / (std::max<std::int64_t>(n, 1) * size() * chunk_), 1,
@@ -76,7 +77,7 @@ void DenseRun::add_buffer(std::size_t device_bytes, std::size_t host_bytes) {
 
 void DenseRun::add_lanes() {
   lane_bytes_ = workspace_.bytes() - lane_start_;
-  if (together_ || job_.order > kMostBeside) return;
+  if (together_ || std::max(job_.rows, job_.cols) > kMostBeside) return;
   const std::int64_t lanes = std::min(job_.matrices, kLanes);
   workspace_.add(checked_product({lanes - 1, lane_bytes_}));
   for (std::int64_t lane = 1; lane < lanes && place_.rehearsal() == nullptr; ++lane)
@@ -151,7 +152,7 @@ DenseSide DenseRun::packed(const char* data, std::int64_t stride, std::int64_t m
 
 /// As the caller's indices have it.
 DenseSide DenseRun::at_home(const DenseHome& home) const {
-  DenseSide side = packed(home.data, home.stride, job_.order * job_.order);
+  DenseSide side = packed(home.data, home.stride, job_.rows * job_.cols);
   if (home.by_rows) std::swap(side.row, side.col);
   return side;
 }
@@ -197,17 +198,16 @@ void DenseRun::move(DenseArguments& a, DenseChunk chunk) const {
 }
 
 void DenseRun::replace_failed(DenseChunk chunk, const DenseHome& home) const {
-  const std::int64_t n = job_.order;
-  if (n == 0) return;
-  DenseArguments a = arguments(chunk, n, n);
+  if (job_.order == 0) return;
+  DenseArguments a = arguments(chunk, job_.rows, job_.cols);
   a.to = at_home(home);
-  launch_kernel("replace_dense", a, std::min(ceil_div(n * n, kThreads), kMostBlocks), chunk.count);
+  launch_kernel("replace_dense", a, std::min(ceil_div(job_.rows * job_.cols, kThreads), kMostBlocks), chunk.count);
 }
 
 void DenseRun::load(DenseChunk chunk, const DenseArray& given, const DenseHome& home, int part) const {
   const bool is_there = home.is_callers && home.data == job_.at(given, chunk.first, 0);
   if (is_there && needs_.keeps_home) return;
-  DenseArguments a = arguments(chunk, job_.order, job_.order);
+  DenseArguments a = arguments(chunk, job_.rows, job_.cols);
   a.from = callers(given);
   a.part = part;
   a.examines = 1;

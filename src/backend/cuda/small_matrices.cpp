@@ -114,7 +114,8 @@ void download(const PairJob& place, const SmallArguments& a, std::vector<std::in
 
 bool are_small(const DenseJob& job, std::int64_t columns) {
   const std::int64_t most = std::min(job.small_until, plan::most_of_small_tiles(job.type));
-  if (job.order <= 0 || job.order > most || job.jitter.size() > MERCER_MAX_NUMBERS) return false;
+  if (job.rows != job.cols || job.order <= 0 || job.order > most) return false;
+  if (job.jitter.size() > MERCER_MAX_NUMBERS) return false;
   return job.order <= kOrderForAnyColumns || columns <= kMostColumns / std::max<std::int64_t>(job.repeats, 1);
 }
 

@@ -37,7 +37,8 @@ std::string place_of(std::int64_t index, const Shape& batch) {
 
 }  // namespace
 
-DenseCall::DenseCall(const char* op, const char* name, const Tensor& a, const linalg::Options& options)
+DenseCall::DenseCall(const char* op, const char* name, const Tensor& a, const linalg::Options& options,
+                     Matrices matrices)
     : a_(a), a_name_(name), options_(options) {
   job_.op = options.verb != nullptr ? options.verb : op;
   job_.type = a.dtype;
@@ -45,11 +46,14 @@ DenseCall::DenseCall(const char* op, const char* name, const Tensor& a, const li
   job_.queue = &options_.queue;
   job_.lower = options.lower;
   job_.jitter = options.jitter;
-  require(a.ndim() >= 2 && a.shape[a.ndim() - 1] == a.shape[a.ndim() - 2],
-          "{}: {} must have the shape [..., n, n]. Received {}.", job_.op, name, text_of(a.shape));
+  const bool is_any = matrices == Matrices::any;
+  require(a.ndim() >= 2 && (is_any || a.shape[a.ndim() - 1] == a.shape[a.ndim() - 2]),
+          "{}: {} must have the shape [..., {}, n]. Received {}.", job_.op, name, is_any ? "m" : "n", text_of(a.shape));
   check_type(job_.op, name, a);
   check_layout(job_.op, name, a);
-  job_.order = a.shape.back();
+  job_.rows = a.shape[a.ndim() - 2];
+  job_.cols = a.shape.back();
+  job_.order = std::min(job_.rows, job_.cols);
   a_batch_ = batch_ = leading(a, 2);
   inputs_.emplace_back(name, &a_);
   for (const double amount : job_.jitter)

@@ -20,8 +20,10 @@ enum class Failure : std::uint8_t { not_positive, singular, no_convergence };
 /// One call: arrays are checked as they are named, inputs first; then `run`.
 class DenseCall {
  public:
-  /// `name` is that of the square matrices in messages.
-  DenseCall(const char* op, const char* name, const Tensor& a, const linalg::Options& options);
+  enum class Matrices : std::uint8_t { square, any };
+  /// `name` is that of the matrices in messages.
+  DenseCall(const char* op, const char* name, const Tensor& a, const linalg::Options& options,
+            Matrices matrices = Matrices::square);
 
   const char* op() const { return job_.op; }
   std::int64_t order() const { return job_.order; }

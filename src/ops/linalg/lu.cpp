@@ -1,4 +1,4 @@
-// Verbs on square matrices, by LU with partial pivoting.
+// Verbs by LU with partial pivoting.
 #include "ops/linalg/call.h"
 
 namespace mercer::linalg {
@@ -7,7 +7,7 @@ using ops::DenseCall;
 using ops::Failure;
 
 void lu_factor(const Tensor& a, const Tensor& lu, const Tensor& pivots, const Options& options, Context& context) {
-  DenseCall call("lu_factor", "a", a, options);
+  DenseCall call("lu_factor", "a", a, options, DenseCall::Matrices::any);
   call.output("lu", lu, call.type(), a.shape, &a);
   ops::Shape expected = call.a_batch();
   expected.push_back(call.order());

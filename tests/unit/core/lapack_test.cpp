@@ -66,10 +66,10 @@ template <class T>
 void pivots_count_from_zero() {
   std::vector<T> a = {0, 0, 2, 1, 0, 1, 0, 3, 0};  // columns
   std::vector<std::int64_t> pivots(3, -1);
-  ASSERT_EQ(need_lapack("test").getrf<T>(3, a.data(), 3, pivots.data()), 0);
+  ASSERT_EQ(need_lapack("test").getrf<T>(3, 3, a.data(), 3, pivots.data()), 0);
   EXPECT_EQ(pivots, (std::vector<std::int64_t>{2, 2, 2}));
   std::vector<T> singular = {0, 0, 1, 1};
-  EXPECT_EQ(need_lapack("test").getrf<T>(2, singular.data(), 2, pivots.data()), 1);
+  EXPECT_EQ(need_lapack("test").getrf<T>(2, 2, singular.data(), 2, pivots.data()), 1);
 }
 
 template <class T>
@@ -199,14 +199,21 @@ void parts_are_the_whole() {
   for (std::vector<T>* each : {&one, &two})
     for (std::int64_t i = 0; i < n; ++i) (*each)[(i * 7919 % n) + i * stride] = 2 * n;  // pivots of every row
   std::vector<std::int64_t> pivots(n), others(n);
-  ASSERT_EQ(whole.getrf<T>(n, one.data(), stride, pivots.data()), 0);
-  ASSERT_EQ(parts.getrf<T>(n, two.data(), stride, others.data()), 0);
+  ASSERT_EQ(whole.getrf<T>(n, n, one.data(), stride, pivots.data()), 0);
+  ASSERT_EQ(parts.getrf<T>(n, n, two.data(), stride, others.data()), 0);
   EXPECT_EQ(pivots, others);
   expect_near(one, two, 2 * n, "getrf");
   for (const std::int64_t bad : {5, 300, 419}) {
     std::vector<T> singular = dominant;
     for (std::int64_t i = 0; i < n; ++i) singular[i + bad * stride] = 0;
-    EXPECT_EQ(parts.getrf<T>(n, singular.data(), stride, pivots.data()), bad + 1);
+    EXPECT_EQ(parts.getrf<T>(n, n, singular.data(), stride, pivots.data()), bad + 1);
+  }
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{n / 2, n}, {n, n / 2}}) {
+    std::vector<T> here = a, there = a;
+    ASSERT_EQ(whole.getrf<T>(rows, cols, here.data(), stride, pivots.data()), 0);
+    ASSERT_EQ(parts.getrf<T>(rows, cols, there.data(), stride, others.data()), 0);
+    EXPECT_TRUE(std::equal(pivots.begin(), pivots.begin() + n / 2, others.begin()));
+    expect_near(here, there, 2 * n, "getrf of another shape");
   }
 }
 
@@ -227,7 +234,7 @@ TEST(Lapack, long_calls_are_cancelled_between_the_short_ones) {
   std::this_thread::sleep_for(std::chrono::milliseconds(60));  // the first question is due
   EXPECT_THROW(parts.gemm<double>(false, false, n, n, n, 1, a.data(), n, a.data(), n, 0, c.data(), n), Cancelled);
   EXPECT_THROW(parts.potrf<double>(true, n, a.data(), n), Cancelled);
-  EXPECT_THROW(parts.getrf<double>(n, a.data(), n, pivots.data()), Cancelled);
+  EXPECT_THROW(parts.getrf<double>(n, n, a.data(), n, pivots.data()), Cancelled);
 }
 
 }  // namespace

@@ -295,6 +295,21 @@ TEST_F(Linalg, SolutionsOfEveryLayout) {
   });
 }
 
+/// P a - L U of a [m, n], L [m, min(m, n)].
+void expect_factors(const Dense& a, const Dense& lu, const Array& pivots, double bound) {
+  const std::int64_t least = std::min(a.rows, a.cols);
+  Dense lower(a.rows, least), upper(least, a.cols), permuted = a;
+  for (std::int64_t i = 0; i < a.rows; ++i)
+    for (std::int64_t j = 0; j < a.cols; ++j) {
+      if (j < least) lower(i, j) = i == j ? 1 : j < i ? lu(i, j) : 0;
+      if (i < least) upper(i, j) = j >= i ? lu(i, j) : 0;
+    }
+  for (std::int64_t i = 0; i < least; ++i)
+    for (std::int64_t j = 0; j < a.cols; ++j)
+      std::swap(permuted(i, j), permuted(static_cast<std::int64_t>(pivots(i)), j));
+  expect_product(lower, upper, permuted, bound, fmt::format("P a = L U, {} x {}", a.rows, a.cols));
+}
+
 TEST_F(Linalg, LuIsThatOfTheIndices) {
   constexpr std::int64_t n = 20;
   in_every_layout([](TestContext& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_lu) {
@@ -303,18 +318,52 @@ TEST_F(Linalg, LuIsThatOfTheIndices) {
     const Array lu(dtype, {n, n}, of_lu.strides(n, n)), pivots(Dtype::int64, {n});
     lu_factor(a, lu, pivots, {}, context);
     const Dense both(lu.tensor());
-    Dense lower(n, n), upper(n, n), permuted = before;
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < n; ++j) {
-        lower(i, j) = i == j ? 1 : j < i ? both(i, j) : 0;
-        upper(i, j) = j >= i ? both(i, j) : 0;
-      }
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < n; ++j) std::swap(permuted(i, j), permuted(static_cast<std::int64_t>(pivots(i)), j));
-    expect_product(lower, upper, permuted, 16 * n * rounding(dtype), "P a = L U");
+    expect_factors(before, both, pivots, 16 * n * rounding(dtype));
     const Array again(Dtype::int64, {n});
     lu_factor(a, a, again, {}, context);
     EXPECT_EQ((Dense(a.tensor()) - both).norm(), 0) << "in place";
+  });
+}
+
+TEST_F(Linalg, LuOfMatricesThatAreNotSquare) {
+  in_every_layout([](TestContext& context, Dtype dtype, const LayoutRow& of_a, const LayoutRow& of_lu) {
+    for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{9, 20}, {20, 9}, {1, 5}, {5, 1}}) {
+      Array a = normal(dtype, {m, n}, 7, 1, of_a.strides(m, n));
+      const Dense before(a.tensor());
+      const std::int64_t least = std::min(m, n);
+      const Array lu(dtype, {m, n}, of_lu.strides(m, n)), pivots(Dtype::int64, {least}, {2});
+      const double bound = 16 * 20 * rounding(dtype);
+      lu_factor(a, lu, pivots, {}, context);
+      expect_factors(before, Dense(lu.tensor()), pivots, bound);
+      lu_factor(a, a, pivots, {}, context);
+      expect_factors(before, Dense(a.tensor()), pivots, bound);
+    }
+  });
+}
+
+TEST_F(Linalg, LuOfABatchThatIsNotSquareSaysWhatFailed) {
+  on_both([](TestContext& context) {
+    for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{3, 5}, {5, 3}}) {
+      Array a = normal(Dtype::float64, {2, 3, m, n}, 7);
+      for (std::int64_t i = 0; i < m; ++i) a.set({0, 1, i, 2}, a(0, 1, i, 0));  // equal columns
+      for (std::int64_t i = 0; i < m; ++i) a.set({0, 1, i, 1}, 0);
+      a.set({1, 0, m - 1, n - 1}, kNan);
+      const Array lu(Dtype::float64, {2, 3, m, n}), pivots(Dtype::int64, {2, 3, 3}), info(Dtype::int64, {2, 3});
+      const Tensor said = info;
+      lu_factor(a, lu, pivots, {.info = &said}, context);
+      each_index({2, 3}, [&](const Shape& at) {
+        const std::int64_t expected = at == Shape{0, 1} ? 2 : at == Shape{1, 0} ? -1 : 0;
+        EXPECT_EQ(read(info, at), static_cast<double>(expected));
+        if (expected != 0) {
+          EXPECT_TRUE(std::isnan(lu(at[0], at[1], 0, 0)) && pivots(at[0], at[1], 2) == 2);
+          return;
+        }
+        Array found(Dtype::int64, {3});
+        for (std::int64_t i = 0; i < 3; ++i) found.set({i}, pivots(at[0], at[1], i));
+        expect_factors(Dense(item(a, at)), Dense(item(lu, at)), found, 16 * 5 * rounding(Dtype::float64));
+      });
+      EXPECT_THROW(lu_factor(a, lu, pivots, {}, context), Error);
+    }
   });
 }
 
@@ -590,6 +639,10 @@ TEST_F(Linalg, BrokenRulesAreToldBeforeAnythingIsWritten) {
     EXPECT_TRUE(out.untouched() && x.untouched() && w.untouched() && p.untouched()) << expected;
   };
   row("cholesky: a must have the shape [..., n, n]. Received (4, 2).", [&] { linalg::cholesky(b, out); });
+  row("lu_solve: lu must have the shape [..., n, n]. Received (4, 2).",
+      [&] { linalg::lu_solve(b, Array(Dtype::int64, {2}), b, x); });
+  row("lu_factor: pivots must have shape (2). Received (4).",
+      [&] { linalg::lu_factor(b, x, p); });
   row("cholesky: a must be float32 or float64. Received int64.",
       [&] { linalg::cholesky(Array(Dtype::int64, {4, 4}), out); });
   row("cholesky: out must be float64. Received float32.", [&] { linalg::cholesky(a, Array(Dtype::float32, {4, 4})); });
@@ -638,13 +691,14 @@ TEST_F(Linalg, WorkspacesAreWhatTheCallAsksFor) {
   const Tensor a = place({5, 20, 20}), one = place({20, 20}), b = place({20, 3}), x = place({5, 20, 3}),
                y = place({20, 3});
   const Tensor out = place({5, 20, 20}), w = place({5, 20}), pivots = place({5, 20}, Dtype::int64), v = place({20, 20});
-  const Tensor values = place({20});
+  const Tensor values = place({20}), tall = place({5, 20, 3}), few = place({5, 3}, Dtype::int64);
   const std::vector<std::function<void(const Options&)>> calls = {
       [&](const Options& options) { linalg::cholesky(a, out, options); },
       [&](const Options& options) { linalg::solve_cholesky(a, b, x, options); },
       [&](const Options& options) { linalg::solve_cholesky(one, b, y, options); },
       [&](const Options& options) { linalg::lu_factor(a, out, pivots, options); },
       [&](const Options& options) { linalg::solve_lu(one, b, y, options); },
+      [&](const Options& options) { linalg::lu_factor(x, tall, few, options); },
       [&](const Options& options) { linalg::eigh(a, w, &out, {}, options); },
       [&](const Options& options) { linalg::eigh(one, values, &v, {}, options); },
   };

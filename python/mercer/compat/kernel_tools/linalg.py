@@ -74,12 +74,13 @@ def cusolver_getrf(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(lu, ipiv): the factors of cusolver_getrs, as cuSOLVER has them.
 
-    a: ``[N, N]``. cuSOLVER reads by columns, so a matrix that lies by rows has its transpose
-    factored, and lu lies as a does; overwrite_a: lu is a. ipiv: int64 ``[N]``; row i changed places
-    with row ipiv[i], both from 1. Raises ValueError for shapes and dtypes, and for a singular
-    matrix; RuntimeError where neither rows nor columns have neighbouring elements.
+    a: ``[M, N]``. cuSOLVER reads by columns, so a matrix that lies by rows has its transpose
+    factored, and lu lies as a does; overwrite_a: lu is a. ipiv: int64 ``[min(M, N)]``; row i
+    changed places with row ipiv[i], both from 1. Raises ValueError for shapes and dtypes, and for a
+    zero pivot, as of a singular matrix; RuntimeError where neither rows nor columns have
+    neighbouring elements.
     """
-    _check(a, 2, "a")
+    _check_axes(a, 2, "a")
     view = _by_columns(a, "a")
     _announce(verbose, "lu_factor", view)
     (lu, pivots), info = linalg.lu_factor(view, overwrite_a=overwrite_a, check=False)
@@ -158,10 +159,14 @@ def _eigh(
 
 
 def _check(a: torch.Tensor, axes: int, name: str) -> None:
-    if a.ndim != axes:
-        raise ValueError(f"{name} must have {axes} axes. Received {tuple(a.shape)}")
+    _check_axes(a, axes, name)
     if a.shape[-1] != a.shape[-2]:
         raise ValueError(f"{name} must be square. Received {tuple(a.shape)}")
+
+
+def _check_axes(a: torch.Tensor, axes: int, name: str) -> None:
+    if a.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes. Received {tuple(a.shape)}")
     _check_dtype(a.dtype)
 
 
