@@ -2,9 +2,10 @@
 //
 // Shapes   x [..., M, K], z [..., N, K], w [K], row [..., M], col [..., N]. Leading axes broadcast with each other and
 //          with the shapes of the parameters, by NumPy's rule; "..." in the shape of an output is the result.
-// Dtypes   x and z share one: float16, bfloat16, uint8 (computed in float32), float32, float64. Outputs have the
-//          computing type; `pairwise` also writes float16 and bfloat16 when that is float32. w, row and col may be any
-//          of the five; v, coef and amplitude must be float64 where x is, and must not where it is not.
+// Dtypes   x and z share one: float16, bfloat16, uint8, int8 (computed in float32), float32, float64, int32 (computed
+//          in float64, which has all its values). Outputs have the computing type; `pairwise` also writes float16 and
+//          bfloat16 when that is float32. w, row and col may be any of these, int32 where float64 is computed in; v,
+//          coef and amplitude must be of a type that is computed in the type of x.
 // Memory   Every array may have any strides, in elements. An output must not overlap an input or itself.
 // Errors   Everything is checked before anything is written; a broken rule throws invalid_argument, a formula that is
 //          not offered throws unsupported. Only a cancelled call (Arguments::progress) leaves its output half written.

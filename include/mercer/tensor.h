@@ -11,9 +11,10 @@
 
 namespace mercer {
 
-/// Element types. Points are float16, bfloat16, float32, float64 or uint8; int64 is for indices and parameters, int32
-/// for products of whole numbers (mercer/kron.h), boolean is known so that it can be refused by name.
-enum class Dtype : std::uint8_t { float16, bfloat16, float32, float64, uint8, int64, boolean, int32 };
+/// Element types. Points are float16, bfloat16, float32, float64, uint8, int8 or int32; int64 is for indices,
+/// parameters and products of whole numbers (mercer/kron.h), boolean is known so that it can be refused by name.
+enum class Dtype : std::uint8_t { float16, bfloat16, float32, float64, uint8, int64, boolean, int32, int8 };
+inline constexpr int kDtypeCount = 9;
 
 /// Bytes of one element.
 std::size_t size_of(Dtype dtype);
@@ -21,8 +22,12 @@ std::size_t size_of(Dtype dtype);
 const char* name_of(Dtype dtype);
 /// int32 or int64.
 bool is_whole(Dtype dtype);
-/// The type in which values of `dtype` are computed: float64 for float64, float32 for all others.
+/// The type in which values of `dtype` are computed: float64 for float64, and for int32, whose values float32 does not
+/// have; float32 for all others.
 Dtype compute_type(Dtype dtype);
+/// Whether points may be of this type; the names of all that do, for messages.
+bool is_of_points(Dtype dtype);
+inline constexpr const char* kPointTypes = "float16, bfloat16, float32, float64, uint8, int8 or int32";
 
 /// Where an array lies. CUDA devices count from 0, as the driver counts them.
 enum class DeviceKind : std::uint8_t { cpu, cuda };
@@ -59,11 +64,13 @@ struct Tensor {
 template <class T>
 constexpr Dtype dtype_of() {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::uint8_t> ||
-                    std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::int32_t>,
-                "Mercer's arrays hold float, double, std::uint8_t, std::int32_t or std::int64_t");
+                    std::is_same_v<T, std::int8_t> || std::is_same_v<T, std::int32_t> ||
+                    std::is_same_v<T, std::int64_t>,
+                "Mercer's arrays hold float, double, std::uint8_t, std::int8_t, std::int32_t or std::int64_t");
   if constexpr (std::is_same_v<T, float>) return Dtype::float32;
   else if constexpr (std::is_same_v<T, double>) return Dtype::float64;
   else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::uint8;
+  else if constexpr (std::is_same_v<T, std::int8_t>) return Dtype::int8;
   else if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::int32;
   else return Dtype::int64;
 }

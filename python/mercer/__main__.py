@@ -16,7 +16,7 @@ import mercer as mc
 from mercer import _mercer
 
 FAILURE = 1
-POINTS = ("float16", "float32", "float64", "uint8")  # of files; NumPy has no bfloat16
+POINTS = ("float16", "float32", "float64", "uint8", "int8", "int32")  # NumPy has no bfloat16
 
 EXAMPLES = """\
 examples:
@@ -90,14 +90,14 @@ def _computed_in(dtype: np.dtype) -> np.dtype:
     """The type itself where Mercer has it, in this machine's byte order."""
     if dtype.newbyteorder("=") in map(np.dtype, POINTS):
         return dtype.newbyteorder("=")
-    return np.dtype("float64" if dtype.kind == "f" else "float32")
+    return np.dtype("float64" if dtype.kind == "f" or dtype.itemsize > 2 else "float32")
 
 
 def _same_dtype(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
-    """Whole numbers become float32 and mixed widths the wider: files seldom have chosen types."""
+    """Other types and mixed widths become floats that hold them: files seldom have chosen types."""
     kinds = {_computed_in(array.dtype) for array in arrays if array is not None}
-    double = np.dtype("float64")
-    kind = kinds.pop() if len(kinds) == 1 else double if double in kinds else np.dtype("float32")
+    is_wide = kinds & {np.dtype("float64"), np.dtype("int32")}
+    kind = kinds.pop() if len(kinds) == 1 else np.dtype("float64" if is_wide else "float32")
     return [None if array is None else array.astype(kind, copy=False) for array in arrays]
 
 

@@ -172,7 +172,7 @@ class Pairs:
 
 
 def computing_type(dtype: Any) -> Any:
-    return np.dtype("float64" if dtype == np.float64 else "float32")
+    return np.dtype("float64" if dtype in (np.float64, np.int32) else "float32")
 
 
 def _led_by(array: Any, axes: int, trailing: int) -> Any:

@@ -64,7 +64,7 @@ def _cast(array: Any, dtype: Any) -> Any:
 
 
 def _computing(x: Any, xp: Any) -> Any:
-    return xp.float64 if x.dtype == xp.float64 else xp.float32
+    return xp.float64 if x.dtype in (xp.float64, xp.int32) else xp.float32
 
 
 def _given(value: Any, name: str, verb: str, xp: Any, like: Any) -> Any:

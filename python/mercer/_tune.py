@@ -85,16 +85,18 @@ def tune_shape(
     """The same on normally distributed points, made by PyTorch, with one column of v."""
     torch = _torch_on(device)
     m, n, k = shape
-    computed = torch.float64 if dtype == "float64" else torch.float32
+    kind = getattr(torch, dtype)
+    computed = torch.float64 if dtype in ("float64", "int32") else torch.float32
     generator = torch.Generator(device).manual_seed(1)
 
     def points(count: int) -> Any:
-        if dtype == "uint8":
+        if not kind.is_floating_point:
+            ends = torch.iinfo(kind)
             return torch.randint(
-                0, 256, (count, k), generator=generator, device=device, dtype=torch.uint8
+                ends.min, ends.max + 1, (count, k), generator=generator, device=device, dtype=kind
             )
         normal = torch.randn(count, k, generator=generator, device=device, dtype=computed)
-        return normal.to(getattr(torch, dtype))
+        return normal.to(kind)
 
     v = torch.ones(n, device=device, dtype=computed) if verb == "kernel_product" else None
     return tune(f, points(m), points(n), verb=verb, v=v, progress=True, **params)

@@ -28,6 +28,8 @@ bool dtype_from_dlpack(DLDataType type, Dtype& dtype) {
     dtype = Dtype::float64;
   else if (is(kDLUInt, 8))
     dtype = Dtype::uint8;
+  else if (is(kDLInt, 8))
+    dtype = Dtype::int8;
   else if (is(kDLInt, 64))
     dtype = Dtype::int64;
   else if (is(kDLInt, 32))
@@ -50,6 +52,7 @@ bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
                          {"f4", Dtype::float32},
                          {"f8", Dtype::float64},
                          {"u1", Dtype::uint8},
+                         {"i1", Dtype::int8},
                          {"i8", Dtype::int64},
                          {"i4", Dtype::int32},
                          {"b1", Dtype::boolean}}) {
@@ -217,7 +220,6 @@ void Array::view_interface() {
   if (access_ == Access::write && is_read_only == 1)
     fail(ErrorKind::invalid_argument, "must be writable. Received a read-only array");
   if (!dtype_from_typestr(text_of(type), tensor_.dtype)) fail_element(false);
-  if (tensor_.dtype == Dtype::int32 && !place_.takes_int32) fail_element(true);
   const auto item_size = static_cast<std::int64_t>(size_of(tensor_.dtype));
   tensor_.data = reinterpret_cast<void*>(whole<std::uintptr_t>(nb::object(data[0]), kProtocol, "the address"));
   tensor_.shape = whole_numbers(entry("shape"), kProtocol, "shape");

@@ -18,6 +18,7 @@ bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
     case 'f': dtype = Dtype::float32; return true;
     case 'd': dtype = Dtype::float64; return true;
     case 'B': dtype = Dtype::uint8; return true;
+    case 'b': dtype = Dtype::int8; return true;
     case '?': dtype = Dtype::boolean; return true;
     case 'i': dtype = Dtype::int32; return item_size == 4;
     case 'l':
@@ -59,7 +60,6 @@ Array::Array(nb::handle object, Place place, Access access)
     view_capsule();
   else
     view_interface();
-  if (tensor_.dtype == Dtype::int32 && !place.takes_int32) fail_element(true);
 }
 
 /// An element type in the letters of NumPy and the struct module, native byte order only.
@@ -174,7 +174,7 @@ void Array::check_sign() const {
 }
 
 void Array::require_points() const {
-  if (tensor_.dtype == Dtype::int64 || tensor_.dtype == Dtype::boolean) fail_element(true);
+  if (!is_of_points(tensor_.dtype)) fail_element(true);
 }
 
 void Array::require_same_library(const Array& first) const {
@@ -211,10 +211,9 @@ void Array::fail(ErrorKind kind, const std::string& rule_and_received) const {
 /// An element type that nothing takes; whole numbers can be converted.
 void Array::fail_element(bool is_whole) const {
   if (access_ == Access::write) fail_dtype("must have the dtype of the result");
-  const char* rule = access_ == Access::parameter ? "must be float32, float64 or int64"
-                     : place_.takes_int32 ? "must be float16, bfloat16, float32, float64, int32 or int64"
-                                          : "must be float16, bfloat16, float32, float64 or uint8";
-  fail_dtype(rule, is_whole ? as_float32() : "");
+  const std::string rule = access_ == Access::parameter ? "float32, float64 or int64"
+                           : place_.is_whole ? "float16, bfloat16, float32, float64, int32 or int64" : kPointTypes;
+  fail_dtype("must be " + rule, is_whole ? as_float32() : "");
 }
 
 void Array::fail_dtype(const std::string& rule, const std::string& advice) const {

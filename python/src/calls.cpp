@@ -62,11 +62,9 @@ ExplainShape to_shape(nb::handle shape, const char* verb) {
 }
 
 Dtype to_dtype(const std::string& name, const char* verb) {
-  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8})
-    if (name == name_of(known)) return known;
+  if (const auto dtype = dtype_of_name(name); dtype && is_of_points(*dtype)) return *dtype;
   throw Error(ErrorKind::invalid_argument,
-              fmt::format("{}: dtype must be float16, bfloat16, float32, float64 or uint8. Received \"{}\".", verb,
-                          name));
+              fmt::format("{}: dtype must be {}. Received \"{}\".", verb, kPointTypes, name));
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "docs.h"
 #include "gil.h"
+#include "libraries.h"
 #include "mercer/error.h"
 #include "ops/compile_sources.h"
 #include "settings.h"
@@ -46,10 +47,8 @@ Dtype dtype_of_object(nb::handle object) {
   else
     name = nb::cast<std::string>(nb::str(object));
   name = name.substr(name.rfind('.') + 1);
-  for (Dtype known : {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64, Dtype::uint8}) {
-    if (name == name_of(known)) return known;
-  }
-  refuse("dtypes must be float16, bfloat16, float32, float64 or uint8", object);
+  if (const auto dtype = dtype_of_name(name); dtype && is_of_points(*dtype)) return *dtype;
+  refuse(fmt::format("dtypes must be {}", kPointTypes).c_str(), object);
 }
 
 Layout layout_of(nb::handle name) {

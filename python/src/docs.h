@@ -18,7 +18,8 @@ inline constexpr char kPairwiseDoc[] =
 
 - f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
 - x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype:
-  float16, bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+  float16, bfloat16, uint8 and int8 are computed in float32, int32 in float64, which has all of its values, float32 and
+  float64 in themselves. Any strides.
 - out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
 - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
 - i_offset, j_offset: added to the indices that the formula reads as i and j.
@@ -46,7 +47,7 @@ inline constexpr char kKernelProductSignature[] =
 inline constexpr char kKernelProductDoc[] =
     R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
-v: [..., N, E], or [N] (then out is [..., M]): float64 where x is, else float16, bfloat16, uint8 or float32.
+v: [..., N, E], or [N] (then out is [..., M]): float64 or int32 where x is, else another dtype of points.
 out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA up to 1 GiB
 more, for a part of the values.
 The other arguments, dtypes and errors: those of pairwise.)doc";
@@ -79,7 +80,7 @@ inline constexpr char kKernelGradientSignature[] =
 inline constexpr char kKernelGradientDoc[] =
     R"doc(A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
-coef: [..., O, N], or [N] (then out is [..., M, K]): float64 where x is, else float16, bfloat16, uint8 or float32.
+coef: [..., O, N], or [N] (then out is [..., M, K]): float64 or int32 where x is, else another dtype of points.
 Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 

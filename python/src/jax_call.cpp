@@ -11,9 +11,6 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr Dtype kDtypes[] = {Dtype::float16, Dtype::bfloat16, Dtype::float32, Dtype::float64,
-                             Dtype::uint8,   Dtype::int64,    Dtype::boolean, Dtype::int32};
-
 /// Reads the call as the other libraries' are read, then hands it to JAX.
 class JaxCall {
  public:
@@ -82,15 +79,21 @@ class JaxCall {
   }
 
   void check_points(const Tensor& points, const char* name, const char* axes) const {
-    if (points.dtype == Dtype::int64 || points.dtype == Dtype::boolean) {
+    if (!is_of_points(points.dtype))
+      throw DtypeError(fmt::format("{}: {} must be {}. Received {}; write {}.astype('float32')", verb_, name,
+                                   kPointTypes, name_of(points.dtype), name));
+    if (points.dtype == Dtype::int32 && !has_float64())
       throw DtypeError(
-          fmt::format("{}: {} must be float16, bfloat16, float32, float64 or uint8. Received {}; write "
-                      "{}.astype('float32')",
-                      verb_, name, name_of(points.dtype), name));
-    }
+          fmt::format("{}: {} of int32 is computed in float64, which JAX has with jax_enable_x64. Received int32 "
+                      "without it; write {}.astype('float32')",
+                      verb_, name, name));
     if (points.ndim() >= 2) return;
     throw Error(ErrorKind::invalid_argument, fmt::format("{}: {} must have the shape [..., {}, K]. Received {}.", verb_,
                                                          name, axes, points.to_text()));
+  }
+
+  static bool has_float64() {
+    return nb::cast<bool>(nb::module_::import_("jax").attr("config").attr("jax_enable_x64"));
   }
 
   void read_param(nb::handle name, nb::handle value) {
@@ -131,14 +134,11 @@ Tensor jax_outline(nb::handle array, Place place) {
   const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
   Shape shape;
   for (const nb::handle extent : array.attr("shape")) shape.push_back(nb::cast<std::int64_t>(extent));
-  for (const Dtype dtype : kDtypes) {
-    if (name == name_of(dtype) && (dtype != Dtype::int32 || place.takes_int32)) {
-      return Tensor(const_cast<double*>(&kZero), dtype, shape, Shape(shape.size(), 0));
-    }
-  }
+  if (const auto dtype = dtype_of_name(name))
+    return Tensor(const_cast<double*>(&kZero), *dtype, shape, Shape(shape.size(), 0));
   const bool is_whole = name.find("int") != std::string::npos;
-  throw DtypeError(fmt::format("{}: {} must be float16, bfloat16, float32, float64{}. Received {}{}", place.verb,
-                               place.name, place.takes_int32 ? ", int32 or int64" : " or uint8", name,
+  const char* const rule = place.is_whole ? "float16, bfloat16, float32, float64, int32 or int64" : kPointTypes;
+  throw DtypeError(fmt::format("{}: {} must be {}. Received {}{}", place.verb, place.name, rule, name,
                                is_whole ? fmt::format("; write {}.astype('float32')", place.name) : ""));
 }
 

@@ -36,6 +36,7 @@ Dtype dtype_of_element(xla::ElementType type) {
     case xla::kS32: return Dtype::int32;
     case xla::kS64: return Dtype::int64;
     case xla::kU8: return Dtype::uint8;
+    case xla::kS8: return Dtype::int8;
     case xla::kF16: return Dtype::float16;
     case xla::kF32: return Dtype::float32;
     case xla::kF64: return Dtype::float64;
@@ -58,7 +59,7 @@ class FfiCall {
  public:
   FfiCall(const xla::CallFrame& frame, DeviceKind kind) : frame_(frame) {
     read_attributes(frame.attributes);
-    for (std::int64_t i = 0; i < frame.results.size; ++i) outputs_.push_back(buffer(frame.results, i));
+    for (std::int64_t i = 0; i < frame.results.size; ++i) outputs_.push_back(buffer(frame.results, i, !is_kron()));
     read_operands(frame.arguments);
     arguments_.verb = text("verb").c_str();
     arguments_.i_offset = number("i_offset");
@@ -102,9 +103,9 @@ class FfiCall {
   }
 
   bool is_kron() const { return text("operation").starts_with("kron."); }
-  Tensor buffer(const xla::Arguments& list, std::int64_t index) const {
+  Tensor buffer(const xla::Arguments& list, std::int64_t index, bool halves = false) const {
     if (list.kinds[index] != xla::kBuffer) refuse("jax: arguments and results must be arrays.");
-    return tensor_of(*static_cast<const xla::Buffer*>(list.values[index]), !is_kron());
+    return tensor_of(*static_cast<const xla::Buffer*>(list.values[index]), halves);
   }
   void read_attributes(const xla::Attributes& list);
   void read_operands(const xla::Arguments& list);

@@ -171,6 +171,12 @@ nb::object make_tensor(Library& library, nb::handle like, const std::vector<std:
 
 }  // namespace
 
+std::optional<Dtype> dtype_of_name(std::string_view name) {
+  for (int dtype = 0; dtype < kDtypeCount; ++dtype)
+    if (name == name_of(static_cast<Dtype>(dtype))) return static_cast<Dtype>(dtype);
+  return std::nullopt;
+}
+
 const nb::object& Library::dtype(Dtype dtype) {
   nb::object& known = dtypes[static_cast<int>(dtype)];
   if (!known.is_valid()) {
@@ -293,6 +299,7 @@ DLDataType to_dlpack(Dtype dtype) {
   switch (dtype) {
     case Dtype::bfloat16: return {kDLBfloat, bits, 1};
     case Dtype::uint8: return {kDLUInt, bits, 1};
+    case Dtype::int8:
     case Dtype::int32:
     case Dtype::int64: return {kDLInt, bits, 1};
     case Dtype::boolean: return {kDLBool, bits, 1};

@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>  // in every file: casters must not differ from one to the next
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dlpack.h"
@@ -22,7 +24,7 @@ struct Library {
   nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none
   nb::object empty_like, is_negated;         // of PyTorch: torch.empty_like, torch.Tensor.is_neg
   nb::object namespace_;                     // what holds the dtypes
-  nb::object dtypes[8];                      // the library's own, by Dtype; found at the first use
+  nb::object dtypes[kDtypeCount];            // the library's own, by Dtype; found at the first use
   nb::object runtime;                        // of CuPy: cupy.cuda.runtime
   nb::handle forward_mode;                   // of PyTorch: the dict of torch.autograd.forward_ad
   std::vector<nb::object> watchers;          // of PyTorch: functions that count what sees its calls
@@ -35,11 +37,14 @@ struct Library {
   const nb::object& dtype(Dtype dtype);
 };
 
+/// The type that name_of calls so.
+std::optional<Dtype> dtype_of_name(std::string_view name);
+
 /// Which argument of which verb an array is, for messages.
 struct Place {
   const char* verb;
   const char* name;
-  bool takes_int32 = false;  // an element type of few verbs
+  bool is_whole = false;  // products of whole numbers, int64 among them
 };
 
 /// str(object), or repr(object), of any object, for messages: it need not be text that UTF-8 has, nor be there.

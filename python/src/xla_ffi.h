@@ -77,6 +77,7 @@ struct Api {
 
 enum ElementType : int {
   kPred = 1,
+  kS8 = 2,
   kS32 = 4,
   kS64 = 5,
   kU8 = 6,

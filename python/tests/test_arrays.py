@@ -63,15 +63,65 @@ def test_expanded_tensor(rng):
     assert_close(mc.cdist(x, None), np.zeros((6, 6)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int8", "int32"])
 def test_dtypes(rng, library, dtype):
-    scale = 40 if dtype == "uint8" else 1
-    x = np.abs(rng.normal(size=(7, 5)) * scale).astype(dtype)
-    z = np.abs(rng.normal(size=(9, 5)) * scale).astype(dtype)
+    scale = {"uint8": 40, "int8": 30, "int32": 5e8}.get(dtype, 1)
+    x, z = rng.normal(size=(7, 5)) * scale, rng.normal(size=(9, 5)) * scale
+    if dtype == "uint8":
+        x, z = np.abs(x), np.abs(z)
+    x, z = x.astype(dtype), z.astype(dtype)
     result = mc.cdist(to_library(library, x), to_library(library, z), p=1)
-    computed = library.float64 if dtype == "float64" else library.float32
-    assert result.dtype == computed
-    assert_close(result, minkowski(x, z, 1), 1e-12 if dtype == "float64" else 1e-5)
+    is_wide = dtype in ("float64", "int32")
+    assert result.dtype == (library.float64 if is_wide else library.float32)
+    assert_close(result, minkowski(x.astype("d"), z.astype("d"), 1), 1e-12 if is_wide else 1e-5)
+
+
+def test_int32_is_not_rounded(library):
+    """Of float32, 2^24 + 1 would be 2^24."""
+    x = to_library(library, np.array([[2**24 + 1, -(2**31)], [2**31 - 1, 2]], "i4"))
+    z = to_library(library, np.array([[2**24, 2**31 - 1]], "i4"))
+    exact = np.array([[2.0**32], [2.0**31 - 1 - 2**24 + 2**31 - 3]])
+    assert np.array_equal(np.asarray(mc.cdist(x, z, p=1)), exact)
+    values, indices = mc.knn("l1", z, x, 1)
+    assert float(values[0, 0]) == exact.min()
+    assert int(indices[0, 0]) == exact.argmin()
+    w = to_library(library, np.array([2**24 + 1, 0], "i4"))
+    assert float(mc.pairwise("sum(w*abs(x-z))", x, z, w=w)[0, 0]) == 2**24 + 1
+    narrow = to_library(library, np.ones((2, 2), "f"))
+    with pytest.raises(mc.DtypeError, match="w may be int32 where x is float64 or int32"):
+        mc.pairwise("sum(w*abs(x-z))", narrow, w=w)
+
+
+def test_other_operands_of_whole_points(library):
+    """v and coef of a type that is computed in that of x."""
+    x = np.array([[1, -2], [3, 4], [-5, 6]])
+    for kind, others, refused in (("i1", ("i1", "f4", "u1"), "i4"), ("i4", ("i4", "f8"), "f4")):
+        for other in others:
+            v = np.array([1, 2, 3]).astype(other)
+            given = [to_library(library, a) for a in (x.astype(kind), v)]
+            result = mc.kernel_product("sum(x*z)", given[0], None, given[1])
+            assert_close(result, x @ x.T @ v, 1e-6)
+            gradient = mc.kernel_gradient("sum(x*z)", given[0], None, given[1])
+            assert_close(gradient, np.broadcast_to(v @ x, (3, 2)), 1e-6)
+        wrong = to_library(library, np.ones(3, refused))
+        with pytest.raises(mc.DtypeError, match="v must have the computing type of x"):
+            mc.kernel_product("sum(x*z)", given[0], None, wrong)
+
+
+def test_whole_points_and_gradients_of_the_rest():
+    x = torch.tensor([[1, -2], [3, 4], [-5, 6]])
+    for kind, computed in ((torch.int8, torch.float32), (torch.int32, torch.float64)):
+        v = torch.ones(3, dtype=computed, requires_grad=True)
+        h = torch.tensor(50.0, dtype=computed, requires_grad=True)
+        f = "exp(-sum((x-z)^2)/h)"
+        mc.kernel_product(f, x.to(kind), None, v, h=h).sum().backward()
+        wide = x.double()
+        d2 = torch.cdist(wide, wide) ** 2
+        k = torch.exp(-d2 / 50)
+        assert_close(v.grad, k.sum(0).numpy(), 1e-5)
+        assert_close(h.grad, float((k * d2 / 2500).sum()), 1e-5)
+        with pytest.raises(RuntimeError, match="floating point"):
+            x.to(kind).requires_grad_()
 
 
 def test_bfloat16(rng):

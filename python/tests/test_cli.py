@@ -58,7 +58,17 @@ def test_product(files):
 
 @pytest.mark.parametrize(
     ("dtype", "computed"),
-    [("f2", "f4"), (">f4", "f4"), (">f8", "f8"), ("g", "f8"), ("?", "f4"), ("i2", "f4")],
+    [
+        ("f2", "f4"),
+        (">f4", "f4"),
+        (">f8", "f8"),
+        ("g", "f8"),
+        ("?", "f4"),
+        ("i2", "f4"),
+        ("i1", "f4"),
+        ("i4", "f8"),
+        ("i8", "f8"),
+    ],
 )
 def test_other_types_of_numbers_are_converted(files, dtype, computed):
     points = (100 * files["x"]).astype(dtype)
@@ -83,7 +93,7 @@ def test_p_as_a_parameter(files):
 def test_whole_numbers_are_converted(files):
     np.save("i.npy", np.arange(12).reshape(4, 3))
     assert main(["cdist", "i.npy", "-o", "d.npy", "--p", "1"]) == 0
-    assert np.load("d.npy").dtype == np.float32
+    assert np.load("d.npy").dtype == np.float64
     assert np.load("d.npy")[0, 1] == 9
 
 

@@ -17,7 +17,7 @@ from conftest import assert_close, in_threads
 from verb_table import GAUSS, POWER, VERBS, further_arrays
 
 M, N, K = 130, 70, 33
-DTYPES = ["float32", "float64", "float16", "bfloat16", "uint8"]
+DTYPES = ["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32"]
 
 
 class Torch:
@@ -96,7 +96,7 @@ writing_libraries = pytest.mark.parametrize("home", [parameter("Torch"), paramet
 
 
 def points(rng, dtype, *lead):
-    scale = 20 if dtype == "uint8" else 1
+    scale = 1 if "float" in dtype else 20
     x = np.abs(rng.normal(size=(*lead, M, K))) * scale
     z = np.abs(rng.normal(size=(*lead, N, K))) * scale
     kind = "f" if dtype == "bfloat16" else dtype
@@ -119,7 +119,7 @@ LAYOUTS = {"transposed": transposed, "strided": strided}
 def check(home, verb, x, z, further):
     """The verb on these arrays of the library, and on their values in float64."""
     arrays = {name: home.array(values) for name, values in further.items()}
-    if str(x.dtype).endswith("float64"):
+    if str(x.dtype).endswith(("float64", "int32")):
         arrays = {name: home.array(values, "float64") for name, values in further.items()}
     result = VERBS[verb](x, z, arrays)
     wide = {name: values.astype("d") for name, values in further.items()}

@@ -52,18 +52,22 @@ def read_only():
     return out
 
 
-DTYPE = "must be float16, bfloat16, float32, float64 or uint8. Received "
+DTYPE = "must be float16, bfloat16, float32, float64, uint8, int8 or int32. Received "
 
 # (what is called, its class, its words)
 REFUSED = {
     "ints": (lambda: mc.cdist(X.astype("i8"), Z), mc.DtypeError,
              f"cdist: x {DTYPE}int64; write x.astype('float32')"),
-    "int32 of z": (lambda: mc.cdist(X, Z.astype("i4")), mc.DtypeError,
-                   f"cdist: z {DTYPE}int32; write z.astype('float32')"),
+    "int64 of z": (lambda: mc.cdist(X, Z.astype("i8")), mc.DtypeError,
+                   f"cdist: z {DTYPE}int64; write z.astype('float32')"),
+    "int16": (lambda: mc.cdist(X.astype("i2"), Z), mc.DtypeError,
+              f"cdist: x {DTYPE}int16; write x.astype('float32')"),
+    "int32 beside floats": (lambda: mc.cdist(X, Z.astype("i4")), mc.DtypeError,
+                            "x and z must have one dtype. Received float32 and int32"),
     "bools": (lambda: mc.cdist(X.astype(bool), Z), mc.DtypeError,
               f"cdist: x {DTYPE}bool; write x.astype('float32')"),
-    "torch ints": (lambda: mc.cdist(TX.int(), None), mc.DtypeError,
-                   f"cdist: x {DTYPE}torch.int32; write x.float()"),
+    "torch ints": (lambda: mc.cdist(TX.long(), None), mc.DtypeError,
+                   f"cdist: x {DTYPE}torch.int64; write x.float()"),
     "complex": (lambda: mc.cdist(X.astype("c8"), None), mc.DtypeError, f"x {DTYPE}complex64"),
     "text": (lambda: mc.cdist(np.array([["a"]]), None), mc.DtypeError, f"x {DTYPE}<U1"),
     "objects": (lambda: mc.cdist(X.astype(object), None), mc.DtypeError, f"x {DTYPE}object"),
@@ -129,8 +133,8 @@ REFUSED = {
     "text for a parameter": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q="1"), TypeError,
                              "the parameter q must be a number, an array or a list of numbers"),
     "a parameter of int32": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q=np.ones(3, "i4")),
-                             mc.DtypeError, "pairwise: q must be float32, float64 or int64. "
-                             "Received int32; write q.astype('float32')"),
+                             mc.DtypeError, 'the parameter "q" must be a number or an array of '
+                             "float32, float64 or int64. Received int32[3]"),
     "a parameter of bytes": (lambda: mc.pairwise("sum(x*z)*q", X, Z, q=np.ones(3, "u1")),
                              ValueError, 'the parameter "q" must be a number or an array'),
     "no formula": (lambda: mc.pairwise(3, X, Z), TypeError,
@@ -147,7 +151,7 @@ REFUSED = {
     "indices of 32 bits": (lambda: mc.knn("euclidean", X, Z, 2, out=(np.empty((4, 2), "f"),
                                                                     np.empty((4, 2), "i4"))),
                            mc.DtypeError,
-                           "knn: out[1] must have the dtype of the result. Received int32"),
+                           "knn: indices must be int64. Received int32."),
     "reduce": (lambda: mc.kernel_reduce("euclidean", X, Z, "mean"), ValueError, "mean"),
     "nothing to reduce": (lambda: mc.kernel_reduce("euclidean", X, Z[:0], "max"), ValueError,
                           "max"),
@@ -155,16 +159,17 @@ REFUSED = {
     "threads": (lambda: mc.set_num_threads(-1), ValueError, "Received -1"),
     "unread weights": (lambda: mc.pairwise("sum(x*z)", X, Z, w=X[0]), ValueError, "w"),
     "a metric without weights": (lambda: mc.cdist(X, Z, metric="chi2", w=X[0]), ValueError, "w"),
-    "dtype of explain": (lambda: mc.explain("sum(x*z)", dtype="int8"), ValueError, '"int8"'),
+    "dtype of explain": (lambda: mc.explain("sum(x*z)", dtype="int16"), ValueError,
+                         '"int16"'),
     "shape of explain": (lambda: mc.explain("sum(x*z)", shape=(1, 2)), ValueError,
                          "explain: shape must be (M, N, K), whole numbers. Received (1, 2)."),
     "text for a shape": (lambda: mc.explain("sum(x*z)", shape=("a", 1, 2)), ValueError,
                          "shape must be (M, N, K)"),
     "shape of a floor": (lambda: _mercer.floor_rate("sum(x*z)", (1, 2), "float32", "auto", 1.0),
                          ValueError, "floor_rate: shape must be (M, N, K)"),
-    "dtype of a floor": (lambda: _mercer.gpu_floor("sum(x*z)", (1, 2, 3), "int8", "sm_90"),
+    "dtype of a floor": (lambda: _mercer.gpu_floor("sum(x*z)", (1, 2, 3), "int64", "sm_90"),
                          ValueError, 'gpu_floor: dtype must be float16, bfloat16, float32, '
-                         'float64 or uint8. Received "int8".'),
+                         'float64, uint8, int8 or int32. Received "int64".'),
     "device of compile": (lambda: mc.compile("sum(x*z)", shapes=[(4, 4, 4)], devices=[2**40]),
                           ValueError, "compile: devices must be"),
     "no name of a device": (lambda: mc.compile("sum(x*z)", shapes=[(4, 4, 4)], devices=[""]),

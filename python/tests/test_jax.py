@@ -80,7 +80,7 @@ def test_leading_axes(rng):
     compare(result, mc.kernel_product(GAUSS, *(a.astype("d") for a in (x, z, v)), h=2.0))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8", "int8"])
 def test_narrow_dtypes(rng, dtype):
     x = jnp.asarray(rng.uniform(0, 9, size=(M, K))).astype(dtype)
     result = mc.cdist(x, x[:4])
@@ -113,7 +113,7 @@ REFUSED = {
                         "z must come from the library of x, jax. Received numpy.ndarray"),
     "JAX in another library": (lambda x, z: mc.cdist(X, z), ValueError, "Received an array of jax"),
     "whole numbers": (lambda x, z: mc.cdist(x.astype("int32"), None), mc.DtypeError,
-                      "x must be float16, .* Received int32; write x.astype"),
+                      "x of int32 is computed in float64, .*jax_enable_x64.*; write x.astype"),
     "two dtypes": (lambda x, z: mc.cdist(x, z.astype("float16")), mc.DtypeError, "one dtype"),
     "features": (lambda x, z: mc.cdist(x, z[:, :2]), ValueError, "same number of features"),
     "one axis": (lambda x, z: mc.cdist(x[0], z), ValueError, r"shape \[..., M, K\]"),
@@ -142,6 +142,13 @@ WIDE = """
     d = mc.cdist(xj, xj[:5], 1.3)
     assert d.dtype == np.float64
     np.testing.assert_allclose(d, mc.cdist(x, x[:5], 1.3), 1e-14)
+    whole = jax.numpy.asarray([[2**24 + 1, 3], [2**24, -(2**31)]], "int32")
+    d = mc.cdist(whole, whole[1:], p=1)
+    assert d.dtype == np.float64
+    assert d.tolist() == [[2.0**31 + 4], [0.0]]
+    values, indices = mc.knn("l1", whole, whole, 2)
+    assert values[0].tolist() == [0.0, 2.0**31 + 4]
+    assert indices.tolist() == [[0, 1], [1, 0]]
     values, indices = jax.jit(lambda x: mc.knn("l1", x, None, 2))(xj)
     assert indices.dtype == np.int64
     np.testing.assert_array_equal(indices, mc.knn("l1", x, None, 2)[1])

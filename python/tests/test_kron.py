@@ -183,11 +183,6 @@ def test_refusals(name):
         call()
 
 
-def test_int32_of_other_verbs():
-    with pytest.raises(mc.DtypeError, match="Received int32"):
-        mc.cdist(np.ones((2, 2), "i4"), None)
-
-
 # ---- What is solved with them. ------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ Dtype dtype_of(const char* op, const char* name, std::int32_t dtype) {
     case MERCER_INT64: return Dtype::int64;
     case MERCER_BOOLEAN: return Dtype::boolean;
     case MERCER_INT32: return Dtype::int32;
+    case MERCER_INT8: return Dtype::int8;
   }
   fail(ErrorKind::invalid_argument, "{}: the dtype of {} must be a mercer_dtype. Received {}.", op, name, dtype);
 }

@@ -220,6 +220,8 @@ const char* element_type(Dtype dtype) {
     case Dtype::float32: return "float";
     case Dtype::float64: return "double";
     case Dtype::uint8: return "u8";
+    case Dtype::int8: return "i8";
+    case Dtype::int32: return "i32";
     case Dtype::int64: return "i64";
     default: fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
   }

@@ -11,18 +11,23 @@ namespace {
 struct DtypeRow {
   const char* name;
   std::size_t size;
+  Dtype computing;
+  bool of_points;
 };
 
 // In the order of the enumeration.
-constexpr DtypeRow kDtypes[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
-                                {"uint8", 1},   {"int64", 8},    {"bool", 1},     {"int32", 4}};
+constexpr DtypeRow kDtypes[kDtypeCount] = {
+    {"float16", 2, Dtype::float32, true}, {"bfloat16", 2, Dtype::float32, true}, {"float32", 4, Dtype::float32, true},
+    {"float64", 8, Dtype::float64, true}, {"uint8", 1, Dtype::float32, true},    {"int64", 8, Dtype::float32, false},
+    {"bool", 1, Dtype::float32, false},   {"int32", 4, Dtype::float64, true},    {"int8", 1, Dtype::float32, true}};
 
 }  // namespace
 
 std::size_t size_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].size; }
 const char* name_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].name; }
 bool is_whole(Dtype dtype) { return dtype == Dtype::int32 || dtype == Dtype::int64; }
-Dtype compute_type(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+Dtype compute_type(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].computing; }
+bool is_of_points(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].of_points; }
 
 std::string Device::to_text() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }
 

@@ -119,16 +119,20 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes) {
   require(tensor.ndim() >= least_axes, "{}: {} must have at least {} axes. Received shape {}.", op, name, least_axes,
           text_of(tensor.shape));
-  require_dtype(!is_whole(tensor.dtype) && tensor.dtype != Dtype::boolean,
-                "{}: {} must be float16, bfloat16, uint8, float32 or float64; cast it, to float32 for instance. "
-                "Received {}.",
-                op, name, name_of(tensor.dtype));
+  require_dtype(is_of_points(tensor.dtype), "{}: {} must be {}; cast it, to float32 for instance. Received {}.", op,
+                name, kPointTypes, name_of(tensor.dtype));
   check_layout(op, name, tensor);
 }
 
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type) {
   require_dtype(compute_type(tensor.dtype) == type, "{}: {} must have the computing type of x, {}. Received {}.", op,
                 name, name_of(type), name_of(tensor.dtype));
+}
+
+void check_side(const char* op, const char* name, const Tensor& tensor, Dtype type) {
+  require_dtype(tensor.dtype != Dtype::int32 || type == Dtype::float64,
+                "{}: {} may be int32 where x is float64 or int32: float32 has not all of its values. Received int32.",
+                op, name);
 }
 
 void check_output_type(const char* op, const Tensor& out, Dtype type) {
@@ -206,6 +210,7 @@ void PairCall::read_weights(Reading reading) {
   require(reading.names, "{}: w was given, but the formula does not read the weights w[k].", op_);
   const Tensor& w = *arguments_.w;
   check_input(op_, "w", w, 1);
+  check_side(op_, "w", w, type());
   check_device(op_, "w", w, x_.device);
   require(w.ndim() == 1 && w.shape[0] == features(),
           "{}: w must have shape ({},), one weight per feature. Received {}.", op_, features(), text_of(w.shape));
@@ -230,6 +235,7 @@ void PairCall::check_values(const char* name, const std::optional<Tensor>& value
   }
   require(reading.names, "{}: {} was given, but the formula does not read it.", op_, name);
   check_input(op_, name, *values, 1);
+  check_side(op_, name, *values, type());
   check_device(op_, name, *values, x_.device);
   require(values->shape.back() == count, "{}: {} must have one value per point ({} in the last axis). Received {}.",
           op_, name, count, text_of(values->shape));

@@ -35,10 +35,12 @@ bool overlap(const Tensor& a, const Tensor& b);
 bool overlaps_itself(const Tensor& t);
 bool same_view(const Tensor& a, const Tensor& b);
 
-/// float16, bfloat16, uint8, float32 or float64.
+/// An element type of points.
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes);
 /// An input besides x and z that is converted to the computing type, but neither widened to it nor narrowed.
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type);
+/// w, row or col: any such type, but for whole numbers that the computing type may not have.
+void check_side(const char* op, const char* name, const Tensor& tensor, Dtype type);
 /// An output that is exactly of this type.
 void check_output_type(const char* op, const Tensor& out, Dtype type);
 /// Arrays of one call lie on one device. Parameters may stay on the CPU.

@@ -243,8 +243,7 @@ void check(const Formula& f, const CompileRequest& request) {
             kOp, batch, m, n, k);
   }
   for (Dtype dtype : request.dtypes) {
-    require(!is_whole(dtype) && dtype != Dtype::boolean,
-            "{}: dtypes must be float16, bfloat16, float32, float64 or uint8. Received {}.", kOp, name_of(dtype));
+    require(is_of_points(dtype), "{}: dtypes must be {}. Received {}.", kOp, kPointTypes, name_of(dtype));
   }
   for (const CompileRequest::Where& where : request.devices) {
     if (!where.architecture.empty())

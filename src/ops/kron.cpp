@@ -46,7 +46,7 @@ std::int64_t product_of(const char* op, const char* what, const Shape& extents) 
 }
 
 void check_array(const char* op, const char* name, const Tensor& tensor) {
-  require_dtype(tensor.dtype != Dtype::uint8 && tensor.dtype != Dtype::boolean,
+  require_dtype(size_of(tensor.dtype) > 1,  // no uint8, int8 or boolean
                 "{}: {} must be float16, bfloat16, float32, float64, int32 or int64. Received {}.", op, name,
                 name_of(tensor.dtype));
   ops::check_layout(op, name, tensor);

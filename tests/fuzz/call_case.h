@@ -33,6 +33,9 @@ inline constexpr const char* kVerbs[] = {"derivative",     "pairwise",         "
                                          "product_gradient", "product_backward", "pairwise_backward",
                                          "kron",           "solve"};
 
+inline constexpr Dtype kPointDtypes[] = {Dtype::float32,  Dtype::float64, Dtype::float16, Dtype::bfloat16,
+                                         Dtype::uint8, Dtype::int8, Dtype::int32};
+
 /// What the values are like.
 enum class DataKind : std::uint8_t { normal, coincident, clusters, heavy_tails, offset, whole, zeros, specials, ends };
 inline constexpr int kDataKinds = 9;
@@ -114,8 +117,7 @@ inline Case drawn_case(std::uint64_t seed, std::optional<Verb> verb = {}) {
   c.values = seed;
   c.formula = drawn_formula(seed);
   c.verb = verb ? *verb : static_cast<Verb>(h.below(std::size(kVerbs)));
-  static constexpr Dtype kTypes[] = {Dtype::float32, Dtype::float64, Dtype::float16, Dtype::bfloat16, Dtype::uint8};
-  c.dtype = kTypes[h.below(2) ? h.below(2) : h.below(5)];
+  c.dtype = kPointDtypes[h.below(2) ? h.below(2) : h.below(std::size(kPointDtypes))];
   draw_sizes(c, h);
   c.count = h.below(4) == 0 ? 0 : static_cast<std::int64_t>(1 + h.below(h.below(4) ? 3 : 20));
   if (c.verb == Verb::knn) c.count = 1 + static_cast<std::int64_t>(h.below(static_cast<std::uint64_t>(c.n)));
@@ -193,8 +195,11 @@ inline double drawn_value(DataKind kind, Hash h, bool single) {
 
 /// What the element type can hold of a value.
 inline double held(double v, Dtype dtype) {
-  if (dtype != Dtype::uint8) return v;
-  return std::isfinite(v) ? std::min(255.0, std::round(3 * std::abs(v))) : 255.0;
+  const bool is_byte = dtype == Dtype::uint8;
+  if (!is_byte && dtype != Dtype::int8 && dtype != Dtype::int32) return v;
+  const double most = is_byte ? 255 : dtype == Dtype::int8 ? 127 : 2147483647;
+  if (!std::isfinite(v)) return most;
+  return std::clamp(std::round(3 * (is_byte ? std::abs(v) : v)), -most, most);
 }
 
 /// Which array a value is for.
@@ -292,8 +297,10 @@ class Operands {
   }
 
   Dtype narrow(Role role) const {
-    static constexpr Dtype kTypes[] = {Dtype::float32, Dtype::float64, Dtype::float16, Dtype::bfloat16, Dtype::uint8};
-    return case_.layout == 0 ? case_.dtype : kTypes[Hash(case_.layout, role, 7).below(5)];
+    if (case_.layout == 0) return case_.dtype;
+    const Dtype drawn = kPointDtypes[Hash(case_.layout, role, 7).below(std::size(kPointDtypes))];
+    const bool is_refused = drawn == Dtype::int32 && compute_type(case_.dtype) == Dtype::float32;
+    return is_refused ? Dtype::int8 : drawn;
   }
 
   /// The kind of data is that of the points; other operands are plain, but for NaN and infinities among them.

@@ -213,7 +213,7 @@ Verb verb_from(const std::string& name) {
 }
 
 Dtype dtype_from(const std::string& name) {
-  for (const Dtype dtype : {Dtype::float32, Dtype::float64, Dtype::float16, Dtype::bfloat16, Dtype::uint8})
+  for (const Dtype dtype : kPointDtypes)
     if (name == name_of(dtype)) return dtype;
   fail(ErrorKind::invalid_argument, "fuzz_calls: points have no dtype {}.", name);
 }

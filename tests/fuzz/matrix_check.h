@@ -61,7 +61,7 @@ class KronCheck {
 
  private:
   Dtype type() const {
-    if (case_.dtype != Dtype::uint8) return case_.dtype;
+    if (size_of(case_.dtype) > 1) return case_.dtype;
     return case_.option % 2 ? Dtype::int64 : Dtype::int32;
   }
   Array array(const Shape& shape, std::uint64_t which) const {

@@ -28,7 +28,7 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// The contract's 1e-6 for float32. float64 sums without promotion: K roundings of 2^-53 stay below 1e-13 for K < 900.
-inline double unit(Dtype dtype) { return dtype == Dtype::float64 ? 1e-13 : 1e-6; }
+inline double unit(Dtype dtype) { return compute_type(dtype) == Dtype::float64 ? 1e-13 : 1e-6; }
 
 inline double read(const Tensor& t, const Shape& index) {
   std::int64_t offset = 0;
@@ -45,6 +45,7 @@ inline double read(const Tensor& t, const Shape& index) {
     case Dtype::float64: return load(double{});
     case Dtype::int64: return static_cast<double>(load(std::int64_t{}));
     case Dtype::int32: return load(std::int32_t{});
+    case Dtype::int8: return load(std::int8_t{});
     default: return load(std::uint8_t{});
   }
 }
@@ -61,6 +62,7 @@ inline void write(const Tensor& t, const Shape& index, double value) {
     case Dtype::float64: return store(value);
     case Dtype::int64: return store(static_cast<std::int64_t>(value));
     case Dtype::int32: return store(static_cast<std::int32_t>(value));
+    case Dtype::int8: return store(static_cast<std::int8_t>(value));
     default: return store(static_cast<std::uint8_t>(value));
   }
 }

@@ -57,7 +57,8 @@ typedef enum mercer_dtype {
   MERCER_UINT8 = 4,
   MERCER_INT64 = 5,
   MERCER_BOOLEAN = 6,
-  MERCER_INT32 = 7
+  MERCER_INT32 = 7,
+  MERCER_INT8 = 8
 } mercer_dtype;
 
 typedef enum mercer_device_kind { MERCER_CPU = 0, MERCER_CUDA = 1 } mercer_device_kind;
@@ -195,8 +196,9 @@ typedef struct mercer_arguments {
 #define MERCER_ARGUMENTS_INIT {sizeof(mercer_arguments), NULL, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL}
 
 /// out[..., m, n] = f(x[..., m, :], z[..., n, :]) for x [..., M, K], z [..., N, K], out [..., M, N]. x and z are
-/// float16, bfloat16, uint8, float32 or float64, out is float64 where they are, else float32, float16 or bfloat16. A
-/// null z stands for the points x: of a symmetric formula half is computed then, and the result is symmetric bitwise.
+/// float16, bfloat16, uint8, int8, float32, float64 or int32; out is float64 where they are one of the last two, else
+/// float32, float16 or bfloat16. A null z stands for the points x: of a symmetric formula half is computed then, and
+/// the result is symmetric bitwise.
 mercer_status mercer_pairwise(const mercer_formula* formula, const mercer_tensor* x, const mercer_tensor* z,
                               const mercer_tensor* out, const mercer_arguments* arguments, mercer_context* context);
 

@@ -56,7 +56,7 @@ def linear_form(text: str) -> LinearForm | None:
 
 
 def computing_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.float64 if dtype in (torch.float64, torch.int32) else torch.float32
 
 
 class Pairs(NamedTuple):

@@ -56,8 +56,8 @@ def _compute(a: Tensor, b: Tensor) -> Tensor:
     is_long = terms > _LONG and 0 < a.shape[-2] * b.shape[-1] <= _FEW
     # Of so many terms PyTorch's on CPUs lose up to 2e-7 of their magnitudes.
     is_taken = _is_exact(a.device.type) and (a.is_cuda or not is_long)
-    if a.dtype == torch.float64 or is_taken:
-        kind = computing_type(a.dtype)
+    kind = computing_type(a.dtype)
+    if kind == torch.float64 or is_taken:
         return a.to(kind) @ b.to(kind)
     rows, columns = a.resolve_neg(), b.resolve_neg().mT
     if is_swarm(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):

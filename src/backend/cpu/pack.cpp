@@ -29,6 +29,8 @@ auto with_type(Dtype dtype, Body&& body) {
     case Dtype::bfloat16: return body(Bfloat16{});
     case Dtype::float64: return body(double{});
     case Dtype::uint8: return body(std::uint8_t{});
+    case Dtype::int8: return body(std::int8_t{});
+    case Dtype::int32: return body(std::int32_t{});
     case Dtype::int64: return body(std::int64_t{});
     default: return body(float{});
   }

@@ -1,7 +1,9 @@
 // What every device text stands on: types, conversions, copies. NVRTC compiles it without a single include.
 typedef unsigned char u8;
+typedef signed char i8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef int i32;
 typedef unsigned long long u64;
 typedef long long i64;
 
@@ -40,6 +42,8 @@ MERCER_INLINE void convert(i64& to, i64 from) { to = from; }
 template <class T> MERCER_INLINE T widen(float v) { return (T)v; }
 template <class T> MERCER_INLINE T widen(double v) { return (T)v; }
 template <class T> MERCER_INLINE T widen(u8 v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(i8 v) { return (T)v; }
+template <class T> MERCER_INLINE T widen(i32 v) { return (T)v; }
 template <class T> MERCER_INLINE T widen(i64 v) { return (T)v; }
 template <class T> MERCER_INLINE T widen(half_bits v) { return (T)to_float(v); }
 template <class T> MERCER_INLINE T widen(bfloat_bits v) { return (T)to_float(v); }
@@ -53,6 +57,8 @@ MERCER_INLINE T load_any(const void* data, int dtype, i64 index) {
     case 2: return widen<T>(((const float*)data)[index]);
     case 3: return widen<T>(((const double*)data)[index]);
     case 4: return widen<T>(((const u8*)data)[index]);
+    case 7: return widen<T>(((const i32*)data)[index]);
+    case 8: return widen<T>(((const i8*)data)[index]);
     default: return widen<T>(((const i64*)data)[index]);
   }
 }
