@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "arrays.h"
 #include "core/cuda_driver.h"
@@ -62,6 +63,8 @@ bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
   }
   return false;
 }
+
+constexpr int kCurrentCuda = -2;  // an outline's device where none is counted
 
 /// Managed memory counts as its device's, pinned memory of the host as the CPU's; empty arrays have no address.
 Device device_of_pointer(const void* pointer, const char* verb) {
@@ -233,6 +236,25 @@ void Array::view_interface() {
   }
   if (given(stream)) producer_stream_ = whole<std::uintptr_t>(stream, kProtocol, "stream");
   tensor_.device = device_of_pointer(tensor_.data, place_.verb);
+}
+
+/// What mercer/_outlines.py made of a description. Its address is no memory.
+void Array::view_outline() {
+  constexpr const char* kProtocol = "workspace_size";
+  const std::string name = text_of(object_.attr("dtype"));
+  const auto dtype = dtype_of_name(name);
+  if (!dtype) fail_element(name.find("int") != std::string::npos);
+  tensor_.dtype = *dtype;
+  tensor_.shape = whole_numbers(object_.attr("shape"), kProtocol, "shape");
+  tensor_.data =
+      reinterpret_cast<void*>(whole<std::uintptr_t>(nb::object(object_.attr("address")), kProtocol, "address"));
+  const nb::object strides = object_.attr("strides");
+  if (!strides.is_none()) tensor_.strides = whole_numbers(strides, kProtocol, "strides");
+  check_extent(kProtocol, strides.is_none() ? nullptr : &tensor_.strides, size_of(*dtype));
+  if (strides.is_none()) take_rows();
+  const int device = nb::cast<int>(object_.attr("device"));
+  if (device >= 0) tensor_.device = {DeviceKind::cuda, device};
+  if (device == kCurrentCuda) tensor_.device = device_of_pointer(nullptr, place_.verb);
 }
 
 void Array::view_capsule() {

@@ -54,6 +54,8 @@ Array::Array(nb::handle object, Place place, Access access)
     view_buffer();
   else if (library_->exchange != nullptr)
     view_exchange();
+  else if (kind == Library::Kind::outline)
+    view_outline();
   else if (kind == Library::Kind::cupy)
     view_cupy();
   else if (library_->has_dlpack)
@@ -179,6 +181,8 @@ void Array::require_points() const {
 
 void Array::require_same_library(const Array& first) const {
   if (library_ == first.library_ || library_->name == first.library_->name) return;
+  for (const Array* array : {this, &first})
+    if (array->library_->kind == Library::Kind::outline) return;  // of any library
   fail(ErrorKind::invalid_argument, fmt::format("must come from the library of {}, {}. Received an array of {}",
                                                 first.place_.name, first.library_->name, library_->name));
 }

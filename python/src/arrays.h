@@ -84,6 +84,7 @@ class Array {
   void view_cupy();
   void view_interface();
   void view_capsule();
+  void view_outline();
   void take_capsule(nb::handle said);
   void take(const DLTensor& view);
   template <class Number>

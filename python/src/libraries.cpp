@@ -89,6 +89,7 @@ constexpr KnownLibrary kKnown[] = {
     {"torch.fx", "Proxy", Library::Kind::torch},  // stands for one while torch.fx records a function
     {"cupy", "ndarray", Library::Kind::cupy},
     {"jax", "Array", Library::Kind::jax},
+    {"mercer._outlines", "Outline", Library::Kind::outline},
 };
 
 /// What `object`'s type is at home in; nullptr for anything but an array.
@@ -108,6 +109,7 @@ std::unique_ptr<Library> find_library(nb::handle object) {
     case Library::Kind::torch: fill_torch(*library, object); break;
     case Library::Kind::cupy: fill_cupy(*library, object); break;
     case Library::Kind::jax: return library;
+    case Library::Kind::outline: library->namespace_ = nb::module_::import_("numpy"); break;
     case Library::Kind::other:
       if (PyType_Check(object.ptr())) return nullptr;
       if (!library->has_dlpack && !nb::hasattr(object, "__cuda_array_interface__")) return nullptr;

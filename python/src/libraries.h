@@ -18,7 +18,7 @@ namespace nb = nanobind;
 
 /// An array type's home: how its arrays are read and new ones are made. One for each array type, kept for good.
 struct Library {
-  enum class Kind { numpy, torch, cupy, jax, other };
+  enum class Kind { numpy, torch, cupy, jax, outline, other };  // outline: described, not there
   Kind kind = Kind::other;
   std::string name;                          // "numpy", "torch", …
   nb::object empty;                          // numpy.empty, torch.empty, …; invalid where there is none

@@ -25,7 +25,12 @@ constexpr char kDoc[] =
 
 The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
 An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
-many bytes serves as workspace= of the call.)doc";
+many bytes serves as workspace= of the call.
+
+An array may be described in place of given: a pair (shape, dtype), whose elements lie in rows, PyTorch's tensor on
+device="meta", or jax.ShapeDtypeStruct. Then device= must say where the call would run: "cpu", "cuda" for the current
+device, or "cuda:1". Each description stands for an array of its own, but a meta tensor for the same one wherever it
+stands.)doc";
 
 std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, const nb::kwargs& kwargs) {
   if (std::find(kVerbs.begin(), kVerbs.end(), verb) == kVerbs.end()) {
@@ -40,7 +45,8 @@ std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, co
   const Measuring measuring;
   const Unfollowed unfollowed;
   const std::string name = verb.substr(verb.find('.') + 1);
-  nb::module_::import_("mercer._mercer").attr(name.c_str())(*args, **kwargs);
+  const nb::object arguments = nb::module_::import_("mercer._outlines").attr("described")(args, kwargs);
+  nb::module_::import_("mercer._mercer").attr(name.c_str())(*nb::object(arguments[0]), **nb::object(arguments[1]));
   return measuring.rehearsal.bytes;
 }
 

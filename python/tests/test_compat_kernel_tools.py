@@ -156,6 +156,7 @@ def test_workspaces_by_size(dtype, capsys):
         linalg.cusolver_eigh_workspace_requirements(N, dtype),
         linalg.cusolver_batched_eigh_workspace_requirements(N, B, dtype),
         linalg.cusolver_getrf_workspace_requirements(N, N, dtype),
+        linalg.cusolver_getrf_workspace_requirements(N, 2 * N, dtype),
         (linalg.cusolver_mg_eigh_workspace_requirements(N, dtype), 0),
     )
     for device, host in sizes:

@@ -58,6 +58,104 @@ def test_calls_after_it_run():
     np.testing.assert_array_equal(mc.pairwise("l1", x), np.zeros((4, 4)))
 
 
+def meta(shape):
+    return pytest.importorskip("torch").empty(shape, device="meta")
+
+
+def shape_and_dtype(shape):
+    return shape, "float32"
+
+
+def jax_outline(shape):
+    jax = pytest.importorskip("jax")
+    return jax.ShapeDtypeStruct(shape, jax.numpy.float32)
+
+
+LINALG = [
+    ("cholesky", 1, {}), ("cho_solve", 2, {}), ("solve_cholesky", 2, {"jitter": 1e-3}),
+    ("inv_quad_logdet", 2, {}), ("lu_factor", 1, {}), ("solve_lu", 2, {}), ("eigh", 1, {}),
+    ("eigh", 1, {"subset_by_index": (0, 3)}),
+]  # fmt: skip
+
+
+def more_calls(make):
+    """Linear algebra, Kronecker products, parameters and outputs that are arrays."""
+    x, z = make((300, 90)), make((200, 90))
+    for verb, count, options in LINALG:
+        for batch in ((), (3,)):
+            yield verb, (make((*batch, 300, 300)), make((300, 4)))[:count], options
+    yield "pairwise", (TEXT, x, z), {"b": make((5,))}
+    yield "pairwise", (TEXT, x, z), {"b": 2.0, "out": make((300, 200))}
+    yield "knn", ("l1", make((2, 300, 90)), z, 5), {}
+    for verb, order in (("kron.matmul", 1), ("kron.kron_matmul", -1)):
+        arguments = (make((96, 96)), [make((8, 12)), make((12, 8))])
+        yield verb, arguments[::order], {"y": make((96, 96)), "beta": 1}
+
+
+@pytest.mark.parametrize("describe", [meta, shape_and_dtype, jax_outline])
+def test_descriptions_say_what_arrays_say(describe):
+    def ones(shape):
+        return np.ones(shape, "f")
+
+    described = [*calls(describe), *more_calls(describe)]
+    for (verb, arguments, options), (_, given, words) in zip(
+        described, [*calls(ones), *more_calls(ones)], strict=True
+    ):
+        size = mc.workspace_size(verb, *arguments, device="cpu", **options)
+        assert size == mc.workspace_size(verb, *given, **words), verb
+        assert verb.startswith("kron") == (size > 0)
+
+
+def test_a_meta_tensor_is_one_array():
+    torch = pytest.importorskip("torch")
+    x, fs = torch.empty(96, 96, device="meta"), [meta((8, 8)), meta((12, 12))]
+    real = torch.ones(96, 96)
+    in_place = mc.workspace_size("kron.matmul", x, fs, out=x, device="cpu")
+    factors = [torch.ones(8, 8), torch.ones(12, 12)]
+    assert in_place == mc.workspace_size("kron.matmul", real, factors, out=real)
+    a = torch.empty(9, 9, dtype=torch.float64, device="meta").mT
+    assert mc.workspace_size("solve_lu", a, a, overwrite_b=False, device="cpu") == 0
+    with pytest.raises(ValueError, match="x must not overlap a"):
+        mc.workspace_size("solve_lu", a, meta((9, 9)).double(), out=a, device="cpu")
+
+
+def test_descriptions_are_checked():
+    x = ((4, 3), "float32")
+    for device in ({}, {"device": "gpu"}, {"device": "cuda:x"}):
+        with pytest.raises(ValueError, match='device must be "cpu", "cuda" or "cuda:0"'):
+            mc.workspace_size("pairwise", "l1", x, **device)
+    with pytest.raises(mc.DtypeError, match=r"x must be float16.*Received complex64"):
+        mc.workspace_size("pairwise", "l1", ((4, 3), np.complex64), device="cpu")
+    with pytest.raises(mc.DtypeError, match=r"a dtype must be one of arrays. Received 'flaot'"):
+        mc.workspace_size("pairwise", "l1", ((4, 3), "flaot"), device="cpu")
+    with pytest.raises(mc.DtypeError, match="must have one dtype"):
+        mc.workspace_size("pairwise", "l1", x, ((4, 3), "float64"), device="cpu")
+    with pytest.raises(ValueError, match="no axis may be shorter than 0"):
+        mc.workspace_size("pairwise", "l1", ((-4, 3), "float32"), device="cpu")
+    with pytest.raises(ValueError, match="same number of features"):
+        mc.workspace_size("pairwise", "l1", x, ((4, 2), "float32"), device="cpu")
+
+
+def test_device_stays_a_parameter_of_formulas():
+    x = np.ones((4, 4), "f")
+    assert mc.workspace_size("pairwise", "device*sum(abs(x-z))", x, device=2.0) == 0
+
+
+def test_descriptions_say_what_arrays_on_cuda_say():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    for describe in (meta, shape_and_dtype):
+        rows = [*calls(describe), *more_calls(describe)]
+        real = [
+            *calls(on_cuda := lambda shape: torch.rand(shape, device="cuda")),
+            *more_calls(on_cuda),
+        ]
+        for (verb, arguments, options), (_, given, words) in zip(rows, real, strict=True):
+            size = mc.workspace_size(verb, *arguments, device="cuda", **options)
+            assert size == mc.workspace_size(verb, *given, **words), verb
+
+
 def test_is_exact_on_cuda():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():

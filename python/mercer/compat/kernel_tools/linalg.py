@@ -128,9 +128,11 @@ def cusolver_batched_eigh_workspace_requirements(
 
 
 def cusolver_getrf_workspace_requirements(M: int, N: int, dtype: torch.dtype) -> tuple[int, int]:
-    """Bytes of scratch memory of cusolver_getrf on the device and on the host; of M and N the
-    larger counts."""
-    return _workspace("lu_factor", dtype, max(M, N), max(M, N)), 0
+    """Bytes of scratch memory of cusolver_getrf of ``[M, N]`` by columns on the device and on the
+    host."""
+    _check_dtype(dtype)
+    by_columns = torch.empty((N, M), dtype=dtype, device="meta").mT
+    return mc.workspace_size("lu_factor", by_columns, device=_device()), 0
 
 
 def cusolver_mg_eigh_workspace_requirements(
@@ -195,7 +197,7 @@ def _device() -> torch.device:
 
 def _workspace(verb: str, dtype: torch.dtype, *shape: int) -> int:
     _check_dtype(dtype)
-    return mc.workspace_size(verb, torch.empty(shape, dtype=dtype, device=_device()))
+    return mc.workspace_size(verb, (shape, dtype), device=_device())
 
 
 def _announce(verbose: bool, verb: str, *arguments: Any, **words: Any) -> None:
