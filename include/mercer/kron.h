@@ -8,8 +8,9 @@
 // M K (Q1 + ... + QN) multiply-adds for square factors in place of M K^2. Van Loan, "The ubiquitous Kronecker product",
 // J. Comput. Appl. Math. 123 (2000).
 //
-// Shapes   op(F_i) [..., P_i, Q_i], 1 to 64 of them, each of a shape of its own; extents from 0 on. matmul: op(x)
-//          [..., M, P1 ... PN], out [..., M, Q1 ... QN]. kron_matmul: op(x) [..., Q1 ... QN, M], out
+// Shapes   op(F_i) [..., P_i, Q_i], 1 to 64 of them, each of a shape of its own; extents from 0 on. A
+//          vector is a factor that is summed over: [P, 1] in matmul, [1, Q] in kron_matmul, before it is transposed.
+//          matmul: op(x) [..., M, P1 ... PN], out [..., M, Q1 ... QN]. kron_matmul: op(x) [..., Q1 ... QN, M], out
 //          [..., P1 ... PN, M]. x without batch and M may be a vector; out then is one, with the batch of the factors
 //          before it. Leading axes of x and of all factors broadcast by NumPy's rule. Sizes are counted in 64 bits.
 // Dtypes   One for all arrays of a call: float16, bfloat16 (summed in float32), float32, float64, int32 or int64. Sums

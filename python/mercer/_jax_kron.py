@@ -62,6 +62,7 @@ def call(
         plain = call(left, x, factors, 1.0, 0.0, None, transpose_x, transpose_factors)
         scaled = _by(alpha, "alpha", plain, left)
         return scaled if y is None else scaled + _by(beta, "beta", y, left)
+    factors = [jnp.expand_dims(f, 0 if left else 1) if f.ndim == 1 else f for f in factors]
     is_vector, axis = x.ndim == 1, -1 if left else -2
     if is_vector:
         x = jnp.expand_dims(x, axis)

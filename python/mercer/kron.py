@@ -30,7 +30,68 @@ if _typing.TYPE_CHECKING:
 else:
     from mercer._verbs import kron_matmul, matmul
 
-__all__ = ["eigh", "kron_matmul", "linear_operator", "logdet", "matmul", "solve", "tune"]
+__all__ = [
+    "eigh", "intermediates", "kron_matmul", "linear_operator", "logdet", "matmul", "solve", "tune",
+]  # fmt: skip
+
+
+def intermediates(
+    x: ArrayT,
+    factors: _Sequence[ArrayT],
+    *,
+    verb: str = "matmul",
+    transpose_x: bool = False,
+    transpose_factors: bool | _Sequence[bool] = False,
+) -> list[ArrayT]:
+    """What lies between the factors of a product, for a backward pass of one's own.
+
+    Entry i is x with the factors from F_i on applied, ``[..., M, P1 ... P_(i-1) Q_i ... QN]``, i
+    from 1; the first one is the product itself, the last one has met the last factor alone. With
+    verb="kron_matmul" they are ``[..., Q1 ... Q_(i-1) P_i ... PN, M]``. A vector x is a matrix of
+    one row, or column.
+
+    Each takes a pass over memory, so the product alone is sooner made by ``matmul``. Arguments,
+    libraries, derivatives and errors: those of the verbs.
+    """
+    _require(
+        verb in ("matmul", "kron_matmul"),
+        f'kron.intermediates: the verb must be matmul or kron_matmul. Received "{verb}"',
+    )
+    left, sides = verb == "kron_matmul", list(factors)
+    turned = transpose_factors
+    flags = [turned] * len(sides) if isinstance(turned, bool) else list(turned)
+    _require(
+        0 < len(sides) == len(flags),
+        "kron.intermediates: there must be 1 to 64 factors, each with its flag. "
+        f"Received {len(sides)} and {len(flags)}",
+    )
+    # Of kron_matmul everything is transposed.
+    for i, (factor, flag) in enumerate(zip(sides, flags, strict=True)):
+        matrix = factor[:, None] if factor.ndim == 1 else factor
+        is_row = factor.ndim > 1 and left
+        sides[i] = matrix.swapaxes(-1, -2) if flag != is_row else matrix
+    rows = x[None] if x.ndim == 1 else x.swapaxes(-1, -2) if transpose_x != left else x
+    wanted = _math.prod(side.shape[-2] for side in sides)
+    _require(
+        rows.shape[-1] == wanted,
+        "kron.intermediates: op(x) must have the product of the extents of op(factors), "
+        f"{wanted}. Received shape {tuple(x.shape)}",
+    )
+    kept: list[_typing.Any] = []
+    for i in reversed(range(len(sides))):
+        before = _math.prod(side.shape[-2] for side in sides[:i])
+        behind = _math.prod(side.shape[-1] for side in sides[i + 1 :])
+        rows = _multiply_along(rows, sides[i], before, behind)
+        kept.insert(0, rows.swapaxes(-1, -2) if left else rows)
+    return kept
+
+
+def _multiply_along(x: _typing.Any, factor: _typing.Any, before: int, behind: int) -> _typing.Any:
+    """x [..., M, before P behind] times a factor [..., P, Q] along its own axis."""
+    m, (p, q) = x.shape[-2], factor.shape[-2:]
+    columns = x.reshape(*x.shape[:-2], m * before, p, behind)
+    product = kron_matmul([factor.swapaxes(-1, -2)[..., None, :, :]], columns)
+    return product.reshape(*product.shape[:-3], m, before * q * behind)
 
 
 def solve(

@@ -42,7 +42,8 @@ constexpr char kMatmulDoc[] =
     R"doc(alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.
 
 op(x): [..., M, P1 ... PN], or a vector. factors: 1 to 64 arrays, op(F_i) [..., P_i, Q_i], each of its own shape. The
-result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. transpose_x: op(x) is x with its last two
+result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. A factor that is a vector is summed over:
+[P, 1]; in kron_matmul [1, Q]. transpose_x: op(x) is x with its last two
 axes swapped; transpose_factors: likewise, one flag for all factors or one for each.
 
 All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around;

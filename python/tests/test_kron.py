@@ -128,6 +128,96 @@ def test_large(sizes, dtype):
     assert (abs(turned.T - wanted) <= bound).all()
 
 
+def libraries():
+    yield lambda a: a, np.asarray
+    torch = pytest.importorskip("torch")
+    yield torch.from_numpy, np.asarray
+    jax = pytest.importorskip("jax")
+    yield jax.numpy.asarray, np.asarray
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("turns", [(False, False, False), (True, False, True)])
+def test_factors_that_are_vectors(left, turns):
+    """As numpy.matmul takes them on that side; transposed the other way."""
+    random = np.random.default_rng(2)
+    v, f, u = (random.normal(size=s).astype("f") for s in (3, (4, 5), 2))
+    sides = [a if a.ndim == 2 else a[None] if left else a[:, None] for a in (v, f, u)]
+    product = written_out([swapped(a, t).astype("d") for a, t in zip(sides, turns, strict=True)])
+    x = random.normal(size=(product.shape[1], 7) if left else (7, product.shape[0])).astype("f")
+    wanted = product @ x if left else x @ product
+    for to, back in libraries():
+        given, factors = to(x), [to(a) for a in (v, f, u)]
+        arguments = (factors, given) if left else (given, factors)
+        verb = kron.kron_matmul if left else kron.matmul
+        result = verb(*arguments, transpose_factors=list(turns))
+        np.testing.assert_allclose(back(result), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_factors_that_are_vectors():
+    torch = pytest.importorskip("torch")
+    v, f, x = (
+        torch.randn(s, dtype=torch.float64, requires_grad=True) for s in (3, (4, 2), (5, 12))
+    )
+    assert kron.matmul(x, [v, f]).shape == (5, 2)
+    assert torch.autograd.gradcheck(lambda x, v, f: kron.matmul(x, [v, f]), (x, v, f))
+    assert torch.autograd.gradcheck(lambda x, v, f: kron.kron_matmul([v, f.mT], x.mT), (x, v, f))
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("turns", [(False, False, False), (True, False, True)])
+def test_intermediates(left, turns):
+    """x times the Kronecker product of identities and of the factors from one on."""
+    random = np.random.default_rng(3)
+    sides = [random.normal(size=s) for s in ((3, 2), (4, 5), (2, 3))]
+    x = random.normal(size=(3, math.prod(s.shape[left] for s in sides), 7))
+    x = x if left else x.swapaxes(-1, -2)
+    given = [np.ascontiguousarray(swapped(s, t)) for s, t in zip(sides, turns, strict=True)]
+    for to, back in libraries():
+        kept = kron.intermediates(
+            to(x), [to(f) for f in given], verb="kron_matmul" if left else "matmul",
+            transpose_factors=list(turns),
+        )  # fmt: skip
+        for i, result in enumerate(kept):
+            before = [np.eye(s.shape[left]) for s in sides[:i]]
+            product = written_out([*before, *sides[i:]])
+            wanted = product @ x if left else x @ product
+            np.testing.assert_allclose(back(result), wanted, rtol=1e-5, atol=1e-5)
+    turned = kron.intermediates(
+        x.swapaxes(-1, -2), given, verb="kron_matmul" if left else "matmul", transpose_x=True,
+        transpose_factors=list(turns),
+    )  # fmt: skip
+    np.testing.assert_allclose(turned[1], np.asarray(
+        kron.intermediates(x, given, verb="kron_matmul" if left else "matmul",
+                           transpose_factors=list(turns))[1]), rtol=1e-12)  # fmt: skip
+
+
+def test_intermediates_of_batches_vectors_and_nothing():
+    random = np.random.default_rng(4)
+    f, g = random.normal(size=(2, 3, 2)), random.normal(size=4)
+    x = random.normal(size=12)
+    first, last = kron.intermediates(x, [f, g])
+    assert (first.shape, last.shape) == ((2, 1, 2), (1, 3))
+    np.testing.assert_allclose(first[:, 0], kron.matmul(x, [f, g]))
+    np.testing.assert_allclose(last[0], x.reshape(3, 4) @ g)
+    shapes = [
+        a.shape for a in kron.intermediates(np.ones((5, 0)), [np.ones((3, 2)), np.ones((0, 4))])
+    ]
+    assert shapes == [(5, 8), (5, 12)]
+    torch = pytest.importorskip("torch")
+    a, b = torch.randn(2, 2, requires_grad=True), torch.randn(3, 3)
+    first, _ = kron.intermediates(torch.randn(4, 6), [a, b])
+    first.sum().backward()
+    assert a.grad is not None
+    for arguments, options, words in (
+        ((np.ones((2, 5)), [np.ones((2, 2))]), {}, "product of the extents"),
+        ((np.ones((2, 2)), []), {}, "1 to 64 factors"),
+        ((np.ones((2, 2)), [np.ones((2, 2))]), {"verb": "solve"}, "matmul or kron_matmul"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            kron.intermediates(*arguments, **options)
+
+
 def test_vectors_and_places():
     random = np.random.default_rng(1)
     f, g, v = random.normal(size=(3, 3)), random.normal(size=(4, 4)), random.normal(size=12)

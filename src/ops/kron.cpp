@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -126,10 +127,10 @@ class Call {
     factors_.reserve(factors.size()), in.reserve(factors.size()), out.reserve(factors.size());
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const char* const name = ops::factor_name(i);
-      const Tensor& given = factors[i];
-      require(given.ndim() >= 2, "{}: {} must have at least 2 axes. Received shape {}.", op_, name,
-              text_of(given.shape));
-      check_array(op_, name, given);
+      require(factors[i].ndim() >= 1, "{}: {} must have at least 1 axis. Received shape {}.", op_, name,
+              text_of(factors[i].shape));
+      check_array(op_, name, factors[i]);
+      const Tensor& given = factors[i].ndim() == 1 ? as_matrix(factors[i]) : factors[i];
       const Factor factor{&given, (!turned.empty() && turned[i]) != (side_ == Side::left)};
       factors_.push_back(factor);
       in.push_back(factor.p());
@@ -139,6 +140,15 @@ class Call {
     factor_batch_ = batch_;
     k_ = product_of(op_, "the product of the extents of the factors", in);
     j_ = product_of(op_, "the product of the extents of the factors", out);
+  }
+
+  /// A vector is summed over, as numpy.matmul does with one: a column from the right, a row from the left.
+  const Tensor& as_matrix(const Tensor& vector) {
+    Tensor& matrix = matrices_.emplace_back(vector);
+    const std::size_t axis = side_ == Side::right ? 1 : 0;
+    matrix.shape.insert(matrix.shape.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+    matrix.strides.insert(matrix.strides.begin() + static_cast<std::ptrdiff_t>(axis), 0);
+    return matrix;
   }
 
   /// x becomes [..., M, K]; a vector is one row of it.
@@ -305,6 +315,7 @@ class Call {
   Tensor x_;
   bool is_vector_, in_place_ = false;
   std::vector<Factor> factors_;
+  std::deque<Tensor> matrices_;  // of factors that are vectors
   Shape batch_, factor_batch_;
   std::int64_t k_ = 1, j_ = 1;
 };

@@ -160,6 +160,7 @@ def call(
         options = {"alpha": alpha, "beta": beta, "y": y, "transpose_x": transpose_x}
         options["transpose_factors"] = transpose_factors
         return symbolic.node(proxy, "mercer.kron", verb[len("kron.") :], arguments, options)
+    factors = [_as_matrix(f, left) for f in factors]
     turned = transpose_factors
     turned = [turned] * len(factors) if isinstance(turned, bool) else list(turned)
     _check(verb, left, x, factors, beta, y, transpose_x, turned)
@@ -184,6 +185,12 @@ def call(
             f"Received {tuple(y.shape)}"
         )
     return result + _scalar(verb, "beta", beta, x) * y
+
+
+def _as_matrix(factor: Any, left: bool) -> Any:
+    """A vector is summed over: a column from the right, a row from the left."""
+    is_vector = isinstance(factor, Tensor) and factor.ndim == 1
+    return factor.unsqueeze(0 if left else 1) if is_vector else factor
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
@@ -230,7 +237,7 @@ def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
             )
     if not factors or len(turned) != len(factors) or any(f.ndim < 2 for f in factors):
         raise ValueError(
-            f"{verb}: there must be 1 to 64 factors of at least 2 axes, each with its flag. "
+            f"{verb}: there must be 1 to 64 factors of at least 1 axis, each with its flag. "
             f"Received {[tuple(f.shape) for f in factors]}"
         )
     if x.ndim == 0 or (x.ndim == 1 and transpose_x):

@@ -198,6 +198,35 @@ TEST(Kron, ShapesOfFactors) {
   });
 }
 
+/// A vector is a column of matmul, a row of kron_matmul, and the other one transposed.
+TEST(Kron, FactorsThatAreVectors) {
+  for_each_type([&](TestContext& context, Dtype dtype) {
+    const Array v = random_array(dtype, {3}, 1), f = random_array(dtype, {4, 5}, 2), u = random_array(dtype, {2}, 3);
+    for (const bool left : {false, true})
+      for (const std::vector<bool>& turns : {std::vector<bool>{}, {false, false, true}, {true, false, true}}) {
+        std::vector<Tensor> vectors{v, f, u}, matrices = vectors;
+        for (const std::size_t i : {std::size_t{0}, std::size_t{2}}) {
+          matrices[i].shape.insert(left ? matrices[i].shape.begin() : matrices[i].shape.end(), 1);
+          matrices[i].strides.insert(left ? matrices[i].strides.begin() : matrices[i].strides.end(), 0);
+        }
+        const Options options{.transpose_factors = turns};
+        const auto extent = [&](std::size_t i, bool of_x) {
+          const bool turned = !turns.empty() && turns[i];
+          return matrices[i].shape[(of_x != turned) != left ? 0 : 1];
+        };
+        const std::int64_t k = extent(0, true) * extent(1, true) * extent(2, true),
+                           j = extent(0, false) * extent(1, false) * extent(2, false);
+        const Array x = random_array(dtype, left ? Shape{k, 7} : Shape{7, k}, 4);
+        const Shape shape = left ? Shape{j, 7} : Shape{7, j};
+        const Array out(dtype, shape), expected(dtype, shape);
+        EXPECT_EQ(left ? kron::kron_matmul_shape(vectors, x, options) : kron::matmul_shape(x, vectors, options), shape);
+        if (left) kron_matmul(vectors, x, out, options, context), kron_matmul(matrices, x, expected, options, context);
+        else matmul(x, vectors, out, options, context), matmul(x, matrices, expected, options, context);
+        EXPECT_TRUE(same_bits(out, expected)) << name_of(dtype) << left;
+      }
+  });
+}
+
 TEST(Kron, LayoutsAndTransposes) {
   for_each_type([&](TestContext& context, Dtype dtype) {
     for (const Layout x : {Layout::packed, Layout::turned, Layout::gaps, Layout::backwards})
@@ -488,9 +517,9 @@ TEST(Kron, Refusals) {
   EXPECT_EQ(refusal({f, g}, out, {.transpose_factors = {true}}),
             "kron.matmul: transpose_factors must have one entry for each of 2 factors. Received 1.");
   Tensor flat = f;
-  flat.shape = {9};
-  flat.strides = {1};
-  EXPECT_EQ(refusal({flat}, out), "kron.matmul: factors[0] must have at least 2 axes. Received shape (9,).");
+  flat.shape = {};
+  flat.strides = {};
+  EXPECT_EQ(refusal({flat}, out), "kron.matmul: factors[0] must have at least 1 axis. Received shape ().");
   const Array square(Dtype::float32, {3, 12}), h = random_array(Dtype::float32, {4, 4}, 9);
   Tensor low = square, high = square;
   low.shape = high.shape = {2, 12};
