@@ -1,5 +1,5 @@
-// Measured choices: on a CUDA device, which shape of tile computes the pairs of a call fastest, or which plan a product
-// with a Kronecker product, is found by running them.
+// Measured choices: which shape of tile computes the pairs of a call fastest on a CUDA device, or which plan a product
+// with a Kronecker product, on a CPU too, is found by running them.
 #pragma once
 
 #include <functional>
@@ -42,10 +42,11 @@ namespace kron {
 ///
 /// All plans keep the error bound of mercer/kron.h, but the last bits of results may differ from those of the model's
 /// plan. The choice serves calls of these extents, numbers of rows and items, dtype and alignment on devices of this
-/// name, whatever the values of alpha and beta, in place too; calls with alpha = 1 and no y have a choice of their own.
+/// name, whatever the values of alpha and beta, in place too; calls on CUDA with alpha = 1 and no y have a choice of
+/// their own, and those on a processor serve as many threads of its instruction set.
 /// `call` writes an out that is neither x nor y; in the end it has what
 /// later calls make. options.progress is asked here. The caller's allocator is asked once at most, for the most scratch
-/// memory that a plan takes. Throws unsupported for a call on the CPU or one that multiplies by no factor,
+/// memory that a plan takes. Throws unsupported for a call that multiplies by no factor,
 /// invalid_argument while a graph is being captured and where out is x or y, Cancelled when options.progress says so.
 TuneReport tune(const Options& options, const std::function<void(const Options&)>& call,
                 Context& context = Context::shared());

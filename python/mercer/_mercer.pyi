@@ -392,7 +392,8 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
 
     - f: an Expr, a text such as "exp(-sum(abs(x-z)^p)/bandwidth)", a name of the zoo, or a function of (x, z, ...).
     - x: [..., M, K]; z: [..., N, K], or None for the same points as x. Leading axes broadcast. Both have one dtype:
-      float16, bfloat16 and uint8 are computed in float32, float32 and float64 in themselves. Any strides.
+      float16, bfloat16, uint8 and int8 are computed in float32, int32 in float64, which has all of its values, float32 and
+      float64 in themselves. Any strides.
     - out: [..., M, N] of the computing dtype (or 16 bits wide), returned as given; made by the library of x when None.
     - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
     - i_offset, j_offset: added to the indices that the formula reads as i and j.
@@ -417,7 +418,7 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     """
     A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
-    v: [..., N, E], or [N] (then out is [..., M]): float64 where x is, else float16, bfloat16, uint8 or float32.
+    v: [..., N, E], or [N] (then out is [..., M]): float64 or int32 where x is, else another dtype of points.
     out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA up to 1 GiB
     more, for a part of the values.
     The other arguments, dtypes and errors: those of pairwise.
@@ -444,7 +445,7 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     """
     A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
-    coef: [..., O, N], or [N] (then out is [..., M, K]): float64 where x is, else float16, bfloat16, uint8 or float32.
+    coef: [..., O, N], or [N] (then out is [..., M, K]): float64 or int32 where x is, else another dtype of points.
     Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
     The other arguments, dtypes and errors: those of pairwise.
     """
@@ -568,6 +569,11 @@ def workspace_size(verb: str, /, *args: Any, **kwargs: Any) -> int:
     The arguments are those of the call, all of them checked: workspace_size("kernel_product", f, x, z, v, bandwidth=2.0).
     An output that is not given is not made. Nothing is compiled or run, and no array is read. An array of uint8 with so
     many bytes serves as workspace= of the call.
+
+    An array may be described in place of given: a pair (shape, dtype), whose elements lie in rows, PyTorch's tensor on
+    device="meta", or jax.ShapeDtypeStruct. Then device= must say where the call would run: "cpu", "cuda" for the current
+    device, or "cuda:1". Each description stands for an array of its own, but a meta tensor for the same one wherever it
+    stands.
     """
 
 def tune_tiles(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, verb: str, v: mercer._types.ArrayT | None, reduce: str | None, out: mercer._types.ArrayT | None, row: mercer._types.ArrayT | None, col: mercer._types.ArrayT | None, w: mercer._types.ArrayT | None, progress: bool, params: dict[str, mercer._types.Parameter]) -> tuple[str, str, list[tuple[str, float]]]:
@@ -640,13 +646,14 @@ def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Lite
     """
     LU with partial pivoting, a = P L U, as (lu, pivots).
 
-    a: [..., n, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
-    out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., n]; row i
-    changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy.
+    a: [..., m, n] of float32 or float64, any strides. lu: L below the diagonal (ones on its own), U on and above it; laid
+    out by columns, unless it takes the place of a (overwrite_a) or of out, a pair of arrays. pivots: int64 [..., min(m,
+    n)]; row i changed places with row pivots[i], i = 0 first, counted from 0, as in SciPy. lu_solve takes the factors of
+    square matrices.
 
-    check: with True a singular matrix raises LinAlgError, which names the first and its zero pivot, counted from 1. With
-    False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position; or -1 for a matrix that holds
-    NaN or an infinity. The lu of such matrices is NaN, the others are right.
+    check: with True a zero pivot, as of a singular matrix, raises LinAlgError, which names the first such matrix and the
+    pivot, counted from 1. With False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position;
+    or -1 for a matrix that holds NaN or an infinity. The lu of such matrices is NaN, the others are right.
     """
 
 @overload
@@ -802,7 +809,8 @@ def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, 
     alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.
 
     op(x): [..., M, P1 ... PN], or a vector. factors: 1 to 64 arrays, op(F_i) [..., P_i, Q_i], each of its own shape. The
-    result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. transpose_x: op(x) is x with its last two
+    result is [..., M, Q1 ... QN]; leading axes of x and of all factors broadcast. A factor that is a vector is summed over:
+    [P, 1]; in kron_matmul [1, Q]. transpose_x: op(x) is x with its last two
     axes swapped; transpose_factors: likewise, one flag for all factors or one for each.
 
     All arrays have one dtype: float16, bfloat16 (summed in float32), float32, float64, int32 or int64 (sums wrap around;

@@ -240,23 +240,24 @@ def tune(
     out: ArrayT | None = None,
     progress: bool = False,
 ) -> _Tuned:
-    """Measures which plan computes this product fastest on its CUDA device, and keeps the answer.
+    """Measures which plan computes this product fastest where its arrays are, and keeps the answer.
 
-    A plan divides the factors into passes over memory and has a kernel for each pass. Calls with
-    factors of these shapes, as many rows and items, this dtype and alignment use the fastest from
-    then on, in this process and, by the cache on disk, in later ones, whatever the values of alpha
-    and beta; those with alpha = 1 and no y have a choice of their own. Every plan keeps the error
-    bound of the products; the last bits of results may change.
+    A plan divides the factors into passes over memory; on CUDA it has a kernel for each pass, on
+    CPUs sizes of blocks and tiles. Calls with factors of these shapes, as many rows and items, this
+    dtype and alignment use the fastest from then on, in this process and, by the cache on disk, in
+    later ones, whatever the values of alpha and beta. On CUDA those with alpha = 1 and no y have a
+    choice of their own; on CPUs it holds for as many threads. Every plan keeps the error bound of
+    the products; the last bits of results may change.
 
     - verb: "matmul" or "kron_matmul". The other arguments are those of the verb.
     - out: an array to write into, neither x nor y: the call is made again and again. It then has
       the product. A new array when None, which is dropped.
 
     Returns (chosen, model, tiles): the plan in use from now on, the model's, and all that were
-    measured with their milliseconds, the fastest first; printing it shows a line for each. Takes
-    seconds, most of them for the compiler.
+    measured with their milliseconds, the fastest first; printing it shows a line for each. On CUDA
+    it takes seconds, most of them for the compiler.
 
-    Raises NotImplementedError on the CPU, for arrays of JAX and where no factor is multiplied;
+    Raises NotImplementedError for arrays of JAX and where no factor is multiplied;
     ValueError while a CUDA graph is being captured, where out is x or y, and for arguments that the
     verb refuses. A graph captured before keeps its kernels.
     """

@@ -293,10 +293,6 @@ nb::tuple py_tune(nb::handle x, nb::handle factors, const std::string& verb, nb:
   const Unfollowed unfollowed;
   const nb::none none;
   KronCall call("kron.tune", x, factors, {alpha, beta, y, out, transpose_x, transpose_factors, none, progress});
-  if (call.x().device.kind != DeviceKind::cuda)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("kron.tune: x must lie on a CUDA device; plans of the CPU are not measured. Received {}.",
-                            call.x().to_text()));
   const nb::object written = call.output(out, left);
   TuneReport report;
   call.run(none, [&](const Tensor& to) {

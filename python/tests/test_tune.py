@@ -1,6 +1,10 @@
-"""mercer.tune, its command and mercer.kron.tune. Measuring needs a GPU; refusals do not."""
+"""mercer.tune, its command and mercer.kron.tune. Tiles are measured on a GPU alone."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 import mercer as mc
 import numpy as np
@@ -82,6 +86,48 @@ def test_benchmarks_tune_when_asked_to(monkeypatch):
     assert len(calls) == 3
 
 
+X = np.ones((7, 6), "f")
+
+KRON_ON_CPU = """
+import sys
+import numpy as np
+import mercer as mc
+
+random = np.random.default_rng(0)
+x, factors = random.normal(size=(60, 4**5)), [random.normal(size=(4, 4)) for _ in range(5)]
+exact = mc.kron.matmul(x, factors)
+if sys.argv[1] == "tune":
+    out = np.full_like(x, np.nan)
+    found = mc.kron.tune(x, factors, out=out)
+    assert {found.chosen, found.model} <= {text for text, _ in found.tiles}
+    assert len(found.tiles) >= 2
+    assert np.abs(out - exact).max() < 1e-10 * np.abs(exact).max()
+    assert np.array_equal(out, mc.kron.matmul(x, factors))
+    print(found.chosen)
+assert np.abs(mc.kron.matmul(x, factors) - exact).max() < 1e-10 * np.abs(exact).max()
+"""
+
+
+def test_kron_keeps_its_choice_on_the_cpu(tmp_path):
+
+    def run(mode):
+        environment = os.environ | {"MERCER_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", KRON_ON_CPU, mode]
+        found = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+        return found.stdout.strip()
+
+    chosen = run("tune")
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and chosen in read(path)]
+    assert len(files) == 1, "one choice of one product"
+    assert "60 rows, 4 x 4, 4 x 4, 4 x 4, 4 x 4, 4 x 4, float64: merged" in read(files[0])
+    run("use")
+
+
+def read(path):
+    return path.read_bytes().decode("latin-1")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -90,12 +136,13 @@ def test_benchmarks_tune_when_asked_to(monkeypatch):
         ({"alpha": "a"}, TypeError, "alpha must be a number|kron.tune"),
         ({"transpose_factors": 3}, TypeError, "kron.tune: transpose_factors must be a bool"),
         ({"x": 3}, ValueError, "kron.tune: x must be an array"),
-        ({}, NotImplementedError, r"kron.tune: x must lie on a CUDA device.*float32\[7, 6\]"),
+        ({"alpha": 0}, NotImplementedError, "kron.tune: the call must multiply by factors"),
+        ({"out": X}, ValueError, "Received an out that is x"),
     ],
 )
 def test_arguments_of_kron_are_checked(options, error, message):
-    x = options.pop("x", np.ones((7, 6), "f"))
-    factors = options.pop("factors", [np.ones((3, 2), "f"), np.ones((2, 5), "f")])
+    x = options.pop("x", X)
+    factors = options.pop("factors", [np.ones((3, 2), "f"), np.ones((2, 3), "f")])
     with pytest.raises(error, match=message):
         mc.kron.tune(x, factors, **options)
 

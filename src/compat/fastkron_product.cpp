@@ -162,7 +162,7 @@ void Product::run() {
   how.beta = arrays_.beta;
   if (how.beta != 0) how.y = &y;
   const bool in_place = z.data == x.data || (how.y != nullptr && z.data == y.data);
-  if (on_cuda_ && (handle_.options & fastKronOptionsTune) != 0 && !in_place && z.count() != 0 && sizes_.k != 0 &&
+  if ((handle_.options & fastKronOptionsTune) != 0 && !in_place && z.count() != 0 && sizes_.k != 0 &&
       how.alpha != 0)
     tune(factors, x, z, how);
   multiply(factors, x, z, how);

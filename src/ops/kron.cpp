@@ -98,8 +98,12 @@ class Call {
     const Tensor y = check_out(out);
     KronJob job = make_job(out, y);
     if (out.count() == 0) return;
+    require(options_.queue.trial == nullptr || !(in_place_ || job.y.data == job.out.data),
+            "{}: out must be neither x nor y while plans are measured, as the call is made again and again; the choice "
+            "serves such calls too. Received an out that is {}.",
+            op_, in_place_ ? "x" : "y");
     if (x_.device.kind == DeviceKind::cuda) return run_on_cuda(std::move(job), context, key);
-    cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron});
+    cpu::kron_matmul(job, {context.state().pool, context.target(), context.state().kron, ops::kron_choice_for});
   }
 
  private:
@@ -107,10 +111,6 @@ class Call {
 
   void run_on_cuda(KronJob job, Context& context, const std::string& key) const {
     ops::Trial* const trial = options_.queue.trial;
-    require(trial == nullptr || !(in_place_ || job.y.data == job.out.data),
-            "{}: out must be neither x nor y while plans are measured, as the call is made again and again; the choice "
-            "serves such calls too. Received an out that is {}.",
-            op_, in_place_ ? "x" : "y");
     RecentCache<cuda::KronProgram>& programs = trial != nullptr ? trial->krons : context.state().cuda_krons;
     cuda::kron_matmul(std::move(job),
                       {key, context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});

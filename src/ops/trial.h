@@ -27,7 +27,8 @@ struct Trial {
   std::string record;            // of the choice; empty: the model's
   std::vector<AskedPlan> asked;  // where kernels of plans were made
   DeviceName device;
-  int index = 0;  // of that device
+  int index = 0;        // of that device
+  bool on_cpu = false;  // in place of a device
   RecentCache<cuda::PairKernels> pairs{8};
   RecentCache<cuda::KronProgram> krons{8};
 };

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <list>
@@ -33,7 +34,7 @@ using cuda::Rehearsal;
 constexpr int kRounds = 2, kSamples = 7, kMostCalls = 64;
 constexpr double kShortest = 2;       // milliseconds of a sample
 constexpr double kNear = 1.15;        // times the fastest: measured again
-constexpr double kWorthWhile = 0.98;  // of the model's time: a smaller gain is noise
+constexpr double kWorthWhile = 0.98, kWorthWhileOnCpu = 0.95;  // of the model's time: a smaller gain is noise
 
 /// Two events around some calls.
 class Stopwatch {
@@ -66,6 +67,21 @@ class Stopwatch {
   CuEvent start_ = nullptr, end_ = nullptr;
 };
 
+/// The clock of the host, for calls that end with their work.
+class HostWatch {
+ public:
+  template <class Work>
+  double operator()(int count, const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < count; ++i) work();
+    const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
+    return std::max(passed.count(), kTick) / count;
+  }
+
+ private:
+  static constexpr double kTick = 1e-6;  // so that no call takes no time
+};
+
 struct Candidate {
   Choice choice;
   Trial trial;
@@ -90,8 +106,37 @@ class Tuner {
   }
 
   void measure() {
+    if (on_cpu_) {
+      HostWatch watch;
+      return measure_with(watch);
+    }
     const CudaScope scope(device_);
     Stopwatch watch(static_cast<CuStream>(call_.queue.stream));
+    measure_with(watch);
+  }
+
+  TuneReport finish(Context& context) {
+    std::set<std::string> keys;
+    for (const AskedPlan& asked : chosen().trial.asked) {
+      keys.insert(asked.key);
+      ChoiceStore::shared().keep(asked.key, asked.taken.record,
+                                 fmt::format("{}: {}", asked.title, asked.taken.text));
+    }
+    if (on_cpu_) {
+      mark_cpu_choices(ChoiceStore::shared());
+      context.state().kron.choices.clear();
+      return report();
+    }
+    context.state().cuda_pairs.erase_if(
+        [&](const cuda::PairKernels& kernels) { return keys.contains(tile_key(*kernels.plan, device_named_)); });
+    context.state().cuda_krons.erase_if(
+        [&](const cuda::KronProgram& program) { return keys.contains(kron_key(program.problem, device_named_)); });
+    return report();
+  }
+
+ private:
+  template <class Watch>
+  void measure_with(Watch& watch) {
     auto fresh = candidates_.begin();
     for (int round = 0; round < kRounds; ++round) {
       if (round > 0) fresh = add_around(best().choice.record);
@@ -104,21 +149,6 @@ class Tuner {
     run(chosen());  // the call's outputs are what later calls make
   }
 
-  TuneReport finish(Context& context) {
-    std::set<std::string> keys;
-    for (const AskedPlan& asked : chosen().trial.asked) {
-      keys.insert(asked.key);
-      ChoiceStore::shared().keep(asked.key, asked.taken.record,
-                                 fmt::format("{}: {}", asked.title, asked.taken.text));
-    }
-    context.state().cuda_pairs.erase_if(
-        [&](const cuda::PairKernels& kernels) { return keys.contains(tile_key(*kernels.plan, device_named_)); });
-    context.state().cuda_krons.erase_if(
-        [&](const cuda::KronProgram& program) { return keys.contains(kron_key(program.problem, device_named_)); });
-    return report();
-  }
-
- private:
   /// Plans the call with a choice, and adds what is worth measuring beside it. Returns the first that is new.
   Candidates::iterator add_around(const std::string& record) {
     Trial trial;
@@ -126,8 +156,8 @@ class Tuner {
     Rehearsal rehearsal{Rehearsal::Purpose::workspace};
     rehearse(trial, rehearsal);
     if (trial.asked.empty())
-      fail(ErrorKind::unsupported, "{}: the call must {} on a CUDA device. Received one that does not.", call_.verb,
-           call_.does);
+      fail(ErrorKind::unsupported, "{}: the call must {}. Received one that does not.", call_.verb, call_.does);
+    on_cpu_ = trial.on_cpu;
     device_ = trial.index;
     device_named_ = trial.device;
     const std::size_t known = candidates_.size();
@@ -142,7 +172,7 @@ class Tuner {
   }
 
   void refuse_captures() const {
-    require(!cuda_is_capturing(device_, static_cast<CuStream>(call_.queue.stream)),
+    require(on_cpu_ || !cuda_is_capturing(device_, static_cast<CuStream>(call_.queue.stream)),
             "{}: nothing can be measured while a CUDA graph is captured; tune before. Received a capturing stream.",
             call_.verb);
   }
@@ -187,7 +217,8 @@ class Tuner {
     call_.make(own_);
   }
 
-  void run_first(Candidate& candidate, Stopwatch& watch) {
+  template <class Watch>
+  void run_first(Candidate& candidate, Watch& watch) {
     try {
       run(candidate);  // loads
       const double once = watch(1, [&] { run(candidate); });
@@ -203,7 +234,8 @@ class Tuner {
   }
 
   /// The model's own choice always takes part: it is what the others are compared with.
-  void run_in_turns(Stopwatch& watch) {
+  template <class Watch>
+  void run_in_turns(Watch& watch) {
     const double fastest = best().median();
     const int count = calls_of(fastest);
     for (int sample = 0; sample < kSamples; ++sample)
@@ -222,7 +254,7 @@ class Tuner {
   }
   Candidate& chosen() {
     Candidate& model = candidates_.front();
-    return best().median() < kWorthWhile * model.median() ? best() : model;
+    return best().median() < (on_cpu_ ? kWorthWhileOnCpu : kWorthWhile) * model.median() ? best() : model;
   }
 
   TuneReport report() {
@@ -245,6 +277,7 @@ class Tuner {
 
   const TunedCall& call_;
   Queue own_;  // of the calls that are made
+  bool on_cpu_ = false;
   int device_ = 0;
   DeviceName device_named_;
   std::int64_t bytes_ = 0;
@@ -284,7 +317,7 @@ TuneReport tune_with(const Arguments& arguments, const char* verb, const char* p
 namespace mercer {
 
 TuneReport tune(const Arguments& arguments, const std::function<void(const Arguments&)>& call, Context& context) {
-  return ops::tune_with(arguments, "tune", "compute pairs of points", call, context);
+  return ops::tune_with(arguments, "tune", "compute pairs of points on a CUDA device", call, context);
 }
 
 }  // namespace mercer

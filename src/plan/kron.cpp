@@ -12,16 +12,12 @@ namespace {
 
 /// What a vector costs a step besides its multiply-adds, in cycles: it is read, and a store keeps its port for two.
 constexpr double kStepCost = 3;
-/// Factors are multiplied out up to so many elements: that takes no time beside the product.
-constexpr std::int64_t kMostMerged = 1024;
-/// The part of the first-level cache that arrays between the steps of a tile may take.
-constexpr double kTilePart = 0.75;
-/// Elements of a block of several rows, enough to hide what a call of a kernel costs.
-constexpr std::int64_t kBlockElements = 8192;
-/// Bytes of a row of a block that lies by columns.
-constexpr std::int64_t kColumnBytes = 256;
-/// Bytes of a tile's piece of r: long enough for streams of the cache.
-constexpr std::int64_t kPieceBytes = 192;
+/// Elements of a block that lies by columns, enough to hide what a call of a kernel costs, and bytes of a row of it.
+constexpr std::int64_t kBlockElements = 8192, kColumnBytes = 256;
+
+/// What is measured. Factors multiplied out are at most as large as the model's, which the error bound reckons with.
+constexpr std::int64_t kMergedChoices[] = {0, 64, 256, 1024}, kTileChoices[] = {15, 35, 75, 150, 400},
+                       kBlockChoices[] = {2048, 8192, 32768}, kPieceChoices[] = {64, 128, 192, 384};
 
 /// Cycles of one vector of so many elements, in units of a full vector: halves cost half.
 double vectors_of(std::int64_t extent, int lanes) {
@@ -53,7 +49,7 @@ double cost_of(const KronProblem& problem, int first, int end, std::int64_t p, s
 }
 
 /// The cheapest division of the factors into neighbours that are multiplied out.
-std::vector<KronGroup> merge_factors(const KronProblem& problem) {
+std::vector<KronGroup> merge_factors(const KronProblem& problem, std::int64_t most) {
   const int n = static_cast<int>(problem.factors.size());
   std::vector<double> best(n + 1, std::numeric_limits<double>::infinity());
   std::vector<int> from(n + 1, 0);
@@ -63,7 +59,7 @@ std::vector<KronGroup> merge_factors(const KronProblem& problem) {
     for (int first = end - 1; first >= 0; --first) {
       p = times(p, problem.factors[first].p);
       q = times(q, problem.factors[first].q);
-      if (first < end - 1 && times(p, q) > kMostMerged) break;
+      if (first < end - 1 && times(p, q) > most) break;
       const double cost = best[first] + cost_of(problem, first, end, p, q);
       if (cost >= best[end]) continue;
       best[end] = cost;
@@ -115,7 +111,7 @@ std::int64_t tile_bytes(const KronPass& pass, std::int64_t elements, Dtype type)
 /// As many neighbours as the first-level cache holds, from the last group on.
 void group_passes(KronPlan& plan) {
   const KronProblem& problem = plan.problem;
-  const auto budget = static_cast<std::int64_t>(kTilePart * static_cast<double>(problem.l1_bytes));
+  const auto budget = plan.choice.tile * problem.l1_bytes / 100;
   int end = static_cast<int>(plan.groups.size());
   const bool by_columns = plan.columns > 1;
   while (end > 0) {
@@ -143,7 +139,7 @@ std::int64_t piece_of_columns(std::int64_t columns, std::int64_t held, int lanes
 /// Extents around each pass at its turn, and its tiles.
 void lay_out(KronPlan& plan) {
   const KronProblem& problem = plan.problem;
-  const auto budget = static_cast<std::int64_t>(kTilePart * static_cast<double>(problem.l1_bytes));
+  const auto budget = plan.choice.tile * problem.l1_bytes / 100;
   std::vector<std::int64_t> extents;
   for (const KronGroup& group : plan.groups) extents.push_back(group.p);
   std::int64_t size = plan.k;
@@ -166,7 +162,7 @@ void lay_out(KronPlan& plan) {
       const std::int64_t enough = std::max<std::int64_t>(1024 / std::max(pass.in, pass.out), 1);
       pass.tile_left = std::min({pass.left * plan.block_rows, most, enough});
     } else {
-      const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / element, problem.lanes);
+      const std::int64_t piece = std::max<std::int64_t>(plan.choice.piece / element, problem.lanes);
       const std::int64_t held = std::max<std::int64_t>(most / problem.lanes * problem.lanes, 1);
       const std::int64_t most_right = std::min({pass.right, piece, held});
       // Pieces of about one size, of whole vectors.
@@ -180,7 +176,7 @@ void lay_out(KronPlan& plan) {
 void choose_block(KronPlan& plan) {
   const KronProblem& problem = plan.problem;
   const std::int64_t row = std::max(plan.k, plan.j);
-  std::int64_t rows = std::max<std::int64_t>(kBlockElements / row, 1);
+  std::int64_t rows = std::max<std::int64_t>(plan.choice.block / row, 1);
   if (problem.by_columns) rows = kron_columns(problem, row);
   plan.block_rows = std::max<std::int64_t>(std::min(rows, problem.rows), 1);
   plan.columns = problem.by_columns ? plan.block_rows : 1;
@@ -194,10 +190,11 @@ std::int64_t kron_columns(const KronProblem& problem, std::int64_t row) {
   return std::max<std::int64_t>(kBlockElements / row / piece, 1) * piece;
 }
 
-KronPlan plan_kron(const KronProblem& problem) {
+KronPlan plan_kron(const KronProblem& problem, const KronChoice& choice) {
   KronPlan plan;
   plan.problem = problem;
-  plan.groups = merge_factors(problem);
+  plan.choice = choice;
+  plan.groups = merge_factors(problem, choice.merged);
   for (const KronShape& shape : problem.factors) {
     plan.k *= shape.p;
     plan.j *= shape.q;
@@ -206,6 +203,37 @@ KronPlan plan_kron(const KronProblem& problem) {
   group_passes(plan);
   lay_out(plan);
   return plan;
+}
+
+std::string KronChoice::record() const {
+  return fmt::format("merged {}, tile {}, block {}, piece {}", merged, tile, block, piece);
+}
+
+std::optional<KronChoice> kron_choice_of(std::string_view record) {
+  for (const std::int64_t merged : kMergedChoices)
+    for (const std::int64_t tile : kTileChoices)
+      for (const std::int64_t block : kBlockChoices)
+        for (const std::int64_t piece : kPieceChoices)
+          if (const KronChoice choice{merged, tile, block, piece}; choice.record() == record) return choice;
+  return std::nullopt;
+}
+
+std::vector<KronChoice> kron_choices(const KronProblem& problem, const KronChoice& around) {
+  std::vector<KronChoice> choices;
+  std::vector<std::string> plans;
+  const auto add = [&](const KronChoice& choice) {
+    const std::string plan = plan_kron(problem, choice).to_text();
+    if (std::find(plans.begin(), plans.end(), plan) != plans.end()) return;
+    plans.push_back(plan);
+    choices.push_back(choice);
+  };
+  add({});
+  add(around);
+  for (const std::int64_t merged : kMergedChoices)
+    for (const std::int64_t tile : kTileChoices) add({merged, tile, around.block, around.piece});
+  for (const std::int64_t block : kBlockChoices) add({around.merged, around.tile, block, around.piece});
+  for (const std::int64_t piece : kPieceChoices) add({around.merged, around.tile, around.block, piece});
+  return choices;
 }
 
 std::string KronPlan::to_text() const {

@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mercer/tensor.h"
@@ -54,8 +56,20 @@ struct KronPass {
   std::int64_t steps() const { return static_cast<std::int64_t>(order.size()); }
 };
 
+/// What a plan takes from estimates and what may be measured in their place. Every choice makes a plan whose results
+/// keep the error bound of the products.
+struct KronChoice {
+  std::int64_t merged = 1024;  // elements up to which neighbouring factors are multiplied out
+  std::int64_t tile = 75;      // hundredths of the first-level cache for arrays between the steps of a tile
+  std::int64_t block = 8192;   // elements of a block of several rows
+  std::int64_t piece = 192;    // bytes of a tile's piece of r: long enough for streams of the cache
+  bool operator==(const KronChoice&) const = default;
+  std::string record() const;
+};
+
 struct KronPlan {
   KronProblem problem;
+  KronChoice choice;
   std::vector<KronGroup> groups;
   std::vector<KronPass> passes;      // in the order in which they run
   std::int64_t block_rows = 1;       // rows of a block
@@ -69,7 +83,12 @@ struct KronPlan {
 /// What shrinks an array most goes first: of i and j, i first costs less where 1/p_i - 1/q_i < 1/p_j - 1/q_j.
 inline double growth(double p, double q) { return 1 / p - 1 / q; }
 
-KronPlan plan_kron(const KronProblem& problem);
+/// What record() says; nothing for any other text.
+std::optional<KronChoice> kron_choice_of(std::string_view record);
+/// The model's own, `around`, and others near that; each makes another plan.
+std::vector<KronChoice> kron_choices(const KronProblem& problem, const KronChoice& around);
+
+KronPlan plan_kron(const KronProblem& problem, const KronChoice& choice = {});
 
 /// Rows of a whole block of a problem by columns; those that are left over are better a problem of their own.
 std::int64_t kron_columns(const KronProblem& problem, std::int64_t row);

@@ -52,8 +52,8 @@ enum fastKronBackend MERCER_FASTKRON_UNSIGNED {
   fastKronBackend_HIP = 16
 };
 
-/* Bits. Tune measures, at the first gemkm or gekmm of a shape on CUDA, which plan computes it fastest
- * (mercer::kron::tune); the CPU does without. UseFusion says nothing to Mercer. */
+/* Bits. Tune measures, at the first gemkm or gekmm of a shape, which plan computes it fastest (mercer::kron::tune).
+ * UseFusion says nothing to Mercer. */
 enum fastKronOptions MERCER_FASTKRON_UNSIGNED {
   fastKronOptionsNone = 1,
   fastKronOptionsUseFusion = 2,

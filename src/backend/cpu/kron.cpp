@@ -140,9 +140,13 @@ plan::KronProblem problem_of(const KronJob& job, const KronTools& tools) {
   return problem;
 }
 
+KronPlan plan_of(const KronJob& job, const KronTools& tools) {
+  const plan::KronProblem problem = problem_of(job, tools);
+  return plan_kron(problem, tools.choose(job, problem, tools));
+}
+
 KronRun::KronRun(const KronJob& job, const KronTools& tools)
-    : job_(job), tools_(tools), type_(job.type()), plan_(plan_kron(problem_of(job, tools))),
-      workers_(tools.pool.threads()) {
+    : job_(job), tools_(tools), type_(job.type()), plan_(plan_of(job, tools)), workers_(tools.pool.threads()) {
   const bool one_row = plan_.block_rows == 1;
   const auto neighbours = [&](const KronArray& array, std::int64_t extent) {
     if (job.dtype != type_) return false;

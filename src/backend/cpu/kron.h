@@ -12,6 +12,8 @@ struct KronTools {
   Pool& pool;
   Target target;
   KronKernels& kernels;
+  /// How a product is divided: as the model would, or as was measured.
+  plan::KronChoice (*choose)(const KronJob&, const plan::KronProblem&, const KronTools&);
 };
 
 /// Asks job.queue->allocate for its scratch memory where there is one; a rehearsal for the size of it ends there.

@@ -9,7 +9,9 @@
 
 #include "core/aligned.h"
 #include "core/mutex.h"
+#include "core/recent_cache.h"
 #include "jit/kron_compile.h"
+#include "plan/kron.h"
 #include "plan/kron_step.h"
 
 namespace mercer::cpu {
@@ -25,12 +27,16 @@ class KronKernels {
   AlignedBuffer take(std::int64_t bytes);
   void give_back(AlignedBuffer buffer);
 
+  /// How products are divided, by problem (ops/tuned_kron.h).
+  RecentCache<plan::KronChoice> choices{kMostChoices};
+
   /// Bytes of x and out from which lines are fetched ahead; -1: half of the third-level cache. Tests take it down.
   std::int64_t ahead_from = -1;
 
  private:
   /// Steps kept: shapes of some hundred products. Then all are forgotten.
   static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMostChoices = 1024;
   /// Larger memory goes back to the system.
   static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 

@@ -92,17 +92,76 @@ TEST_F(TunedKron, KeysTellProblemsApart) {
   EXPECT_EQ(ops::kron_key(problem_, kDevice), key_);
 }
 
-TEST(KronTune, RefusesTheCpu) {
+TEST(KronTune, RefusesWhatMultipliesByNothing) {
   const Arrays a({.sizes = {{4, 3}}});
-  for (const double alpha : {0.0, 1.0}) {
-    const std::string message = message_of([&] {
-      kron::tune({.alpha = alpha}, [&](const Options& o) { kron::matmul(a.x, a.views, a.out, o); });
-    });
-    EXPECT_EQ(message, "kron.tune: the call must multiply by factors on a CUDA device. Received one that does not.");
+  const std::string message = message_of([&] {
+    kron::tune({.alpha = 0}, [&](const Options& o) { kron::matmul(a.x, a.views, a.out, o); });
+  });
+  EXPECT_EQ(message, "kron.tune: the call must multiply by factors. Received one that does not.");
+}
+
+TEST(KronTune, RefusesOutputsThatAreInputs) {
+  const Arrays a({.sizes = {{4, 4}}});
+  const Array before = copy(a.x, Dtype::float32);
+  const std::string message = message_of([&] {
+    kron::tune({}, [&](const Options& o) { kron::matmul(a.x, a.views, a.x, o); });
+  });
+  EXPECT_NE(message.find("Received an out that is x."), std::string::npos) << message;
+  EXPECT_TRUE(same_bits(copy(a.x, Dtype::float32), before));
+}
+
+/// Choices of processors: their keys tell problems, instruction sets and numbers of threads apart.
+TEST(KronTune, KeepsChoicesOfProcessors) {
+  const TemporaryFolder folder;
+  const ops::ChoiceStore store(FileCache(folder.path(), 1 << 20));
+  Pool pool(2), single(1);
+  cpu::KronKernels kernels;
+  const cpu::KronTools tools{pool, Target::avx2, kernels, ops::kron_choice_for};
+  const plan::KronProblem problem{.factors = {{8, 8}, {8, 8}}};
+  KronJob job;
+  const std::string key = ops::kron_cpu_key(job, problem, tools);
+  const plan::KronChoice other{64, 35, 2048, 64};
+  EXPECT_EQ(ops::tuned_kron_choice(key, store), plan::KronChoice{});
+  ops::ChoiceStore(FileCache(folder.path(), 1 << 20)).keep(key, other.record(), "title");
+  const ops::ChoiceStore later(FileCache(folder.path(), 1 << 20));
+  EXPECT_EQ(ops::tuned_kron_choice(key, later), other);
+  std::set<std::string> keys = {key};
+  EXPECT_TRUE(keys.insert(ops::kron_cpu_key(job, problem, {pool, Target::avx512, kernels, nullptr})).second);
+  EXPECT_TRUE(keys.insert(ops::kron_cpu_key(job, problem, {single, Target::avx2, kernels, nullptr})).second);
+  plan::KronProblem wide = problem;
+  wide.factors[1].q = 7;
+  EXPECT_TRUE(keys.insert(ops::kron_cpu_key(job, wide, tools)).second);
+  job.row_count = 2;
+  EXPECT_TRUE(keys.insert(ops::kron_cpu_key(job, problem, tools)).second);
+  for (const char* damaged : {"", "merged 1, tile 2, block 3, piece 4"}) {
+    ops::ChoiceStore(FileCache(folder.path(), 1 << 20)).keep(damaged, damaged, "title");
+    EXPECT_EQ(ops::tuned_kron_choice(damaged, ops::ChoiceStore(FileCache(folder.path(), 1 << 20))), plan::KronChoice{});
   }
 }
 
-// ---- on a GPU -------------------------------------------------------------------------------------------------------
+/// What is stored is what runs, and what its scratch memory is counted for.
+TEST(KronTune, StoredChoicesOfProcessorsRun) {
+  if (!is_wanted("cpu")) return;
+  ::setenv("MERCER_CACHE_DIR", "off", 1);  // where no test has asked for it before, nothing is left on disk
+  const Call call = call_of(Sizes(5, {4, 4}), 257);
+  const Arrays a(call);
+  std::set<std::int64_t> sizes;
+  TestContext context(Target::interpreter);
+  ops::Trial model;
+  a.multiply(call, context, a.out, &model);
+  const ops::AskedPlan asked = model.asked.front();
+  for (const ops::Choice& choice : asked.candidates()) {
+    ops::ChoiceStore::shared().keep(asked.key, choice.record, "title");
+    ops::mark_cpu_choices(ops::ChoiceStore::shared());
+    context.state().kron.choices.clear();
+    Context& plain = context;
+    sizes.insert(kron::workspace_size({}, [&](const Options& o) { kron::matmul(a.x, a.views, a.out, o, plain); }));
+    a.multiply(call, context, a.out);
+    expect_right(call, a, a.out);
+  }
+  EXPECT_GT(sizes.size(), 1u);
+  ops::ChoiceStore::shared().keep(asked.key, asked.model.record, "title");
+}
 
 /// Ragged and whole, in one pass and in several, by multiply-adds and on tensor cores.
 TEST(KronTune, EveryCandidateComputesRight) {
@@ -112,15 +171,18 @@ TEST(KronTune, EveryCandidateComputesRight) {
       {.sizes = {{32, 32}, {32, 32}, {16, 16}}, .rows = 7},
       {.sizes = {{33, 40}, {50, 48}}, .rows = 3, .items = 2},
       {.sizes = {{24, 20}}, .rows = 7, .dtype = Dtype::float64},
+      {.sizes = Sizes(6, {4, 4}), .rows = 300},
+      {.sizes = {{5, 6}, {4, 4}, {7, 3}}, .rows = 150, .by_columns = true},
   };
-  on_cuda([&](TestContext& context) {
+  on_each_target([&](TestContext& context) {
     for (const Call& call : calls) {
       const Arrays a(call);
       ops::Trial model;
       a.multiply(call, context, a.out, &model);
-      ASSERT_EQ(model.asked.size(), 1u);
+      ASSERT_GE(model.asked.size(), 1u);
+      if (context.on_cuda()) ASSERT_EQ(model.asked.size(), 1u);
       const std::vector<ops::Choice> choices = model.asked.front().candidates();
-      EXPECT_GT(choices.size(), 1u);
+      if (context.on_cuda() || call.rows == 300) EXPECT_GT(choices.size(), 1u);
       EXPECT_EQ(choices.front().record, model.asked.front().model.record);
       for (const ops::Choice& choice : choices) {
         ops::Trial trial;
@@ -134,6 +196,8 @@ TEST(KronTune, EveryCandidateComputesRight) {
     }
   });
 }
+
+// ---- on a GPU -------------------------------------------------------------------------------------------------------
 
 /// Blocks of a cluster that ask for their first tile before they have operands. Those that are alone on a
 /// multiprocessor take two rows, of items with other factors.

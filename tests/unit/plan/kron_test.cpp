@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 namespace mercer::plan {
@@ -78,7 +79,24 @@ TEST(KronPlan, ManyShapes) {
         problem.by_columns = by_columns && rows > 1;
         problem.packed = rows == 5;
         expect_sound(plan_kron(problem));
+        for (const KronChoice& choice : kron_choices(problem, {64, 35, 2048, 64}))
+          expect_sound(plan_kron(problem, choice));
       }
+}
+
+TEST(KronPlan, ChoicesAreOtherPlans) {
+  const KronProblem problem = problem_of(std::vector<KronShape>(5, {8, 8}), 100);
+  const std::vector<KronChoice> choices = kron_choices(problem, {});
+  EXPECT_EQ(choices.front(), KronChoice{});
+  EXPECT_GT(choices.size(), 2u);
+  std::set<std::string> plans;
+  for (const KronChoice& choice : choices) {
+    EXPECT_TRUE(plans.insert(plan_kron(problem, choice).to_text()).second);
+    EXPECT_EQ(kron_choice_of(choice.record()), choice);
+  }
+  for (const char* text : {"", "merged 1024", "merged 1024, tile 75, block 8192, piece 193",
+                           "merged 1024, tile 75, block 8192, piece 192 "})
+    EXPECT_EQ(kron_choice_of(text), std::nullopt) << text;
 }
 
 TEST(KronPlan, TwoPassesOfFive) {
