@@ -641,7 +641,7 @@ TEST_F(Linalg, BrokenRulesAreToldBeforeAnythingIsWritten) {
   row("cholesky: a must have the shape [..., n, n]. Received (4, 2).", [&] { linalg::cholesky(b, out); });
   row("lu_solve: lu must have the shape [..., n, n]. Received (4, 2).",
       [&] { linalg::lu_solve(b, Array(Dtype::int64, {2}), b, x); });
-  row("lu_factor: pivots must have shape (2). Received (4).",
+  row("lu_factor: pivots must have shape (2,). Received (4,).",
       [&] { linalg::lu_factor(b, x, p); });
   row("cholesky: a must be float32 or float64. Received int64.",
       [&] { linalg::cholesky(Array(Dtype::int64, {4, 4}), out); });
