@@ -230,11 +230,14 @@ class Differentiator {
       for (const Expr& q : reductions_of(part))
         if (std::none_of(inner.begin(), inner.end(), [&](const Expr& known) { return same(known, q); }))
           inner.push_back(q);
-    for (const Expr& q : inner)
-      result = plus(result, times_total(q, [&] {
-                      Along partial(q);
-                      return shorten(along(partial));
-                    }));
+    // Conditions of states decide within the reduction alone, so q counts as read by all branches there.
+    for (const Expr& q : inner) {
+      const auto factor = [&] {
+        Along partial(q);
+        return shorten(along(partial));
+      };
+      result = plus(result, by(q, factor, [] { return Expr(0.0); }));
+    }
     return result;
   }
 
