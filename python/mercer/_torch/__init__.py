@@ -59,6 +59,10 @@ def call(
         " ".join([*tensors, *numbers]), list(numbers.values()), [], "",
         settings["i_offset"], settings["j_offset"],
     )  # fmt: skip
+    if autograd.are_sharded((*(t for _, t, _ in pairs.tensors()), *arrays.values())):
+        from mercer._torch import sharded
+
+        return sharded.verb(verb, _OPERATIONS[operation], pairs, arrays, settings)
     return _OPERATIONS[operation](pairs, arrays, settings)
 
 

@@ -41,11 +41,21 @@ def call(name: str, *inputs: Any) -> Any:
         apply = _uncompiled() if "torch._dynamo" in sys.modules else Mercer.apply
         return apply(_Call(name, form), *tensors)
     if not _are_memory(tensors):
+        if are_sharded(tensors):
+            from mercer._torch import sharded
+
+            return sharded.call(name, inputs)
         return getattr(torch.ops.mercer, name)(*inputs)
     if torch.is_grad_enabled():
         # Past Function.apply itself, whose look at the signature takes 25 us.
         return super(torch.autograd.Function, Mercer).apply(_Call(name, form), *tensors)
     return operators.FUNCTIONS[name](*inputs)
+
+
+def are_sharded(tensors: Sequence[Any]) -> bool:
+    """Whether there are DTensors among them, whose module PyTorch imports with the first one."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and any(isinstance(t, module.DTensor) for t in tensors)
 
 
 @functools.cache

@@ -1,0 +1,116 @@
+"""Whether all ranks of a mesh make the same call with whole shards, before any of them computes.
+
+What differs would hang, or be a wrong number: two ranks with two formulas, or a shard that is
+missing a row. One reduction of three numbers tells all ranks at once; texts follow where it fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from mercer.errors import DeviceError
+
+# Parameters of at most so many bytes are compared by value, larger ones by shape.
+_BYTES = 1 << 12
+
+
+@contextlib.contextmanager
+def answered(verb: str) -> Iterator[None]:
+    """Errors of the process group say that a rank did not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError and not isinstance(error, dist.DistError):
+            raise
+        raise DeviceError(
+            f"{verb}: every rank of the mesh must take part, within the time-out of its process "
+            f"group. Received no answer from one: {error}"
+        ) from error
+
+
+def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
+    """`named`: the arguments that may be tensors; `facts`: what must be the same on all ranks."""
+    tensors = [(name, t) for name, t in named if isinstance(t, Tensor)]
+    mesh = next(t.device_mesh for _, t in tensors if isinstance(t, DTensor))
+    _require_mesh(verb, mesh)
+    problem, texts = "", [verb, *map(str, facts)]
+    for name, tensor in tensors:
+        problem = problem or _problem(name, tensor, mesh)
+        texts.append(_described(name, tensor))
+    compare(verb, mesh, "; ".join(texts), problem)
+
+
+def _require_mesh(verb: str, mesh: Any) -> None:
+    root = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
+    ranks = dist.get_world_size()
+    if root.size() != ranks or mesh.get_coordinate() is None:
+        raise ValueError(
+            f"{verb}: the device mesh must span the process group of {ranks} ranks. "
+            f"Received {root.size()} ranks"
+        )
+
+
+def _problem(name: str, tensor: Tensor, mesh: Any) -> str:
+    if not isinstance(tensor, DTensor):
+        if name.startswith("parameter"):
+            return ""
+        return (
+            f"{name} must be a DTensor on the mesh of x; write distribute_tensor({name}, mesh, "
+            f"[Shard(0)]) or [Replicate()]. Received a plain tensor of shape {tuple(tensor.shape)}"
+        )
+    if tensor.device_mesh != mesh:
+        return f"{name} must be on the mesh of x, {mesh}. Received one on {tensor.device_mesh}"
+    expected, _ = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    own = tuple(tensor._local_tensor.shape)
+    if own != tuple(expected):
+        return (
+            f"{name} must have the shards that distribute_tensor makes, here {tuple(expected)} of "
+            f"{tuple(tensor.shape)}. Received {own}"
+        )
+    return ""
+
+
+def _described(name: str, tensor: Tensor) -> str:
+    placements = getattr(tensor, "placements", ())
+    text = f"{name} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {placements}"
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    is_whole = all(p.is_replicate() for p in placements)
+    if name.startswith("parameter") and is_whole and local.nbytes <= _BYTES:
+        text += f" = {local.detach().cpu().flatten().tolist()}"
+    return text
+
+
+def compare(verb: str, mesh: Any, text: str, problem: str) -> None:
+    """Raises on every rank where texts differ or a rank has a problem."""
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+    number = int.from_bytes(digest, "little")
+    sent = torch.tensor([number, -number, bool(problem)], device=mesh.device_type)
+    with answered(verb):
+        for dimension in range(mesh.ndim):
+            dist.all_reduce(sent, dist.ReduceOp.MAX, mesh.get_group(dimension))
+        most, least, is_wrong = sent.tolist()
+        if most == -least and not is_wrong:
+            return
+        found = [(dist.get_rank(), text, problem)]
+        for dimension in range(mesh.ndim):
+            group = mesh.get_group(dimension)
+            parts: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(parts, found, group=group)
+            found = [each for part in parts for each in part]
+    for rank, _, wrong in found:
+        if wrong:
+            raise ValueError(f"{verb}: on rank {rank}: {wrong}")
+    rank, other = next((rank, own) for rank, own, _ in found if own != found[0][1])
+    raise ValueError(
+        f"{verb}: all ranks must make the same call. Received on rank {found[0][0]}: "
+        f"{found[0][1]}; on rank {rank}: {other}"
+    )

@@ -1,0 +1,83 @@
+"""What a rank runs: checks of DTensors against one process, each on all ranks of a gloo group.
+
+test_distributed.py starts it, with the names of modules whose functions check_* are the checks.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import sys
+import traceback
+
+import mercer as mc
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+ROWS, WHOLE = Shard(0), Replicate()
+
+
+class Ranks:
+    """The mesh of all ranks, and tensors on it."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.mesh = init_device_mesh("cpu", (self.size,))
+
+    def put(self, tensor, placement=ROWS, mesh=None):
+        placements = placement if isinstance(placement, (list, tuple)) else [placement]
+        return distribute_tensor(tensor, mesh or self.mesh, placements)
+
+    def leaves(self, tensors, placements):
+        pairs = zip(tensors, placements, strict=True)
+        return [self.put(t, p).requires_grad_(t.is_floating_point()) for t, p in pairs]
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def close(found, expected, bound):
+    """Within `bound`, NaN and infinities in the same places."""
+    found = found.full_tensor() if hasattr(found, "full_tensor") else found
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    assert torch.equal(found.isfinite(), expected.isfinite())
+    error = (found - expected)[expected.isfinite()].abs().max().item() if found.numel() else 0.0
+    assert error <= bound, (error, bound)
+
+
+def same(found, expected):
+    found = found.full_tensor() if hasattr(found, "full_tensor") else found
+    assert torch.equal(found.nan_to_num(nan=1e30), expected.nan_to_num(nan=1e30))
+
+
+def raises(kind, words, call):
+    with pytest.raises(kind) as caught:
+        call()
+    assert words in str(caught.value), str(caught.value)
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    mc.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    ranks, failed, count = Ranks(), [], 0
+    for module in sys.argv[1:]:
+        for name, check in vars(importlib.import_module(module)).items():
+            if not name.startswith("check_"):
+                continue
+            count += 1
+            try:
+                check(ranks)
+            except Exception:
+                failed.append(name)
+                print(f"rank {ranks.rank}, {name}:\n{traceback.format_exc()}", flush=True)
+    dist.destroy_process_group()
+    print(f"rank {ranks.rank}: {count} checks, failed: {failed}", flush=True)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
