@@ -10,25 +10,61 @@ cuBLAS do, and kernels of Mercer's own, in the current stream.
 
 from __future__ import annotations
 
+import functools as _functools
+import sys as _sys
+import typing as _typing
 from typing import Any
 
+from mercer import _mercer
 from mercer._mercer import (
-    KernelOperator,
     Preconditioner,
-    cg,
     cho_solve,
     cholesky,
     eigh,
-    eigh_top,
-    inv_quad_logdet,
     lu_factor,
     lu_solve,
-    nystrom,
-    pivoted_cholesky,
     restored_preconditioner,
     solve_cholesky,
     solve_lu,
 )  # fmt: skip
+
+if _typing.TYPE_CHECKING:
+    from mercer._mercer import (
+        KernelOperator, cg, eigh_top, inv_quad_logdet, nystrom, pivoted_cholesky,
+    )  # fmt: skip
+else:
+
+    class KernelOperator(_mercer.KernelOperator):
+        __doc__ = _mercer.KernelOperator.__doc__
+
+        def __new__(cls, f: Any = None, x: Any = None, **options: Any) -> Any:
+            """Points of DTensors make an operator that is split over their ranks."""
+            if not _is_split(x):
+                return super().__new__(cls)
+            from mercer._torch.sharded_linalg import ShardedOperator
+
+            return ShardedOperator(f, x, **options)
+
+    def _is_split(x: Any) -> bool:
+        module = _sys.modules.get("torch.distributed.tensor")
+        return module is not None and isinstance(x, module.DTensor)
+
+    def _served(name: str) -> Any:
+        """The compiled function, but for operators that are split over ranks."""
+        engine = getattr(_mercer, name)
+
+        @_functools.wraps(engine)
+        def verb(a: Any, *arguments: Any, **options: Any) -> Any:
+            split = _sys.modules.get("mercer._torch.sharded_linalg")
+            if split is not None and isinstance(a, split.ShardedOperator):
+                return split.SERVED[name](a, *arguments, **options)
+            return engine(a, *arguments, **options)
+
+        return verb
+
+    cg, eigh_top, inv_quad_logdet, nystrom, pivoted_cholesky = map(
+        _served, ("cg", "eigh_top", "inv_quad_logdet", "nystrom", "pivoted_cholesky")
+    )
 
 
 def _restored_preconditioner(

@@ -76,10 +76,14 @@ def _contract(t: Tensor, s: Tensor, p: int, q: int, right: int) -> Tensor:
     return products.matmul(t.mT, s)
 
 
-def _empty_gradients(x: Tensor, factors: Sequence[Tensor], needs: tuple) -> tuple:
-    """Sums over nothing, or of factors without elements."""
-    wanted = [torch.zeros_like(f) if n else None for f, n in zip(factors, needs[1], strict=True)]
-    return torch.zeros_like(x) if needs[0] else None, wanted
+def _empty_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tuple) -> tuple:
+    """Sums over nothing, or of factors without elements. They hang on all operands, as others do:
+    ranks with and without rows must record the same steps."""
+    zero = sum(t.reshape(-1)[:0].sum() for t in (x, *factors, g))
+    wanted = [
+        torch.zeros_like(f) + zero if n else None for f, n in zip(factors, needs[1], strict=True)
+    ]
+    return torch.zeros_like(x) + zero if needs[0] else None, wanted
 
 
 def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
@@ -94,7 +98,7 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
 
 def _right_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tuple) -> tuple:
     if x.numel() == 0 or g.numel() == 0 or any(f.numel() == 0 for f in factors):
-        return _empty_gradients(x, factors, needs)
+        return _empty_gradients(x, factors, g, needs)
     found: list[Tensor | None] = [None] * len(factors)
     if not any(needs[1]):
         return product(g, [f.mT for f in factors]).sum_to_size(x.shape), found
@@ -164,6 +168,11 @@ def call(
     turned = transpose_factors
     turned = [turned] * len(factors) if isinstance(turned, bool) else list(turned)
     _check(verb, left, x, factors, beta, y, transpose_x, turned)
+    if autograd.are_sharded((x, *factors)):
+        from mercer._torch import sharded
+
+        named = [("x", x), ("y", y), *((f"factors[{i}]", f) for i, f in enumerate(factors))]
+        sharded.require(verb, named, [alpha, beta, transpose_x, turned])
     is_vector = x.ndim == 1
     axis = -1 if left else -2  # of the rows of a vector
     operand = x.unsqueeze(axis) if is_vector else x.mT if transpose_x else x

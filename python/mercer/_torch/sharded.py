@@ -22,6 +22,12 @@ from mercer._torch.sharding import Axis, Form
 _FIELDS = len(Pairs._fields)
 
 
+def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
+    """All ranks make this call. torch.compile traces that of one process: there nothing is asked."""
+    if not torch.compiler.is_compiling():
+        agreement.require(verb, named, facts)
+
+
 def verb(name: str, operation: Any, pairs: Pairs, arrays: dict, settings: dict) -> Any:
     """A verb on DTensors. torch.compile traces one process's calls: nothing is compared there."""
     if torch.compiler.is_compiling():
@@ -39,6 +45,10 @@ def verb(name: str, operation: Any, pairs: Pairs, arrays: dict, settings: dict) 
 
 def call(name: str, inputs: Sequence[Any]) -> Any:
     sharding.register()
+    if name == "kron":
+        found = _by_columns(*inputs)
+        if found is not None:
+            return found
     inputs = _with_columns(inputs) if name in sharding.OF_PAIRS else tuple(inputs)
     form = sharding.form_of(name, inputs, in_shards=True)
     mesh = next(o.tensor.device_mesh for o in form.operands if isinstance(o.tensor, DTensor))
@@ -56,6 +66,16 @@ def call(name: str, inputs: Sequence[Any]) -> Any:
         return _whole(result, form, form.results[0], axes, mesh)
     parts = [_whole(r, form, w, axes, mesh) for r, w in zip(result, form.results, strict=True)]
     return parts if isinstance(result, list) else tuple(parts)
+
+
+def _by_columns(x: Tensor, factors: Sequence[Tensor], left: bool) -> Tensor | None:
+    from mercer._torch import kron, sharded_kron
+
+    x = x.mT if left else x
+    if not sharded_kron.serves(x, factors):
+        return None
+    found = sharded_kron.by_columns(x, [f.mT for f in factors] if left else factors, kron.product)
+    return found.mT if left else found
 
 
 def _run(name: str, inputs: Sequence[Any]) -> Any:
