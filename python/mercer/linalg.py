@@ -30,7 +30,12 @@ from mercer._mercer import (
 
 if _typing.TYPE_CHECKING:
     from mercer._mercer import (
-        KernelOperator, cg, eigh_top, inv_quad_logdet, nystrom, pivoted_cholesky,
+        KernelOperator,
+        cg,
+        eigh_top,
+        inv_quad_logdet,
+        nystrom,
+        pivoted_cholesky,
     )  # fmt: skip
 else:
 

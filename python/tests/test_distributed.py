@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch.distributed.tensor")
 TESTS = pathlib.Path(__file__).parent
-CHECKS = ("distributed_pairs",)
+CHECKS = ("distributed_pairs", "distributed_algebra", "distributed_faults")
 
 
 def environment() -> dict[str, str]:

@@ -51,19 +51,25 @@ def call(
         raise ValueError(
             f"{verb}: x and z must have the shape [..., M, K]. Received {tuple(shape)}"
         )
-    tensors = {name: value for name, value in params.items() if not _is_number(value)}
-    numbers = {n: _number(v, verb, n) for n, v in params.items() if n not in tensors}
-    pairs = Pairs(
-        text, x, None if z is x else z, arrays["row"], arrays["col"], arrays["w"],
-        [_parameter(value, x) for value in tensors.values()],
-        " ".join([*tensors, *numbers]), list(numbers.values()), [], "",
-        settings["i_offset"], settings["j_offset"],
+    pairs = pairs_of(verb, text, x, None if z is x else z, params)._replace(
+        row=arrays["row"], col=arrays["col"], w=arrays["w"],
+        i_offset=settings["i_offset"], j_offset=settings["j_offset"],
     )  # fmt: skip
     if autograd.are_sharded((*(t for _, t, _ in pairs.tensors()), *arrays.values())):
         from mercer._torch import sharded
 
         return sharded.verb(verb, _OPERATIONS[operation], pairs, arrays, settings)
     return _OPERATIONS[operation](pairs, arrays, settings)
+
+
+def pairs_of(verb: str, text: str, x: Tensor, z: Tensor | None, params: dict[str, Any]) -> Pairs:
+    """Points and parameters as operators take them."""
+    tensors = {name: value for name, value in params.items() if not _is_number(value)}
+    numbers = {n: _number(v, verb, n) for n, v in params.items() if n not in tensors}
+    return Pairs(
+        text, x, z, None, None, None, [_parameter(value, x) for value in tensors.values()],
+        " ".join([*tensors, *numbers]), list(numbers.values()), [], "", 0, 0,
+    )  # fmt: skip
 
 
 def _recorded(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,19 +37,27 @@ def answered(verb: str) -> Iterator[None]:
         ) from error
 
 
-def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
-    """`named`: the arguments that may be tensors; `facts`: what must be the same on all ranks."""
+def require(
+    verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any],
+    check: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """`named`: the arguments that may be tensors; `facts`: what must be the same on all ranks;
+    `check`: raises for arguments that this rank refuses, which then all ranks do."""
     tensors = [(name, t) for name, t in named if isinstance(t, Tensor)]
     mesh = next(t.device_mesh for _, t in tensors if isinstance(t, DTensor))
-    _require_mesh(verb, mesh)
-    problem, texts = "", [verb, *map(str, facts)]
-    for name, tensor in tensors:
-        problem = problem or _problem(name, tensor, mesh)
-        texts.append(_described(name, tensor))
-    compare(verb, mesh, "; ".join(texts), problem)
+    require_mesh(verb, mesh)
+    texts = [verb, *map(str, facts), *(_described(name, tensor) for name, tensor in tensors)]
+
+    def checks() -> None:
+        for name, tensor in tensors:
+            _check(verb, name, tensor, mesh)
+        if check is not None:
+            check()
+
+    compare(verb, mesh, "; ".join(texts), checks)
 
 
-def _require_mesh(verb: str, mesh: Any) -> None:
+def require_mesh(verb: str, mesh: Any) -> None:
     root = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
     ranks = dist.get_world_size()
     if root.size() != ranks or mesh.get_coordinate() is None:
@@ -59,24 +67,26 @@ def _require_mesh(verb: str, mesh: Any) -> None:
         )
 
 
-def _problem(name: str, tensor: Tensor, mesh: Any) -> str:
+def _check(verb: str, name: str, tensor: Tensor, mesh: Any) -> None:
     if not isinstance(tensor, DTensor):
         if name.startswith("parameter"):
-            return ""
-        return (
-            f"{name} must be a DTensor on the mesh of x; write distribute_tensor({name}, mesh, "
-            f"[Shard(0)]) or [Replicate()]. Received a plain tensor of shape {tuple(tensor.shape)}"
+            return
+        raise ValueError(
+            f"{verb}: {name} must be a DTensor on the mesh of x; write distribute_tensor({name}, "
+            f"mesh, [Shard(0)]) or [Replicate()]. Received a plain tensor of shape "
+            f"{tuple(tensor.shape)}"
         )
     if tensor.device_mesh != mesh:
-        return f"{name} must be on the mesh of x, {mesh}. Received one on {tensor.device_mesh}"
+        raise ValueError(
+            f"{verb}: {name} must be on the mesh of x, {mesh}. Received one on {tensor.device_mesh}"
+        )
     expected, _ = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
     own = tuple(tensor._local_tensor.shape)
     if own != tuple(expected):
-        return (
-            f"{name} must have the shards that distribute_tensor makes, here {tuple(expected)} of "
-            f"{tuple(tensor.shape)}. Received {own}"
+        raise ValueError(
+            f"{verb}: {name} must have the shards that distribute_tensor makes, here "
+            f"{tuple(expected)} of {tuple(tensor.shape)}. Received {own}"
         )
-    return ""
 
 
 def _described(name: str, tensor: Tensor) -> str:
@@ -89,28 +99,41 @@ def _described(name: str, tensor: Tensor) -> str:
     return text
 
 
-def compare(verb: str, mesh: Any, text: str, problem: str) -> None:
-    """Raises on every rank where texts differ or a rank has a problem."""
+def compare(verb: str, mesh: Any, text: str, check: Callable[[], None]) -> None:
+    """Raises on every rank where texts differ or the check of a rank raises."""
+    error: Exception | None = None
+    try:
+        check()
+    except (ValueError, TypeError, NotImplementedError) as found:
+        error = found
     digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
     number = int.from_bytes(digest, "little")
-    sent = torch.tensor([number, -number, bool(problem)], device=mesh.device_type)
+    sent = torch.tensor([number, -number, error is not None], device=mesh.device_type)
     with answered(verb):
         for dimension in range(mesh.ndim):
             dist.all_reduce(sent, dist.ReduceOp.MAX, mesh.get_group(dimension))
         most, least, is_wrong = sent.tolist()
         if most == -least and not is_wrong:
             return
-        found = [(dist.get_rank(), text, problem)]
-        for dimension in range(mesh.ndim):
-            group = mesh.get_group(dimension)
-            parts: list[Any] = [None] * dist.get_world_size(group)
-            dist.all_gather_object(parts, found, group=group)
-            found = [each for part in parts for each in part]
-    for rank, _, wrong in found:
+        told = _told(mesh, (dist.get_rank(), text, "" if error is None else str(error)))
+    if error is not None:
+        raise error
+    for rank, _, wrong in told:
         if wrong:
-            raise ValueError(f"{verb}: on rank {rank}: {wrong}")
-    rank, other = next((rank, own) for rank, own, _ in found if own != found[0][1])
+            raise ValueError(f"on rank {rank}: {wrong}")
+    first, other = told[0], next(each for each in told if each[1] != told[0][1])
     raise ValueError(
-        f"{verb}: all ranks must make the same call. Received on rank {found[0][0]}: "
-        f"{found[0][1]}; on rank {rank}: {other}"
+        f"{verb}: all ranks must make the same call. Received on rank {first[0]}: {first[1]}; "
+        f"on rank {other[0]}: {other[1]}"
     )
+
+
+def _told(mesh: Any, own: tuple[int, str, str]) -> list[tuple[int, str, str]]:
+    """What each rank says, on all of them."""
+    found = [own]
+    for dimension in range(mesh.ndim):
+        group = mesh.get_group(dimension)
+        parts: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(parts, found, group=group)
+        found = [each for part in parts for each in part]
+    return found

@@ -23,7 +23,7 @@ _FIELDS = len(Pairs._fields)
 
 
 def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
-    """All ranks make this call. torch.compile traces that of one process: there nothing is asked."""
+    """All ranks make this call. Where torch.compile traces one process's, nothing is asked."""
     if not torch.compiler.is_compiling():
         agreement.require(verb, named, facts)
 

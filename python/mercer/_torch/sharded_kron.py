@@ -10,6 +10,7 @@ while the next part is multiplied. Extents need not be multiples of the number o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,11 +41,11 @@ def ranges(extent: int, ranks: int, step: int = 1) -> list[Range]:
     """The parts of ranks, as DTensor makes them, each `step` long."""
     each = -(-extent // ranks)
     ends = [min(each * r, extent) * step for r in range(ranks + 1)]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(itertools.pairwise(ends))
 
 
 class _Exchange(torch.autograd.Function):
-    """Parts for all ranks, one behind the other, against theirs. Whoever calls waits for `works`."""
+    """Parts for all ranks, one behind the other, against theirs. The caller waits for `works`."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, group: Any, sent: list, received: list, works: list):
@@ -87,12 +88,12 @@ class _Columns:
         rows = x.shape[0]
         (a, b), (a_out, b_out) = self.inner, self.outer
         x = self._moved(x, ranges(a * b, self.ranks), ranges(a, self.ranks, b))
-        x = x.reshape(rows, -1, b)
+        x = x.reshape(rows, x.shape[1] // max(b, 1), b)
         split_b, split_out = ranges(b_out, self.ranks), ranges(a_out, self.ranks)
         split_a = ranges(a, self.ranks)
         x = self._turned(x, 1, lambda part: self._rest(part, b_out), split_a, split_b)
         x = self._turned(x, 2, self._first, split_b, split_out)
-        x = x.reshape(rows, -1)
+        x = x.reshape(rows, x.shape[1] * b_out)
         return self._moved(x, ranges(a_out, self.ranks, b_out), ranges(a_out * b_out, self.ranks))
 
     def _rest(self, part: Tensor, columns: int) -> Tensor:
@@ -176,7 +177,7 @@ def by_columns(x: DTensor, factors: Sequence[Tensor], product: Callable[..., Ten
         local.append(factor)
     columns = _Columns(x, local, product)
     own = x.to_local()
-    found = columns.run(own.reshape(-1, own.shape[-1]))
+    found = columns.run(own.reshape(math.prod(own.shape[:-1]), own.shape[-1]))
     shape = (*x.shape[:-1], math.prod(columns.outer))
     return DTensor.from_local(
         found.reshape(*shape[:-1], found.shape[-1]), mesh, [Shard(x.ndim - 1)], run_check=False,

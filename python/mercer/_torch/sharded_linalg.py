@@ -8,7 +8,7 @@ that every rank has the same bits; small matrices are factored on the first rank
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,29 +30,33 @@ _STALLED = 100  # products without a smaller residual that end a search
 class ShardedOperator:
     """The symmetric matrix f(x_m, x_n) + ridge (m = n) of points [n, K] that are a DTensor.
 
-    What mercer.linalg.KernelOperator makes of such points: on a mesh of one dimension, split by rows
-    or replicated. The points are gathered once, n K numbers on each rank; columns of the methods
-    are split.
+    What mercer.linalg.KernelOperator makes of such points: on a mesh of one dimension, split by
+    rows or replicated. The points are gathered once, n K numbers on each rank; columns of the
+    methods are split.
     """
 
     def __init__(self, f: Any, x: DTensor, *, ridge: float = 0.0, **params: Any) -> None:
-        verb, self.mesh, self.ridge = "KernelOperator", x.device_mesh, float(ridge)
-        placed = _placement(verb, "x", x, 2)
+        verb, self.mesh, self.ridge = "KernelOperator", x.device_mesh, ridge
         self._formula = _mercer.formula_for(f, "kernel_product", False, params)
         text = str(self._formula)
         self._params = {name: _bare(value) for name, value in params.items()}
-        facts = [text, sorted(self._params.items()), self.ridge]
-        agreement.require(verb, [("x", x)], facts)
-        if x.requires_grad and torch.is_grad_enabled():
-            raise NotImplementedError(
-                f"{verb}: x must not track gradients. Received requires_grad=True; pass x.detach()"
-            )
+
+        def check() -> None:
+            _placement(verb, "x", x)
+            if x.requires_grad and torch.is_grad_enabled():
+                raise NotImplementedError(
+                    f"{verb}: x must not track gradients. Received requires_grad=True; pass "
+                    f"x.detach()"
+                )
+
+        agreement.require(verb, [("x", x)], [text, sorted(self._params.items()), ridge], check)
         with agreement.answered(verb):
             self._points = x.detach().redistribute(self.mesh, [Replicate()]).to_local()
         # One process's operator checks formula, parameters and ridge.
-        _mercer.KernelOperator(f, self._points, ridge=self.ridge, **params)
+        _mercer.KernelOperator(self._formula, self._points, ridge=ridge, **self._params)
         self._reads = leaves(text) & {"i", "j"}
-        self.placement, self.dtype = placed, self._points.dtype
+        self.placement, self.dtype = x.placements[0], self._points.dtype
+        self.ridge = float(ridge)
         self.shape = (x.shape[0], x.shape[0])
         self.first, self.rows = first_of(x.shape[0], "m", ["m"], self.mesh)
         self._own = self._points[self.first : self.first + self.rows]
@@ -109,7 +113,7 @@ class ShardedOperator:
     def eigh(self, matrix: Tensor) -> list[Tensor]:
         return self.agreed(*torch.linalg.eigh((matrix + matrix.mT) / 2))
 
-    def split(self, verb: str, name: str, tensor: Any, axes: int) -> Tensor:
+    def split(self, tensor: Any) -> Tensor:
         """The rows of this rank of an argument [n, k], or [n] as one column."""
         rows = tensor.detach().redistribute(self.mesh, [Shard(0)]).to_local()
         return rows.to(self.dtype).reshape(self.rows, -1)
@@ -147,8 +151,8 @@ def _bare(value: Any) -> Any:
     return value.detach().full_tensor()
 
 
-def _placement(verb: str, name: str, tensor: Any, most_axes: int) -> Any:
-    """That of a DTensor split by rows, or replicated, on a mesh of one dimension."""
+def _placement(verb: str, name: str, tensor: Any) -> None:
+    """A DTensor must be split by rows, or replicated, on a mesh of one dimension."""
     if not isinstance(tensor, DTensor):
         raise ValueError(
             f"{verb}: {name} must be a DTensor on the mesh of the points; write "
@@ -168,31 +172,38 @@ def _placement(verb: str, name: str, tensor: Any, most_axes: int) -> Any:
             f"{verb}: {name} must be split by rows or replicated; write "
             f"{name}.redistribute(placements=[Shard(0)]). Received {placements[0]}"
         )
-    return placements[0]
 
 
-def _begin(verb: str, a: Any, facts: list[Any], **columns: Any) -> None:
-    """Checks arguments of n rows, and that all ranks make the same call."""
-    for name, tensor in columns.items():
-        if tensor is None:
-            continue
-        _placement(verb, name, tensor, 2)
-        if tensor.ndim not in (1, 2) or tensor.shape[0] != a.shape[0]:
-            raise ValueError(
-                f"{verb}: {name} must have the shape [n, k] or [n], n = {a.shape[0]}. "
-                f"Received {tuple(tensor.shape)}"
-            )
-        if tensor.dtype != a.dtype:
-            raise DtypeError(
-                f"{verb}: {name} must have the dtype of the operator, {a.dtype}. "
-                f"Received {tensor.dtype}"
-            )
+def _begin(
+    verb: str, a: Any, facts: Sequence[Any], check: Callable[[], None], **columns: Any
+) -> None:
+    """Checks the arguments, those of n rows among them; and that all ranks make the same call."""
     given = [(name, tensor) for name, tensor in columns.items() if tensor is not None]
     texts = [str(a._formula), sorted(a._params.items()), a.ridge, a.shape, *facts]
-    if given:
-        agreement.require(verb, given, texts)
+
+    def checks() -> None:
+        check()
+        for name, tensor in given:
+            _check_columns(verb, a, name, tensor)
+
+    if any(isinstance(tensor, DTensor) for _, tensor in given):
+        agreement.require(verb, given, texts, checks)
     else:
-        agreement.compare(verb, a.mesh, "; ".join(map(str, [verb, *texts])), "")
+        agreement.compare(verb, a.mesh, "; ".join(map(str, [verb, *texts])), checks)
+
+
+def _check_columns(verb: str, a: Any, name: str, tensor: Any) -> None:
+    _placement(verb, name, tensor)
+    if tensor.ndim not in (1, 2) or tensor.shape[0] != a.shape[0]:
+        raise ValueError(
+            f"{verb}: {name} must have the shape [n, k] or [n], n = {a.shape[0]}. "
+            f"Received {tuple(tensor.shape)}"
+        )
+    if tensor.dtype != a.dtype:
+        raise DtypeError(
+            f"{verb}: {name} must have the dtype of the operator, {a.dtype}. "
+            f"Received {tensor.dtype}"
+        )
 
 
 # ---- Conjugate gradients. -----------------------------------------------------------------------
@@ -292,48 +303,54 @@ class _Solve:
             )
         residual = math.sqrt(self.measured[worst] / self.size[worst])
         raise LinAlgError(
-            f"cg: residuals must be at most {self.tol:.3g} of b. Received {residual:.3g} in {which} "
-            f"after {int(self.products[worst])} products; a larger ridge, tol or max_iter, a "
-            f"preconditioner or float64 help."
+            f"cg: residuals must be at most {self.tol:.3g} of b. Received {residual:.3g} in "
+            f"{which} after {int(self.products[worst])} products; a larger ridge, tol or "
+            f"max_iter, a preconditioner or float64 help."
         )
 
 
-def _tolerance(verb: str, a: ShardedOperator, tol: float | None, single: float) -> float:
-    if tol is None:
-        return single if a.dtype == torch.float32 else 1e-10
+def _check_tolerance(verb: str, tol: float) -> None:
     if not 0 < tol < 1:
         raise ValueError(f"{verb}: tol must be from 0 to 1. Received {tol}.")
-    return float(tol)
+
+
+def _check_preconditioner(a: ShardedOperator, inverse: Any) -> None:
+    if inverse is None:
+        return
+    if not isinstance(inverse, ShardedPreconditioner):
+        raise ValueError(
+            f"cg: the preconditioner must be of an operator of DTensors. Received {type(inverse)}"
+        )
+    if inverse.shape != a.shape or inverse.dtype != a.dtype:
+        raise ValueError(
+            f"cg: the preconditioner must be of the operator's order and dtype, {a.shape[0]} and "
+            f"{a.dtype}. Received {inverse.shape[0]} and {inverse.dtype}"
+        )
 
 
 def cg(
     a: ShardedOperator, b: Any, *, preconditioner: Any = None, tol: float | None = None,
     max_iter: int | None = None, x0: Any = None, out: Any = None, check: bool = True,
 ) -> Any:  # fmt: skip
-    tolerance = _tolerance("cg", a, tol, 1e-5)
+    tolerance = (1e-5 if a.dtype == torch.float32 else 1e-10) if tol is None else tol
     most = min(10 * max(a.shape[0], 1), 10000) if max_iter is None else max_iter
-    if most < 1:
-        raise ValueError(f"cg: max_iter must be positive. Received {max_iter}.")
-    if preconditioner is not None and not isinstance(preconditioner, ShardedPreconditioner):
-        raise ValueError(
-            f"cg: the preconditioner must be of an operator of DTensors. Received "
-            f"{type(preconditioner)}"
-        )
-    if preconditioner is not None and preconditioner.shape != a.shape:
-        raise ValueError(
-            f"cg: the preconditioner must be of the operator's order, {a.shape[0]}. "
-            f"Received {preconditioner.shape[0]}"
-        )
-    _begin("cg", a, [tolerance, most, check], b=b, x0=x0, out=out)
-    for name, other in (("x0", x0), ("out", out)):
-        if other is not None and other.shape != b.shape:
-            raise ValueError(
-                f"cg: {name} must have the shape of b, {tuple(b.shape)}. "
-                f"Received {tuple(other.shape)}"
-            )
+
+    def checks() -> None:
+        _check_tolerance("cg", tolerance)
+        if most < 1:
+            raise ValueError(f"cg: max_iter must be positive. Received {max_iter}.")
+        _check_preconditioner(a, preconditioner)
+        for name, other in (("x0", x0), ("out", out)):
+            if other is not None and tuple(other.shape) != tuple(b.shape):
+                raise ValueError(
+                    f"cg: {name} must have the shape of b, {tuple(b.shape)}. "
+                    f"Received {tuple(other.shape)}"
+                )
+
+    _begin("cg", a, [tolerance, most, check], checks, b=b, x0=x0, out=out)
     with agreement.answered("cg"):
-        solve = _Solve(a, a.split("cg", "b", b, 2), preconditioner, tolerance, most)
-        solve.run(None if x0 is None else a.split("cg", "x0", x0, 2))
+        solve = _Solve(a, a.split(b), preconditioner, tolerance, most)
+        solve.run(None if x0 is None else a.split(x0))
     if check:
         solve.require_done()
     solve.x[:, (solve.state == _NOT_FINITE) | (solve.state == _NOT_POSITIVE)] = torch.nan
@@ -356,7 +373,8 @@ class ShardedPreconditioner:
     """scale (1 - F F^T), with the rows of F on the ranks of the operator."""
 
     def __init__(self, a: ShardedOperator, factor: Tensor, scale: float) -> None:
-        self._a, self._factor, self._scale, self.shape = a, factor, scale, a.shape
+        self._a, self._factor, self._scale = a, factor, scale
+        self.shape, self.dtype = a.shape, a.dtype
 
     @property
     def rank(self) -> int:
@@ -396,9 +414,8 @@ def _check_rank(verb: str, rank: int) -> None:
 def nystrom(
     a: ShardedOperator, rank: int, *, ridge: float | None = None, seed: int = 0
 ) -> ShardedPreconditioner:
-    _check_rank("nystrom", rank)
     ridge = a.ridge if ridge is None else float(ridge)
-    _begin("nystrom", a, [rank, ridge, seed])
+    _begin("nystrom", a, [rank, ridge, seed], lambda: _check_rank("nystrom", rank))
     with agreement.answered("nystrom"):
         basis = _orthonormal(a, a.random(min(rank, a.shape[0]), seed))
         products = a.multiply(basis.to(a.dtype)).double() - ridge * basis
@@ -448,10 +465,12 @@ def _diagonal(a: ShardedOperator) -> Tensor:
 
 
 def pivoted_cholesky(a: ShardedOperator, rank: int) -> ShardedPreconditioner:
-    _check_rank("pivoted_cholesky", rank)
-    if not a.ridge > 0:
-        raise ValueError(f"pivoted_cholesky: ridge must be positive. Received {a.ridge}.")
-    _begin("pivoted_cholesky", a, [rank])
+    def checks() -> None:
+        _check_rank("pivoted_cholesky", rank)
+        if not a.ridge > 0:
+            raise ValueError(f"pivoted_cholesky: ridge must be positive. Received {a.ridge}.")
+
+    _begin("pivoted_cholesky", a, [rank], checks)
     with agreement.answered("pivoted_cholesky"):
         rank, left = min(rank, a.shape[0]), _diagonal(a)
         lower = torch.zeros(a.rows, rank, dtype=torch.float64, device=left.device)
@@ -494,15 +513,21 @@ def eigh_top(
     a: ShardedOperator, k: int, *, which: str = "largest", tol: float | None = None,
     max_basis: int | None = None, seed: int = 0, check: bool = True,
 ) -> Any:  # fmt: skip
-    n, tolerance = a.shape[0], _tolerance("eigh_top", a, tol, 2e-6)
-    if not 1 <= k <= n:
-        raise ValueError(f"eigh_top: k must be from 1 to n, {n}. Received {k}.")
-    if which not in ("largest", "smallest", "magnitude"):
-        raise ValueError(
-            f'eigh_top: which must be "largest", "smallest" or "magnitude". Received {which!r}.'
-        )
+    n, tolerance = a.shape[0], tol
+    if tol is None:
+        tolerance = 2e-6 if a.dtype == torch.float32 else 1e-10
     most = min(n, max(10 * k, 96) if max_basis is None else max(max_basis, 2 * max(8, k)))
-    _begin("eigh_top", a, [k, which, tolerance, most, seed])
+
+    def checks() -> None:
+        _check_tolerance("eigh_top", tolerance)
+        if not 1 <= k <= n:
+            raise ValueError(f"eigh_top: k must be from 1 to n, {n}. Received {k}.")
+        if which not in ("largest", "smallest", "magnitude"):
+            raise ValueError(
+                f'eigh_top: which must be "largest", "smallest" or "magnitude". Received {which!r}.'
+            )
+
+    _begin("eigh_top", a, [k, which, tolerance, most, seed], checks)
     with agreement.answered("eigh_top"):
         values, vectors, missed = _top(a, k, which, tolerance, most, seed)
     if check and missed:
@@ -570,14 +595,17 @@ def inv_quad_logdet(
     a: ShardedOperator, b: Any, *, probes: int = 32, steps: int = 64, tol: float | None = None,
     seed: int = 0, preconditioner: Any = None,
 ) -> tuple[DTensor, DTensor]:  # fmt: skip
-    if probes < 1 or steps < 1:
-        raise ValueError(
-            f"inv_quad_logdet: probes and steps must be positive. Received {probes} and {steps}."
-        )
-    _begin("inv_quad_logdet", a, [probes, steps, seed], b=b)
+    def checks() -> None:
+        if probes < 1 or steps < 1:
+            raise ValueError(
+                f"inv_quad_logdet: probes and steps must be positive. "
+                f"Received {probes} and {steps}."
+            )
+
+    _begin("inv_quad_logdet", a, [probes, steps, seed], checks, b=b)
     x = cg(a, b, tol=tol, preconditioner=preconditioner)
     with agreement.answered("inv_quad_logdet"):
-        quad = a.dots(a.split("", "b", b, 2), a.split("", "x", x, 2)).to(a.dtype)
+        quad = a.dots(a.split(b), a.split(x)).to(a.dtype)
         logdet = _logdet(a, probes, min(steps, a.shape[0]), seed).to(a.dtype)
     return a.whole(quad[0] if b.ndim == 1 else quad), a.whole(logdet)
 
