@@ -1,12 +1,14 @@
 """What a rank runs: checks of DTensors against one process, each on all ranks of a gloo group.
 
-test_distributed.py starts it, with the names of modules whose functions check_* are the checks.
+test_distributed.py starts it, with a backend and names of modules whose functions check_* are the
+checks.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib
+import os
 import sys
 import traceback
 
@@ -24,7 +26,9 @@ class Ranks:
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.mesh = init_device_mesh("cpu", (self.size,))
+        kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        self.device = torch.device(kind, self.rank) if kind == "cuda" else torch.device(kind)
+        self.mesh = init_device_mesh(kind, (self.size,))
 
     def put(self, tensor, placement=ROWS, mesh=None):
         placements = placement if isinstance(placement, (list, tuple)) else [placement]
@@ -84,9 +88,12 @@ def raises(kind, words, call):
 def main() -> int:
     torch.set_num_threads(1)
     mc.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    backend, *modules = sys.argv[1:]
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=60))
     ranks, failed, count = Ranks(), [], 0
-    for module in sys.argv[1:]:
+    for module in modules:
         for name, check in list(vars(importlib.import_module(module)).items()):
             if not name.startswith("check_"):
                 continue

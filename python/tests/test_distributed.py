@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed.tensor")
 TESTS = pathlib.Path(__file__).parent
 CHECKS = ("distributed_pairs", "distributed_algebra", "distributed_faults")
@@ -19,10 +22,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def run(ranks: int, *checks: str) -> str:
+def run(ranks: int, backend: str, *checks: str) -> str:
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-        str(ranks), str(TESTS / "distributed_worker.py"), *checks,
+        str(ranks), str(TESTS / "distributed_worker.py"), backend, *checks,
     ]  # fmt: skip
     done = subprocess.run(
         command, env=environment(), cwd=TESTS, capture_output=True, text=True, timeout=300
@@ -33,6 +36,40 @@ def run(ranks: int, *checks: str) -> str:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_checks(ranks):
-    counts = re.findall(r"rank \d+: (\d+) checks, failed: \[\]", run(ranks, *CHECKS))
+    counts = re.findall(r"rank \d+: (\d+) checks, failed: \[\]", run(ranks, "gloo", *CHECKS))
     assert len(counts) == ranks
     assert all(int(count) > 0 for count in counts)
+
+
+def test_two_gpus():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    assert run(2, "nccl", "distributed_gpus").count("3 checks, failed: []") == 2
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [str(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_ranks_that_fail_are_late_and_die():
+    ports = free_ports(3)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(TESTS / "distributed_lost.py"), str(rank), "3", *ports],
+            env=environment(), cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    texts = [process.communicate(timeout=300)[0] for process in processes]
+    codes = [process.returncode for process in processes]
+    assert codes == [0, 0, -signal.SIGKILL], texts
+    for rank in range(2):
+        assert texts[rank].count("every rank of the mesh must take part") == 2
+        assert f"rank {rank}: went on" in texts[rank]

@@ -217,7 +217,7 @@ def _with_a_point(local: list[Any]) -> list[Any]:
 
 
 def _gathered(candidates: Tensor, form: Form, axes: Sequence[Axis], mesh: Any) -> Tensor:
-    """Those of all ranks that share rows, along the last axis, in the order of the points."""
+    """The candidates of all ranks that share rows, along the last axis, in the points' order."""
     last = candidates.ndim - 1
     placements = [Shard(last) if axis == "n" else form.of_result("mq", axis) for axis in axes]
     ranks = 1
