@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -69,12 +70,12 @@ def main() -> None:
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     mesh = init_device_mesh("cpu", (ranks,))
     for name, (call, tensors, axes) in cases(part).items():
-        alone = best(lambda: call(*tensors) if rank == 0 else None)
+        alone = best(functools.partial(call, *tensors) if rank == 0 else lambda: None)
         split = [
             distribute_tensor(t, mesh, [Replicate() if axis is None else Shard(axis)])
             for t, axis in zip(tensors, axes, strict=True)
         ]
-        shared = best(lambda: call(*split))
+        shared = best(functools.partial(call, *split))
         if rank == 0:
             print(
                 f"{name:42} {alone:10.2f} ms {shared:10.2f} ms {alone / shared:6.2f}x", flush=True

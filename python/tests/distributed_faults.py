@@ -77,6 +77,19 @@ def check_plain_tensors_and_placements(ranks):
     raises(NotImplementedError, "out is not offered", lambda: mc.pairwise("l1", x, z, out=X))
 
 
+def check_shapes(ranks):
+    """Shards of one row would agree where the whole does not."""
+    x, z = ranks.put(X), ranks.put(Z, WHOLE)
+    raises(ValueError, "points of z", lambda: mc.kernel_product("l1", x, z, ranks.put(X)))
+    short = ranks.put(V[:1], WHOLE)
+    raises(ValueError, "points of z", lambda: mc.kernel_product("l1", x, ranks.put(Z[:2]), short))
+    raises(ValueError, "rows of x", lambda: mc.pairwise("row*sum(x*z)",
+           x, z, row=ranks.put(X[0])))  # fmt: skip
+    raises(ValueError, "features", lambda: mc.pairwise("l1", x, ranks.put(V, WHOLE)))
+    one, two = ranks.put(randn(2, 7, 3), Shard(1)), ranks.put(randn(3, 5, 3), WHOLE)
+    raises(ValueError, "leading axes must broadcast", lambda: mc.pairwise("l1", one, two))
+
+
 def check_meshes(ranks):
     if ranks.size < 4:
         return

@@ -36,6 +36,22 @@ def check_products(ranks):
         derivatives(ranks, call, (x, z, v, H), placements)
 
 
+def check_vectors_and_plain_parameters(ranks):
+    x, z = points()
+    v = randn(5, seed=4)
+    h = H.clone().requires_grad_()
+    for zs in (WHOLE, ROWS):
+        own = mc.kernel_product(GAUSS, ranks.put(x), *(ranks.put(t, zs) for t in (z, v)), h=h)
+        value = mc.kernel_product(GAUSS, x, z, v, h=h)
+        close(own.detach(), value.detach(), 1e-12)
+        (found,) = torch.autograd.grad((own**2).sum(), [h])
+        close(found, torch.autograd.grad((value**2).sum(), [h])[0], 1e-12)
+        close(
+            mc.kernel_gradient("gauss", ranks.put(x), *(ranks.put(t, zs) for t in (z, v))),
+            mc.kernel_gradient("gauss", x, z, v), 1e-12,
+        )  # fmt: skip
+
+
 def check_matrices(ranks):
     x, z = points()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from mercer.errors import DeviceError
 
+# What gloo and NCCL say where PyTorch has no class for it.
+_OF_GROUPS = re.compile("gloo|nccl|timeout|timed out|closed by peer|reset by peer", re.IGNORECASE)
 # Parameters of at most so many bytes are compared by value, larger ones by shape.
 _BYTES = 1 << 12
 
@@ -29,7 +32,7 @@ def answered(verb: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error) is not RuntimeError and not isinstance(error, dist.DistError):
+        if not isinstance(error, dist.DistError) and not _OF_GROUPS.search(str(error)):
             raise
         raise DeviceError(
             f"{verb}: every rank of the mesh must take part, within the time-out of its process "

@@ -51,6 +51,8 @@ def call(name: str, inputs: Sequence[Any]) -> Any:
             return found
     inputs = _with_columns(inputs) if name in sharding.OF_PAIRS else tuple(inputs)
     form = sharding.form_of(name, inputs, in_shards=True)
+    if name in sharding.OF_PAIRS:
+        form.require_extents(name)
     mesh = next(o.tensor.device_mesh for o in form.operands if isinstance(o.tensor, DTensor))
     whole = [Replicate()] * mesh.ndim
     placements = [getattr(o.tensor, "placements", whole) for o in form.operands]

@@ -49,7 +49,8 @@ class ShardedOperator:
                     f"x.detach()"
                 )
 
-        agreement.require(verb, [("x", x)], [text, sorted(self._params.items()), ridge], check)
+        self.facts = [text, *map(_told, sorted(self._params.items())), ridge]
+        agreement.require(verb, [("x", x)], self.facts, check)
         with agreement.answered(verb):
             self._points = x.detach().redistribute(self.mesh, [Replicate()]).to_local()
         # One process's operator checks formula, parameters and ridge.
@@ -151,6 +152,11 @@ def _bare(value: Any) -> Any:
     return value.detach().full_tensor()
 
 
+def _told(parameter: tuple[str, Any]) -> str:
+    name, value = parameter
+    return f"{name} = {value.tolist() if hasattr(value, 'tolist') else value}"
+
+
 def _placement(verb: str, name: str, tensor: Any) -> None:
     """A DTensor must be split by rows, or replicated, on a mesh of one dimension."""
     if not isinstance(tensor, DTensor):
@@ -179,7 +185,7 @@ def _begin(
 ) -> None:
     """Checks the arguments, those of n rows among them; and that all ranks make the same call."""
     given = [(name, tensor) for name, tensor in columns.items() if tensor is not None]
-    texts = [str(a._formula), sorted(a._params.items()), a.ridge, a.shape, *facts]
+    texts = [*a.facts, a.shape, *facts]
 
     def checks() -> None:
         check()

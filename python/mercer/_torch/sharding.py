@@ -31,6 +31,7 @@ _FIELDS = len(Pairs._fields)
 # Where an axis is split: a letter, or the place of a leading axis; None: nowhere.
 Axis = str | int | None
 _WORDS = {"x": "mk", "z": "nk", "row": "m", "col": "n", "w": "k"}
+_MEANINGS = {"m": "rows of x", "n": "points of z", "k": "features"}
 _TARGETS = {"x": "mk", "z": "nk", "t": "mk", "s": "nk", "w": "k"}
 
 
@@ -99,7 +100,28 @@ class Form(NamedTuple):
             for o in self.operands
             if letter in o.word
         ]
-        return max(found, default=0) if 0 not in found else 0
+        return found[0] if found else 0
+
+    def require_extents(self, name: str) -> None:
+        """Shards could agree where the whole does not."""
+        for letter in "mnk":
+            found = {
+                o.tensor.shape[o.tensor.ndim - len(o.word) + o.word.index(letter)]
+                for o in self.operands
+                if letter in o.word
+            }
+            if len(found) > 1:
+                raise ValueError(
+                    f"{name}: arguments must agree in the number of {_MEANINGS[letter]}. "
+                    f"Received {' and '.join(map(str, sorted(found)))}"
+                )
+        leads = [tuple(o.tensor.shape)[: o.tensor.ndim - len(o.word)] for o in self.operands]
+        try:
+            torch.broadcast_shapes(*leads)
+        except RuntimeError:
+            raise ValueError(
+                f"{name}: leading axes must broadcast. Received {', '.join(map(str, leads))}"
+            ) from None
 
     def allows(self, axis: Axis) -> bool:
         return isinstance(axis, int) or axis in self.splits
