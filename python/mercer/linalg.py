@@ -46,7 +46,7 @@ else:
             """Points of DTensors make an operator that is split over their ranks."""
             if not _is_split(x):
                 return super().__new__(cls)
-            from mercer._torch.sharded_linalg import ShardedOperator
+            from mercer._torch.sharded_operator import ShardedOperator
 
             return ShardedOperator(f, x, **options)
 
@@ -60,9 +60,11 @@ else:
 
         @_functools.wraps(engine)
         def verb(a: Any, *arguments: Any, **options: Any) -> Any:
-            split = _sys.modules.get("mercer._torch.sharded_linalg")
+            split = _sys.modules.get("mercer._torch.sharded_operator")
             if split is not None and isinstance(a, split.ShardedOperator):
-                return split.SERVED[name](a, *arguments, **options)
+                from mercer._torch.sharded_linalg import SERVED
+
+                return SERVED[name](a, *arguments, **options)
             return engine(a, *arguments, **options)
 
         return verb

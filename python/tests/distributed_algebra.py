@@ -106,6 +106,23 @@ def check_determinants(ranks):
     same_on_all(ranks, logdet.to_local())
 
 
+def check_few_points(ranks):
+    """Ranks without a row, no columns, and no points."""
+    for n in (3, 1):
+        x, b = randn(n, 2, seed=1), randn(n, 2, seed=2)
+        a = mc.linalg.KernelOperator("gauss", ranks.put(x), ridge=0.5)
+        dense = mc.pairwise("gauss", x) + 0.5 * torch.eye(n).double()
+        for inverse in (None, mc.linalg.nystrom(a, 2), mc.linalg.pivoted_cholesky(a, 2)):
+            found = mc.linalg.cg(a, ranks.put(b), preconditioner=inverse)
+            close(found, torch.linalg.solve(dense, b), 1e-8)
+        close(mc.linalg.eigh_top(a, n)[0], torch.linalg.eigvalsh(dense), 1e-9)
+        close(mc.linalg.inv_quad_logdet(a, ranks.put(b))[0].sum(), (b * found.full_tensor()).sum(),
+              1e-8)  # fmt: skip
+        same(mc.linalg.cg(a, ranks.put(b[:, :0])), b[:, :0])
+    nothing = mc.linalg.KernelOperator("gauss", ranks.put(randn(0, 2)))
+    same(mc.linalg.cg(nothing, ranks.put(randn(0, 2))), randn(0, 2))
+
+
 def check_indices(ranks):
     x = randn(N, 3, seed=1)
     text = "exp(-sum((x-z)^2)) + 0.3*(i==j) + i*j/10000"
