@@ -5,6 +5,7 @@ Imported at the first call with such a tensor, and by ``torch.compile`` when it 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -163,3 +164,9 @@ _OPERATIONS: dict[str, Callable[[Pairs, dict, dict], Any]] = {
     "kernel_agop": _agop,
     "gradient_field": _gradient_field,
 }
+
+
+if "torch.distributed.tensor" in sys.modules:
+    from mercer._torch import sharding
+
+    sharding.register()

@@ -24,13 +24,22 @@ _FIELDS = len(Pairs._fields)
 
 def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
     """All ranks make this call. Where torch.compile traces one process's, nothing is asked."""
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        _have_rules()
+    else:
         agreement.require(verb, named, facts)
+
+
+@torch.compiler.assume_constant_result
+def _have_rules() -> bool:
+    sharding.register()
+    return True
 
 
 def verb(name: str, operation: Any, pairs: Pairs, arrays: dict, settings: dict) -> Any:
     """A verb on DTensors. torch.compile traces one process's calls: nothing is compared there."""
     if torch.compiler.is_compiling():
+        _have_rules()
         return operation(pairs, arrays, settings)
     given = [("x", pairs.x), ("z", pairs.z), *arrays.items()]
     names = pairs.names.split()
