@@ -26,6 +26,10 @@ _NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
 def call(name: str, *inputs: Any) -> Any:
     """The operator on tensors of any kind."""
     if torch.compiler.is_compiling():
+        if are_sharded(separate(inputs)[1]):
+            from mercer._torch import sharded
+
+            return sharded.call(name, inputs)
         if not _is_differentiated():
             return getattr(torch.ops.mercer, name)(*inputs)
         # torch.compile takes no rules of forward mode: it leaves the function as it is.

@@ -16,30 +16,23 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from mercer._torch import agreement, autograd, sharding
-from mercer._torch.operands import Pairs, leaves
+from mercer._torch.operands import Pairs
 from mercer._torch.sharding import Axis, Form
 
 _FIELDS = len(Pairs._fields)
 
+sharding.register()
+
 
 def require(verb: str, named: Sequence[tuple[str, Any]], facts: Sequence[Any]) -> None:
     """All ranks make this call. Where torch.compile traces one process's, nothing is asked."""
-    if torch.compiler.is_compiling():
-        _have_rules()
-    else:
+    if not torch.compiler.is_compiling():
         agreement.require(verb, named, facts)
-
-
-@torch.compiler.assume_constant_result
-def _have_rules() -> bool:
-    sharding.register()
-    return True
 
 
 def verb(name: str, operation: Any, pairs: Pairs, arrays: dict, settings: dict) -> Any:
     """A verb on DTensors. torch.compile traces one process's calls: nothing is compared there."""
     if torch.compiler.is_compiling():
-        _have_rules()
         return operation(pairs, arrays, settings)
     given = [("x", pairs.x), ("z", pairs.z), *arrays.items()]
     names = pairs.names.split()
@@ -53,8 +46,7 @@ def verb(name: str, operation: Any, pairs: Pairs, arrays: dict, settings: dict) 
 
 
 def call(name: str, inputs: Sequence[Any]) -> Any:
-    sharding.register()
-    if name == "kron":
+    if name == "kron" and not torch.compiler.is_compiling():
         found = _by_columns(*inputs)
         if found is not None:
             return found
@@ -141,7 +133,7 @@ def first_of(extent: int, axis: str, axes: Sequence[Axis], mesh: Any) -> tuple[i
 
 
 def _with_offsets(inputs: list[Any], form: Form, axes: Sequence[Axis], mesh: Any) -> list[Any]:
-    pairs, read = Pairs(*inputs[:_FIELDS]), leaves(inputs[0])
+    pairs, read = Pairs(*inputs[:_FIELDS]), sharding.read(inputs[0])
     i, j = pairs.i_offset, pairs.j_offset
     if "i" in read and "m" in axes:
         i += first_of(form.extent("m"), "m", axes, mesh)[0]

@@ -191,6 +191,12 @@ def _words(row: _Row, inputs: Sequence[Any], of_pairs: bool) -> list[str | None]
     return words
 
 
+@torch.compiler.assume_constant_result
+def read(text: str) -> tuple[str, ...]:
+    """Which of i and j the formula reads."""
+    return tuple(leaves(text) & {"i", "j"})
+
+
 def form_of(name: str, inputs: Sequence[Any], in_shards: bool = False) -> Form:
     """`in_shards`: the caller sees to the offsets of i and j, and merges reductions over n."""
     if name == "kron" and inputs[2]:
@@ -211,8 +217,8 @@ def form_of(name: str, inputs: Sequence[Any], in_shards: bool = False) -> Form:
         splits["n"] = inputs[_FIELDS]
     elif name == "knn" and in_shards:
         splits["n"] = "knn"
-    read = leaves(inputs[0])
-    refused = set() if in_shards else {side for i, side in (("i", "m"), ("j", "n")) if i in read}
+    found = read(inputs[0])
+    refused = set() if in_shards else {side for i, side in (("i", "m"), ("j", "n")) if i in found}
     # One tensor cannot be split as rows and whole as columns.
     refused |= {"m", "n"} if inputs[2] is None else set()
     splits = {letter: how for letter, how in splits.items() if letter not in refused}
