@@ -5,6 +5,7 @@ Imported at the first call with such a tensor, and by ``torch.compile`` when it 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -52,24 +53,27 @@ def call(
         raise ValueError(
             f"{verb}: x and z must have the shape [..., M, K]. Received {tuple(shape)}"
         )
-    pairs = pairs_of(verb, text, x, None if z is x else z, params)._replace(
-        row=arrays["row"], col=arrays["col"], w=arrays["w"],
-        i_offset=settings["i_offset"], j_offset=settings["j_offset"],
+    pairs = pairs_of(
+        verb, text, x, None if z is x else z, params, (arrays["row"], arrays["col"], arrays["w"]),
+        (settings["i_offset"], settings["j_offset"]),
     )  # fmt: skip
-    if autograd.are_sharded((*(t for _, t, _ in pairs.tensors()), *arrays.values())):
+    if autograd.are_sharded((x, z, *arrays.values(), *pairs.params)):
         from mercer._torch import sharded
 
         return sharded.verb(verb, _OPERATIONS[operation], pairs, arrays, settings)
     return _OPERATIONS[operation](pairs, arrays, settings)
 
 
-def pairs_of(verb: str, text: str, x: Tensor, z: Tensor | None, params: dict[str, Any]) -> Pairs:
-    """Points and parameters as operators take them."""
+def pairs_of(
+    verb: str, text: str, x: Tensor, z: Tensor | None, params: dict[str, Any],
+    sides: tuple = (None, None, None), offsets: tuple[int, int] = (0, 0),
+) -> Pairs:  # fmt: skip
+    """Points, parameters, and row, col and w, as operators take them."""
     tensors = {name: value for name, value in params.items() if not _is_number(value)}
     numbers = {n: _number(v, verb, n) for n, v in params.items() if n not in tensors}
     return Pairs(
-        text, x, z, None, None, None, [_parameter(value, x) for value in tensors.values()],
-        " ".join([*tensors, *numbers]), list(numbers.values()), [], "", 0, 0,
+        text, x, z, *sides, [_parameter(value, x) for value in tensors.values()],
+        " ".join([*tensors, *numbers]), list(numbers.values()), [], "", *offsets,
     )  # fmt: skip
 
 
@@ -167,6 +171,8 @@ _OPERATIONS: dict[str, Callable[[Pairs, dict, dict], Any]] = {
 
 
 if "torch.distributed.tensor" in sys.modules:
-    from mercer._torch import sharding
+    # A PyTorch without DTensors for Mercer has gradients all the same.
+    with contextlib.suppress(NotImplementedError):
+        from mercer._torch import sharding
 
-    sharding.register()
+        sharding.register()

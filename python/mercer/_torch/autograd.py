@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 from mercer import _context, _mercer, _watchers
 from mercer._torch import batching, operators, rules, tangents
 
+_PLAIN = (Tensor, torch.nn.Parameter, type(None))
 _NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
 
 
@@ -59,7 +60,9 @@ def call(name: str, *inputs: Any) -> Any:
 def are_sharded(tensors: Sequence[Any]) -> bool:
     """Whether there are DTensors among them, whose module PyTorch imports with the first one."""
     module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and any(isinstance(t, module.DTensor) for t in tensors)
+    return module is not None and any(
+        type(t) not in _PLAIN and isinstance(t, module.DTensor) for t in tensors
+    )
 
 
 @functools.cache

@@ -17,15 +17,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor._op_schema import (
-    OpSchema,
-    OpStrategy,
-    RuntimeSchemaInfo,
-    TupleStrategy,
-)
-from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 
 from mercer._torch.operands import Pairs, leaves
+
+try:
+    from torch.distributed.tensor._op_schema import (
+        OpSchema,
+        OpStrategy,
+        RuntimeSchemaInfo,
+        TupleStrategy,
+    )
+    from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
+except ImportError as error:  # PyTorch does not promise them
+    raise NotImplementedError(
+        f"mercer: DTensors are offered for PyTorch 2.13. Received {torch.__version__}: {error}"
+    ) from error
 
 _FIELDS = len(Pairs._fields)
 # Where an axis is split: a letter, or the place of a leading axis; None: nowhere.
