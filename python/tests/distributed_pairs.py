@@ -46,6 +46,11 @@ def check_vectors_and_plain_parameters(ranks):
         close(own.detach(), value.detach(), 1e-12)
         (found,) = torch.autograd.grad((own**2).sum(), [h])
         close(found, torch.autograd.grad((value**2).sum(), [h])[0], 1e-12)
+        w = randn(3, seed=5).abs()
+        close(
+            mc.cdist(ranks.put(x), ranks.put(z, zs), metric="seuclidean", V=w),
+            mc.cdist(x, z, metric="seuclidean", V=w), 1e-12,
+        )  # fmt: skip
         close(
             mc.kernel_gradient("gauss", ranks.put(x), *(ranks.put(t, zs) for t in (z, v))),
             mc.kernel_gradient("gauss", x, z, v), 1e-12,

@@ -72,7 +72,7 @@ def require_mesh(verb: str, mesh: Any) -> None:
 
 def _check(verb: str, name: str, tensor: Tensor, mesh: Any) -> None:
     if not isinstance(tensor, DTensor):
-        if name.startswith("parameter"):
+        if name == "w" or name.startswith("parameter"):
             return
         raise ValueError(
             f"{verb}: {name} must be a DTensor on the mesh of x; write distribute_tensor({name}, "
@@ -97,7 +97,7 @@ def _described(name: str, tensor: Tensor) -> str:
     text = f"{name} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {placements}"
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     is_whole = all(p.is_replicate() for p in placements)
-    if name.startswith("parameter") and is_whole and local.nbytes <= _BYTES:
+    if (name == "w" or name.startswith("parameter")) and is_whole and local.nbytes <= _BYTES:
         text += f" = {local.detach().cpu().flatten().tolist()}"
     return text
 
