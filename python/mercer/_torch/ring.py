@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from mercer._torch import agreement, autograd
 from mercer._torch.operands import Pairs
-from mercer._torch.sharded_kron import Range, ranges
+from mercer._torch.sharding import Range, ranges
 
 _VERB = "distributed.ring_product"
 

@@ -58,12 +58,15 @@ def call(name: str, inputs: Sequence[Any]) -> Any:
     whole = [Replicate()] * mesh.ndim
     placements = [getattr(o.tensor, "placements", whole) for o in form.operands]
     axes = [form.chosen(placements, d) for d in range(mesh.ndim)]
+    merges = "n" in axes and name in ("knn", "reduce") and inputs[_FIELDS] != "sum"
+    if merges and not _all_have_points(form.extent("n"), axes, mesh):
+        axes, merges = [None if axis == "n" else axis for axis in axes], False
     parts = [_part(form, operand, axes, mesh) for operand in form.operands]
     local = _placed(inputs, form, parts)
     if name in sharding.OF_PAIRS:
         local = _with_offsets(local, form, axes, mesh)
-        if "n" in axes and name in ("knn", "reduce") and local[_FIELDS] != "sum":
-            return _merged(name, form, local, axes, mesh)
+    if merges:
+        return _merged(name, form, local, axes, mesh)
     result = _run(name, local)
     if isinstance(result, Tensor):
         return _whole(result, form, form.results[0], axes, mesh)
@@ -181,9 +184,6 @@ def _candidates(
         raise ValueError(
             f"knn: k must be from 1 to the number of points of z, {total}. Received {kind}"
         )
-    is_empty = own == 0 and total > 0
-    if is_empty:
-        local, own = _with_a_point(local), 1
     if name == "knn":
         shards = [size for d, size in enumerate(mesh.shape) if axes[d] == "n"]
         width = min(kind, _largest(total, shards))
@@ -195,12 +195,8 @@ def _candidates(
         values = _run("reduce", [*local[:_FIELDS], extremum]).unsqueeze(-1)
     index = index + first
     missing = width - index.shape[-1]
-    worst = -torch.inf if name == "reduce" and kind.endswith("max") else torch.inf
-    if is_empty:
-        index = torch.full_like(index, -1)
-        values = torch.where(index < 0, worst, values)
     if missing > 0:
-        values = torch.nn.functional.pad(values, (0, missing), value=worst)
+        values = torch.nn.functional.pad(values, (0, missing), value=torch.inf)
         index = torch.nn.functional.pad(index, (0, missing), value=-1)
     return values, index
 
@@ -211,12 +207,14 @@ def _largest(total: int, shards: Sequence[int]) -> int:
     return total
 
 
-def _with_a_point(local: list[Any]) -> list[Any]:
-    """A point in place of none: PyTorch then records the same steps, and exchanges, everywhere."""
-    pairs = Pairs(*local[:_FIELDS])
-    z = torch.nn.functional.pad(pairs.z, (0, 0, 0, 1))
-    col = None if pairs.col is None else torch.nn.functional.pad(pairs.col, (0, 1))
-    return [*pairs._replace(z=z, col=col), *local[_FIELDS:]]
+def _all_have_points(total: int, axes: Sequence[Axis], mesh: Any) -> bool:
+    """So few points are gathered: without one a rank had no candidate, and nothing to record."""
+    sizes = {total}
+    for dimension, axis in enumerate(axes):
+        if axis == "n":
+            parts = [sharding.ranges(size, mesh.size(dimension)) for size in sizes]
+            sizes = {last - first for part in parts for first, last in part}
+    return 0 not in sizes
 
 
 def _gathered(candidates: Tensor, form: Form, axes: Sequence[Axis], mesh: Any) -> Tensor:

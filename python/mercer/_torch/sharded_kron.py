@@ -10,7 +10,6 @@ while the next part is multiplied. Extents need not be multiples of the number o
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,11 +20,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from mercer._torch import sharding
+from mercer._torch.sharding import Range, ranges
 
 # Elements of a shard from which it is exchanged in parts.
 _LONG = 1 << 16
-
-Range = tuple[int, int]
 
 
 def serves(x: Any, factors: Sequence[Tensor]) -> bool:
@@ -35,13 +33,6 @@ def serves(x: Any, factors: Sequence[Tensor]) -> bool:
     placed = x.placements[0]
     is_split = type(placed) is Shard and placed.dim == x.ndim - 1
     return is_split and len(factors) > 1 and all(f.ndim == 2 for f in factors)
-
-
-def ranges(extent: int, ranks: int, step: int = 1) -> list[Range]:
-    """The parts of ranks, as DTensor makes them, each `step` long."""
-    each = -(-extent // ranks)
-    ends = [min(each * r, extent) * step for r in range(ranks + 1)]
-    return list(itertools.pairwise(ends))
 
 
 class _Exchange(torch.autograd.Function):

@@ -11,6 +11,7 @@ may be split wherever they are; their places are counted from the last one, as -
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ except ImportError as error:  # PyTorch does not promise them
 _FIELDS = len(Pairs._fields)
 # Where an axis is split: a letter, or the place of a leading axis; None: nowhere.
 Axis = str | int | None
+Range = tuple[int, int]
 _WORDS = {"x": "mk", "z": "nk", "row": "m", "col": "n", "w": "k"}
 _MEANINGS = {"m": "rows of x", "n": "points of z", "k": "features"}
 _TARGETS = {"x": "mk", "z": "nk", "t": "mk", "s": "nk", "w": "k"}
@@ -237,6 +239,13 @@ def global_shape(form: Form, word: str, local: Sequence[int]) -> tuple[int, ...]
     own = local[len(local) - len(word) :]
     ends = [form.extent(c) if c in known else size for c, size in zip(word, own, strict=True)]
     return (*form.batch, *ends)
+
+
+def ranges(extent: int, ranks: int, step: int = 1) -> list[Range]:
+    """The parts of ranks, as DTensor makes them, each `step` long."""
+    each = -(-extent // ranks)
+    ends = [min(each * r, extent) * step for r in range(ranks + 1)]
+    return list(itertools.pairwise(ends))
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
