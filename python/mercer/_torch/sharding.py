@@ -11,6 +11,7 @@ may be split wherever they are; their places are counted from the last one, as -
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 from collections.abc import Sequence
@@ -31,10 +32,14 @@ try:
     from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 except ImportError as error:  # PyTorch does not promise them
     raise NotImplementedError(
-        f"mercer: DTensors are offered for PyTorch 2.13. Received {torch.__version__}: {error}"
+        f"mercer: DTensors need what PyTorch 2.13 has of them. Received {torch.__version__}, "
+        f"{error}"
     ) from error
 
 _FIELDS = len(Pairs._fields)
+# Newer ones leave out rules whose shards would be uneven unless they are told not to.
+_OPTIONS = inspect.signature(expand_to_full_mesh_op_strategy).parameters
+_UNEVEN = {name: True for name in _OPTIONS if name == "allow_uneven_sharding"}
 # Where an axis is split: a letter, or the place of a leading axis; None: nowhere.
 Axis = str | int | None
 Range = tuple[int, int]
@@ -275,7 +280,7 @@ def _strategy(name: str, schema: OpSchema) -> OpStrategy:
         results = [form.of_result(word, axis) for word in form.results]
         found.append(results + [form.placement(operand, axis) for operand in form.operands])
     strategy = expand_to_full_mesh_op_strategy(
-        mesh, schema, found, input_index=len(form.results), allow_uneven_sharding=True
+        mesh, schema, found, input_index=len(form.results), **_UNEVEN
     )
     if schema.return_type_list_tensor_like() and len(form.results) == 1:
         for each in strategy.strategies:
