@@ -17,22 +17,21 @@ import mercer as mc
 import mercer.distributed
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor, init_device_mesh
 
-TIMEOUT, SHORT = 30, 5
+TIMEOUT, SHORT = 60, 3
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
 EXPECTED = mc.kernel_product("gauss", X, X, X)
 
 
-def points(ranks: int):
-    mesh = init_device_mesh("cpu", (ranks,))
+def points(mesh: DeviceMesh):
     return distribute_tensor(X, mesh, [Shard(0)])
 
 
-def start(rank: int, ranks: int, port: str, seconds: int = TIMEOUT) -> None:
+def start(rank: int, ranks: int, port: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks,
-        timeout=datetime.timedelta(seconds=seconds),
+        timeout=datetime.timedelta(seconds=TIMEOUT),
     )  # fmt: skip
 
 
@@ -55,8 +54,11 @@ def require_error(rank: int, seconds: int, call) -> None:
 
 def main(rank: int, ranks: int, *ports: str) -> None:
     is_last = rank == ranks - 1
-    start(rank, ranks, ports[0], SHORT)
-    x = points(ranks)
+    start(rank, ranks, ports[0])
+    dist.barrier()
+    short = dist.new_group(timeout=datetime.timedelta(seconds=SHORT))
+    x = points(DeviceMesh.from_group(short, "cpu"))
+    dist.barrier()
     if is_last:
         time.sleep(SHORT + 1)
         dist.destroy_process_group()
@@ -64,7 +66,7 @@ def main(rank: int, ranks: int, *ports: str) -> None:
         require_error(rank, SHORT, lambda: mc.kernel_product("gauss", x, x, x))
 
     start(rank, ranks, ports[1])
-    x = points(ranks)
+    x = points(init_device_mesh("cpu", (ranks,)))
     if is_last:
         time.sleep(1)
     check(x)
@@ -74,7 +76,7 @@ def main(rank: int, ranks: int, *ports: str) -> None:
     require_error(rank, TIMEOUT, lambda: mc.linalg.KernelOperator("gauss", x, ridge=1.0))
 
     start(rank, ranks - 1, ports[2])
-    check(points(ranks - 1))
+    check(points(init_device_mesh("cpu", (ranks - 1,))))
     dist.destroy_process_group()
     print(f"rank {rank}: went on")
 
