@@ -104,7 +104,7 @@ nb::list py_steps(const Symbol& f, const nb::sequence& along, nb::handle wrt) {
   };
   bool field = is_multiplier(wrt);
   for (nb::handle name : along) field = field || is_multiplier(name);
-  ir::verify(f.expr, field);
+  ir::verify(f.expr, field ? ir::Form::field : ir::Form::pairs);
   Expr expr = ir::without_ptx(f.expr);
   if (field) expr = sum(target_of("t") * expr);
   int slot = 0;

@@ -11,6 +11,7 @@ cuBLAS do, and kernels of Mercer's own, in the current stream.
 from __future__ import annotations
 
 import functools as _functools
+import importlib as _importlib
 import sys as _sys
 import typing as _typing
 from typing import Any
@@ -82,6 +83,13 @@ def _restored_preconditioner(
 
 def _restored_operator(f: Any, x: Any, ridge: float, params: dict[str, Any]) -> KernelOperator:
     return KernelOperator(f, x, ridge=ridge, **params)
+
+
+def __getattr__(name: str) -> Any:
+    """``distributed`` is imported when first asked for."""
+    if name == "distributed":
+        return _importlib.import_module("mercer.linalg.distributed")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

@@ -1,0 +1,93 @@
+"""What a solver found, looked at once more: products with random vectors, O(n^2) in all.
+
+Libraries of this field have returned wrong eigenvectors and reported success; sums of eigenvalues
+do not show that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mercer.errors import LinAlgError
+from mercer.linalg.distributed._matrix import host
+
+if TYPE_CHECKING:
+    from mercer.linalg.distributed._matrix import Matrix
+
+__all__ = ["finite_lower", "looked_at", "lower_product"]
+
+_COLUMNS, _PROBES, _SLACK = 256, 2, 100
+
+
+def finite_lower(a: Matrix) -> bool:
+    """Whether the lower triangle of this process's shards has no NaN and no infinity."""
+    return all(
+        bool((_finite(part) | (rows[:, None] < cols)).all()) for rows, cols, part in _strips(a)
+    )
+
+
+def lower_product(a: Matrix, v: np.ndarray) -> np.ndarray:
+    """a v of the symmetric matrix whose lower triangle a holds, on every rank, in float64."""
+    result = np.zeros(v.shape)
+    for rows, cols, part in _strips(a):
+        values = host(part).astype(np.float64)
+        lower, below = rows[:, None] >= cols, rows[:, None] > cols
+        result[rows] += (values * lower) @ v[cols]
+        result[cols] += (values * below).T @ v[rows]
+    return a.grid.board.total(result)
+
+
+def product(a: Matrix, v: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """a v or a^T v on every rank, in float64."""
+    result = np.zeros((a.shape[1 if transposed else 0], v.shape[1]))
+    for rows, cols, part in _strips(a):
+        values = host(part).astype(np.float64)
+        if transposed:
+            result[cols] += values.T @ v[rows]
+        else:
+            result[rows] += values @ v[cols]
+    return a.grid.board.total(result)
+
+
+def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
+    """Raises LinAlgError unless a v = v w and v^T v = 1 to the precision of LAPACK."""
+    n, k = v.shape
+    s = np.random.default_rng(0).standard_normal((k, _PROBES))
+    vs = product(v, s)
+    scale = float(np.abs(w).max(initial=0.0)) or 1.0
+    # A part of the spectrum may be small beside the matrix, whose norm sets the rounding.
+    norm = max(scale, float(np.abs(a_norm(a))))
+    residual = np.abs(lower_product(a, vs) - product(v, w[:, None] * s)).max(initial=0.0) / norm
+    defect = np.abs(product(v, vs, transposed=True) - s).max(initial=0.0)
+    limit = _SLACK * max(n, 10) * np.finfo(v.dtype).eps * float(np.linalg.norm(s))
+    if not max(residual, defect) <= limit:
+        raise LinAlgError(
+            "eigh: the library's eigenvectors fail their check. Received a residual of "
+            f"{residual:.1e} of the matrix and a defect of orthogonality of {defect:.1e}, where "
+            f"{limit:.1e} is allowed."
+        )
+
+
+def a_norm(a: Matrix) -> float:
+    """The largest sum of magnitudes of a row of the symmetric matrix."""
+    sums = np.zeros(a.shape[0])
+    for rows, cols, part in _strips(a):
+        values = np.abs(host(part).astype(np.float64))
+        sums[rows] += (values * (rows[:, None] >= cols)).sum(1)
+        sums[cols] += (values * (rows[:, None] > cols)).sum(0)
+    return float(a.grid.board.total(sums).max(initial=0.0))
+
+
+def _strips(a: Matrix) -> Any:
+    """(rows, columns, values) of this process's shards, some columns at a time."""
+    for place, shard in zip(a.grid.places, a.shards, strict=True):
+        rows, cols = a.layout.of(place)
+        for start in range(0, len(cols) if len(rows) else 0, _COLUMNS):
+            stop = min(start + _COLUMNS, len(cols))
+            yield rows, cols[start:stop], shard[:, start:stop]
+
+
+def _finite(part: Any) -> np.ndarray:
+    return host(part.isfinite()) if hasattr(part, "isfinite") else np.isfinite(part)
