@@ -1,4 +1,4 @@
-"""What every rank of test_linalg_distributed.py does: mpirun -np N python -m mpi4py THIS out.json.
+"""What ranks of test_linalg_distributed.py do: mpirun python -m mpi4py THIS out.json [check].
 
 Each check_* is run by all ranks; rank 0 writes which of them failed and how. Oracles are LAPACK's
 in float64, on the whole matrix; bounds are LAPACK's own: 30 n eps for residuals and orthogonality.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 import traceback
 
@@ -327,8 +328,53 @@ def check_many_calls():
     assert len(grid._contexts) == 1
 
 
+def check_dtensors():
+    """Shards of PyTorch are blocks dealt out once; here on two ranks alone, since imports cost."""
+    if COMM.size != 2:
+        return
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    name = COMM.bcast(tempfile.mktemp() if COMM.rank == 0 else None)
+    # PyTorch's ranks are MPI's in another order.
+    dist.init_process_group("gloo", init_method=f"file://{name}", rank=1 - COMM.rank, world_size=2)
+    line, square = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1))
+    whole = torch.from_numpy(points(37, 6, 37))
+    right = torch.from_numpy(points(37, 7, 5))
+    ways = [(line, [Shard(0)]), (line, [Shard(1)]), (line, [Replicate()]),
+            (square, [Shard(0), Shard(1)]), (square, [Shard(1), Shard(0)]),
+            (square, [Replicate(), Shard(0)])]  # fmt: skip
+    for grid in grids():
+        for mesh, placements in ways:
+            a = distributed.from_dtensor(grid, distribute_tensor(whole, mesh, placements), block=5)
+            np.testing.assert_array_equal(a.everywhere(), whole)
+            back = distributed.to_dtensor(a, mesh, placements)
+            assert tuple(back.placements) == tuple(placements)
+            assert back.shape == whole.shape
+            assert torch.equal(back.full_tensor(), whole)
+            b = distributed.from_dtensor(grid, distribute_tensor(right, mesh, placements), block=5)
+            x = distributed.to_dtensor(distributed.solve_lu(a, b), mesh, placements)
+            torch.testing.assert_close(x.full_tensor(), torch.linalg.solve(whole, right))
+        few = distribute_tensor(whole[:1], line, [Shard(0)])
+        np.testing.assert_array_equal(distributed.from_dtensor(grid, few).everywhere(), whole[:1])
+    take = distributed.from_dtensor
+    partial = DTensor.from_local(whole, line, [Partial()])
+    raises(ValueError, "redistribute it first", lambda: take(grid, partial))
+    twice = distribute_tensor(whole, square, [Shard(0), Shard(0)])
+    raises(ValueError, "redistribute it first", lambda: take(grid, twice))
+    whole_numbers = distribute_tensor(whole.long(), line, [Shard(0)])
+    raises(mc.DtypeError, "float32", lambda: take(grid, whole_numbers))
+    local = whole[:20] if dist.get_rank() == 0 else whole[20:]
+    uneven = DTensor.from_local(local, line, [Shard(0)], shape=whole.shape, stride=whole.stride())
+    raises(ValueError, "add up", lambda: take(grid, uneven))
+    dist.destroy_process_group()
+
+
 def main():
     checks = {name: f for name, f in globals().items() if name.startswith("check_")}
+    checks = {name: checks[name] for name in sys.argv[2:] or checks}
     results = {}
     for name, check in checks.items():
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""mercer.linalg.distributed under mpirun, with 1, 2 and 4 ranks; its checks: distributed_ranks.py."""
+"""mercer.linalg.distributed under mpirun, 1, 2 and 4 ranks: distributed_ranks.py checks."""
 
 from __future__ import annotations
 

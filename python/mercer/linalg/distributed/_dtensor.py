@@ -112,9 +112,10 @@ def _blocks(
     for axis in range(ranks.ndim - 1, -1, -1):
         if axes[axis] is None:
             ranks = ranks.take(0, axis)
-    places = ranks.reshape([ranks.size if axis in sharded else 1 for axis in (0, 1)])
     if len(sharded) == 2:
         places = ranks if sharded == [0, 1] else ranks.T
+    else:
+        places = ranks.reshape([ranks.size if axis in sharded else 1 for axis in (0, 1)])
     block = tuple(max(1, -(-extent // count)) for extent, count in zip(shape, places.shape,
                                                                        strict=True))  # fmt: skip
     return places, Layout(shape, block, places.shape)

@@ -16,7 +16,16 @@ from mercer import _mercer
 from mercer.linalg.distributed import _libraries
 from mercer.linalg.distributed._layout import Layout
 
-__all__ = ["Context", "eigenpairs", "eigenvalues", "factor_lu", "potrf", "redistribute"]
+__all__ = [
+    "Context",
+    "add_transposed",
+    "blas_threads",
+    "eigenpairs",
+    "eigenvalues",
+    "factor_lu",
+    "potrf",
+    "redistribute",
+]
 
 _LARGEST = 2**31 - 1
 _NAMES = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
@@ -114,6 +123,14 @@ def redistribute(
     m, n = shape
     routine = getattr(_libraries.scalapack(), f"p{_NAMES[source[2].dtype]}gemr2d_")
     _invoke(routine, [m, n, *parts, union.number])
+
+
+def add_transposed(context: Context, layout: Layout, a: np.ndarray, c: np.ndarray) -> None:
+    """c += a^T."""
+    where, one = context.descriptor(layout, a.shape[0]), np.ones(1, a.dtype)
+    n = layout.shape[0]
+    routine = getattr(_libraries.scalapack(), f"p{_NAMES[a.dtype]}tran_")
+    _invoke(routine, [n, n, one, a, 1, 1, where, one, c, 1, 1, where])
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer import linalg
 from mercer.errors import LinAlgError
-from mercer.linalg.distributed import _probe, _scalapack
+from mercer.linalg.distributed import _elpa, _probe, _scalapack
 from mercer.linalg.distributed._board import digest
 from mercer.linalg.distributed._matrix import Matrix, host, moved, numpy_dtype
 
@@ -146,7 +146,7 @@ def _eigh_shared(
         )
         shards = None
     else:
-        info, w, shard = _scalapack.eigenpairs(a.grid.context(), a.layout, work.shards[0])
+        info, w, shard = _eigenpairs(work, last + 1)
         shards = [shard]
     _raise_for("eigh", max(a.grid.board.exchange(info), key=abs))
     if shards is None:
@@ -156,6 +156,18 @@ def _eigh_shared(
         layout = a.grid.layout((n, last - first + 1), a.block)
         v = Matrix(a.grid, layout, _put(a, moved(v, layout, first)), a._torch)
     return w[first : last + 1], v
+
+
+def _eigenpairs(a: Matrix, count: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """By ELPA, which need not find more than the first eigenvectors, or else by ScaLAPACK."""
+    grid, shard = a.grid, a.shards[0]
+    if _elpa.serves(a.layout, a.dtype):
+        found = _elpa.eigenpairs(
+            grid.board.comm, grid.context(), a.layout, grid.places[0], shard, count
+        )
+        if not any(grid.board.exchange(found[0])):
+            return found
+    return _scalapack.eigenpairs(grid.context(), a.layout, shard)
 
 
 def _eigh_alone(a: Matrix, first: int, last: int) -> tuple[np.ndarray, Matrix]:
